@@ -1,0 +1,83 @@
+"""rtlab shows what NVIDIA TensorRT does to an ONNX model.
+
+Names are resolved on first use, so that ``import rtlab`` costs almost nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rtlab import errors, samples, testing
+    from rtlab.analysis.mapping import Mapping
+    from rtlab.core.data import CalibrationData, Task
+    from rtlab.core.engine import Engine, Layer
+    from rtlab.core.model import Model, Node, Value, load
+    from rtlab.core.protocols import Limits
+    from rtlab.core.variant import Calibrator, Precision, Target, Variant
+    from rtlab.study import Result, Study, available, explore
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Calibrator": "core.variant",
+    "CalibrationData": "core.data",
+    "Engine": "core.engine",
+    "Layer": "core.engine",
+    "Limits": "core.protocols",
+    "Mapping": "analysis.mapping",
+    "Model": "core.model",
+    "Node": "core.model",
+    "Precision": "core.variant",
+    "Result": "study",
+    "Study": "study",
+    "Target": "core.variant",
+    "Task": "core.data",
+    "Value": "core.model",
+    "Variant": "core.variant",
+    "available": "study",
+    "explore": "study",
+    "load": "core.model",
+}
+_MODULES = ("errors", "samples", "testing")
+
+__all__ = [
+    "CalibrationData",
+    "Calibrator",
+    "Engine",
+    "Layer",
+    "Limits",
+    "Mapping",
+    "Model",
+    "Node",
+    "Precision",
+    "Result",
+    "Study",
+    "Target",
+    "Task",
+    "Value",
+    "Variant",
+    "available",
+    "errors",
+    "explore",
+    "load",
+    "samples",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"rtlab.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f'module "rtlab" has no attribute "{name}"')
+    found = getattr(importlib.import_module(f"rtlab.{_HOMES[name]}"), name)
+    # Deeper paths are private: what a user sees and pickles names the public place.
+    found.__module__ = "rtlab"
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,141 @@
+"""How far the values of a variant lie from those of the reference, value by value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab.core.model import Model
+from rtlab.core.trace import Outputs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueDelta:
+    """Errors of one value over all samples.
+
+    ``max_abs`` and ``rmse`` are in the value's own unit, ``cosine`` is the cosine similarity, ``sqnr`` the ratio of
+    signal to quantization noise in decibel, ``10 log10(sum x^2 / sum (x - y)^2)``; infinite where both are equal.
+    ``overflowed`` counts elements that are not finite in the variant.
+    """
+
+    value: str
+    node: str
+    max_abs: float
+    rmse: float
+    cosine: float
+    sqnr: float
+    elements: int
+    overflowed: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Accuracy:
+    """Errors of every compared value, in graph order, with what they were measured on."""
+
+    source: str
+    samples: int
+    values: tuple[ValueDelta, ...]
+
+    def __repr__(self) -> str:
+        worst = self.worst(1)
+        tail = f", worst {worst[0].node} {worst[0].sqnr:.3g} dB" if worst else ""
+        return f"<Accuracy {len(self.values)} values on {self.samples} samples{tail}, measured, {self.source}>"
+
+    @property
+    def origin(self) -> str:
+        """What stands beside every one of these numbers."""
+        return f"measured, {self.source}, {self.samples} samples"
+
+    def worst(self, count: int = 5) -> tuple[ValueDelta, ...]:
+        """The values with the lowest SQNR."""
+        return tuple(sorted(self.values, key=lambda v: v.sqnr)[:count])
+
+    def of(self, node: str) -> ValueDelta | None:
+        """Errors of a node's first compared output, or None."""
+        return self._by_node.get(node)
+
+    @property
+    def _by_node(self) -> Mapping[str, ValueDelta]:
+        table: dict[str, ValueDelta] = {}
+        for value in self.values:
+            table.setdefault(value.node, value)
+        return table
+
+
+class Comparison:
+    """Gathers errors batch by batch, so that memory does not grow with the number of samples."""
+
+    def __init__(self, model: Model, values: Iterable[str]) -> None:
+        self.model = model
+        self._sums: dict[str, NDArray[np.float64]] = {v: np.zeros(7) for v in values}
+        self.samples = 0
+
+    def add(self, reference: Outputs, variant: Outputs, samples: int) -> None:
+        """Take one batch of both."""
+        self.samples += samples
+        for name, sums in self._sums.items():
+            x = np.asarray(reference[name], dtype=np.float32).ravel()
+            y = np.asarray(variant[name], dtype=np.float32).ravel()
+            finite = np.isfinite(y)
+            bad = int(y.size - np.count_nonzero(finite))
+            if bad:
+                x, y = x[finite], y[finite]
+            error = x - y
+            sums += (
+                _dot(x, x),
+                _dot(error, error),
+                _dot(x, y),
+                _dot(y, y),
+                0.0,
+                y.size,
+                bad,
+            )
+            sums[4] = max(sums[4], float(np.abs(error).max(initial=0.0)))
+
+    def result(self, source: str) -> Accuracy:
+        """The errors of all batches so far."""
+        values = []
+        for name, (xx, ee, xy, yy, top, count, bad) in self._sums.items():
+            if not count and not bad:
+                continue
+            producer = self.model.producers.get(name)
+            sqnr = -math.inf if bad else math.inf if ee == 0 else -math.inf if xx == 0 else 10 * math.log10(xx / ee)
+            norm = math.sqrt(xx * yy)
+            values.append(
+                ValueDelta(
+                    value=name,
+                    node=producer.id if producer else name,
+                    max_abs=math.inf if bad else float(top),
+                    rmse=math.sqrt(ee / count) if count else math.inf,
+                    cosine=float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
+                    sqnr=sqnr,
+                    elements=int(count + bad),
+                    overflowed=int(bad),
+                )
+            )
+        return Accuracy(source, self.samples, tuple(values))
+
+
+def comparable(source: Model, variant: Model) -> tuple[str, ...]:
+    """Floating values of main-graph nodes that exist under the same name in both models, in graph order."""
+    made = {o for n in variant.top for o in n.outputs}
+    return tuple(
+        o
+        for n in source.top
+        if n.op != "Constant"
+        for o in n.outputs
+        if o and o in made and source.values[o].dtype in {"fp32", "fp16", "bf16", "fp64"}
+    )
+
+
+def _dot(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """A dot product that accumulates in double precision in pieces, without a copy of the whole."""
+    step = 1 << 16
+    return float(sum(float(np.dot(x[i : i + step], y[i : i + step])) for i in range(0, x.size, step)))

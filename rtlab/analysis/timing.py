@@ -1,0 +1,141 @@
+"""Per-layer times of one engine, and how they read on nodes and on the layers of another engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections import defaultdict
+
+import numpy as np
+
+from rtlab.analysis.mapping import Mapping
+from rtlab.core.engine import Engine
+from rtlab.core.trace import Profile
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTime:
+    """Median time in milliseconds, half the interquartile range, and the share of the sum of all layers."""
+
+    layer: str
+    median: float
+    spread: float
+    share: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """A time in milliseconds that ``shared`` boxes have together; it is not divided among them."""
+
+    median: float
+    spread: float
+    share: float
+    shared: int
+    layers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Timing:
+    """Times of the layers of the engine that was run.
+
+    ``total`` is the median of whole inferences without instrumentation, ``summed`` the sum of the layers' medians,
+    both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
+    """
+
+    source: str
+    device: str
+    taken: datetime.datetime
+    runs: int
+    total: float
+    spread: float
+    summed: float
+    layers: tuple[LayerTime, ...]
+    note: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Timing {self.total:.3g} ms, {len(self.layers)} layers, measured, {self.source}>"
+
+    @property
+    def origin(self) -> str:
+        """What stands beside every one of these numbers."""
+        day = self.taken.strftime("%Y-%m-%d")
+        note = f". {self.note}" if self.note else ""
+        return f"measured, {self.source}, {self.device}, {self.runs} runs, {day}{note}"
+
+    def worst(self, count: int = 5) -> tuple[LayerTime, ...]:
+        """The slowest layers."""
+        return tuple(sorted(self.layers, key=lambda t: -t.median)[:count])
+
+
+def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
+    """Reduce samples to medians and spreads, in the engine's order of execution."""
+    medians = {i: float(np.median(s)) for i, s in profile.samples.items() if len(s)}
+    summed = sum(medians.values())
+    layers = tuple(
+        LayerTime(
+            layer.id, medians[layer.id], _spread(profile.samples[layer.id]), medians[layer.id] / summed if summed else 0.0
+        )
+        for layer in engine.layers
+        if layer.id in medians
+    )
+    return Timing(
+        source=profile.source,
+        device=profile.device,
+        taken=profile.taken,
+        runs=len(profile.total),
+        total=float(np.median(profile.total)),
+        spread=_spread(profile.total),
+        summed=summed,
+        layers=layers,
+        note=note or profile.note,
+    )
+
+
+def on_nodes(times: Timing, mapping: Mapping) -> dict[str, Shared]:
+    """The time of each node: that of its layers, with the number of nodes that share them."""
+    table = {t.layer: t for t in times.layers}
+    result: dict[str, Shared] = {}
+    for node in {p.node for p in mapping.pairs}:
+        layers = tuple(dict.fromkeys(i for i in mapping.layers(node) if i in table))
+        if layers:
+            sharing = {n for i in layers for n in mapping.nodes(i)}
+            result[node] = _sum([table[i] for i in layers], len(sharing))
+    return result
+
+
+def on_layers(times: Timing, measured: Mapping, shown: Mapping) -> dict[str, Shared]:
+    """The times of one engine read on the layers of another, joined by node.
+
+    A layer of the shown engine gets the time of every measured layer that holds one of its nodes. Where a
+    measured layer also holds nodes of other shown layers, ``shared`` counts them all.
+    """
+    table = {t.layer: t for t in times.layers}
+    touching: defaultdict[str, set[str]] = defaultdict(set)
+    for pair in shown.pairs:
+        for i in measured.layers(pair.node):
+            touching[i].add(pair.layer)
+    result: dict[str, Shared] = {}
+    for layer in dict.fromkeys(p.layer for p in shown.pairs):
+        ids = tuple(
+            dict.fromkeys(i for n in shown.nodes(layer) for i in measured.layers(n) if i in table)
+        )
+        if ids:
+            sharing = {s for i in ids for s in touching[i]}
+            result[layer] = _sum([table[i] for i in ids], len(sharing))
+    return result
+
+
+def _sum(times: list[LayerTime], shared: int) -> Shared:
+    return Shared(
+        median=sum(t.median for t in times),
+        # Spreads of independent medians add in squares.
+        spread=float(np.sqrt(sum(t.spread**2 for t in times))),
+        share=sum(t.share for t in times),
+        shared=shared,
+        layers=tuple(t.layer for t in times),
+    )
+
+
+def _spread(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+    low, high = np.percentile(samples, [25, 75])
+    return float(high - low) / 2

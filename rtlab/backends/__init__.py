@@ -1,0 +1,56 @@
+"""The only home of vendor imports, and the registry of backends.
+
+Built-in backends stand in a table; others register through the entry-point group ``rtlab.backends`` with an
+object or a class that follows ``core.protocols``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import warnings
+from collections.abc import Mapping
+
+from rtlab.core.protocols import Availability, Backend
+from rtlab.errors import Unavailable
+
+
+@functools.cache
+def registry() -> Mapping[str, Backend]:
+    """Every backend by name, best builder first."""
+    from rtlab.backends.onnxruntime import OnnxRuntime
+    from rtlab.backends.tensorrt_rtx import TensorRTRTX
+
+    table: dict[str, Backend] = {b.name: b for b in (TensorRTRTX(), OnnxRuntime())}
+    for point in importlib.metadata.entry_points(group="rtlab.backends"):
+        try:
+            found = point.load()
+            backend = found() if isinstance(found, type) else found
+        except Exception as error:  # noqa: BLE001 - a broken plug-in must not take the others along
+            warnings.warn(f'Cannot load backend "{point.name}": {error}', RuntimeWarning, stacklevel=2)
+            continue
+        if point.name in table:
+            warnings.warn(
+                f'Backend "{point.name}" is registered twice; the first is kept', RuntimeWarning, stacklevel=2
+            )
+            continue
+        table[point.name] = backend
+    return table
+
+
+def get(name: str) -> Backend:
+    """The backend with this name.
+
+    Raises:
+        Unavailable: there is none; the message names those that exist.
+    """
+    try:
+        return registry()[name]
+    except KeyError:
+        known = ", ".join(f'"{n}"' for n in registry())
+        raise Unavailable(f'Cannot use backend "{name}": no backend has this name. Choose one of {known}.') from None
+
+
+def available() -> Mapping[str, Availability]:
+    """Availability of every backend, with the reason where one is missing."""
+    return {name: backend.availability() for name, backend in registry().items()}

@@ -1,0 +1,304 @@
+"""ONNX Runtime on the CPU: real layers, real times, real tensors, wherever Python runs."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import importlib.metadata
+import importlib.util
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from rtlab.core.data import Batch
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import wrap
+from rtlab.core.progress import check
+from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
+from rtlab.core.trace import Outputs, Profile
+from rtlab.core.variant import Precision, Target
+from rtlab.errors import BuildError, RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NCHWC = "_nchwc"
+#: Sessions kept for streaming; a comparison reads two engines in turn.
+_KEPT = 4
+
+
+class OnnxRuntime:
+    """Builds (its optimized graph is the engine), profiles, and yields every intermediate tensor."""
+
+    name = "onnxruntime"
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self.threads = threads or _cores()
+        self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, Any]] = (
+            collections.OrderedDict()
+        )
+
+    def availability(self) -> Availability:
+        """Look for the package without importing it."""
+        if importlib.util.find_spec("onnxruntime") is None:
+            return Availability(
+                ok=False, reason='package "onnxruntime" is not installed. Run pip install onnxruntime.'
+            )
+        return Availability(ok=True, version=_version())
+
+    def capabilities(self) -> Capabilities:
+        """The CPU runs INT8 for real; FP16 graphs run in FP32, so their tensors come from an emulation."""
+        return Capabilities(
+            targets=(Target("cpu"),),
+            precisions=(Precision.FP32, Precision.FP16, Precision.INT8),
+            builds=True,
+            runs=True,
+        )
+
+    @property
+    def source(self) -> str:
+        """What to write beside a number: name, version, device, threads."""
+        threads = f"{self.threads} thread" + ("s" if self.threads != 1 else "")
+        return f"ONNX Runtime {_version()} CPU, {threads}"
+
+    def build(self, request: BuildRequest, progress: Progress) -> Engine:
+        """Optimize the model at ``request.level``; the layers are the nodes of the optimized graph.
+
+        Raises:
+            BuildError: ONNX Runtime refuses the model.
+        """
+        progress.phase("Optimizing for the CPU")
+        model = request.model
+        data = model.bytes()
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+            saved = Path(folder) / "optimized.onnx"
+            options = self._options(request.level)
+            options.optimized_model_filepath = str(saved)
+            self._session(data, options, f'Backend "{self.name}" cannot build "{request.variant.name}"')
+            seconds = time.perf_counter() - started
+            optimized = wrap(onnx.load(str(saved), load_external_data=False), name=model.name)
+        check(progress, "the build")
+        known = set(model.values)
+        layers = tuple(
+            Layer(
+                id=f"{i}:{node.name or node.op}",
+                name=node.name or node.op,
+                kind=node.op,
+                index=i,
+                inputs=tuple(_tensor(optimized.values, n) for n in node.inputs if n and not _constant(optimized.values, n)),
+                outputs=tuple(_tensor(optimized.values, n) for n in node.outputs if n),
+                constants=tuple(_tensor(optimized.values, n) for n in node.inputs if n and _constant(optimized.values, n)),
+                attributes={"value": node.name.removesuffix(_NCHWC)}
+                if node.name.removesuffix(_NCHWC) in known
+                else {},
+            )
+            for i, node in enumerate(optimized.top)
+        )
+        return Engine(
+            backend=self.name,
+            version=_version(),
+            target=Target("cpu"),
+            layers=layers,
+            inputs=tuple(_tensor(model.values, n) for n in model.inputs),
+            outputs=tuple(_tensor(model.values, n) for n in model.outputs),
+            seconds=seconds,
+            built=datetime.datetime.now(datetime.timezone.utc),
+            notes=(f"optimization level {request.level}",),
+            runnable=data,
+        )
+
+    def profile(
+        self, engine: Engine, inputs: Batch, progress: Progress, *, runs: int = 30, warmup: int = 5
+    ) -> Profile:
+        """Time every layer of the engine's optimized graph.
+
+        Whole inferences are timed first, in a session without instrumentation; layers in a second one. Runs are
+        bounded by ten seconds, so that a large model does not hold the notebook; the number done is in the result.
+
+        Raises:
+            RunError: ONNX Runtime fails on the inputs.
+            Cancelled: ``progress`` asked to stop.
+        """
+        level = next((n.rsplit(" ", 1)[1] for n in engine.notes if n.startswith("optimization level")), "all")
+        doing = 'Backend "onnxruntime" cannot profile'
+        feed = dict(inputs)
+        progress.phase("Timing on the CPU", 2 * runs)
+        plain = self._session(_runnable(engine), self._options(level), doing)
+        total = self._time(plain, feed, progress, runs, warmup)
+        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+            options = self._options(level)
+            options.enable_profiling = True
+            options.profile_file_prefix = str(Path(folder) / "profile")
+            session = self._session(_runnable(engine), options, doing)
+            try:
+                self._time(session, feed, progress, runs, warmup)
+            finally:
+                written = session.end_profiling()
+            events = json.loads(Path(written).read_text(encoding="utf-8"))
+        return Profile(
+            source=self.source,
+            device=_device(),
+            samples=_samples(events, engine, warmup),
+            total=total,
+            warmup=warmup,
+            taken=datetime.datetime.now(datetime.timezone.utc),
+        )
+
+    def outputs(self, engine: Engine, inputs: Batch, names: Sequence[str] = ()) -> Outputs:
+        """Run one batch at level BASIC, where quantized numerics do not depend on fusion.
+
+        Args:
+            engine: One that this backend built.
+            inputs: One batch.
+            names: Values of the model to return; its outputs by default.
+
+        Raises:
+            RunError: a name is unknown, or ONNX Runtime fails on the inputs.
+        """
+        key = (id(engine), tuple(names))
+        if key not in self._sessions:
+            data = _expose(_runnable(engine), names)
+            session = self._session(data, self._options("basic"), 'Backend "onnxruntime" cannot run')
+            self._sessions[key] = (engine, session)
+            while len(self._sessions) > _KEPT:
+                self._sessions.popitem(last=False)
+        self._sessions.move_to_end(key)
+        session = self._sessions[key][1]
+        wanted = list(names) or [o.name for o in session.get_outputs()]
+        return dict(zip(wanted, _run(session, wanted, dict(inputs)), strict=True))
+
+    def _time(
+        self, session: Any, feed: dict[str, Any], progress: Progress, runs: int, warmup: int
+    ) -> NDArray[np.float64]:
+        taken: list[float] = []
+        end = time.monotonic() + 10.0
+        for i in range(warmup + runs):
+            check(progress, "timing on the CPU")
+            started = time.perf_counter()
+            _run(session, None, feed)
+            if i >= warmup:
+                taken.append((time.perf_counter() - started) * 1e3)
+                progress.advance()
+                if time.monotonic() > end and len(taken) >= 3:
+                    break
+        return np.asarray(taken)
+
+    def _options(self, level: str) -> Any:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        levels = ort.GraphOptimizationLevel
+        options.graph_optimization_level = levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_ALL
+        options.intra_op_num_threads = self.threads
+        options.log_severity_level = 4
+        return options
+
+    def _session(self, data: bytes, options: Any, doing: str) -> Any:
+        import onnxruntime as ort
+
+        try:
+            return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise BuildError(
+                f"{doing}: ONNX Runtime refuses the model: {_first_line(error)} "
+                "Check that every operator has a CPU kernel for its types.",
+                details=str(error),
+            ) from error
+
+
+def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[NDArray[Any]]:
+    try:
+        result: list[NDArray[Any]] = session.run(names, feed)
+    except Exception as error:
+        raise RunError(
+            f'Backend "onnxruntime" cannot run: {_first_line(error)} Check the inputs\' names, shapes and types.',
+            details=str(error),
+        ) from error
+    return result
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return text if text.endswith(".") else f"{text}."
+
+
+def _runnable(engine: Engine) -> bytes:
+    if engine.runnable is None:
+        raise RunError(
+            f'Backend "onnxruntime" cannot run an engine of backend "{engine.backend}": it holds no ONNX graph. '
+            'Build the variant with backend="onnxruntime".'
+        )
+    return engine.runnable
+
+
+def _expose(data: bytes, names: Sequence[str]) -> bytes:
+    """The model with the named values as additional graph outputs."""
+    proto = onnx.load_from_string(data)
+    have = {o.name for o in proto.graph.output}
+    made = {o for n in proto.graph.node for o in n.output} | {i.name for i in proto.graph.input}
+    made |= {i.name for i in proto.graph.initializer}
+    for name in names:
+        if name not in made:
+            raise RunError(f'Cannot read value "{name}": the model has no value of this name. See model.values.')
+        if name not in have:
+            have.add(name)
+            proto.graph.output.add(name=name)
+    return proto.SerializeToString()
+
+
+def _samples(events: list[dict[str, Any]], engine: Engine, warmup: int) -> dict[str, NDArray[np.float64]]:
+    """Milliseconds per layer and run; the events of one node come in the order of the runs."""
+    by_name: dict[str, list[float]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and str(event.get("name", "")).endswith("_kernel_time"):
+            name = str(event["name"])[: -len("_kernel_time")]
+            by_name.setdefault(name, []).append(float(event["dur"]) / 1e3)
+    table: dict[str, NDArray[np.float64]] = {}
+    for layer in engine.layers:
+        found = by_name.get(layer.name)
+        if found is not None and len(found) > warmup:
+            table[layer.id] = np.asarray(found[warmup:])
+    return table
+
+
+def _tensor(values: Mapping[str, Any], name: str) -> Tensor:
+    value = values.get(name)
+    if value is None:
+        return Tensor(name)
+    shape = None if value.shape is None else tuple(d if isinstance(d, int) else -1 for d in value.shape)
+    return Tensor(name, value.dtype, shape)
+
+
+def _constant(values: Mapping[str, Any], name: str) -> bool:
+    value = values.get(name)
+    return value is not None and value.kind == "constant"
+
+
+def _version() -> str:
+    return importlib.metadata.version("onnxruntime")
+
+
+def _cores() -> int:
+    import psutil
+
+    return int(psutil.cpu_count(logical=False) or os.cpu_count() or 1)
+
+
+def _device() -> str:
+    """The processor's name, as the operating system tells it."""
+    import platform
+
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""Nouns and services. Nothing here imports a vendor package."""

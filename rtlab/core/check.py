@@ -1,0 +1,256 @@
+"""Reading ONNX files, and refusing those that nothing can be done with. Files are only ever read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from rtlab.errors import ModelError
+
+
+def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
+    """The proto of a source, as a copy of its own, and its path where it has one.
+
+    Raises:
+        ModelError: there is no such file, or it is not an ONNX model.
+    """
+    if isinstance(source, onnx.ModelProto):
+        proto = onnx.ModelProto()
+        proto.CopyFrom(source)
+        return proto, None
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _parse(bytes(source), "the given bytes"), None
+    if not isinstance(source, (str, Path)):
+        raise ModelError(
+            f"Cannot load an object of type {type(source).__name__}. "
+            "Pass a path, the bytes of a file, or an onnx.ModelProto."
+        )
+    path = Path(source)
+    try:
+        if path.is_dir():
+            raise ModelError(f'Cannot load "{path}": this is a folder. Name the .onnx file in it.')
+        if path.exists() and not path.is_file():
+            raise ModelError(f'Cannot load "{path}": this is a device or a pipe. Name an .onnx file.')
+        return _parse(path.read_bytes(), f'"{path}"'), path.absolute()
+    except FileNotFoundError:
+        raise ModelError(
+            f'Cannot load "{path}": no such file. Check the path, or see rtlab.samples.names().'
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f'Cannot load "{path}": {error}. Check the path and the right to read it.', details=repr(error)
+        ) from error
+
+
+def _parse(data: bytes, what: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"Cannot load {what}: it is empty. Export the model again.")
+    try:
+        proto = onnx.load_model_from_string(data)
+    except Exception as error:
+        raise ModelError(
+            f"Cannot load {what}: the {len(data)} bytes are not an ONNX model, or the file is truncated. "
+            "Export it again, or check that a download was complete.",
+            details=str(error),
+        ) from error
+    if not proto.ir_version and not proto.graph.node:
+        raise ModelError(
+            f"Cannot load {what}: the {len(data)} bytes are not an ONNX model. Name an .onnx file.",
+        )
+    return proto
+
+
+def check(proto: onnx.ModelProto, path: Path | None, title: str) -> None:
+    """Raise ``ModelError`` unless the model can be compiled as far as ONNX itself can tell.
+
+    Text that is not UTF-8, which the ONNX checker lets pass, is replaced in ``proto`` by its escaped form.
+    """
+    doing = f'Cannot load model "{title}":'
+    if not proto.graph.node:
+        raise ModelError(
+            f"{doing} its graph has no nodes, so there is nothing to compile. "
+            "Export it again with the network inside."
+        )
+    opset = next((o.version for o in proto.opset_import if o.domain in {"", "ai.onnx"}), None)
+    if opset is not None and opset < 7:
+        raise ModelError(
+            f"{doing} it uses opset {opset}, and operators before opset 7 have other meanings. "
+            "Convert it with onnx.version_converter to opset 13 or later."
+        )
+    _escape(proto)
+    _check_external(proto, path, doing)
+    _check_operators(proto, doing)
+    try:
+        onnx.checker.check_model(str(path) if path else proto, full_check=True)
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        first = (text if len(text) <= 300 else text[:300] + "…").rstrip(".")
+        raise ModelError(
+            f"{doing} the ONNX checker refuses it: {first}. Fix the named part and export again.",
+            details=str(error),
+        ) from error
+
+
+def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """The main graph, the local functions and every body inside them."""
+    stack: list[onnx.GraphProto | onnx.FunctionProto] = [*proto.functions, proto.graph]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    stack.append(attribute.g)
+                stack.extend(attribute.graphs)
+
+
+def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for graph in _graphs(proto):
+        if isinstance(graph, onnx.GraphProto):
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+
+
+def _check_external(proto: onnx.ModelProto, path: Path | None, doing: str) -> None:
+    sizes: dict[str, int] = {}
+    for tensor in _tensors(proto):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        if path is None:
+            raise ModelError(
+                f"{doing} its weights are in external files, which bytes do not carry. "
+                "Pass the path of the file instead."
+            )
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        if location not in sizes:
+            sizes[location] = _external_size(path, location, doing)
+        _check_extent(tensor, entries, sizes[location], doing)
+
+
+def _external_size(path: Path, location: str, doing: str) -> int:
+    """Size in bytes of an external file that lies in the model's folder."""
+    if not location:
+        raise ModelError(f"{doing} a tensor with external data names no file. Export the model again.")
+    folder = path.parent.resolve()
+    parts = location.replace("\\", "/")
+    file = folder / parts
+    if not file.resolve().is_relative_to(folder) or Path(parts).is_absolute() or ".." in Path(parts).parts:
+        raise ModelError(
+            f'{doing} its external data "{location}" lies outside the model\'s folder. '
+            "Move the data file beside the model and save it again."
+        )
+    if not file.is_file():
+        raise ModelError(
+            f'{doing} its external data "{location}" is missing. Put that file beside "{path.name}".'
+        )
+    return file.stat().st_size
+
+
+def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, doing: str) -> None:
+    """ONNX tools cut a tensor short, silently, where its file is: so ask for every byte here."""
+    location = entries["location"]
+    try:
+        bits = ir.DataType(tensor.data_type).bitwidth
+        needed = (math.prod(tensor.dims) * bits + 7) // 8
+        offset = int(entries.get("offset") or 0)
+        length = int(entries.get("length") or needed)
+    except (ValueError, TypeError) as error:
+        raise ModelError(
+            f'{doing} the external data of tensor "{tensor.name}" has an unusable type, offset or length. '
+            "Save the model again with onnx.save_model(..., save_as_external_data=True).",
+            details=str(error),
+        ) from error
+    if offset < 0 or length != needed:
+        raise ModelError(
+            f'{doing} tensor "{tensor.name}" takes {needed} bytes, and its external data declares {length} '
+            f"bytes at offset {offset}. Export the model again."
+        )
+    if offset + needed > size:
+        raise ModelError(
+            f'{doing} tensor "{tensor.name}" takes bytes {offset} to {offset + needed} of external data '
+            f'"{location}", which has {size} bytes. Copy the complete file beside the model.'
+        )
+
+
+def _check_operators(proto: onnx.ModelProto, doing: str) -> None:
+    """List every operator that ONNX's own domains do not have; the checker stops at the first."""
+    local = {(f.domain, f.name) for f in proto.functions}
+    default = {o.domain: o.version for o in proto.opset_import}
+    known: dict[tuple[str, str, int], bool] = {}
+    missing: dict[str, list[str]] = {}
+    for graph in _graphs(proto):
+        versions = default
+        if isinstance(graph, onnx.FunctionProto):
+            versions = {**default, **{o.domain: o.version for o in graph.opset_import}}
+        for node in graph.node:
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            version = versions.get(domain, versions.get("ai.onnx", 0) if not domain else 0)
+            if domain not in {"", "ai.onnx.ml"} or not version or (node.domain, node.op_type) in local:
+                continue
+            key = (domain, node.op_type, version)
+            if key not in known:
+                known[key] = _has_operator(*key)
+            if not known[key]:
+                missing.setdefault(f'"{node.op_type}"', []).append(
+                    f'"{node.name}"' if node.name else "unnamed"
+                )
+    if missing:
+        listed = "; ".join(f"{op} (node {', '.join(names)})" for op, names in missing.items())
+        raise ModelError(
+            f"{doing} ONNX has no such operators in the opset that the model declares: {listed}. "
+            "Export with a later opset, or replace these nodes."
+        )
+
+
+def _has_operator(domain: str, op: str, version: int) -> bool:
+    try:
+        # Versions that this onnx does not know yet are left to its checker.
+        newest = onnx.defs.onnx_opset_version() if not domain else version
+        onnx.defs.get_schema(op, min(version, newest), domain)
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
+def _escape(proto: onnx.ModelProto) -> None:
+    """Protobuf hands out text that is not UTF-8 as bytes, which no tool downstream expects."""
+    if any(isinstance(text, bytes) for graph in _graphs(proto) for text in _texts(graph)):
+        stack: list[object] = [proto]
+        while stack:
+            stack.extend(_escape_one(stack.pop()))
+
+
+def _texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[object]:
+    for node in graph.node:
+        yield node.name
+        yield node.op_type
+        yield from node.input
+        yield from node.output
+    for item in (graph.input, graph.output):
+        yield from (v if isinstance(graph, onnx.FunctionProto) else v.name for v in item)
+
+
+def _escape_one(message: object) -> Iterator[object]:
+    """Escape the fields of one message and yield the messages inside it."""
+    for field, value in message.ListFields():  # type: ignore[attr-defined]
+        if field.type == field.TYPE_MESSAGE:
+            yield from (value,) if hasattr(value, "ListFields") else value
+        elif field.type == field.TYPE_STRING and isinstance(value, bytes):
+            setattr(message, field.name, _escaped(value))
+        elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in value):
+            value[:] = [_escaped(v) for v in value]
+
+
+def _escaped(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")

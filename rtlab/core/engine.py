@@ -1,0 +1,111 @@
+"""The result of a build: layers in execution order, with what the compiler told of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+from typing import Literal
+
+from rtlab.core.variant import Target
+
+#: Where a number comes from. An estimate is never displayed as a measurement.
+Origin = Literal["measured", "reported", "estimated"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A tensor as a layer reads or writes it.
+
+    ``dtype`` is in rtlab's names (``fp32``, ``fp16``, ``int8``, ...); ``shape`` has -1 where a dimension is
+    dynamic; ``format`` is the compiler's name of the memory layout, empty when not told.
+    """
+
+    name: str
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    format: str = ""
+    strides: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One step of an engine's execution order.
+
+    ``id`` is unique in its engine. ``origins`` are the ids of the nodes of the *built* model that the
+    compiler itself declared for this layer, in its own order. ``kind`` is its word for the layer type.
+    """
+
+    id: str
+    name: str
+    kind: str
+    index: int
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    constants: tuple[Tensor, ...] = ()
+    tactic: str = ""
+    stream: int = 0
+    event: int | None = None
+    origins: tuple[str, ...] = ()
+    attributes: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    @property
+    def precision(self) -> str:
+        """The narrowest floating or quantized type among what the layer reads and writes."""
+        order = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
+        seen = {t.dtype for t in (*self.outputs, *self.inputs)}
+        return next((p for p in order if p in seen), next(iter(sorted(seen)), ""))
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """Memory of one value: size in bytes, first and last layer index that touches it, offset if known."""
+
+    value: str
+    nbytes: int
+    first: int
+    last: int
+    offset: int | None
+    origin: Origin
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """What a backend made of a model.
+
+    ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals``
+    holds memory totals in bytes as the compiler *reported* them. ``plan`` is the serialized engine, where one
+    exists, ``runnable`` the ONNX bytes that a runner of the same backend executes.
+    """
+
+    backend: str
+    version: str
+    target: Target
+    layers: tuple[Layer, ...]
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    detail: Literal["layer", "region"] = "layer"
+    allocations: tuple[Allocation, ...] = ()
+    totals: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    log: str = dataclasses.field(default="", repr=False)
+    seconds: float = 0.0
+    built: datetime.datetime | None = None
+    notes: tuple[str, ...] = ()
+    plan: bytes | None = dataclasses.field(default=None, repr=False)
+    runnable: bytes | None = dataclasses.field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Engine {self.backend} {self.version} {self.target}: {len(self.layers)} layers>"
+
+    @property
+    def title(self) -> str:
+        """Compiler, version and target: what every picture of this engine must say."""
+        names = {"tensorrt-rtx": "TensorRT-RTX", "tensorrt": "TensorRT", "onnxruntime": "ONNX Runtime"}
+        return f"{names.get(self.backend, self.backend)} {self.version} · {self.target}"
+
+    def layer(self, id: str) -> Layer:  # noqa: A002 - the field's word
+        """The layer with this id; KeyError when there is none."""
+        for layer in self.layers:
+            if layer.id == id:
+                return layer
+        raise KeyError(id)

@@ -1,0 +1,433 @@
+"""A loaded ONNX model: nodes and values under stable ids.
+
+The nodes of ``Model.ir`` carry their *id* as ONNX name, so that every tool downstream keeps the way back; the
+name that the author gave is ``Node.name``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import EncodeError
+from onnx_ir.passes import common as ir_passes
+
+from rtlab.core import check
+from rtlab.errors import ModelError
+
+#: Metadata property that names the source node of an inserted or changed node.
+ORIGIN = "rtlab.origin"
+#: Metadata property that keeps the author's name where the id differs.
+NAME = "rtlab.name"
+
+ValueKind = Literal["input", "output", "constant", "activation"]
+
+_DTYPES = {
+    "FLOAT": "fp32",
+    "FLOAT16": "fp16",
+    "BFLOAT16": "bf16",
+    "DOUBLE": "fp64",
+    "FLOAT8E4M3FN": "fp8",
+    "FLOAT4E2M1": "fp4",
+}
+# Compilers list labels between these characters and print them unescaped, so an id must not contain them.
+_SAFE = re.compile(r"(?!\s)(?!.*, )[^\x00-\x1f\x7f|\[\]]{1,200}(?<!\s)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """A tensor of the graph.
+
+    ``shape`` has an int, a symbol's name or None per dimension; it is None when nothing is known.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+    kind: ValueKind
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node of the graph.
+
+    ``id`` is the name when that is unique and safe to print, otherwise ``#`` and the position. ``scope``
+    holds the ids of the enclosing nodes (If, Loop, Scan) or ``function NAME``, outermost first. ``origin`` is
+    the id of the source node when this one was inserted or changed by a preparation, otherwise its own id.
+    """
+
+    id: str
+    name: str
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, object]
+    scope: tuple[str, ...]
+    index: int
+    origin: str
+
+    @property
+    def title(self) -> str:
+        """What to call this node on screen: its name, or operator and position when it has none."""
+        return self.name or f"{self.op} {self.index}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """A checked ONNX model.
+
+    ``nodes`` come in graph order, those of a body after its owner, those of local functions last. ``shapes``
+    are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int).
+    """
+
+    name: str
+    ir: ir.Model = dataclasses.field(repr=False)
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...] | int]
+    path: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}: {len(self.nodes)} nodes, opset {self.opset}>"
+
+    def _repr_html_(self) -> str:
+        import html
+
+        rows = "".join(
+            f"<tr><td>{html.escape(n)}</td><td>{self.values[n].kind}</td><td>{self.values[n].dtype}</td>"
+            f"<td>{html.escape(shape_text(self.values[n].shape))}</td></tr>"
+            for n in (*self.inputs, *self.outputs)
+        )
+        return (
+            f"<b>{html.escape(self.name)}</b> · {len(self.nodes)} nodes · opset {self.opset}"
+            f"<table><tr><th>value</th><th>kind</th><th>type</th><th>shape</th></tr>{rows}</table>"
+        )
+
+    @property
+    def opset(self) -> int:
+        """Version of the default operator set."""
+        return int(self.ir.graph.opset_imports.get("", 0))
+
+    @functools.cached_property
+    def by_id(self) -> Mapping[str, Node]:
+        """Nodes by id."""
+        return {n.id: n for n in self.nodes}
+
+    @functools.cached_property
+    def top(self) -> tuple[Node, ...]:
+        """Nodes of the main graph, without bodies and functions."""
+        return tuple(n for n in self.nodes if not n.scope)
+
+    @functools.cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The main-graph node that writes each value."""
+        return {out: n for n in self.top for out in n.outputs if out}
+
+    @functools.cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The main-graph nodes that read each value, once each."""
+        table: dict[str, list[Node]] = {}
+        for n in self.top:
+            for name in dict.fromkeys(i for i in n.inputs if i):
+                table.setdefault(name, []).append(n)
+        return {k: tuple(v) for k, v in table.items()}
+
+    def node(self, id: str) -> Node:  # noqa: A002 - the field's word
+        """The node with this id, or with this original name when it is unique.
+
+        Raises:
+            ModelError: there is none; the message names the nearest ids.
+        """
+        if id in self.by_id:
+            return self.by_id[id]
+        import difflib
+
+        near = ", ".join(f'"{n}"' for n in difflib.get_close_matches(id, self.by_id, n=3))
+        hint = f"Did you mean {near}?" if near else "See model.nodes."
+        raise ModelError(f'Cannot find node "{id}" in model "{self.name}": no node has this id. {hint}')
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of the serialized model with its weights and the named shapes."""
+        work = hashlib.sha256(self.bytes())
+        work.update(repr(sorted(self.shapes.items())).encode())
+        return work.hexdigest()
+
+    def bytes(self) -> bytes:
+        """The model as one ONNX file with all weights inside.
+
+        Raises:
+            ModelError: it is larger than the two gigabytes that one ONNX file can hold.
+        """
+        try:
+            proto = ir.to_proto(self.ir)
+            if self.path:
+                onnx.load_external_data_for_model(proto, str(self.path.parent))
+            return bytes(proto.SerializeToString())
+        except (EncodeError, ValueError) as error:
+            raise ModelError(
+                f'Cannot serialize model "{self.name}": one ONNX file holds at most 2 GiB. '
+                "Load a smaller model.",
+                details=str(error),
+            ) from error
+        except (OSError, RuntimeError, onnx.checker.ValidationError) as error:
+            raise ModelError(
+                f'Cannot serialize model "{self.name}": its external data cannot be read any more. '
+                "Put the data file back beside the model and load it again.",
+                details=str(error),
+            ) from error
+
+    def input_shape(self, name: str) -> tuple[int, ...]:
+        """The concrete shape of an input: what the user named, else the model's own with a batch of 1.
+
+        Raises:
+            ModelError: a dimension other than the first is dynamic and has no named size.
+        """
+        declared = self.values[name].shape or ()
+        named = self.shapes.get(name)
+        if isinstance(named, tuple):
+            return named
+        sizes: list[int] = []
+        for axis, dim in enumerate(declared):
+            if isinstance(dim, int):
+                sizes.append(dim)
+            elif isinstance(dim, str) and isinstance(size := self.shapes.get(dim), int):
+                sizes.append(size)
+            elif axis == 0:
+                sizes.append(1)
+            else:
+                raise ModelError(
+                    f'Cannot fix the shape of input "{name}": dimension {axis} of '
+                    f"{shape_text(declared)} is dynamic. Name sizes, for example rtlab.load(..., "
+                    f'shapes={{"{name}": {tuple(d if isinstance(d, int) else 1 for d in declared)}}}).'
+                )
+        return tuple(sizes)
+
+    @property
+    def dynamic_batch(self) -> bool:
+        """Whether the first dimension of every input is dynamic in the graph."""
+        return all(
+            bool(s) and not isinstance(s[0], int) for s in (self.values[n].shape or () for n in self.inputs)
+        )
+
+    def static(self) -> Model:
+        """This model with every input dimension fixed to ``input_shape``; itself when nothing is dynamic."""
+        if all(isinstance(d, int) for n in self.inputs for d in self.values[n].shape or ()):
+            return self
+        proto = onnx.load_from_string(self.bytes())
+        del proto.graph.value_info[:]
+        for info in proto.graph.input:
+            if info.name in self.inputs:
+                dims = info.type.tensor_type.shape.dim
+                for dim, size in zip(dims, self.input_shape(info.name), strict=True):
+                    dim.Clear()
+                    dim.dim_value = size
+        for info in proto.graph.output:
+            info.type.tensor_type.ClearField("shape")
+        return wrap(proto, name=self.name, path=self.path)
+
+
+def load(
+    source: str | Path | bytes | onnx.ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int] | int] | None = None,
+    name: str | None = None,
+) -> Model:
+    """Read and check an ONNX model. The source is never written to.
+
+    Args:
+        source: A path, the bytes of a file, or a ``ModelProto``. External data is found beside a path.
+        shapes: Sizes of dynamic dimensions, by input name (all dimensions) or by symbol (one size).
+        name: What to call the model; the file's name by default.
+
+    Raises:
+        ModelError: not an ONNX file, truncated, without nodes, not valid, or external data is missing or lies
+            outside the model's folder.
+    """
+    proto, path = check.read(source)
+    title = name or (path.stem if path else "") or proto.graph.name or "model"
+    check.check(proto, path, title)
+    given = {k: v if isinstance(v, int) else tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
+    model = wrap(proto, name=title, path=path, shapes=given)
+    _check_shapes(model)
+    return model
+
+
+def wrap(
+    proto: onnx.ModelProto,
+    *,
+    name: str,
+    path: Path | None = None,
+    shapes: Mapping[str, tuple[int, ...] | int] | None = None,
+) -> Model:
+    """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made."""
+    graph = ir.from_proto(proto)
+    if path is not None:
+        ir.external_data.set_base_dir(graph.graph, path.parent.absolute())
+    _assign_ids(graph)
+    # Shapes are a help, not a condition: the checker has accepted the model.
+    with contextlib.suppress(Exception):
+        graph = ir_passes.ShapeInferencePass()(graph).model
+    nodes = tuple(_project(graph))
+    initializers = graph.graph.initializers
+    inputs = tuple(v.name or "" for v in graph.graph.inputs if v.name not in initializers)
+    outputs = tuple(v.name or "" for v in graph.graph.outputs)
+    return Model(
+        name=name,
+        ir=graph,
+        nodes=nodes,
+        values=_values(graph, set(inputs)),
+        inputs=inputs,
+        outputs=outputs,
+        shapes=dict(shapes or {}),
+        path=path,
+    )
+
+
+def shape_text(shape: Sequence[int | str | None] | None) -> str:
+    """A shape as the graph shows it: ``1×3×224×224``, ``?`` for an unknown dimension."""
+    if shape is None:
+        return "?"
+    return "×".join("?" if d in {None, -1} else str(d) for d in shape) or "scalar"
+
+
+def _check_shapes(model: Model) -> None:
+    symbols = {d for n in model.inputs for d in model.values[n].shape or () if isinstance(d, str)}
+    for key, given in model.shapes.items():
+        if isinstance(given, tuple):
+            declared = model.values[key].shape if key in model.inputs else None
+            fits = (
+                declared is not None
+                and len(given) == len(declared)
+                and all(not isinstance(d, int) or d == g for d, g in zip(declared, given, strict=True))
+            )
+            if not fits:
+                known = ", ".join(f'"{n}" {shape_text(model.values[n].shape)}' for n in model.inputs)
+                raise ModelError(
+                    f'Cannot give "{key}" the shape {shape_text(given)} in model "{model.name}": '
+                    f"its inputs are {known}. Name one of them with as many dimensions."
+                )
+        elif key not in symbols:
+            raise ModelError(
+                f'Cannot give dimension "{key}" a size in model "{model.name}": its symbols are '
+                f"{', '.join(sorted(symbols)) or 'none'}. Name one of them, or an input with a full shape."
+            )
+
+
+def _walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[ir.Node | str, ...]]]:
+    """Every node with the chain of its owners, in graph order, without recursion into Python's stack."""
+    stack: list[tuple[Iterator[ir.Node], tuple[ir.Node | str, ...]]] = [
+        (iter(f), (f"function {f.name}",)) for f in reversed(list(model.functions.values()))
+    ]
+    stack.append((iter(model.graph), ()))
+    while stack:
+        nodes, owners = stack[-1]
+        node = next(nodes, None)
+        if node is None:
+            stack.pop()
+            continue
+        yield node, owners
+        stack.extend(
+            (iter(attribute.as_graph()), (*owners, node))
+            for attribute in reversed(list(node.attributes.values()))
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
+        )
+
+
+def _assign_ids(model: ir.Model) -> None:
+    """Name every node by its id. An id given before, as in a prepared model, stays."""
+    counts = Counter(node.name or "" for node, _ in _walk(model))
+    taken = {name for name, count in counts.items() if count == 1 and _SAFE.fullmatch(name)}
+    for index, (node, _) in enumerate(_walk(model)):
+        name = node.name or ""
+        if name in taken and counts[name] == 1:
+            continue
+        node.metadata_props.setdefault(NAME, name)
+        node.name = next(i for i in _candidates(index) if i not in taken)
+        taken.add(node.name)
+
+
+def _candidates(index: int) -> Iterator[str]:
+    yield f"#{index}"
+    for k in itertools.count(1):
+        yield f"#{index}.{k}"
+
+
+def _project(model: ir.Model) -> Iterator[Node]:
+    for index, (node, owners) in enumerate(_walk(model)):
+        id_ = node.name or ""
+        yield Node(
+            id=id_,
+            name=node.metadata_props.get(NAME, id_),
+            op=node.op_type,
+            domain=node.domain,
+            inputs=tuple(v.name or "" if v is not None else "" for v in node.inputs),
+            outputs=tuple(v.name or "" for v in node.outputs),
+            attributes={k: _plain(a) for k, a in node.attributes.items()},
+            scope=tuple(o if isinstance(o, str) else o.name or "" for o in owners),
+            index=index,
+            origin=node.metadata_props.get(ORIGIN, id_),
+        )
+
+
+def _plain(attribute: ir.Attr) -> object:
+    """An attribute as JSON can carry it; tensors and graphs as a description."""
+    if attribute.ref_attr_name:
+        return f"@{attribute.ref_attr_name}"
+    value = attribute.value
+    if attribute.type == ir.AttributeType.TENSOR:
+        if value.size <= 16:
+            return value.numpy().tolist()
+        return f"{dtype_text(value.dtype)} {shape_text(tuple(value.shape))}"
+    if attribute.type == ir.AttributeType.GRAPH:
+        return f"graph of {len(value)} nodes"
+    if isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (tuple, list)) and all(isinstance(v, (str, int, float)) for v in value):
+        return list(value)
+    return str(attribute.type).rsplit(".", maxsplit=1)[-1].lower()
+
+
+def dtype_text(dtype: ir.DataType | None) -> str:
+    """An ONNX type in rtlab's names: ``fp32``, ``fp16``, ``int8``, ..., empty when unknown."""
+    return "" if dtype is None else _DTYPES.get(dtype.name, dtype.name.lower())
+
+
+def _values(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
+    table: dict[str, Value] = {}
+
+    def put(value: ir.Value | None, kind: ValueKind) -> None:
+        if value is None or not value.name or value.name in table:
+            return
+        shape: tuple[int | str | None, ...] | None = None
+        if value.shape is not None:
+            shape = tuple(d if isinstance(d, int) else d.value for d in value.shape)
+        dtype = value.dtype
+        if value.const_value is not None:
+            shape = tuple(value.const_value.shape.numpy())
+            dtype = value.const_value.dtype
+        table[value.name] = Value(value.name, dtype_text(dtype), shape, kind)
+
+    for given in model.graph.inputs:
+        put(given, "input" if given.name in inputs else "constant")
+    for initializer in model.graph.initializers.values():
+        put(initializer, "constant")
+    for result in model.graph.outputs:
+        put(result, "output")
+    for node, _ in _walk(model):
+        for value in (*node.outputs, *node.inputs):
+            put(value, "constant" if value is not None and value.const_value is not None else "activation")
+    return table

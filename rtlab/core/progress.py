@@ -1,0 +1,80 @@
+"""Reporters of long work, and the switch that ends it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from rtlab.core.protocols import Progress
+from rtlab.errors import Cancelled
+
+
+class Silent:
+    """Reports nothing; ``cancel`` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self.started = time.monotonic()
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Report steps."""
+
+    def cancel(self) -> None:
+        """Ask the work to end at its next step."""
+        self._stop.set()
+
+    def stopped(self) -> bool:
+        """Whether ``cancel`` was called."""
+        return self._stop.is_set()
+
+
+class Reporting(Silent):
+    """Calls ``show(phase, done, total, elapsed_seconds)`` on each phase, then at most ten times a second."""
+
+    def __init__(self, show: Callable[[str, int, int | None, float], None]) -> None:
+        super().__init__()
+        self._show = show
+        self._name, self._done, self._last = "", 0, 0.0
+        self._total: int | None = None
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase and show it at once."""
+        self._name, self._done, self._total = name, 0, total
+        self._tell()
+
+    def advance(self, steps: int = 1) -> None:
+        """Count steps and show them when a tenth of a second has passed."""
+        self._done += steps
+        if time.monotonic() - self._last >= 0.1:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._last = time.monotonic()
+        self._show(self._name, self._done, self._total, self._last - self.started)
+
+
+class Terminal(Reporting):
+    """One line per phase on a terminal's standard error; nothing in a pipe."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        out = stream or sys.stderr
+
+        def show(name: str, done: int, total: int | None, elapsed: float) -> None:
+            if out.isatty():
+                part = f" {done}/{total}" if total else ""
+                out.write(f"\r\x1b[K{name}{part} · {elapsed:.1f} s")
+                out.flush()
+
+        super().__init__(show)
+
+
+def check(progress: Progress, doing: str) -> None:
+    """Raise ``Cancelled`` when the user asked to stop."""
+    if progress.stopped():
+        raise Cancelled(f"Stopped {doing}: cancelled by the user. Start it again when you like.")

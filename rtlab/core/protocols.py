@@ -1,0 +1,114 @@
+"""What a backend may offer. Any object with these methods is a backend; no base class is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from rtlab.core.data import Batch
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.core.trace import Outputs, Profile
+from rtlab.core.variant import Precision, Target, Variant
+
+
+class Progress(Protocol):
+    """Where long work reports, and where it learns that it should stop."""
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase of ``total`` steps (None when unknown)."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Report finished steps of the open phase."""
+
+    def stopped(self) -> bool:
+        """Whether the work should end now by raising ``Cancelled``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Bounds of one build: wall time in seconds, memory and stack in bytes."""
+
+    seconds: float = 600.0
+    memory: int = 16 << 30
+    stack: int = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildRequest:
+    """A model that already expresses its precision, and what it is built for.
+
+    ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it.
+    """
+
+    model: Model
+    variant: Variant
+    limits: Limits = Limits()
+    level: str = "all"
+
+
+@dataclasses.dataclass(frozen=True)
+class Availability:
+    """Whether a backend works here, with its version, or the reason and the next step."""
+
+    ok: bool
+    version: str = ""
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Capabilities:
+    """What a backend can do here."""
+
+    targets: tuple[Target, ...]
+    precisions: tuple[Precision, ...]
+    builds: bool = False
+    runs: bool = False
+    reads: bool = False
+
+
+class Backend(Protocol):
+    """What every backend has, whichever of the three other protocols it follows."""
+
+    name: str
+
+    def availability(self) -> Availability:
+        """Look for package and device without importing a vendor package."""
+
+    def capabilities(self) -> Capabilities:
+        """Targets and precisions, valid when available."""
+
+
+@runtime_checkable
+class Builder(Protocol):
+    """Makes engines."""
+
+    def build(self, request: BuildRequest, progress: Progress) -> Engine:
+        """Compile; raises ``BuildError``, ``Unavailable`` or ``Cancelled``."""
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """Runs engines that it built itself."""
+
+    def profile(
+        self, engine: Engine, inputs: Batch, progress: Progress, *, runs: int = 30, warmup: int = 5
+    ) -> Profile:
+        """Time each layer over ``runs`` inferences of one batch after ``warmup`` untimed ones."""
+
+    def outputs(self, engine: Engine, inputs: Batch, names: Sequence[str] = ()) -> Outputs:
+        """Run one batch and return the named values (graph outputs when none are named).
+
+        Any value of the engine's runnable model may be named. A session is kept between calls with the same
+        engine and names, so streaming many batches costs one set-up.
+        """
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Reads what another machine wrote."""
+
+    def read(self, files: Mapping[str, Path]) -> tuple[Engine, Profile | None]:
+        """Read layer, profile and log files; raises ``ReadError``."""

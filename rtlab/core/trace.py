@@ -1,0 +1,39 @@
+"""What a runner observed: times and tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: One batch of named tensors.
+Outputs = Mapping[str, "NDArray[np.generic]"]
+
+#: Batches in order, produced one at a time so that memory does not grow with the number of samples.
+OutputStream = Iterator[Outputs]
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """Per-layer times of one engine on one device.
+
+    ``samples`` maps a layer id to a float64 array of milliseconds, shape ``(runs,)``; ``total`` holds the
+    time of each whole inference in milliseconds, shape ``(runs,)``, measured without timing its layers.
+    """
+
+    source: str
+    device: str
+    samples: Mapping[str, NDArray[np.float64]]
+    total: NDArray[np.float64]
+    warmup: int
+    taken: datetime.datetime
+    note: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Profile {self.source} {self.device}: {len(self.samples)} layers, {len(self.total)} runs>"

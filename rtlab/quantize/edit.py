@@ -1,0 +1,207 @@
+"""Editing a model's graph with ONNX GraphSurgeon while every node keeps its way back to its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from rtlab.core.model import ORIGIN, Model, wrap
+from rtlab.errors import VariantError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Longest start of an id that a new node's name repeats.
+_LONGEST = 140
+#: First IR version in which an initializer need not be a graph input as well.
+_MIN_IR = 8
+
+
+class Edit:
+    """A copy of a model under edit.
+
+    Nodes and tensors are GraphSurgeon's. New nodes name the source node that they serve and are placed before or
+    after an existing one, so the order stays topological without sorting. Bodies and functions are carried over
+    byte for byte.
+    """
+
+    def __init__(self, model: Model, *, opset: int = 0, why: str = "") -> None:
+        import onnx_graphsurgeon as gs
+
+        self._gs = gs
+        self._model = model
+        self._source = onnx.load_model_from_string(model.bytes())
+        self._origins = {node.name: node.name for node in self._source.graph.node}
+        if model.opset < opset:
+            self._convert(opset, why)
+        self._properties = {
+            node.name: [(p.key, p.value) for p in node.metadata_props] for node in self._source.graph.node
+        }
+        with gs.logger.G_LOGGER.suppress(gs.logger.G_LOGGER.WARNING):
+            self.graph = gs.import_onnx(self._source)
+        self.graph.ir_version = max(self._source.ir_version, _MIN_IR)
+        self.nodes: Mapping[str, Any] = {n.name: n for n in self.graph.nodes}
+        self.tensors: dict[str, Any] = self.graph.tensors()
+        self._used = {n.id for n in model.nodes} | set(self.nodes)
+        self._names = set(model.values) | set(self.tensors)
+        self._changed: set[str] = set()
+        self._before: dict[str, list[Any]] = {}
+        self._after: dict[str, list[Any]] = {}
+
+    def constant(self, name: str, values: NDArray[Any]) -> Any:
+        """A new initializer with a name made unique."""
+        return self._gs.Constant(self._fresh(name, self._names), np.ascontiguousarray(values))
+
+    def variable(self, name: str) -> Any:
+        """A new value with a name made unique."""
+        return self._gs.Variable(self._fresh(name, self._names))
+
+    def rename(self, tensor: Any, name: str) -> str:
+        """Give a tensor a new unique name and return the old one, which is free from then on."""
+        old, tensor.name = str(tensor.name), self._fresh(name, self._names)
+        return old
+
+    def set_attribute(self, node: Any, name: str, value: object) -> None:
+        """Change an attribute; those of all other nodes are carried over byte for byte."""
+        node.attrs[name] = value
+        self._changed.add(node.name)
+
+    def insert(
+        self,
+        op: str,
+        name: str,
+        inputs: list[Any],
+        *,
+        origin: str,
+        before: str = "",
+        after: str = "",
+        output: Any = None,
+        attrs: Mapping[str, object] | None = None,
+    ) -> Any:
+        """Add a node with one output and return that output.
+
+        Args:
+            op: Operator.
+            name: Readable name; made unique.
+            inputs: Tensors.
+            origin: Id of the source node that this one serves.
+            before: Place it before the node of this id; an empty ``before`` and ``after`` mean the very start.
+            after: Place it after the node of this id.
+            output: The tensor it writes; a new one by default.
+            attrs: Attributes.
+        """
+        unique = self._fresh(name, self._used)
+        out = output if output is not None else self.variable(f"{unique}/output")
+        node = self._gs.Node(op, unique, dict(attrs or {}), inputs=inputs, outputs=[out])
+        self._origins[unique] = origin
+        places = self._after if after else self._before
+        places.setdefault(after or before, []).append(node)
+        return out
+
+    def finish(self) -> Model:
+        """Export the edited graph as a model of its own."""
+        nodes = list(self._before.get("", []))
+        for node in self.graph.nodes:
+            nodes += [*self._before.get(node.name, []), node, *self._after.get(node.name, [])]
+        self.graph.nodes = nodes
+        gs = self._gs
+        with gs.logger.G_LOGGER.suppress(gs.logger.G_LOGGER.WARNING):
+            proto = gs.export_onnx(self.graph)
+        self._restore(proto)
+        return wrap(proto, name=self._model.name, shapes=self._model.shapes)
+
+    def _restore(self, proto: onnx.ModelProto) -> None:
+        """Put back what GraphSurgeon does not carry, and write each node's origin."""
+        source = self._source
+        old = {node.name: node for node in source.graph.node}
+        for node in proto.graph.node:
+            was = old.get(node.name)
+            if was is not None:
+                node.overload, node.doc_string = was.overload, was.doc_string
+                if node.name not in self._changed:
+                    _replace(node.attribute, was.attribute)
+            properties = dict(self._properties.get(node.name, []))
+            properties[ORIGIN] = self._origins[node.name]
+            entries = [onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items()]
+            _replace(node.metadata_props, entries)
+        _replace(proto.functions, source.functions)
+        # A body reads an outer constant by name, which GraphSurgeon only sees where a main-graph node reads it too.
+        have = {t.name for t in proto.graph.initializer}
+        made = {out for node in proto.graph.node for out in node.output}
+        read = set(_read_in_bodies(proto.graph))
+        proto.graph.initializer.extend(
+            t for t in source.graph.initializer if t.name in read and t.name not in have | made
+        )
+        # GraphSurgeon knows tensors only; inputs and outputs never change, whatever their type.
+        names = {t.name for t in source.graph.initializer}
+        _replace(proto.graph.input, [v for v in source.graph.input if v.name not in names])
+        _replace(proto.graph.output, source.graph.output)
+        _replace(proto.metadata_props, source.metadata_props)
+        _replace(proto.opset_import, source.opset_import)
+        proto.domain, proto.doc_string = source.domain, source.doc_string
+
+    def _convert(self, opset: int, why: str) -> None:
+        """Raise the opset; nodes and values keep their names, and a node the converter adds takes an owner's id."""
+        before = self._source
+        try:
+            after = onnx.version_converter.convert_version(before, opset)
+        except Exception as error:
+            raise VariantError(
+                f'Cannot prepare model "{self._model.name}" {why}: it uses opset {self._model.opset}, and the ONNX '
+                f"converter to opset {opset} refuses it. Export the model at opset {opset} or later.",
+                details=str(error),
+            ) from error
+        properties = {n.name: n.metadata_props for n in before.graph.node}
+        owner = {out: n.name for n in before.graph.node for out in n.output if out}
+        known, seen = set(properties), set[str]()
+        # From the end, so that a helper finds its consumer named already.
+        for node in reversed(after.graph.node):
+            if node.name in known - seen:
+                seen.add(node.name)
+                node.metadata_props.extend(properties[node.name])
+                self._origins[node.name] = node.name
+            else:
+                home = next((owner[v] for v in (*node.output, *node.input) if v in owner), "")
+                node.name = self._fresh(f"{home}/{node.op_type}", seen | known)
+                seen.add(node.name)
+                self._origins[node.name] = home or node.name
+            for name in node.input:
+                owner.setdefault(name, self._origins[node.name])
+        self._source = after
+
+    @staticmethod
+    def _fresh(name: str, used: set[str]) -> str:
+        start, tail = (name, "") if len(name) <= _LONGEST + 50 else (name[:_LONGEST], "~")
+        unique, count = start + tail, 1
+        while unique in used:
+            count += 1
+            unique = f"{start}~{count}"
+        used.add(unique)
+        return unique
+
+
+_GRAPHS = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
+
+
+def _read_in_bodies(graph: onnx.GraphProto) -> Iterable[str]:
+    """Every name that a body reads or hands out, at any depth."""
+    stack = [(graph, False)]
+    while stack:
+        body, inner = stack.pop()
+        if inner:
+            yield from (out.name for out in body.output)
+        for node in body.node:
+            if inner:
+                yield from node.input
+            for attribute in node.attribute:
+                if attribute.type in _GRAPHS:
+                    stack += [(g, True) for g in (*attribute.graphs, attribute.g)]
+
+
+def _replace(field: Any, items: Iterable[Any]) -> None:
+    kept = list(items)
+    del field[:]
+    field.extend(kept)

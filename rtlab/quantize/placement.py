@@ -1,0 +1,276 @@
+"""Where INT8 quantization goes: a pure reading of the model, by the rules that keep TensorRT's fusions whole.
+
+Inputs of weighted nodes are quantized and their outputs are not, so that a compiler can fuse what follows into the
+same kernel. Placement follows NVIDIA's guidance for explicit quantization and ModelOpt's practice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model, Node
+
+#: One input of a node: its id and the position among its inputs.
+Edge = tuple[str, int]
+
+_VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Transpose"}
+_POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
+#: What a compiler fuses behind a weighted node without asking for another type.
+_ACTIVATIONS = {"Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "HardSwish", "HardSigmoid"}
+_DEFAULT = {"", "ai.onnx"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to quantize.
+
+    ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps a
+    constant and its channel axis to the inputs that read it. Values of one of the ``groups`` share a scale.
+    """
+
+    activations: Mapping[str, tuple[Edge, ...]]
+    weights: Mapping[tuple[str, int], tuple[Edge, ...]]
+    groups: tuple[tuple[str, ...], ...]
+
+
+def plan(model: Model) -> Plan:
+    """Decide which inputs of which main-graph nodes become INT8. Bodies and functions are left as they are."""
+    return _Planner(model).plan()
+
+
+def quantizable(model: Model) -> tuple[str, ...]:
+    """Names of the activations that INT8 needs ranges of, in graph order."""
+    return tuple(plan(model).activations)
+
+
+def constants(model: Model) -> Mapping[str, ir.TensorProtocol]:
+    """Every main-graph value known before the first inference, straight, from a Constant or through Identity."""
+    graph = model.ir.graph
+    inputs = set(model.inputs)
+    table: dict[str, ir.TensorProtocol] = {}
+    for name, value in graph.initializers.items():
+        if value.const_value is not None and name not in inputs:
+            table[name] = value.const_value
+    for node in graph:
+        if node.domain not in _DEFAULT or not node.outputs:
+            continue
+        out = node.outputs[0].name or ""
+        if node.op_type == "Constant" and (attribute := node.attributes.get("value")) is not None:
+            table[out] = attribute.as_tensor()
+        elif node.op_type == "Identity" and node.inputs and node.inputs[0] is not None:
+            source = node.inputs[0].name or ""
+            if source in table:
+                table[out] = table[source]
+    return table
+
+
+class _Planner:
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.constants = constants(model)
+        self.order = {n.id: i for i, n in enumerate(model.top)}
+        self.depth = _depths(model)
+        self.edges: dict[str, set[Edge]] = {}
+        self.weights: dict[tuple[str, int], list[Edge]] = {}
+        self.weighted: set[str] = set()
+        self.captured = captured(model)
+
+    def plan(self) -> Plan:
+        for node in self.model.top:
+            if node.domain in _DEFAULT:
+                self._weighted(node)
+        for node in self.model.top:
+            if node.op == "Add" and node.domain in _DEFAULT:
+                self._residual(node)
+        # A pool before another pool sees what the later one decided.
+        for node in reversed(self.model.top):
+            if node.op in _POOLS and node.domain in _DEFAULT:
+                self._pool(node)
+        groups = self._share()
+        return Plan(
+            {v: self._sorted(self.edges[v]) for v in self._in_graph_order(self.edges)},
+            {k: self._sorted(e) for k, e in self.weights.items()},
+            groups,
+        )
+
+    def _weighted(self, node: Node) -> None:
+        axis = self._channel_axis(node)
+        if axis is None or not self._quantizes(node.inputs[0]):
+            return
+        self.weighted.add(node.id)
+        self.edges.setdefault(node.inputs[0], set()).add((node.id, 0))
+        self.weights.setdefault((node.inputs[1], axis), []).append((node.id, 1))
+
+    def _channel_axis(self, node: Node) -> int | None:
+        """The weight's output-channel axis, or None when this node is not to be quantized."""
+        if node.op not in {"Conv", "ConvTranspose", "Gemm", "MatMul"} or len(node.inputs) < 2:
+            return None
+        weight = self.constants.get(node.inputs[1])
+        if weight is None or weight.dtype != ir.DataType.FLOAT or 0 in tuple(weight.shape):
+            return None
+        rank = len(weight.shape)
+        if node.op == "Conv":
+            return 0 if rank >= 3 else None
+        if node.op == "ConvTranspose":
+            return 1 if rank >= 3 else None
+        if node.op == "Gemm":
+            return 0 if node.attributes.get("transB", 0) else 1
+        # A product with a vector moves weights, not arithmetic: INT8 gains nothing there.
+        shape = self.model.values[node.inputs[0]].shape if node.inputs[0] in self.model.values else None
+        rows = shape[-2] if shape is not None and len(shape) > 1 else (None if shape is None else 1)
+        columns = int(weight.shape[rank - 1]) if rank > 1 else 1
+        return None if rows == 1 or columns == 1 else rank - 1
+
+    def _residual(self, node: Node) -> None:
+        """Quantize the branch of a residual Add that is not the convolution; that one stays in the kernel."""
+        left, right = node.inputs
+        if left == right or not (self._quantizes(left) and self._quantizes(right)):
+            return
+        shapes = [self.model.values[v].shape for v in (left, right)]
+        if None not in shapes and shapes[0] != shapes[1]:
+            return
+        fused = [i for i, v in enumerate((left, right)) if self._from_weighted(v)]
+        if not fused:
+            return
+        # Of two convolutions the longer branch is the block's own and the shorter one its shortcut.
+        main = max(fused, key=lambda i: (self.depth.get(node.inputs[i], 0), -i))
+        other = 1 - main
+        self.edges.setdefault(node.inputs[other], set()).add((node.id, other))
+
+    def _from_weighted(self, value: str, *, joined: bool = False) -> bool:
+        """Whether a kernel of a quantized weighted node can write this value, alone or into a Concat."""
+        while True:
+            node = self.model.producers.get(value)
+            if node is None or len(self._readers(value)) != 1:
+                return False
+            if node.id in self.weighted:
+                return True
+            if node.op == "Concat" and not joined:
+                return all(self._from_weighted(v, joined=True) for v in node.inputs)
+            inputs = [v for v in node.inputs if v and v not in self.constants]
+            follows = node.op in {"BatchNormalization", "Mul", "Add"} or (joined and node.op in _ACTIVATIONS)
+            if not follows or len(inputs) != 1:
+                return False
+            value = inputs[0]
+
+    def _pool(self, node: Node) -> None:
+        """Quantize a pool's input where its producers and all its consumers are quantized too."""
+        value = node.inputs[0]
+        both = self._quantizes(value) and self._reads_quantized(node.outputs[0])
+        if both and (value in self.edges or self._written_quantized(value)):
+            self.edges.setdefault(value, set()).add((node.id, 0))
+
+    def _reads_quantized(self, value: str) -> bool:
+        """Whether every reader takes the quantized form, straight or behind views and Concat."""
+        stack = [value]
+        while stack:
+            name = stack.pop()
+            readers = self._readers(name)
+            if not readers:
+                return False
+            for reader in readers:
+                if reader is None:
+                    return False
+                at = {(reader.id, i) for i, v in enumerate(reader.inputs) if v == name}
+                if at <= self.edges.get(name, set()):
+                    continue
+                if reader.op not in _VIEWS | {"Concat"}:
+                    return False
+                stack.append(reader.outputs[0])
+        return True
+
+    def _written_quantized(self, value: str) -> bool:
+        """Whether a quantized node writes this value, with nothing but fusible operators between."""
+        stack, seen = [value], set[str]()
+        while stack:
+            node = self.model.producers.get(stack.pop())
+            if node is None or node.id in seen:
+                continue
+            seen.add(node.id)
+            if node.id in self.weighted:
+                return True
+            if node.op in _ACTIVATIONS | _VIEWS | _POOLS | {"BatchNormalization", "Add", "Concat"}:
+                stack.extend(v for v in node.inputs if v and v not in self.constants)
+        return False
+
+    def _share(self) -> tuple[tuple[str, ...], ...]:
+        """Route Concat inputs through the quantized form they have, and join scales across Concat and MaxPool."""
+        parent = {v: v for v in self.edges}
+
+        def root(value: str) -> str:
+            while parent[value] != value:
+                parent[value] = parent[parent[value]]
+                value = parent[value]
+            return value
+
+        for node in self.model.top:
+            if node.domain not in _DEFAULT or not node.outputs or node.outputs[0] not in self.edges:
+                continue
+            if node.op == "Concat":
+                for i, value in enumerate(node.inputs):
+                    if value in self.edges:
+                        self.edges[value].add((node.id, i))
+                        parent[root(value)] = root(node.outputs[0])
+            # A maximum is one of its inputs: on one scale, quantizing it again changes nothing.
+            elif node.op in {"MaxPool", "GlobalMaxPool"} and (node.id, 0) in self.edges.get(node.inputs[0], ()):
+                parent[root(node.inputs[0])] = root(node.outputs[0])
+        groups: dict[str, list[str]] = {}
+        for value in self._in_graph_order(self.edges):
+            groups.setdefault(root(value), []).append(value)
+        return tuple(tuple(g) for g in groups.values() if len(g) > 1)
+
+    def _quantizes(self, value: str) -> bool:
+        """Whether this is an FP32 activation that is not quantized already."""
+        known = self.model.values.get(value)
+        producer = self.model.producers.get(value)
+        return (
+            known is not None
+            and known.dtype == "fp32"
+            and value not in self.constants
+            and (producer is None or producer.op != "DequantizeLinear")
+        )
+
+    def _readers(self, value: str) -> list[Node | None]:
+        """Nodes that read a value; None stands for the world outside: a graph output or a body."""
+        outside = value in self.captured or value in self.model.outputs
+        return [*self.model.consumers.get(value, ()), *([None] if outside else [])]
+
+    def _sorted(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
+        return tuple(sorted(edges, key=lambda e: (self.order[e[0]], e[1])))
+
+    def _in_graph_order(self, values: Iterable[str]) -> list[str]:
+        made = {out: i for i, n in enumerate(self.model.top) for out in n.outputs}
+        return sorted(values, key=lambda v: (made.get(v, -1), v))
+
+
+def captured(model: Model) -> frozenset[str]:
+    """Main-graph values that a body of If, Loop or Scan reads from outside."""
+    return frozenset(_captured(model.ir))
+
+
+def _captured(model: ir.Model) -> Iterator[str]:
+    graph = model.graph
+    for node in graph.all_nodes():
+        if node.graph is graph:
+            continue
+        for value in node.inputs:
+            if value is not None and value.graph is graph:
+                yield value.name or ""
+    # A body may also hand an outer value straight through as its output.
+    for body in graph.subgraphs():
+        if body is not graph:
+            yield from (v.name or "" for v in body.outputs if v.graph is graph)
+
+
+def _depths(model: Model) -> Mapping[str, int]:
+    """Length of the longest path of nodes to each value."""
+    depth: dict[str, int] = {}
+    for node in model.top:
+        level = 1 + max((depth.get(v, 0) for v in node.inputs), default=0)
+        depth.update(dict.fromkeys(node.outputs, level))
+    return depth

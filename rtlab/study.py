@@ -1,0 +1,458 @@
+"""Study: composes the stages and keeps their results.
+
+A variant's layers come from the best builder, its times and tensors from what can run here. They are joined by
+ONNX node, never by layer, and every number keeps the name of the engine and device that it came from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from rtlab import backends
+from rtlab.analysis import accuracy as _accuracy
+from rtlab.analysis import timing as _timing
+from rtlab.analysis.mapping import Mapping as NodeMapping
+from rtlab.analysis.mapping import relate
+from rtlab.core.data import CalibrationData, Task
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model, load
+from rtlab.core.progress import Silent, check
+from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
+from rtlab.core.variant import Calibrator, Precision, Target, Variant
+from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError
+from rtlab.quantize import Prepared, prepare, quantizable
+from rtlab.quantize.ranges import Ranges, collect
+
+if TYPE_CHECKING:
+    import onnx
+
+    from rtlab.widgets.explorer import Explorer
+
+#: Where an engine is built for when the user does not say.
+_DEFAULT_SM = "sm86"
+#: Samples that values are compared on, and that the task is scored on; both bound the waiting time.
+_COMPARED = 32
+_SCORED = 2000
+#: Bytes of intermediate values that one batch may take.
+_BATCH_BYTES = 64 << 20
+_MOST_BATCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """The task's metric for one variant, measured on ``samples`` held-out samples."""
+
+    name: str
+    value: float
+    unit: str
+    samples: int
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """Everything known of one variant.
+
+    ``engine`` is the picture, related to the source model by ``mapping``; ``measured`` is the engine that ran here,
+    related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``, ``accuracy`` and ``score`` are None where nothing could run.
+    """
+
+    name: str
+    variant: Variant
+    prepared: Prepared
+    engine: Engine
+    mapping: NodeMapping
+    measured: Engine | None = None
+    measured_mapping: NodeMapping | None = None
+    timing: _timing.Timing | None = None
+    accuracy: _accuracy.Accuracy | None = None
+    score: Score | None = None
+    ranges: Ranges | None = None
+
+    def __repr__(self) -> str:
+        return f"<Result {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
+
+    @property
+    def unmapped(self) -> tuple[tuple[str, str], ...]:
+        """Nodes without a layer with the reason, in graph order."""
+        return tuple((m.node, m.reason) for m in self.mapping.missing)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one variant's work needs; it can be pickled."""
+
+    name: str
+    variant: Variant
+    model: Model
+    data: CalibrationData
+    task: Task | None
+    ranges: Ranges | None
+    limits: Limits
+    builder: str
+    runner: str | None
+    compare: bool
+
+
+class Study:
+    """One model, several variants.
+
+    Args:
+        model: A loaded model, or what ``rtlab.load`` accepts.
+        data: Samples for calibration and comparison; 64 random ones by default.
+        task: Held-out samples with labels, for the task's accuracy.
+        limits: Bounds of each build.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | Path | bytes | onnx.ModelProto,
+        *,
+        data: CalibrationData | None = None,
+        task: Task | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else load(model)
+        self.data = data if data is not None else CalibrationData.random(self.model)
+        self.data.check(self.model)
+        if task is not None:
+            task.data.check(self.model)
+        self.task = task
+        self.limits = limits or Limits()
+        self.variants: dict[str, Variant] = {}
+        self.results: dict[str, Result] = {}
+        self.failures: dict[str, RtlabError] = {}
+        self._ranges: Ranges | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
+
+    def _repr_html_(self) -> str:
+        from rtlab.view.table import study_html
+
+        return study_html(self)
+
+    def __getitem__(self, name: str) -> Result:
+        if name in self.results:
+            return self.results[name]
+        if name in self.failures:
+            raise self.failures[name]
+        known = ", ".join(f'"{n}"' for n in self.variants) or "none yet"
+        hint = "Run study.run()." if name in self.variants else f"Add it with study.add; there is {known}."
+        raise VariantError(f'Cannot show variant "{name}": it is not built. {hint}')
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.variants)
+
+    def __len__(self) -> int:
+        return len(self.variants)
+
+    def add(
+        self,
+        name: str,
+        *,
+        precision: str | Precision | None = None,
+        calibrator: str | Calibrator | None = None,
+        target: str | Target | None = None,
+        backend: str | None = None,
+    ) -> Variant:
+        """Plan a variant; nothing is built yet.
+
+        ``precision`` defaults to ``name`` when that is a precision, otherwise to fp32. ``backend`` None takes the
+        best builder available, ``target`` None its default.
+
+        Raises:
+            VariantError: the combination cannot exist.
+            Unavailable: the backend is not installed.
+        """
+        if precision is None:
+            precision = name if name in {p.value for p in Precision} else Precision.FP32
+        builder = _builder(backend, target)
+        if target is None:
+            target = "cpu" if builder == "onnxruntime" else _DEFAULT_SM
+        variant = Variant.of(precision, calibrator=calibrator, target=target, backend=builder)
+        allowed = backends.get(builder).capabilities().precisions
+        if variant.precision not in allowed:
+            names = ", ".join(f'"{p}"' for p in allowed)
+            raise VariantError(
+                f'Backend "{builder}" cannot build "{variant.precision}": it does not offer this precision yet. '
+                f"Choose one of {names}."
+            )
+        with self._lock:
+            if self.variants.get(name) != variant:
+                self.results.pop(name, None)
+                self.failures.pop(name, None)
+            self.variants[name] = variant
+        return variant
+
+    def remove(self, name: str) -> None:
+        """Forget a variant and its results."""
+        with self._lock:
+            for table in (self.variants, self.results, self.failures):
+                table.pop(name, None)
+
+    def run(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        executor: Executor | None = None,
+        progress: Progress | None = None,
+        compare: bool = True,
+    ) -> Study:
+        """Build, profile and compare what is not built yet.
+
+        Args:
+            names: Variants to run; all by default.
+            executor: Any ``concurrent.futures.Executor``; one variant at a time here by default.
+            progress: Where to report; the host's reporter by default.
+            compare: Whether to run the variants for times, errors and score, or only to build them.
+
+        Raises:
+            RtlabError: the first failure, after the others were tried. Finished variants stay.
+            Cancelled: the work was stopped. Finished variants stay.
+        """
+        progress = progress or Silent()
+        todo = [n for n in (names or self.variants) if n not in self.results]
+        try:
+            if executor is None:
+                for name in todo:
+                    self._keep(name, lambda job: _work(job, progress), self._job(name, progress, compare=compare))
+            else:
+                jobs = {n: self._job(n, progress, compare=compare) for n in todo}
+                futures = {n: executor.submit(_work, job, Silent()) for n, job in jobs.items()}
+                for name, future in futures.items():
+                    self._keep(name, lambda _, f=future: f.result(), jobs[name])
+        except KeyboardInterrupt:
+            raise Cancelled(
+                "Stopped the study: interrupted. Finished variants are kept; run study.run() to go on."
+            ) from None
+        failed = [self.failures[n] for n in todo if n in self.failures]
+        if failed:
+            raise failed[0]
+        return self
+
+    def _keep(self, name: str, work: Callable[[Job], Result], job: Job) -> None:
+        try:
+            result = work(job)
+        except Cancelled:
+            raise
+        except RtlabError as error:
+            with self._lock:
+                self.failures[name] = error
+            return
+        with self._lock:
+            self.failures.pop(name, None)
+            self.results[name] = result
+
+    def _job(self, name: str, progress: Progress, *, compare: bool) -> Job:
+        variant = self.variants[name]
+        runner = "onnxruntime" if backends.get("onnxruntime").availability().ok else None
+        return Job(
+            name=name,
+            variant=variant,
+            model=self.model,
+            data=self.data,
+            task=self.task,
+            ranges=self.ranges(progress) if variant.calibrator else None,
+            limits=self.limits,
+            builder=variant.backend or _builder(None, variant.target),
+            runner=runner,
+            compare=compare and runner is not None,
+        )
+
+    def ranges(self, progress: Progress | None = None) -> Ranges:
+        """Activation ranges of the model on the study's data, gathered once in one streaming pass.
+
+        Raises:
+            Unavailable: nothing here can run the model.
+            CalibrationError: a value is not finite.
+        """
+        if self._ranges is None:
+            progress = progress or Silent()
+            runner = _runner("onnxruntime")
+            names = quantizable(self.model)
+            engine = _reference(self.model, progress)
+            size = _batch_size(self.model, names)
+            progress.phase("Calibrating", -(-len(self.data) // size) if self.model.dynamic_batch else len(self.data))
+            self._ranges = collect(
+                names,
+                self.data.batches(self.model, size),
+                functools.partial(runner.outputs, engine, names=names),
+                progress,
+            )
+        return self._ranges
+
+    def explore(self, *, baseline: str | None = None, height: int = 760) -> Explorer:
+        """The Explorer on this study's variants."""
+        from rtlab.widgets.explorer import Explorer
+
+        return Explorer(self, baseline=baseline, height=height)
+
+    def explain(self, node: str, *, variant: str) -> str:
+        """In words: which layers a node became and how we know, or why it has none."""
+        result = self[variant]
+        found = self.model.node(node)
+        layers = result.mapping.layers(found.id)
+        if not layers:
+            missing = result.mapping.why(found.id)
+            return f'"{found.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
+        lines = []
+        for pair in result.mapping.pairs:
+            if pair.node == found.id:
+                others = [self.model.by_id[n].op for n in result.mapping.nodes(pair.layer) if n != found.id]
+                shared = f" with {', '.join(others)}" if others else ""
+                lines.append(f'"{found.title}" runs in layer "{pair.layer}"{shared} ({pair.evidence}). {pair.note}')
+        return "\n".join(lines)
+
+
+def explore(
+    model: Model | str | Path | bytes | onnx.ModelProto | None = None,
+    *,
+    data: CalibrationData | None = None,
+    task: Task | None = None,
+    height: int = 760,
+) -> Explorer:
+    """Open the Explorer on a model; without one, on the first sample with its data and task.
+
+    The fp32 variant is built at once, so that there is something to see.
+    """
+    if model is None:
+        from rtlab import samples
+
+        sample = samples.load("digits_inception")
+        model, data, task = sample.model, sample.calibration, sample.task
+    study = Study(model, data=data, task=task)
+    study.add("fp32")
+    explorer = study.explore()
+    explorer.build()
+    return explorer
+
+
+def _builder(backend: str | None, target: str | Target | None) -> str:
+    if backend is not None:
+        found = backends.get(backend)
+        here = found.availability()
+        if not here.ok:
+            raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
+        return backend
+    if str(target) == "cpu":
+        return "onnxruntime"
+    for name, candidate in backends.registry().items():
+        capable = candidate.capabilities()
+        if capable.builds and candidate.availability().ok and any(t.sm for t in capable.targets):
+            return name
+    if target is not None:
+        raise Unavailable(
+            f'Cannot build for target "{target}": no TensorRT builder is installed here. '
+            'Choose target="cpu", or see rtlab.available().'
+        )
+    return "onnxruntime"
+
+
+def _runner(name: str) -> Any:
+    backend = backends.get(name)
+    here = backend.availability()
+    if not here.ok or not isinstance(backend, Runner):
+        raise Unavailable(f'Backend "{name}" cannot run: {here.reason or "it does not run engines."}')
+    return backend
+
+
+def _reference(model: Model, progress: Progress) -> Engine:
+    builder = cast("Builder", _runner("onnxruntime"))
+    return builder.build(BuildRequest(model, Variant.of("fp32"), level="basic"), progress)
+
+
+def _batch_size(model: Model, names: Sequence[str]) -> int:
+    """Samples per batch that keep the intermediate values of one batch within bounds."""
+    if not model.dynamic_batch:
+        return 1
+    elements = 0
+    for name in names:
+        shape = model.values[name].shape or ()
+        elements += int(np.prod([d for d in shape[1:] if isinstance(d, int)], dtype=np.int64))
+    return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * elements)))
+
+
+def _work(job: Job, progress: Progress) -> Result:
+    """One variant from model to numbers; runs in this process or in an executor's."""
+    progress.phase(f"Preparing {job.variant.name}")
+    prepared = prepare(job.model, job.variant, job.ranges)
+    builder = backends.get(job.builder)
+    if not isinstance(builder, Builder):
+        raise Unavailable(f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().')
+    engine = builder.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
+    mapping = relate(job.model, prepared.model, engine)
+    result = Result(job.name, job.variant, prepared, engine, mapping, ranges=job.ranges)
+    if not job.compare or job.runner is None:
+        return result
+    return _measure(job, result, progress)
+
+
+def _measure(job: Job, result: Result, progress: Progress) -> Result:
+    runner = _runner(job.runner or "onnxruntime")
+    prepared = result.prepared
+    measured = result.engine
+    if measured.backend != job.runner:
+        measured = runner.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
+    batch = next(job.data.batches(prepared.model, 1))
+    profile = runner.profile(measured, batch, progress)
+    note = ""
+    if job.variant.precision in {Precision.FP16, Precision.BF16}:
+        note = "The CPU has no arithmetic of this precision, so these are times of FP32 kernels with casts"
+    times = _timing.timing(profile, measured, note=note)
+    emulated = runner.build(BuildRequest(prepared.emulation, job.variant, level="basic"), progress)
+    errors = _compare(job, runner, emulated, prepared, progress)
+    score = _score(job, runner, emulated, prepared, progress)
+    return dataclasses.replace(
+        result,
+        measured=measured,
+        measured_mapping=relate(job.model, prepared.model, measured),
+        timing=times,
+        accuracy=errors,
+        score=score,
+    )
+
+
+def _compare(job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress) -> _accuracy.Accuracy:
+    data = (job.task.data if job.task else job.data).take(_COMPARED)
+    names = _accuracy.comparable(job.model, prepared.emulation)
+    reference = _reference(job.model, progress)
+    size = _batch_size(job.model, names)
+    comparison = _accuracy.Comparison(job.model, names)
+    progress.phase("Comparing values", len(data))
+    for batch in data.batches(job.model, size):
+        check(progress, "comparing values")
+        count = len(next(iter(batch.values()))) if job.model.dynamic_batch else 1
+        comparison.add(runner.outputs(reference, batch, names), runner.outputs(emulated, batch, names), count)
+        progress.advance(count)
+    return comparison.result(f"{runner.source}, {data.source}")
+
+
+def _score(job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress) -> Score | None:
+    if job.task is None:
+        return None
+    data = job.task.data.take(_SCORED)
+    parts: list[Any] = []
+    progress.phase("Scoring the task", len(data))
+    size = _batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o))
+    output = prepared.emulation.outputs[0]
+    for batch in data.batches(prepared.emulation, size):
+        check(progress, "scoring the task")
+        parts.append(runner.outputs(emulated, batch, (output,))[output])
+        progress.advance(len(parts[-1]))
+    outputs = np.concatenate(parts)
+    return Score(job.task.name, job.task.score(outputs), job.task.unit, len(outputs), runner.source)
+
+
+def available() -> Mapping[str, Any]:
+    """Backends by name with version, or with the reason why one is missing."""
+    return backends.available()

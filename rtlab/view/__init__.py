@@ -1,0 +1,1 @@
+"""Pure projection of results to payloads that a browser can draw."""

@@ -1,0 +1,59 @@
+"""What the charts show, as plain rows; ``widgets.charts`` draws them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from rtlab.view.contract import EngineView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: A bar needs a line of text to be readable; the table has the rest.
+MOST_BARS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """One engine layer on a chart. ``value`` is in the overlay's unit."""
+
+    layer: str
+    label: str
+    value: float
+    spread: float | None
+    note: str
+    step: int
+
+
+def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
+    """Every layer that has this number, in execution order."""
+    found = next((o for o in view["overlays"] if o["id"] == overlay), None)
+    if found is None:
+        return ()
+    made = []
+    steps = (b for b in view["graph"]["boxes"] if b["kind"] == "layer")
+    for step, box in enumerate(steps):
+        reading = found["layers"].get(box["id"])
+        if reading is not None:
+            made.append(
+                Bar(box["id"], label(c["op"] for c in box["chips"]) or box["title"], reading["value"],
+                    reading["spread"], f"{box['title']}<br>{reading['note']}", step)
+            )  # fmt: skip
+    return tuple(made)
+
+
+def slowest(rows: Iterable[Bar], count: int = MOST_BARS) -> tuple[Bar, ...]:
+    """The largest values first."""
+    return tuple(sorted(rows, key=lambda b: -b.value)[:count])
+
+
+def label(ops: Iterable[str], most: int = 4) -> str:
+    """Operators in execution order as one short text."""
+    listed = list(ops)
+    return "·".join(listed[:most]) + (f"·+{len(listed) - most}" if len(listed) > most else "")
+
+
+def source(view: EngineView, overlay: str) -> str:
+    """Where a chart's numbers come from."""
+    return next((o["source"] for o in view["overlays"] if o["id"] == overlay), "")

@@ -1,0 +1,302 @@
+"""The contract between Python and the front end.
+
+Every payload that crosses to the browser is one of these types. ``python -m rtlab.view.contract`` writes the
+TypeScript twin ``widgets/src/contract.ts``; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import typing
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+Family = Literal[
+    "convolution", "activation", "pool", "shape", "normalization", "quantize", "matmul", "control", "other"
+]
+BoxKind = Literal["node", "layer", "input", "output"]
+Reason = Literal["", "folded", "view", "shape", "dead", "unknown"]
+Evidence = Literal["declared", "inferred", "merged"]
+Origin = Literal["measured", "reported", "estimated"]
+ChipStatus = Literal["ready", "building", "failed"]
+Tab = Literal["timing", "accuracy", "table"]
+Side = Literal["node", "layer"]
+GestureType = Literal["build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss"]
+
+
+class Port(TypedDict):
+    """A tensor that a box reads or writes. ``shape`` is ready to show, such as ``1×16×32×32``."""
+
+    name: str
+    dtype: str
+    shape: str
+    format: str
+    constant: bool
+
+
+class OpChip(TypedDict):
+    """One operator inside an engine layer, in execution order, with the node it stands for."""
+
+    op: str
+    family: Family
+    node: str
+
+
+class Detail(TypedDict):
+    """One line of the side panel."""
+
+    key: str
+    value: str
+
+
+class Box(TypedDict):
+    """A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move."""
+
+    id: str
+    kind: BoxKind
+    op: str
+    family: Family
+    title: str
+    lines: list[str]
+    chips: list[OpChip]
+    precision: str
+    stream: int
+    slim: bool
+    inputs: list[Port]
+    outputs: list[Port]
+    details: list[Detail]
+
+
+class Edge(TypedDict):
+    """A tensor between two boxes, given as positions in ``Graph.boxes``."""
+
+    source: int
+    target: int
+    value: str
+    label: str
+
+
+class Graph(TypedDict):
+    """A graph to draw. ``constants`` are not boxes; they show as lines of their consumers."""
+
+    id: str
+    title: str
+    subtitle: str
+    boxes: list[Box]
+    edges: list[Edge]
+
+
+class Pair(TypedDict):
+    """Node and layer that belong together, by box id."""
+
+    node: str
+    layer: str
+    evidence: Evidence
+
+
+class Unmapped(TypedDict):
+    """A node without a layer: the reason, and the sentence that explains it."""
+
+    node: str
+    reason: Reason
+    text: str
+
+
+class Reading(TypedDict):
+    """One number on one box. ``spread`` is half the interquartile range; ``shared`` counts the boxes that the
+    number belongs to together (1: to this alone); ``note`` is shown on hover."""
+
+    value: float
+    spread: float | None
+    shared: int
+    note: str
+
+
+class Overlay(TypedDict):
+    """A number for many boxes with its origin. ``best`` says which end is good."""
+
+    id: str
+    title: str
+    unit: str
+    origin: Origin
+    source: str
+    best: Literal["low", "high"]
+    nodes: dict[str, Reading]
+    layers: dict[str, Reading]
+
+
+class Histogram(TypedDict):
+    """Calibrated magnitudes of one value: ``counts`` over equal bins from 0 to ``upper``, and thresholds."""
+
+    value: str
+    upper: float
+    counts: list[float]
+    thresholds: dict[str, float]
+    chosen: str
+
+
+class EngineView(TypedDict):
+    """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
+
+    ``histograms`` is keyed by the id of the node that reads the value.
+    """
+
+    variant: str
+    graph: Graph
+    pairs: list[Pair]
+    unmapped: list[Unmapped]
+    overlays: list[Overlay]
+    histograms: dict[str, Histogram]
+
+
+class Option(TypedDict):
+    """One thing to choose. A disabled one says why on hover."""
+
+    id: str
+    label: str
+    enabled: bool
+    reason: str
+
+
+class Controls(TypedDict):
+    """What the top row offers for the present choice."""
+
+    models: list[Option]
+    precisions: list[Option]
+    calibrators: list[Option]
+    targets: list[Option]
+    backends: list[Option]
+
+
+class Choice(TypedDict):
+    """What the top row has chosen; ``calibrator`` is empty where the precision needs none."""
+
+    model: str
+    precision: str
+    calibrator: str
+    target: str
+    backend: str
+
+
+class Failure(TypedDict):
+    """An error card: the message in its three parts as one text, the vendor's words, and the kind."""
+
+    kind: str
+    message: str
+    details: str
+
+
+class Chip(TypedDict):
+    """A variant in the second row. ``score_delta`` is against the baseline; None where there is none."""
+
+    id: str
+    label: str
+    target: str
+    status: ChipStatus
+    baseline: bool
+    nodes: int
+    layers: int
+    time: float | None
+    time_source: str
+    score: float | None
+    score_delta: float | None
+    score_unit: str
+    score_source: str
+    error: Failure | None
+
+
+class BuildState(TypedDict):
+    """Work in progress. ``fraction`` is None while unknown; ``since`` is a Unix time in seconds."""
+
+    running: bool
+    phase: str
+    fraction: float | None
+    since: float
+
+
+class ViewState(TypedDict):
+    """What every pane reads: selection, hover, overlays and tab. ``anchor`` tells the side that was clicked."""
+
+    selection: list[str]
+    layers: list[str]
+    anchor: Side
+    variant: str
+    baseline: str
+    colour: str
+    colour_nodes: str
+    tab: Tab
+
+
+class Status(TypedDict):
+    """One item of the status line."""
+
+    origin: Origin
+    text: str
+
+
+class Gesture(TypedDict):
+    """The only message that returns. ``value`` is a variant id, a model name or a path; ``buffers`` carry a file."""
+
+    type: GestureType
+    value: str
+
+
+#: Written in this order; a type comes after those it uses.
+TYPES: tuple[type, ...] = (
+    Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Histogram, EngineView, Option,
+    Controls, Choice, Failure, Chip, BuildState, ViewState, Status, Gesture,
+)  # fmt: skip
+ALIASES: dict[str, Any] = {
+    "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,
+    "ChipStatus": ChipStatus, "Tab": Tab, "Side": Side, "GestureType": GestureType,
+}  # fmt: skip
+
+
+def encode(payload: Any) -> bytes:
+    """A payload as the bytes trait carries it: gzipped JSON in UTF-8, no NaN."""
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return gzip.compress(text.encode("utf-8", "replace"), compresslevel=5, mtime=0)
+
+
+def decode(data: bytes) -> Any:
+    """The inverse of ``encode``."""
+    return json.loads(gzip.decompress(data))
+
+
+def _ts(kind: Any) -> str:
+    for name, alias in ALIASES.items():
+        if kind == alias:
+            return name
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return " | ".join(json.dumps(a) for a in arguments)
+    if origin is list:
+        inner = _ts(arguments[0])
+        return f"({inner})[]" if "|" in inner else f"{inner}[]"
+    if origin is dict:
+        return f"Record<string, {_ts(arguments[1])}>"
+    if arguments:
+        return " | ".join(_ts(a) for a in arguments)
+    plain = {str: "string", float: "number", int: "number", bool: "boolean", type(None): "null"}
+    return plain.get(kind) or str(kind.__name__)
+
+
+def typescript() -> str:
+    """The TypeScript twin of this module."""
+    out = ["// Generated by python -m rtlab.view.contract. Change that module, not this file.", ""]
+    for name, alias in ALIASES.items():
+        out.append(f"export type {name} = {' | '.join(json.dumps(a) for a in typing.get_args(alias))};")
+    for kind in TYPES:
+        doc = " ".join((kind.__doc__ or "").split())
+        out += ["", f"/** {doc} */", f"export interface {kind.__name__} {{"]
+        out += [f"  {field}: {_ts(hint)};" for field, hint in typing.get_type_hints(kind).items()]
+        out.append("}")
+    return "\n".join(out) + "\n"
+
+
+if __name__ == "__main__":
+    target = Path(__file__).parents[2] / "widgets" / "src" / "contract.ts"
+    target.write_text(typescript(), encoding="utf-8")
+    sys.stdout.write(f"wrote {target.name}\n")

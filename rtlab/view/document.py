@@ -1,0 +1,142 @@
+"""One variant as one JSON object, for the command line and for programs that read it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rtlab.core.engine import Tensor
+from rtlab.core.model import Model
+
+if TYPE_CHECKING:
+    from rtlab.study import Result
+
+#: Raised when a key changes its meaning or goes away.
+SCHEMA = 1
+
+
+def document(result: Result, model: Model) -> dict[str, Any]:
+    """``model``, ``engine``, ``unmapped``, ``timing`` and ``accuracy`` of a variant.
+
+    Times are in milliseconds, errors in decibel or in the value's unit; null where nothing was measured. An
+    infinite SQNR (equal values) is null with ``equal`` true.
+    """
+    engine = result.engine
+    return {
+        "schema": SCHEMA,
+        "variant": {
+            "name": result.variant.name,
+            "precision": str(result.variant.precision),
+            "calibrator": str(result.variant.calibrator) if result.variant.calibrator else None,
+            "target": str(result.variant.target),
+        },
+        "model": {
+            "name": model.name,
+            "opset": model.opset,
+            "nodes": [
+                {
+                    "id": n.id,
+                    "name": n.name,
+                    "op": n.op,
+                    "domain": n.domain,
+                    "scope": list(n.scope),
+                    "inputs": list(n.inputs),
+                    "outputs": list(n.outputs),
+                }
+                for n in model.nodes
+            ],
+        },
+        "engine": {
+            "backend": engine.backend,
+            "version": engine.version,
+            "target": str(engine.target),
+            "seconds": engine.seconds,
+            "detail": engine.detail,
+            "memory": {"origin": "reported", "bytes": dict(engine.totals)},
+            "layers": [
+                {
+                    "id": layer.id,
+                    "name": layer.name,
+                    "kind": layer.kind,
+                    "nodes": [
+                        {"id": p.node, "evidence": p.evidence}
+                        for p in result.mapping.pairs
+                        if p.layer == layer.id
+                    ],
+                    "inputs": [_tensor(t) for t in layer.inputs],
+                    "outputs": [_tensor(t) for t in layer.outputs],
+                    "precision": layer.precision,
+                    "stream": layer.stream,
+                    "tactic": layer.tactic,
+                }
+                for layer in engine.layers
+            ],
+        },
+        "unmapped": [{"node": m.node, "reason": m.reason, "text": m.text} for m in result.mapping.missing],
+        "timing": _timing(result),
+        "accuracy": _accuracy(result),
+        "notes": list((*result.prepared.notes, *engine.notes)),
+    }
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": None if tensor.shape is None else list(tensor.shape),
+        "format": tensor.format,
+    }
+
+
+def _timing(result: Result) -> dict[str, Any] | None:
+    times, mapping = result.timing, result.measured_mapping
+    if times is None or mapping is None:
+        return None
+    return {
+        "origin": "measured",
+        "source": times.source,
+        "device": times.device,
+        "taken": times.taken.isoformat(),
+        "runs": times.runs,
+        "note": times.note,
+        "total_ms": times.total,
+        "sum_of_layers_ms": times.summed,
+        "layers": [
+            {
+                "layer": t.layer,
+                "median_ms": t.median,
+                "spread_ms": t.spread,
+                "share": t.share,
+                "nodes": list(mapping.nodes(t.layer)),
+            }
+            for t in times.layers
+        ],
+    }
+
+
+def _accuracy(result: Result) -> dict[str, Any] | None:
+    errors = result.accuracy
+    if errors is None:
+        return None
+    score = result.score
+    return {
+        "origin": "measured",
+        "source": errors.source,
+        "samples": errors.samples,
+        "score": None
+        if score is None
+        else {"name": score.name, "value": score.value, "unit": score.unit, "samples": score.samples},
+        "values": [
+            {
+                "value": v.value,
+                "node": v.node,
+                "sqnr_db": v.sqnr if math.isfinite(v.sqnr) else None,
+                "equal": v.sqnr == math.inf,
+                "max_abs": v.max_abs if math.isfinite(v.max_abs) else None,
+                "rmse": v.rmse if math.isfinite(v.rmse) else None,
+                "cosine": v.cosine,
+                "overflowed": v.overflowed,
+            }
+            for v in errors.values
+        ],
+    }

@@ -1,0 +1,86 @@
+"""Tables: variants as chips and as HTML, and numbers as text."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from rtlab.errors import RtlabError
+from rtlab.view.contract import Chip, Failure
+
+if TYPE_CHECKING:
+    from rtlab.study import Result, Study
+
+
+def number(value: float | None, unit: str = "", *, signed: bool = False) -> str:
+    """Three significant digits and a unit; an em dash where there is no number."""
+    if value is None:
+        return "—"
+    text = f"{value:+.3g}" if signed else f"{value:.3g}"
+    return f"{text.replace('-', '−')} {unit}".strip()
+
+
+def failure(error: BaseException) -> Failure:
+    """An error as the card shows it."""
+    details = error.details if isinstance(error, RtlabError) else ""
+    return Failure(kind=type(error).__name__, message=str(error), details=details[-20_000:])
+
+
+def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
+    """A variant in the second row of the Explorer."""
+    result = study.results.get(name)
+    error = study.failures.get(name)
+    variant = study.variants[name]
+    score, base = (r.score if r else None for r in (result, study.results.get(baseline)))
+    delta = score.value - base.value if score and base and name != baseline else None
+    return Chip(
+        id=name,
+        label=variant.name,
+        target=str(variant.target),
+        status="building" if name == building else "failed" if error else "ready",
+        baseline=name == baseline,
+        nodes=len(result.prepared.model.top) if result else 0,
+        layers=len(result.engine.layers) if result else 0,
+        time=result.timing.total if result and result.timing else None,
+        time_source=result.timing.origin if result and result.timing else "",
+        score=score.value if score else None,
+        score_delta=delta,
+        score_unit=score.unit if score else "",
+        score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
+        error=failure(error) if error else None,
+    )
+
+
+def study_html(study: Study) -> str:
+    """The summary that a notebook shows for a study."""
+    rows = []
+    for name, variant in study.variants.items():
+        result = study.results.get(name)
+        if result is None:
+            error = study.failures.get(name)
+            state = html.escape(str(error)) if error else "not built yet"
+            rows.append(f"<tr><td>{html.escape(name)}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>")
+            continue
+        rows.append(_row(name, result))
+    head = "".join(f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "CPU time", "task", "worst SQNR"))
+    origin = next((r.timing.origin for r in study.results.values() if r.timing), "")
+    return (
+        f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"
+        f"<small>{html.escape(origin)}</small>"
+    )
+
+
+def _row(name: str, result: Result) -> str:
+    time = number(result.timing.total, "ms") if result.timing else "—"
+    score = number(result.score.value, result.score.unit) if result.score else "—"
+    finite = [v for v in (result.accuracy.values if result.accuracy else ()) if v.sqnr != float("inf")]
+    worst = number(min(v.sqnr for v in finite), "dB") if finite else "—"
+    cells = (
+        name,
+        str(result.variant.target),
+        f"{len(result.prepared.model.top)} → {len(result.engine.layers)}",
+        time,
+        score,
+        worst,
+    )
+    return "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>"

@@ -1,0 +1,1 @@
+"""anywidget, ipywidgets and plotly classes: they display payloads and pass gestures on."""

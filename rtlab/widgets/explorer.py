@@ -1,0 +1,417 @@
+"""The Explorer: choice, variants, two linked graphs, charts, table and panel in one cell.
+
+One widget model holds the shared view state, so that selection and hover light up in the browser without a round
+trip to the kernel. Builds run on a thread, so that the kernel stays free for gestures such as Cancel.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+from ipywidgets import widget_serialization
+
+from rtlab import backends
+from rtlab.core.model import load
+from rtlab.core.progress import Reporting
+from rtlab.core.variant import Calibrator, Precision, Variant
+from rtlab.errors import Cancelled, RtlabError, VariantError
+from rtlab.view.contract import BuildState, Chip, Choice, Controls, EngineView, Option, Status, encode
+from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.state import ViewState
+from rtlab.view.table import chip, failure
+from rtlab.widgets.bundle import bundle
+from rtlab.widgets.charts import AccuracyChart, TimingChart
+
+if TYPE_CHECKING:
+    from rtlab.analysis.mapping import Mapping
+    from rtlab.study import Study
+
+_IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
+_OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
+_LATER = "Not offered yet"
+
+
+class Explorer(anywidget.AnyWidget):
+    """See what a compiler did to a model, in one cell.
+
+    ``state`` is what the panes show; ``select`` changes it from Python; ``run`` builds the chosen variant, as the
+    Build button does; ``wait`` blocks until that is done.
+    """
+
+    source = traitlets.Bytes(b"").tag(sync=True)
+    engine = traitlets.Bytes(b"").tag(sync=True)
+    controls = traitlets.Dict().tag(sync=True)
+    choice = traitlets.Dict().tag(sync=True)
+    chips = traitlets.List().tag(sync=True)
+    build = traitlets.Dict(dict(_IDLE)).tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
+    status = traitlets.List().tag(sync=True)
+    failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+    notice = traitlets.Unicode("").tag(sync=True)
+    height = traitlets.Int(760).tag(sync=True)
+    dark = traitlets.Bool(False).tag(sync=True)
+    charts = traitlets.Dict().tag(sync=True, **widget_serialization)
+
+    def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
+        self._esm = bundle("explorer.js")
+        self.study = study
+        self._views: dict[str, EngineView] = {}
+        self._thread: threading.Thread | None = None
+        self._progress: Reporting | None = None
+        self._baseline = baseline or ""
+        self._timing = TimingChart(self._picked)
+        self._accuracy = AccuracyChart(self._picked)
+        super().__init__(height=height)
+        self.charts = {"timing": self._timing.figure, "accuracy": self._accuracy.figure}
+        first = next(iter(study.variants.values()), None)
+        self.choice = self._choice(first or Variant.of("fp32", target=self._default_target()))
+        self._open()
+        self.on_msg(self._gesture)
+        self.observe(self._chosen, "choice")
+        self.observe(self._viewed, "view")
+        self.observe(lambda change: self._theme(dark=change["new"]), "dark")
+
+    def __repr__(self) -> str:
+        return f"<Explorer {self.study.model.name}: {len(self.study.results)} variants>"
+
+    @property
+    def state(self) -> ViewState:
+        """What the panes show now."""
+        return ViewState.of(self.view)  # type: ignore[arg-type]
+
+    def select(self, *nodes: str) -> None:
+        """Select nodes by id in every pane.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        ids = [self.study.model.node(n).id for n in nodes]
+        self.view = dict(self.state.select(ids, self._mapping()).payload())
+
+    def show(self, name: str) -> None:
+        """Show a variant that is built.
+
+        Raises:
+            VariantError: it is not built; or the error of its failed build.
+        """
+        result = self.study[name]
+        if name not in self._views:
+            self._views[name] = engine_view(result, self.study.model)
+        view = self._views[name]
+        self.engine = encode(view)
+        self._timing.show(view)
+        self._accuracy.show(view)
+        self._theme(dark=self.dark)
+        self.view = dict(self.state.show(name, result.mapping).payload())
+        self._mark()
+        self.choice = self._choice(result.variant)
+        self._refresh()
+
+    def run(self, **choice: str) -> Explorer:
+        """Build the chosen variant on a thread and show it; one that is built comes back at once.
+
+        Args:
+            choice: ``precision``, ``calibrator`` and ``target`` to choose first.
+        """
+        if choice:
+            unknown = set(choice) - {"precision", "calibrator", "target"}
+            if unknown:
+                raise VariantError(
+                    f'Cannot choose "{sorted(unknown)[0]}": the Explorer chooses precision, calibrator and target.'
+                )
+            self.choice = {**self.choice, **choice}
+        if self._thread is not None and self._thread.is_alive():
+            return self
+        self.failure = None
+        try:
+            name = self._planned()
+        except RtlabError as error:
+            self.failure = dict(failure(error))
+            return self
+        if name in self.study.results:
+            self.show(name)
+            return self
+        self._start(lambda progress: self._build(name, progress), name)
+        return self
+
+    def wait(self, timeout: float | None = None) -> Explorer:
+        """Block until the running build is done; raises what made it fail."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return self
+
+    def cancel(self) -> None:
+        """Stop the running build; finished variants stay."""
+        if self._progress is not None:
+            self._progress.cancel()
+
+    def open(self, model: str | Path | bytes, *, name: str | None = None) -> Explorer:
+        """Open another model: a sample's name, a path, or the bytes of a file. Runs on a thread."""
+        if self._thread is None or not self._thread.is_alive():
+            self._start(lambda progress: self._load(model, name, progress), "")
+        return self
+
+    def _start(self, work: Callable[[Reporting], None], name: str) -> None:
+        since = time.time()
+
+        def tell(phase: str, done: int, total: int | None, _elapsed: float) -> None:
+            fraction = min(1.0, done / total) if total else None
+            self.build = dict(BuildState(running=True, phase=phase, fraction=fraction, since=since))
+
+        self._progress = progress = Reporting(tell)
+        progress.phase("Starting")
+        self._refresh(building=name)
+
+        def main() -> None:
+            try:
+                work(progress)
+            except Cancelled:
+                pass
+            except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
+                self.failure = dict(failure(error))
+            finally:
+                self.build = dict(_IDLE)
+                self._refresh()
+
+        self._thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
+        self._thread.start()
+
+    def _build(self, name: str, progress: Reporting) -> None:
+        try:
+            self.study.run([name], progress=progress)
+        except Cancelled:
+            self.study.remove(name)
+            raise
+        self.show(name)
+
+    def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:
+        from rtlab import samples
+        from rtlab.study import Study
+
+        progress.phase("Opening the model")
+        if isinstance(model, str) and model in samples.names():
+            sample = samples.load(model)
+            study = Study(sample.model, data=sample.calibration, task=sample.task)
+        else:
+            study = Study(load(model, name=name))
+        self.study, self._views, self._baseline = study, {}, ""
+        variant = Variant.of("fp32", target=self._default_target())
+        self.engine = b""
+        self.choice = self._choice(variant)
+        self._open()
+        planned = self._planned()
+        self._refresh(building=planned)
+        self._build(planned, progress)
+
+    def _open(self) -> None:
+        self.source = encode(source_graph(self.study.model))
+        built = next((n for n in self.study.variants if n in self.study.results), "")
+        self.view = dict(ViewState(baseline=self._baseline or built).payload())
+        self.controls = dict(self._controls())
+        if built:
+            self.show(built)
+        else:
+            self._refresh()
+
+    def _planned(self) -> str:
+        """The name of the variant that the choice asks for, added to the study when it is new."""
+        choice = self.choice
+        wanted = Variant.of(
+            choice["precision"], calibrator=choice["calibrator"] or None, target=choice["target"] or None
+        )
+        for name, variant in self.study.variants.items():
+            if (variant.precision, variant.calibrator, variant.target) == (
+                wanted.precision,
+                wanted.calibrator,
+                wanted.target,
+            ):
+                return name
+        name = wanted.id
+        self.study.add(name, precision=wanted.precision, calibrator=wanted.calibrator, target=wanted.target)
+        return name
+
+    def _mapping(self) -> Mapping | None:
+        result = self.study.results.get(self.state.variant)
+        return result.mapping if result else None
+
+    def _refresh(self, building: str = "") -> None:
+        state = self.state
+        baseline = self._baseline or next(
+            (n for n, v in self.study.variants.items() if v.precision is Precision.FP32 and n in self.study.results),
+            "",
+        )
+        if state.baseline != baseline:
+            self.view = {**self.view, "baseline": baseline}
+        self.chips: list[Chip] = [
+            dict(chip(self.study, n, baseline=baseline, building=building))
+            for n in self.study.variants
+            if n == building or n in self.study.results or n in self.study.failures
+        ]
+        self.controls = dict(self._controls())
+        self.status = [dict(s) for s in self._status()]
+        builder = self._builder()
+        self.notice = (
+            ""
+            if builder != "onnxruntime"
+            else "No TensorRT builder is installed here, so ONNX Runtime's optimized graph stands in for the engine."
+        )
+
+    def _status(self) -> Iterable[Status]:
+        result = self.study.results.get(self.state.variant)
+        if result is None:
+            return
+        engine = result.engine
+        yield Status(origin="reported", text=f"compiled: {engine.title} in {engine.seconds:.2g} s")
+        if result.timing:
+            times = result.timing
+            yield Status(
+                origin="measured",
+                text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
+                f"the whole takes {times.total:.3g} ms",
+            )
+        for note in (*engine.notes, *result.prepared.notes):
+            yield Status(origin="reported", text=note)
+
+    def _builder(self) -> str:
+        for name, backend in backends.registry().items():
+            capable = backend.capabilities()
+            if capable.builds and backend.availability().ok and any(t.sm for t in capable.targets):
+                return name
+        return "onnxruntime"
+
+    def _default_target(self) -> str:
+        return "cpu" if self._builder() == "onnxruntime" else "sm86"
+
+    def _choice(self, variant: Variant) -> dict[str, str]:
+        return dict(
+            Choice(
+                model=self.study.model.name,
+                precision=str(variant.precision),
+                calibrator=str(variant.calibrator or ""),
+                target=str(variant.target),
+                backend=variant.backend or self._builder(),
+            )
+        )
+
+    def _controls(self) -> Controls:
+        from rtlab import samples
+
+        builder = backends.get(self._builder())
+        capable = builder.capabilities()
+        models = dict.fromkeys([self.study.model.name, *samples.names()])
+        offered = set(capable.precisions)
+        target = next((t for t in capable.targets if str(t) == self.choice.get("target")), capable.targets[0])
+        precision = self.choice.get("precision", "fp32")
+        return Controls(
+            models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
+            precisions=[
+                Option(
+                    id=str(p),
+                    label=str(p),
+                    enabled=p in offered and target.refusal(p) is None,
+                    reason=target.refusal(p) or ("" if p in offered else _LATER),
+                )
+                for p in Precision
+            ],
+            calibrators=[
+                Option(id=str(c), label=str(c), enabled=c in _OFFERED, reason="" if c in _OFFERED else _LATER)
+                for c in Calibrator
+            ],
+            targets=[
+                Option(
+                    id=str(t),
+                    label=t.title,
+                    enabled=t.refusal(Precision(precision)) is None,
+                    reason=t.refusal(Precision(precision)) or "",
+                )
+                for t in capable.targets
+            ],
+            backends=[
+                Option(id=n, label=n, enabled=a.ok, reason=a.reason) for n, a in backends.available().items()
+            ],
+        )
+
+    def _chosen(self, _change: Any) -> None:
+        self.controls = dict(self._controls())
+
+    def _viewed(self, _change: Any) -> None:
+        self._mark()
+
+    def _mark(self) -> None:
+        layers = set(self.state.layers)
+        self._timing.mark(layers)
+        self._accuracy.mark(layers)
+
+    def _theme(self, *, dark: bool) -> None:
+        self._timing.theme(dark=dark)
+        self._accuracy.theme(dark=dark)
+
+    def _picked(self, layer: str) -> None:
+        self.view = dict(self.state.select_layers([layer], self._mapping()).payload())
+
+    def _gesture(self, _widget: Any, content: dict[str, Any], buffers: list[Any]) -> None:
+        kind, value = str(content.get("type", "")), str(content.get("value", ""))
+        try:
+            self._do(kind, value, buffers)
+        except RtlabError as error:
+            self.failure = dict(failure(error))
+
+    def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
+        if kind == "build":
+            self.run()
+        elif kind == "cancel":
+            self.cancel()
+        elif kind == "show":
+            if value in self.study.failures:
+                raise self.study.failures[value]
+            self.show(value)
+        elif kind == "baseline":
+            self._baseline = value
+            self._refresh()
+        elif kind == "rebuild":
+            self.study.results.pop(value, None)
+            self.study.failures.pop(value, None)
+            self._views.pop(value, None)
+            self.choice = self._choice(self.study.variants[value])
+            self.run()
+        elif kind == "remove":
+            self._remove(value)
+        elif kind == "open":
+            self.open(value)
+        elif kind == "drop":
+            self.open(bytes(buffers[0]) if buffers else b"", name=Path(value).stem)
+        elif kind == "netron":
+            self._netron()
+        elif kind == "dismiss":
+            self.failure = None
+
+    def _remove(self, name: str) -> None:
+        self.study.remove(name)
+        self._views.pop(name, None)
+        left = next(iter(self.study.results), "")
+        if self.state.variant == name:
+            if left:
+                self.show(left)
+            else:
+                self.engine = b""
+                self.view = {**self.view, "variant": "", "layers": []}
+        if self._baseline == name:
+            self._baseline = ""
+        self._refresh()
+
+    def _netron(self) -> None:
+        """Open the model in the real Netron, on a port of the kernel's machine."""
+        import netron
+
+        if self.study.model.path is None:
+            raise VariantError(
+                f'Cannot open model "{self.study.model.name}" in Netron: it was not read from a file. '
+                "Save it and load it by its path."
+            )
+        netron.start(str(self.study.model.path))

@@ -1,0 +1,178 @@
+"""The TensorRT-RTX backend: real builds on a machine without a GPU."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab import backends
+from rtlab.analysis.mapping import relate
+from rtlab.core.model import load
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest, Limits
+from rtlab.core.variant import Variant
+from rtlab.errors import BuildError, Cancelled, VariantError
+from rtlab.testing import tiny_model
+
+here = backends.get("tensorrt-rtx").availability()
+pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)
+
+
+def build(model, *, target: str = "sm86", limits: Limits | None = None, progress=None):
+    request = BuildRequest(model, Variant.of("fp32", target=target), limits or Limits())
+    return backends.get("tensorrt-rtx").build(request, progress or Silent())
+
+
+def chain(length: int):
+    nodes = [
+        helper.make_node("Sigmoid" if i % 2 else "Relu", [f"x{i}"], [f"x{i + 1}"], name=f"n{i}")
+        for i in range(length)
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info(f"x{length}", TensorProto.FLOAT, [3])],
+    )
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+def test_the_listing_accounts_for_every_node() -> None:
+    """The picture stands on this: real layers, each with the nodes that the compiler declared."""
+    model = tiny_model()
+    engine = build(model)
+    mapping = relate(model, model, engine)
+    assert {n.id for n in model.nodes} == {p.node for p in mapping.pairs} | {m.node for m in mapping.missing}
+    assert {"head/Flatten": "view"} == {m.node: m.reason for m in mapping.missing}
+    assert (
+        mapping.layers("stem/Conv")
+        == mapping.layers("stem/BatchNormalization")
+        == mapping.layers("stem/Relu")
+    )
+    assert "declared" == next(p.evidence for p in mapping.pairs if p.node == "stem/Relu")
+
+
+def test_an_engine_tells_its_edges_totals_and_version() -> None:
+    """A picture without its compiler and target would be a rumour."""
+    engine = build(tiny_model())
+    assert (["x"], ["y"]) == ([t.name for t in engine.inputs], [t.name for t in engine.outputs])
+    assert (1, 3, 8, 8) == engine.inputs[0].shape
+    assert engine.totals["weights"] > 0
+    assert here.version == engine.version
+    assert engine.plan
+    assert () == engine.notes
+
+
+def test_names_that_would_break_the_listing_come_back_as_they_were() -> None:
+    """Brackets, bars, newlines and the listing's own keys occur in exported names."""
+    names = ["a]b|c", "Conv, LayerType: kgen, Inputs: [", "line\nbreak", "same", "same", "", "\x1f"]
+    nodes = [
+        helper.make_node("Relu" if i % 2 else "Exp", [f"v{i}"], [f"v{i + 1}"], name=n)
+        for i, n in enumerate(names)
+    ]
+    for i, node in enumerate(nodes):
+        node.input[0] = "x" if i == 0 else f"v{i}, Datatype: Half }}"
+        node.output[0] = "y" if i == len(nodes) - 1 else f"v{i + 1}, Datatype: Half }}"
+    graph = helper.make_graph(
+        nodes,
+        "hostile",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    engine = build(model)
+    assert names == [n.name for n in model.nodes]
+    assert {n.id for n in model.nodes} == {i for layer in engine.layers for i in layer.origins}
+
+
+def test_a_chain_of_thousands_of_nodes_needs_the_large_stack() -> None:
+    """On the usual 8 MiB the compiler overflows; here it must come back with an engine."""
+    engine = build(chain(3000))
+    assert 3000 == len({i for layer in engine.layers for i in layer.origins})
+
+
+def test_a_crash_is_an_error_that_names_the_signal() -> None:
+    """An integer division by a constant zero kills the compiler, and must not kill the notebook."""
+    nodes = [
+        helper.make_node("Div", ["a", "z"], ["d"], name="div"),
+        helper.make_node("Cast", ["d"], ["f"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "f"], ["y"], name="add"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("a", [1, 2, 3]), ("z", [0, 0, 0]))
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "crash",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
+        weights,
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    with pytest.raises(BuildError, match="the compiler crashed with SIGFPE"):
+        build(model)
+
+
+def test_all_unsupported_operators_are_listed_with_their_nodes() -> None:
+    """Finding them one build at a time would take all day."""
+    nodes = [
+        helper.make_node("Det", ["x"], ["a"], name="first"),
+        helper.make_node("Relu", ["x"], ["b"], name="fine"),
+        helper.make_node("Unique", ["x"], ["c"], name="second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "unsupported",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 3])],
+        [
+            helper.make_tensor_value_info("a", TensorProto.FLOAT, [2]),
+            helper.make_tensor_value_info("b", TensorProto.FLOAT, [2, 3, 3]),
+            helper.make_tensor_value_info("c", TensorProto.FLOAT, ["k"]),
+        ],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    with pytest.raises(BuildError, match='2 nodes: "first".*Det.*"second".*Unique') as caught:
+        build(model)
+    assert "fine" not in str(caught.value)
+
+
+def test_a_build_past_its_time_is_ended_with_the_limit_in_the_message() -> None:
+    """A compiler that never comes back must not hold the notebook."""
+    with pytest.raises(BuildError, match=r"not finished after 0\.5 s, which is the limit"):
+        build(chain(3000), limits=Limits(seconds=0.5))
+
+
+def test_a_build_past_its_memory_is_ended() -> None:
+    """Otherwise the machine's own killer would choose the kernel."""
+    with pytest.raises(BuildError, match="GiB of memory, and the limit is"):
+        build(chain(3000), limits=Limits(memory=40 << 20))
+
+
+def test_cancelling_ends_the_compiler_at_once() -> None:
+    """The button must work in the longest phase too."""
+
+    class Stop(Silent):
+        def phase(self, name: str, total: int | None = None) -> None:
+            if name == "Compiling":
+                threading.Timer(0.1, self.cancel).start()
+
+    with pytest.raises(Cancelled):
+        build(chain(3000), progress=Stop())
+
+
+def test_the_cpu_is_no_target_of_this_backend() -> None:
+    """The message must name those that are."""
+    with pytest.raises(VariantError, match='Choose target="sm86"'):
+        build(tiny_model(), target="cpu")
+
+
+def test_the_model_given_is_not_changed_by_a_build() -> None:
+    """Safe names are used underneath, on a copy."""
+    model = tiny_model()
+    before = model.bytes()
+    build(model)
+    assert onnx.load_from_string(before) == onnx.load_from_string(model.bytes())

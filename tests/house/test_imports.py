@@ -1,0 +1,128 @@
+"""Who imports whom, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rtlab
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "rtlab").rglob("*.py"))
+
+#: Packages that only some rows may import, and whether only inside functions.
+CONFINED = {
+    "tensorrt": ({"backends"}, True),
+    "tensorrt_rtx": ({"backends"}, True),
+    "onnxruntime": ({"backends"}, True),
+    "polygraphy": ({"backends"}, True),
+    "ipywidgets": ({"widgets"}, False),
+    "anywidget": ({"widgets"}, False),
+    "plotly": ({"widgets", "report"}, False),
+    "dask": (set(), True),
+    "distributed": (set(), True),
+}
+
+
+def imports(node: ast.AST, inside: bool = False) -> Iterator[tuple[str, bool, int]]:
+    """Top-level package, whether inside a function, and line of every import statement."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from ((alias.name.split(".")[0], inside, child.lineno) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.level == 0:
+            yield (child.module or "").split(".")[0], inside, child.lineno
+        deeper = inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+        yield from imports(child, deeper)
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_rows_of_the_house_hold():
+    """An import upwards or across makes two parts that cannot be changed alone."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_has_a_place():
+    """The layer contract is exhaustive, so that a new package cannot appear without a row."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(c for c in contracts if c["type"] == "layers")
+
+    assert layers["exhaustive"]
+    assert ["rtlab"] == layers["containers"]
+
+
+def test_confined_packages_are_imported_where_they_belong():
+    """A vendor import at module level makes rtlab unusable where that package is not installed."""
+    wrong = []
+    for path in SOURCES:
+        row = path.relative_to(ROOT / "rtlab").parts[0]
+        for package, inside, line in imports(ast.parse(path.read_text(encoding="utf-8"))):
+            rows, only_inside = CONFINED.get(package, ({row}, False))
+            if row not in rows or (only_inside and not inside):
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {package}")
+
+    assert [] == wrong
+
+
+def test_importing_rtlab_imports_no_heavy_package():
+    """A command line and a script pay for what they use."""
+    code = "import json, sys, rtlab; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    heavy = {
+        "onnxruntime",
+        "tensorrt",
+        "tensorrt_rtx",
+        "plotly",
+        "ipywidgets",
+        "anywidget",
+        "pandas",
+        "IPython",
+    }
+
+    assert set() == heavy & set(json.loads(python(code)))
+
+
+@pytest.mark.parametrize("absent", [("tensorrt", "tensorrt_rtx"), ("dask", "distributed", "sklearn")])
+def test_every_module_imports_without_optional_packages(absent):
+    """On a Mac there is no TensorRT; rtlab installs and works there all the same."""
+    code = f"""
+import importlib, pkgutil, sys
+for name in {absent!r}:
+    sys.modules[name] = None  # makes the import of it fail
+import rtlab
+names = [m.name for m in pkgutil.walk_packages(rtlab.__path__, "rtlab.") if not m.name.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+    modules = [p for p in SOURCES if p.name not in {"__init__.py", "__main__.py"}]
+
+    assert int(python(code)) >= len(modules)
+
+
+def test_no_module_is_a_drawer():
+    """A module named utils has no noun, so everything ends up in it."""
+    drawers = {"utils", "util", "helpers", "misc", "common", "tools"}
+
+    assert [] == [str(p.relative_to(ROOT)) for p in SOURCES if drawers & {p.stem.strip("_"), p.parent.name}]
+
+
+def test_installed_rtlab_is_this_checkout():
+    """Child processes import rtlab too; they must run the code under test."""
+    where = Path(python("import rtlab; print(rtlab.__file__)").strip())
+
+    assert Path(rtlab.__file__).resolve() == where.resolve()

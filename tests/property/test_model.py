@@ -1,0 +1,144 @@
+"""Laws of loading, over graphs of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from rtlab.core.data import CalibrationData
+from rtlab.core.model import load
+from rtlab.errors import ModelError
+
+
+def run(model: bytes, feeds: dict[str, np.ndarray], names: list[str] | None = None) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return session.run(names, feeds)
+
+
+def image(proto: onnx.ModelProto, batch: int = 1) -> dict[str, np.ndarray]:
+    dims = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim][1:]
+    return {"image": np.random.default_rng(0).standard_normal((batch, *dims)).astype(np.float32)}
+
+
+def refusal(source: bytes) -> str | None:
+    """What ``load`` says against a source; any exception but a ModelError is a failure of the test."""
+    try:
+        assert load(source).bytes()
+    except ModelError as error:
+        return str(error)
+    return None
+
+
+@given(strategies.protos(bodies=True))
+def test_ids_are_unique_and_names_are_the_authors(proto):
+    """Everything joins by id; everything shown to a person carries the name that person gave."""
+    model = load(proto)
+
+    assert len(model.nodes) == len({n.id for n in model.nodes})
+    assert [n.name for n in proto.graph.node] == [n.name for n in model.top]
+    assert [n.op_type for n in proto.graph.node] == [n.op for n in model.top]
+
+
+@given(strategies.protos(bodies=True))
+def test_loading_what_was_saved_is_the_identity(proto):
+    """A cached or exported model must join with results made from the original."""
+    model = load(proto)
+    again = load(model.bytes())
+
+    assert model.nodes == again.nodes
+    assert model.values == again.values
+    assert model.digest == again.digest
+
+
+@given(strategies.protos(bodies=True))
+def test_loading_changes_neither_the_source_nor_what_it_computes(proto):
+    """What is explained must be the user's model."""
+    before = proto.SerializeToString()
+    model = load(proto)
+
+    assert before == proto.SerializeToString()
+    for node in proto.graph.node:
+        node.name = ""  # ONNX Runtime refuses duplicate names in a source; ids let it run even those
+    feeds = image(proto)
+    np.testing.assert_array_equal(run(proto.SerializeToString(), feeds)[0], run(model.bytes(), feeds)[0])
+
+
+@given(strategies.protos(dynamic=True, hostile=False))
+def test_fixing_the_batch_keeps_nodes_and_results(proto):
+    """Backends build the static model while the views show the original; they must be the same graph."""
+    model = load(proto, shapes={"N": 2})
+    static = model.static()
+
+    assert [(n.id, n.name, n.inputs, n.outputs) for n in model.nodes] == [
+        (n.id, n.name, n.inputs, n.outputs) for n in static.nodes
+    ]
+    assert (2,) == (static.values["image"].shape or ())[:1]
+    feeds = image(proto, batch=2)
+    np.testing.assert_array_equal(run(model.bytes(), feeds)[0], run(static.bytes(), feeds)[0])
+
+
+@given(strategies.protos(dynamic=False, hostile=False))
+def test_shapes_and_types_on_the_edges_are_those_of_the_real_tensors(proto):
+    """The graph prints a shape on every edge; ONNX Runtime's tensors are the oracle."""
+    model = load(proto)
+    probe = onnx.load_from_string(model.bytes())
+    wanted = [v for n in model.top for v in n.outputs]
+    probe.graph.output.extend(onnx.ValueInfoProto(name=v) for v in wanted if v not in model.outputs)
+    tensors = run(probe.SerializeToString(), image(proto), wanted)
+    numpy_names = {"fp32": "float32", "int64": "int64", "int8": "int8", "bool": "bool"}
+
+    assert {v: (t.shape, str(t.dtype)) for v, t in zip(wanted, tensors, strict=True)} == {
+        v: (model.values[v].shape, numpy_names[model.values[v].dtype]) for v in wanted
+    }
+
+
+@given(strategies.protos(hostile=False), st.data())
+def test_a_cut_file_is_refused_or_loads(proto, data):
+    """A download that broke off ends in a ModelError, never in another exception."""
+    whole = proto.SerializeToString()
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    said = refusal(cut)
+
+    assert said is None or said.startswith("Cannot load")
+
+
+@given(strategies.protos(hostile=False), st.data())
+def test_a_damaged_file_is_refused_or_loads(proto, data):
+    """A flipped byte anywhere ends in a ModelError, never in another exception."""
+    damaged = bytearray(proto.SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    said = refusal(bytes(damaged))
+
+    assert said is None or said.startswith("Cannot")
+
+
+@given(st.binary(max_size=400))
+def test_arbitrary_bytes_are_refused(data):
+    """Whatever is dropped on the page, the answer is a message."""
+    said = refusal(data)
+
+    assert said is not None
+    assert said.startswith("Cannot load")
+
+
+@given(strategies.models(hostile=False), st.integers(1, 9), st.integers(1, 4))
+def test_batches_in_order_give_back_the_data(model, samples, size):
+    """Calibration must see every sample once, whatever the batch size."""
+    data = CalibrationData.random(model, samples=samples, seed=1)
+    data.check(model)
+    batches = list(data.batches(model, size))
+
+    np.testing.assert_array_equal(
+        data.arrays["image"], np.concatenate([np.asarray(b["image"]) for b in batches])
+    )
+    most = size if model.dynamic_batch else 1
+    assert {most} >= {len(b["image"]) for b in batches[:-1]}
+    assert most >= len(batches[-1]["image"])

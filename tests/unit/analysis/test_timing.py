@@ -1,0 +1,68 @@
+"""Timing: medians, shares, and how times of one engine read on another."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pytest
+
+from rtlab.analysis.mapping import Mapping, Pair
+from rtlab.analysis.timing import on_layers, on_nodes, timing
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.trace import Profile
+from rtlab.core.variant import Target
+
+
+def engine(*ids: str) -> Engine:
+    return Engine("test", "1", Target("cpu"), tuple(Layer(i, i, "k", n) for n, i in enumerate(ids)))
+
+
+def profile(**samples: list[float]) -> Profile:
+    arrays = {k: np.asarray(v, dtype=float) for k, v in samples.items()}
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    return Profile("Test 1", "chip", arrays, np.array([5.0, 6.0, 7.0]), warmup=1, taken=now)
+
+
+def pairs(*items: tuple[str, str]) -> Mapping:
+    return Mapping(tuple(Pair(n, x, "declared") for n, x in items), ())
+
+
+def test_the_median_resists_an_outlier() -> None:
+    """One preempted run must not make a layer look slow."""
+    found = timing(profile(a=[1.0, 1.0, 100.0], b=[3.0, 3.0, 3.0]), engine("a", "b"))
+    assert [1.0, 3.0] == [t.median for t in found.layers]
+    assert 0.25 == found.layers[0].share
+    assert 6.0 == found.total
+
+
+def test_the_source_and_the_device_stay_with_the_numbers() -> None:
+    """A CPU time must never be taken for another device's."""
+    origin = timing(profile(a=[1.0]), engine("a")).origin
+    assert "measured, Test 1, chip, 3 runs, 2026-01-01" == origin
+
+
+def test_a_fused_time_is_shown_whole_with_the_number_of_nodes() -> None:
+    """Dividing it would invent numbers that nobody measured."""
+    times = timing(profile(a=[2.0]), engine("a"))
+    read = on_nodes(times, pairs(("conv", "a"), ("relu", "a")))
+    assert 2.0 == read["conv"].median
+    assert 2 == read["relu"].shared
+
+
+def test_times_join_by_node_and_say_when_layers_share_them() -> None:
+    """The two engines cut the model differently; the node is what they have in common."""
+    times = timing(profile(a=[2.0], b=[4.0]), engine("a", "b"))
+    measured = pairs(("conv", "a"), ("relu", "a"), ("pool", "b"))
+    shown = pairs(("conv", "X"), ("relu", "Y"), ("pool", "Y"))
+    read = on_layers(times, measured, shown)
+    assert (2.0, 2) == (read["X"].median, read["X"].shared)
+    assert (6.0, 2) == (read["Y"].median, read["Y"].shared)
+
+
+def test_spreads_add_in_squares() -> None:
+    """Independent errors do."""
+    times = timing(profile(a=[0.0, 3.0, 6.0], b=[0.0, 4.0, 8.0]), engine("a", "b"))
+    read = on_layers(times, pairs(("n", "a"), ("n", "b")), pairs(("n", "X")))
+    alone = [t.spread for t in times.layers]
+    assert pytest.approx(np.hypot(*alone)) == read["X"].spread

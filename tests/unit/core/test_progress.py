@@ -1,0 +1,65 @@
+"""Reporters of long work."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+
+from rtlab.core.progress import Reporting, Silent, Terminal, check
+from rtlab.errors import Cancelled
+
+
+class Screen(io.StringIO):
+    """A terminal that remembers what was written."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_cancel_from_another_thread_ends_the_work():
+    """The Cancel button is pressed in another thread than the build's."""
+    progress = Silent()
+    check(progress, "the build")
+    thread = threading.Thread(target=progress.cancel)
+    thread.start()
+    thread.join()
+
+    assert progress.stopped()
+    with pytest.raises(Cancelled, match=r"^Stopped the build: cancelled by the user\. Start it again"):
+        check(progress, "the build")
+
+
+def test_phases_are_always_shown_and_steps_at_most_ten_times_a_second():
+    """A calibration of 10,000 images must not send 10,000 messages to the browser."""
+    shown = []
+    progress = Reporting(lambda *what: shown.append(what[:3]))
+    progress.phase("Calibrating", 10_000)
+    for _ in range(10_000):
+        progress.advance()
+    progress.phase("Compiling")
+    elapsed = progress._last - progress.started
+
+    assert ("Calibrating", 0, 10_000) == shown[0]
+    assert ("Compiling", 0, None) == shown[-1]
+    assert len(shown) <= 2 + 10 * elapsed + 1
+
+
+def test_a_terminal_shows_phase_and_count():
+    """One line that changes in place."""
+    screen = Screen()
+    progress = Terminal(screen)
+    progress.phase("Calibrating", 8)
+
+    assert screen.getvalue().startswith("\r\x1b[KCalibrating 0/8 · ")
+
+
+def test_a_pipe_stays_clean():
+    """``rtlab inspect --json 2>&1 | jq`` must read JSON only."""
+    pipe = io.StringIO()
+    progress = Terminal(pipe)
+    progress.phase("Calibrating", 8)
+    progress.advance()
+
+    assert "" == pipe.getvalue()

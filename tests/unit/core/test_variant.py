@@ -1,0 +1,92 @@
+"""Variants: what may be asked for, resolved once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+import strategies
+from rtlab.core.variant import Calibrator, Precision, Target, Variant
+from rtlab.errors import VariantError
+
+
+@given(strategies.variants())
+def test_a_variant_built_from_its_own_strings_is_the_same(variant):
+    """A variant goes through the browser as strings and comes back equal, so that a built one is found again."""
+    again = Variant.of(
+        str(variant.precision),
+        calibrator=None if variant.calibrator is None else str(variant.calibrator),
+        target=str(variant.target),
+    )
+
+    assert variant == again
+    assert variant.id == again.id
+
+
+@given(strategies.variants(), strategies.variants())
+def test_ids_are_equal_only_for_equal_variants(one, two):
+    """The id is the key of everything a study keeps."""
+    assert (one == two) == (one.id == two.id)
+
+
+def test_only_precisions_with_scales_have_a_calibrator():
+    """Equal work has equal names: fp16 with and without a calibrator is one variant."""
+    assert Calibrator.ENTROPY2 is Variant.of("int8").calibrator
+    assert Calibrator.MINMAX is Variant.of("int8", calibrator="minmax").calibrator
+    assert Variant.of("fp16") == Variant.of("fp16", calibrator="minmax")
+    assert "int8·entropy2@sm86" == Variant.of("int8", target="sm86").id
+    assert "fp32@cpu/onnxruntime" == Variant.of(backend="onnxruntime").id
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            {"precision": "fp12"},
+            'Cannot choose precision "fp12": no such precision exists. Choose one of "fp32", "fp16", "bf16", '
+            '"int8", "fp8", "int4", "fp4".',
+        ),
+        (
+            {"precision": "int8", "calibrator": "magic"},
+            'Cannot choose calibrator "magic": no such calibrator exists. Choose one of "minmax", "entropy", '
+            '"entropy2", "percentile", "mse".',
+        ),
+        (
+            {"target": "RTX 4090"},
+            'Cannot choose target "RTX 4090": a target is "cpu" or a compute capability. Choose for example '
+            '"sm86", "sm89" or "sm120".',
+        ),
+        (
+            {"precision": "fp8", "target": "sm86"},
+            'Target "sm86" has no "fp8" arithmetic. Choose another precision, such as "fp16" or "int8", or a '
+            'target from "sm89" upward.',
+        ),
+        (
+            {"precision": "fp4", "target": "sm89"},
+            'Target "sm89" has no "fp4" arithmetic. Choose another precision, such as "fp16" or "int8", or a '
+            'target from "sm120" upward.',
+        ),
+    ],
+    ids=["precision", "calibrator", "target", "fp8 on sm86", "fp4 on sm89"],
+)
+def test_an_impossible_choice_says_what_is_possible(ask, message):
+    """The next step is in the message, so that nobody has to look for the list."""
+    with pytest.raises(VariantError) as caught:
+        Variant.of(**ask)
+    assert message == str(caught.value)
+
+
+def test_an_arithmetic_is_refused_before_its_first_processor_and_not_after():
+    """FP8 begins with compute capability 8.9, BF16 with 8.0, FP4 with 12.0; INT8 and FP16 run everywhere."""
+    first = {Precision.BF16: 80, Precision.FP8: 89, Precision.FP4: 120}
+    targets = [Target(f"sm{sm}") for sm in (75, 80, 86, 89, 120)]
+    allowed = {p: [t.sm for t in targets if t.refusal(p) is None] for p in Precision}
+
+    assert {p: [t.sm for t in targets if t.sm >= first.get(p, 0)] for p in Precision} == allowed
+    assert [] == [p for p in Precision if Target("cpu").refusal(p)]
+
+
+def test_a_target_says_which_cards_have_it():
+    """People know their card, not its compute capability."""
+    assert "sm89 · RTX 40, L4, L40" == Target("sm89").title
+    assert "sm103" == Target("sm103").title

@@ -1,0 +1,75 @@
+// Bundles every src/<entry>.ts(x) listed below to ../rtlab/static/<entry>.js: one ES module, no network import.
+import { mkdir, readdir } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import * as esbuild from "esbuild";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const outdir = join(here, "..", "rtlab", "static");
+const ENTRIES = /^(explorer|graph)\.tsx?$/;
+
+const shared = {
+  bundle: true,
+  format: "esm",
+  minify: true,
+  target: "es2022",
+  legalComments: "none",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  logLevel: "info",
+};
+
+/** `import source from "worker:./file"` gives the bundled source text, to start a worker from a Blob URL. */
+const workerSource = {
+  name: "worker-source",
+  setup(build) {
+    build.onResolve({ filter: /^worker:/ }, (args) => ({
+      path: join(args.resolveDir, args.path.slice("worker:".length)),
+      namespace: "worker",
+    }));
+    build.onLoad({ filter: /.*/, namespace: "worker" }, async (args) => {
+      const result = await esbuild.build({
+        ...shared,
+        entryPoints: [args.path],
+        format: "iife",
+        write: false,
+        metafile: true,
+        logLevel: "silent",
+      });
+      const watchFiles = Object.keys(result.metafile.inputs).map((file) => join(process.cwd(), file));
+      return { contents: result.outputFiles[0].text, loader: "text", watchFiles };
+    });
+  },
+};
+
+/** `import css from "./file.css"` gives the minified text, which the widget adds to its own root. */
+const styleText = {
+  name: "style-text",
+  setup(build) {
+    build.onLoad({ filter: /\.css$/ }, async (args) => {
+      const result = await esbuild.build({
+        entryPoints: [args.path],
+        minify: true,
+        write: false,
+        bundle: true,
+        logLevel: "silent",
+      });
+      return { contents: result.outputFiles[0].text, loader: "text", watchFiles: [args.path] };
+    });
+  },
+};
+
+const entries = (await readdir(join(here, "src"))).filter((name) => ENTRIES.test(name));
+await mkdir(outdir, { recursive: true });
+const options = {
+  ...shared,
+  entryPoints: entries.map((name) => join(here, "src", name)),
+  outdir,
+  plugins: [workerSource, styleText],
+};
+
+if (process.argv.includes("--watch")) {
+  await (await esbuild.context(options)).watch();
+} else {
+  await esbuild.build(options);
+}

@@ -1,0 +1,147 @@
+export interface Rect {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+const SMALLEST = 0.02;
+const LARGEST = 4;
+const GLIDE_MS = 260;
+
+export const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+/** Where a pane looks: screen = world × scale + offset, in CSS pixels. */
+export class Camera {
+  scale = 1;
+  x = 0;
+  y = 0;
+  width = 1;
+  height = 1;
+  readonly #changed: () => void;
+  #glide = 0;
+
+  constructor(changed: () => void) {
+    this.#changed = changed;
+  }
+
+  resize(width: number, height: number): void {
+    this.width = Math.max(1, width);
+    this.height = Math.max(1, height);
+  }
+
+  toWorld(sx: number, sy: number): [number, number] {
+    return [(sx - this.x) / this.scale, (sy - this.y) / this.scale];
+  }
+
+  toScreen(rect: Rect): Rect {
+    const { scale } = this;
+    return {
+      x: rect.x * scale + this.x,
+      y: rect.y * scale + this.y,
+      width: rect.width * scale,
+      height: rect.height * scale,
+    };
+  }
+
+  /** The visible part of the world. */
+  get view(): Rect {
+    const [x, y] = this.toWorld(0, 0);
+    return { x, y, width: this.width / this.scale, height: this.height / this.scale };
+  }
+
+  pan(dx: number, dy: number): void {
+    this.#set(this.scale, this.x + dx, this.y + dy);
+  }
+
+  zoomAt(sx: number, sy: number, factor: number): void {
+    const scale = Math.min(LARGEST, Math.max(SMALLEST, this.scale * factor));
+    const [wx, wy] = this.toWorld(sx, sy);
+    this.#set(scale, sx - wx * scale, sy - wy * scale);
+  }
+
+  /** Shows all of the rectangle, centred. */
+  fit(rect: Rect, { padding = 18, largest = 1.25, glide = false } = {}): void {
+    const scale = this.fitScale(rect, padding, largest);
+    this.#go(scale, ...this.#centred(rect, scale), glide);
+  }
+
+  fitScale(rect: Rect, padding: number, largest: number): number {
+    const across = (this.width - 2 * padding) / Math.max(1, rect.width);
+    const down = (this.height - 2 * padding) / Math.max(1, rect.height);
+    return Math.max(SMALLEST, Math.min(across, down, largest));
+  }
+
+  /** Shows the top of the rectangle at a scale at which names can be read. */
+  start(rect: Rect, padding: number, scale: number): void {
+    const [x] = this.#centred(rect, scale);
+    this.#set(scale, x, padding - rect.y * scale);
+  }
+
+  /** Moves as little as needed to have the rectangle in view, and zooms out only where it would not fit. */
+  reveal(rect: Rect, glide: boolean): void {
+    const margin = Math.min(36, this.width / 6, this.height / 6);
+    const readable = Math.max(this.scale, 0.5);
+    const scale = Math.min(readable, this.fitScale(rect, margin, LARGEST));
+    let { x, y } = this;
+    if (scale !== this.scale) [x, y] = this.#centred(rect, scale);
+    const left = rect.x * scale + x;
+    const right = left + rect.width * scale;
+    const top = rect.y * scale + y;
+    const bottom = top + rect.height * scale;
+    const outside =
+      left < margin || right > this.width - margin || top < margin || bottom > this.height - margin;
+    if (!outside && scale === this.scale) return;
+    if (right < 0 || left > this.width || bottom < 0 || top > this.height) [x, y] = this.#centred(rect, scale);
+    else {
+      if (left < margin) x += margin - left;
+      else if (right > this.width - margin) x -= right - this.width + margin;
+      if (top < margin) y += margin - top;
+      else if (bottom > this.height - margin) y -= bottom - this.height + margin;
+    }
+    this.#go(scale, x, y, glide);
+  }
+
+  centreOn(wx: number, wy: number): void {
+    this.#set(this.scale, this.width / 2 - wx * this.scale, this.height / 2 - wy * this.scale);
+  }
+
+  stop(): void {
+    cancelAnimationFrame(this.#glide);
+  }
+
+  #centred(rect: Rect, scale: number): [number, number] {
+    return [
+      this.width / 2 - (rect.x + rect.width / 2) * scale,
+      this.height / 2 - (rect.y + rect.height / 2) * scale,
+    ];
+  }
+
+  #go(scale: number, x: number, y: number, glide: boolean): void {
+    if (!glide || calm()) {
+      this.#set(scale, x, y);
+      return;
+    }
+    this.stop();
+    const from = { scale: this.scale, x: this.x, y: this.y };
+    const began = performance.now();
+    const step = (now: number): void => {
+      const t = Math.min(1, (now - began) / GLIDE_MS);
+      const eased = 1 - (1 - t) ** 3;
+      this.scale = from.scale + (scale - from.scale) * eased;
+      this.x = from.x + (x - from.x) * eased;
+      this.y = from.y + (y - from.y) * eased;
+      this.#changed();
+      if (t < 1) this.#glide = requestAnimationFrame(step);
+    };
+    this.#glide = requestAnimationFrame(step);
+  }
+
+  #set(scale: number, x: number, y: number): void {
+    this.stop();
+    this.scale = scale;
+    this.x = x;
+    this.y = y;
+    this.#changed();
+  }
+}

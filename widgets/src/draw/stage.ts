@@ -1,0 +1,299 @@
+import type { Look } from "../overlay";
+import { Camera, type Rect } from "./camera";
+import { Minimap } from "./minimap";
+import { type Marks, paint } from "./paint";
+import { around, boxAt, rectOf, type Scene, wireAt } from "./scene";
+import type { Type } from "./text";
+import type { Theme } from "./theme";
+
+export interface StageEvents {
+  /** The box under the pointer, or -1, with the pointer's place in the pane. */
+  hover(box: number, x: number, y: number): void;
+  click(box: number, add: boolean): void;
+  /** A new scene has been drawn for the first time. */
+  drawn(): void;
+  /** The picture moved or changed. */
+  frame(): void;
+}
+
+const PAD = 18;
+/** Below this scale names cannot be read, so that the first view shows the top of the graph instead of all of it. */
+const READABLE = 0.62;
+const DRAG_PIXELS = 4;
+const WIRE_REACH = 6;
+const LINE_PIXELS = 16;
+
+export const NO_MARKS: Marks = {
+  selected: new Set(),
+  hovered: new Set(),
+  inferred: new Set(),
+  hits: new Set(),
+  hit: -1,
+  groups: [],
+  wire: -1,
+};
+
+/** One canvas with its camera and minimap: draws a scene and turns pointers into events. */
+export class Stage {
+  readonly camera: Camera;
+  scene: Scene | null = null;
+  readonly #canvas: HTMLCanvasElement;
+  readonly #map: Minimap;
+  readonly #events: StageEvents;
+  #theme: Theme | null = null;
+  #type: Type | null = null;
+  #look: Look | null = null;
+  #marks: Marks = NO_MARKS;
+  #wire = -1;
+  #frame = 0;
+  #fresh = false;
+  #mapStale = true;
+  readonly #pointers = new Map<number, { x: number; y: number }>();
+  #travelled = 0;
+
+  constructor(canvas: HTMLCanvasElement, map: HTMLCanvasElement, events: StageEvents, end: AbortSignal) {
+    this.#canvas = canvas;
+    this.#map = new Minimap(map);
+    this.#events = events;
+    this.camera = new Camera(() => this.request());
+    const observer = new ResizeObserver(() => this.#resize());
+    observer.observe(canvas);
+    end.addEventListener("abort", () => {
+      observer.disconnect();
+      this.camera.stop();
+      cancelAnimationFrame(this.#frame);
+    });
+    const on = <K extends keyof HTMLElementEventMap>(
+      element: HTMLElement, name: K, listener: (event: HTMLElementEventMap[K]) => void,
+    ): void => element.addEventListener(name, listener, { signal: end, passive: false });
+    on(canvas, "pointerdown", (event) => this.#down(event));
+    on(canvas, "pointermove", (event) => this.#move(event));
+    on(canvas, "pointerup", (event) => this.#up(event));
+    on(canvas, "pointercancel", (event) => void this.#pointers.delete(event.pointerId));
+    on(canvas, "pointerleave", () => this.#point(-1, -1, 0, 0));
+    on(canvas, "wheel", (event) => this.#wheel(event));
+    on(canvas, "dblclick", (event) => this.#zoomTo(event));
+    const look = (event: PointerEvent): void => {
+      if (!(event.buttons & 1)) return;
+      this.camera.centreOn(...this.#map.toWorld(event.offsetX, event.offsetY));
+    };
+    on(map, "pointerdown", (event) => {
+      map.setPointerCapture(event.pointerId);
+      look(event);
+    });
+    on(map, "pointermove", look);
+  }
+
+  dress(theme: Theme, type: Type): void {
+    this.#theme = theme;
+    this.#type = type;
+    this.#mapStale = true;
+    this.request();
+  }
+
+  /** Shows another graph; `keep` leaves the camera where it is. */
+  show(scene: Scene | null, look: Look | null, keep: boolean): void {
+    this.scene = scene;
+    this.#look = look;
+    this.#marks = NO_MARKS;
+    this.#wire = -1;
+    this.#mapStale = true;
+    this.#fresh = true;
+    if (scene && !keep) this.#firstView(scene);
+    this.request();
+  }
+
+  paintWith(look: Look): void {
+    this.#look = look;
+    this.#mapStale = true;
+    this.request();
+  }
+
+  mark(marks: Marks): void {
+    if (marks.selected !== this.#marks.selected) this.#mapStale = true;
+    this.#marks = marks;
+    this.request();
+  }
+
+  fit(): void {
+    if (this.scene) this.camera.fit(this.scene.bounds, { padding: PAD, glide: true });
+  }
+
+  /** Brings boxes into view; with many of them the first that fit. */
+  reveal(boxes: number[], glide: boolean): void {
+    const { scene, camera } = this;
+    if (!scene || !boxes.length) return;
+    let rect = around(scene, boxes);
+    if (rect && camera.fitScale(rect, PAD, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
+    if (rect) camera.reveal(rect, glide);
+  }
+
+  /** The rectangle of a box in CSS pixels of the pane. */
+  place(box: number): Rect | null {
+    return this.scene ? this.camera.toScreen(rectOf(this.scene, box)) : null;
+  }
+
+  request(): void {
+    if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#draw());
+  }
+
+  #draw(): void {
+    this.#frame = 0;
+    const ctx = this.#canvas.getContext("2d");
+    if (!ctx || !this.#theme || !this.#type) return;
+    const { scene } = this;
+    if (!scene || !this.#look) {
+      ctx.setTransform(1, 0, 0, 1, 0, 0);
+      ctx.clearRect(0, 0, this.#canvas.width, this.#canvas.height);
+      this.#map.canvas.hidden = true;
+    } else {
+      const marks = { ...this.#marks, wire: this.#wire };
+      paint(ctx, devicePixelRatio, scene, this.camera, this.#theme, this.#type, this.#look, marks);
+      if (this.#mapStale) this.#map.redraw(scene, this.#theme, this.#look, this.#marks.selected);
+      this.#mapStale = false;
+      this.#map.canvas.hidden = !this.#map.frame(this.camera, scene, this.#theme);
+    }
+    this.#events.frame();
+    if (this.#fresh && this.camera.width > 1) {
+      this.#fresh = false;
+      this.#events.drawn();
+    }
+  }
+
+  #resize(): void {
+    const { clientWidth: width, clientHeight: height } = this.#canvas;
+    if (!width || !height) return;
+    const first = this.camera.width <= 1;
+    const dx = (width - this.camera.width) / 2;
+    this.#canvas.width = Math.round(width * devicePixelRatio);
+    this.#canvas.height = Math.round(height * devicePixelRatio);
+    this.camera.resize(width, height);
+    if (first && this.scene) this.#firstView(this.scene);
+    else if (!first) this.camera.pan(dx, 0);
+    this.request();
+  }
+
+  #firstView(scene: Scene): void {
+    const { camera } = this;
+    if (camera.width <= 1) return;
+    const whole = camera.fitScale(scene.bounds, PAD, 1.1);
+    if (whole >= READABLE) {
+      camera.fit(scene.bounds, { padding: PAD, largest: 1.1 });
+      return;
+    }
+    const across = (camera.width - 2 * PAD) / scene.bounds.width;
+    const scale = Math.min(1, Math.max(READABLE, across));
+    const first = scene.figures.findIndex(({ box }) => box.kind === "input");
+    const wide = scene.bounds.width * scale > camera.width;
+    const rect = wide ? { ...rectOf(scene, Math.max(0, first)), y: 0 } : scene.bounds;
+    camera.start(rect, PAD, scale);
+  }
+
+  #at(event: MouseEvent): { x: number; y: number } {
+    const { left, top } = this.#canvas.getBoundingClientRect();
+    return { x: event.clientX - left, y: event.clientY - top };
+  }
+
+  #pick(x: number, y: number): { box: number; wire: number } {
+    if (!this.scene) return { box: -1, wire: -1 };
+    const [wx, wy] = this.camera.toWorld(x, y);
+    const box = boxAt(this.scene, wx, wy);
+    return { box, wire: box < 0 ? wireAt(this.scene, wx, wy, WIRE_REACH / this.camera.scale) : -1 };
+  }
+
+  #point(box: number, wire: number, x: number, y: number): void {
+    if (wire !== this.#wire) {
+      this.#wire = wire;
+      this.request();
+    }
+    this.#canvas.style.cursor = box >= 0 ? "pointer" : "";
+    this.#events.hover(box, x, y);
+  }
+
+  #down(event: PointerEvent): void {
+    if (event.button !== 0) return;
+    this.#canvas.setPointerCapture(event.pointerId);
+    this.#canvas.focus({ preventScroll: true });
+    this.#pointers.set(event.pointerId, this.#at(event));
+    this.#travelled = 0;
+  }
+
+  #move(event: PointerEvent): void {
+    const now = this.#at(event);
+    const before = this.#pointers.get(event.pointerId);
+    if (!before) {
+      const { box, wire } = this.#pick(now.x, now.y);
+      this.#point(box, wire, now.x, now.y);
+      return;
+    }
+    const [dx, dy] = [now.x - before.x, now.y - before.y];
+    this.#travelled += Math.hypot(dx, dy);
+    const other = [...this.#pointers].find(([id]) => id !== event.pointerId)?.[1];
+    if (other) {
+      const far = Math.hypot(now.x - other.x, now.y - other.y);
+      const was = Math.hypot(before.x - other.x, before.y - other.y);
+      this.camera.zoomAt((now.x + other.x) / 2, (now.y + other.y) / 2, far / Math.max(1, was));
+    } else if (this.#travelled <= DRAG_PIXELS) return;
+    else this.#pan(dx, dy);
+    this.#canvas.style.cursor = "grabbing";
+    this.#pointers.set(event.pointerId, now);
+  }
+
+  #up(event: PointerEvent): void {
+    if (!this.#pointers.delete(event.pointerId)) return;
+    this.#canvas.style.cursor = "";
+    if (this.#travelled > DRAG_PIXELS || this.#pointers.size) return;
+    const { x, y } = this.#at(event);
+    this.#events.click(this.#pick(x, y).box, event.shiftKey);
+  }
+
+  /** Scrolls like a page, and lets the page scroll where the graph ends; with Ctrl or a pinch it zooms. */
+  #wheel(event: WheelEvent): void {
+    if (!this.scene) return;
+    const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE_PIXELS : 1;
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault();
+      const { x, y } = this.#at(event);
+      this.camera.zoomAt(x, y, Math.exp(-Math.min(60, Math.max(-60, event.deltaY * unit)) * 0.01));
+      return;
+    }
+    const dx = (event.shiftKey && !event.deltaX ? event.deltaY : event.deltaX) * unit;
+    const dy = (event.shiftKey && !event.deltaX ? 0 : event.deltaY) * unit;
+    const world = this.camera.toScreen(this.scene.bounds);
+    const room = {
+      down: world.y + world.height - this.camera.height + PAD,
+      up: PAD - world.y,
+      right: world.x + world.width - this.camera.width + PAD,
+      left: PAD - world.x,
+    };
+    const moveX = dx > 0 ? Math.min(dx, Math.max(0, room.right)) : -Math.min(-dx, Math.max(0, room.left));
+    const moveY = dy > 0 ? Math.min(dy, Math.max(0, room.down)) : -Math.min(-dy, Math.max(0, room.up));
+    if (Math.abs(moveX) < 0.5 && Math.abs(moveY) < 0.5) return;
+    event.preventDefault();
+    this.camera.pan(-moveX, -moveY);
+  }
+
+  #zoomTo(event: MouseEvent): void {
+    if (!this.scene) return;
+    const { x, y } = this.#at(event);
+    const { box } = this.#pick(x, y);
+    if (box >= 0) {
+      const rect = rectOf(this.scene, box);
+      const PART = 2.2;
+      this.camera.fit(
+        { x: rect.x - rect.width / PART, y: rect.y - 60, width: rect.width * (1 + 2 / PART), height: rect.height + 120 },
+        { largest: 1.6, glide: true },
+      );
+    } else this.camera.zoomAt(x, y, 1.5);
+  }
+
+  /** Moves the picture, but never quite out of the pane. */
+  #pan(dx: number, dy: number): void {
+    if (!this.scene) return;
+    const world = this.camera.toScreen(this.scene.bounds);
+    const KEEP = 60;
+    const x = Math.min(this.camera.width - KEEP - world.x, Math.max(KEEP - world.x - world.width, dx));
+    const y = Math.min(this.camera.height - KEEP - world.y, Math.max(KEEP - world.y - world.height, dy));
+    this.camera.pan(x, y);
+  }
+}

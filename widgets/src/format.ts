@@ -1,0 +1,110 @@
+import type { Evidence, Origin, Reason } from "./contract";
+
+export const NONE = "—";
+
+export const GLYPH: Record<Origin, string> = { measured: "●", reported: "◐", estimated: "○" };
+
+export const REASON_GLYPH: Record<Reason, string> = {
+  "": "",
+  folded: "◇",
+  view: "↷",
+  shape: "#",
+  dead: "✕",
+  unknown: "?",
+};
+
+export const REASON_WORDS: Record<Reason, string> = {
+  "": "",
+  folded: "folded to a constant",
+  view: "a view, writes in place",
+  shape: "shape arithmetic",
+  dead: "dead, nothing reads it",
+  unknown: "unknown",
+};
+
+export const EVIDENCE_WORDS: Record<Evidence, string> = {
+  declared: "declared by the compiler",
+  inferred: "inferred from inputs and outputs",
+  merged: "merged with a sibling",
+};
+
+/** Three significant digits, with a true minus sign; "—" for what is not a number. */
+export function number(value: number | null | undefined): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  let text: string;
+  if (size >= 1e7 || size < 1e-4) {
+    const [mantissa, exponent] = size.toExponential(2).split("e");
+    text = `${mantissa}e${Number(exponent)}`;
+  } else {
+    const digits = Math.max(0, 2 - Math.floor(Math.log10(Number(size.toPrecision(3)))));
+    text = Number(size.toPrecision(3)).toFixed(digits);
+  }
+  return value < 0 ? `−${text}` : text;
+}
+
+/** For units that scale: from which magnitude on, divided by what, under which name. */
+const STEPS: Record<string, [number, number, string][]> = {
+  ms: [
+    [1e3, 1e3, "s"],
+    // A time stays in milliseconds down to 0.01, so that neighbours compare at a glance.
+    [0.01, 1, "ms"],
+    [0, 1e-3, "µs"],
+  ],
+  B: [
+    [2 ** 30, 2 ** 30, "GiB"],
+    [2 ** 20, 2 ** 20, "MiB"],
+    [2 ** 10, 2 ** 10, "KiB"],
+    [0, 1, "B"],
+  ],
+};
+
+/** A number with its unit; times and sizes move to the unit that reads best, such as 1.90 µs. */
+export function quantity(value: number | null | undefined, unit: string): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
+  const step = value === 0 ? undefined : STEPS[unit]?.find(([from]) => Math.abs(value) >= from);
+  if (step) return `${number(value / step[1])} ${step[2]}`;
+  if (!unit) return Number.isInteger(value) ? String(value).replace("-", "−") : number(value);
+  return `${number(value)} ${unit}`;
+}
+
+/** A difference with its sign; percentages differ by points. */
+export function difference(value: number | null | undefined, unit: string): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
+  const size = Math.abs(value);
+  const text = size === 0 ? "0.0" : size >= 0.05 ? size.toFixed(1) : number(size);
+  const sign = value < 0 ? "−" : value > 0 ? "+" : "±";
+  return `${sign}${text} ${unit === "%" ? "pt" : unit}`.trimEnd();
+}
+
+/** Seconds that pass while something is built. */
+export function elapsed(seconds: number): string {
+  const s = Math.max(0, seconds);
+  return s < 60 ? `${s.toFixed(1)} s` : `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+}
+
+/** The first characters of a long text, for places that cannot measure. */
+export function shorten(text: string, limit: number): string {
+  return text.length <= limit ? text : `${text.slice(0, limit - 1)}…`;
+}
+
+export function plural(count: number, word: string): string {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
+const SHORT: Record<string, string> = {
+  AveragePool: "AvgPool",
+  BatchNormalization: "BN",
+  DequantizeLinear: "DQ",
+  GlobalAveragePool: "GAP",
+  InstanceNormalization: "InstNorm",
+  LayerNormalization: "LN",
+  QuantizeLinear: "Q",
+  Relu: "ReLU",
+};
+
+/** The short name that practitioners use for an operator, where there is one. */
+export function shortOp(op: string): string {
+  return SHORT[op] ?? shorten(op, 16);
+}

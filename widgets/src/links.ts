@@ -1,0 +1,60 @@
+import type { EngineView, Evidence, Pair, Unmapped } from "./contract";
+
+/** The relation between nodes and layers of one variant, both ways. */
+export class Links {
+  readonly #layers = new Map<string, Pair[]>();
+  readonly #nodes = new Map<string, Pair[]>();
+  readonly #unmapped = new Map<string, Unmapped>();
+  readonly empty: boolean;
+
+  constructor(engine: EngineView | null) {
+    this.empty = engine === null;
+    for (const pair of engine?.pairs ?? []) {
+      append(this.#layers, pair.node, pair);
+      append(this.#nodes, pair.layer, pair);
+    }
+    for (const entry of engine?.unmapped ?? []) this.#unmapped.set(entry.node, entry);
+  }
+
+  /** Ids of the layers that the nodes went into, each once. */
+  layersOf(nodes: Iterable<string>): string[] {
+    return gather(nodes, this.#layers, (pair) => pair.layer);
+  }
+
+  /** Ids of the nodes that the layers stand for, each once. */
+  nodesOf(layers: Iterable<string>): string[] {
+    return gather(layers, this.#nodes, (pair) => pair.node);
+  }
+
+  pairsOfNode(node: string): readonly Pair[] {
+    return this.#layers.get(node) ?? [];
+  }
+
+  pairsOfLayer(layer: string): readonly Pair[] {
+    return this.#nodes.get(layer) ?? [];
+  }
+
+  evidence(node: string, layer: string): Evidence | null {
+    return this.pairsOfNode(node).find((pair) => pair.layer === layer)?.evidence ?? null;
+  }
+
+  unmapped(node: string): Unmapped | null {
+    return this.#unmapped.get(node) ?? null;
+  }
+
+  get reasons(): readonly Unmapped[] {
+    return [...this.#unmapped.values()];
+  }
+}
+
+function append<K, V>(into: Map<K, V[]>, key: K, value: V): void {
+  const list = into.get(key);
+  if (list) list.push(value);
+  else into.set(key, [value]);
+}
+
+function gather(ids: Iterable<string>, from: Map<string, Pair[]>, side: (pair: Pair) => string): string[] {
+  const found = new Set<string>();
+  for (const id of ids) for (const pair of from.get(id) ?? []) found.add(side(pair));
+  return [...found];
+}

@@ -1,0 +1,12 @@
+/** A Bytes trait as it arrives from the kernel. */
+export type Bytes = DataView | ArrayBuffer | Uint8Array;
+
+/** Reads gzipped JSON; null where the trait is empty. The inverse of `encode` in rtlab/view/contract.py. */
+export async function decode<T>(bytes: Bytes | null | undefined): Promise<T | null> {
+  if (!bytes || bytes.byteLength === 0) return null;
+  const view = ArrayBuffer.isView(bytes)
+    ? new Uint8Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength)
+    : new Uint8Array(bytes);
+  const stream = new Blob([view]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return (await new Response(stream).json()) as T;
+}

@@ -1,0 +1,53 @@
+import type { AnyModel } from "@anywidget/types";
+import { type Signal, signal } from "@preact/signals";
+import type { BuildState, Chip, Choice, Controls, Failure, Gesture, Status, ViewState } from "./contract";
+import type { Bytes } from "./payload";
+
+/** Traits of the Python class behind graph.tsx. */
+export interface GraphTraits {
+  source: Bytes;
+  engine: Bytes;
+  view: ViewState;
+  height: number;
+}
+
+/** Traits of the Python class behind explorer.tsx. */
+export interface ExplorerTraits extends GraphTraits {
+  controls: Controls;
+  choice: Choice;
+  chips: Chip[];
+  build: BuildState;
+  status: Status[];
+  failure: Failure | null;
+  charts: Record<string, string>;
+  notice: string;
+}
+
+/** A trait as a signal that follows the kernel until the abort signal fires. */
+export function follow<T extends GraphTraits, K extends keyof T & string>(
+  model: AnyModel<T>,
+  name: K,
+  end: AbortSignal,
+): Signal<T[K]> {
+  const value = signal(model.get(name));
+  const update = (): void => {
+    value.value = model.get(name);
+  };
+  model.on(`change:${name}`, update);
+  end.addEventListener("abort", () => model.off(`change:${name}`, update));
+  return value;
+}
+
+/** Sets a trait here and in the kernel. */
+export function publish<T extends GraphTraits, K extends keyof T & string>(
+  model: AnyModel<T>,
+  name: K,
+  value: T[K],
+): void {
+  model.set(name, value);
+  model.save_changes();
+}
+
+export function gesture(model: AnyModel<ExplorerTraits>, message: Gesture, buffers?: ArrayBuffer[]): void {
+  model.send(message, undefined, buffers);
+}

@@ -1,0 +1,119 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Option } from "../contract";
+import { onKeys } from "../keys";
+import { Down } from "./icons";
+
+interface Props {
+  /** Names the control for people and for tests. */
+  label: string;
+  name: string;
+  options: readonly Option[];
+  value: string;
+  disabled?: string;
+  /** A word that stands before the value, such as "colour:". */
+  prefix?: string;
+  align?: "left" | "right";
+  onPick(id: string): void;
+  /** Shown below the options. */
+  footer?: (close: () => void) => preact.ComponentChildren;
+}
+
+/** A select whose disabled options tell their reason. */
+export function Select({ label, name, options, value, disabled, prefix, align, onPick, footer }: Props) {
+  const [open, setOpen] = useState(false);
+  const [at, setAt] = useState(0);
+  const box = useRef<HTMLDivElement>(null);
+  const list = useRef<HTMLUListElement>(null);
+  const current = options.find(({ id }) => id === value);
+  const unusable = disabled ?? "";
+
+  const close = (): void => setOpen(false);
+  const pick = (option: Option | undefined): void => {
+    if (!option?.enabled) return;
+    close();
+    box.current?.querySelector("button")?.focus();
+    if (option.id !== value) onPick(option.id);
+  };
+  const toggle = (): void => {
+    if (unusable) return;
+    setAt(Math.max(0, options.findIndex(({ id }) => id === value)));
+    setOpen(!open);
+  };
+
+  useEffect(() => {
+    if (!open) return;
+    const outside = (event: PointerEvent): void => {
+      if (!event.composedPath().includes(box.current!)) close();
+    };
+    window.addEventListener("pointerdown", outside, true);
+    return () => window.removeEventListener("pointerdown", outside, true);
+  }, [open]);
+
+  useEffect(() => {
+    list.current?.children[at]?.scrollIntoView({ block: "nearest" });
+  }, [at, open]);
+
+  useEffect(() => {
+    onKeys(box.current, (event) => {
+      const typing = event.target instanceof HTMLInputElement;
+      if (!open) {
+        if ((event.key !== "ArrowDown" && event.key !== "ArrowUp") || unusable) return false;
+        toggle();
+        return true;
+      }
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (step) setAt((at + step + options.length) % options.length);
+      else if (event.key === "Escape") close();
+      else if (!typing && (event.key === "Enter" || event.key === " ")) pick(options[at]);
+      else if (!typing && event.key.length === 1) {
+        const found = options.findIndex((o) => o.label.toLowerCase().startsWith(event.key.toLowerCase()));
+        if (found >= 0) setAt(found);
+      } else return false;
+      return true;
+    });
+  });
+
+  return (
+    <div class="rt-select" ref={box} data-control={name} data-value={value}>
+      <button
+        type="button"
+        class="rt-field"
+        aria-haspopup="listbox"
+        aria-expanded={open}
+        aria-label={`${label}: ${current?.label ?? "none"}`}
+        aria-disabled={unusable !== ""}
+        title={unusable || `${label}: ${current?.label ?? "none"}`}
+        onClick={toggle}
+      >
+        {prefix && <span class="rt-prefix">{prefix}</span>}
+        <span class="rt-value">{current?.label ?? (unusable ? "—" : "choose")}</span>
+        <Down />
+      </button>
+      {open && (
+        <div class={`rt-popup ${align === "right" ? "rt-right" : ""}`}>
+          <ul role="listbox" aria-label={label} ref={list}>
+            {options.map((option, i) => (
+              // biome-ignore lint/a11y/useKeyWithClickEvents: keys reach the list through onKeys
+              <li
+                key={option.id}
+                role="option"
+                tabIndex={-1}
+                aria-selected={option.id === value}
+                aria-disabled={!option.enabled}
+                data-value={option.id}
+                class={i === at ? "rt-at" : ""}
+                title={option.enabled ? "" : option.reason}
+                onPointerMove={() => setAt(i)}
+                onClick={() => pick(option)}
+              >
+                {option.label}
+                {!option.enabled && <small>{option.reason}</small>}
+              </li>
+            ))}
+          </ul>
+          {footer?.(close)}
+        </div>
+      )}
+    </div>
+  );
+}
