@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import hypothesis
 import pytest
 
-import rtlab.core.model as rtlab_model
-import strategies
-
-if TYPE_CHECKING:
-    from rtlab.core.model import Model
+import rtlab.testing
+from rtlab.core.model import Model
 
 # The same examples on every run, so that a failure is of the change and not of the draw. To look further:
 # pytest --hypothesis-profile=explore
@@ -22,5 +17,5 @@ hypothesis.settings.load_profile("fixed")
 
 @pytest.fixture(scope="session")
 def tiny_model() -> Model:
-    """Conv, BatchNormalization and Relu beside a residual, with a dynamic batch: N×3×8×8."""
-    return rtlab_model.load(strategies.tiny_proto(), name="tiny")
+    """Ten nodes with every trait that fusion cares about, N×3×8×8 in."""
+    return rtlab.testing.tiny_model()

@@ -1,4 +1,4 @@
-"""Hypothesis strategies, and one small model, for all tests.
+"""Hypothesis strategies, and small models, for all tests.
 
 ``protos`` draws valid ONNX graphs that mix what real ones contain: convolutions, branches, residuals,
 concats, constants to fold, shape arithmetic, views, dead nodes, bodies, and names as people and exporters
@@ -357,23 +357,3 @@ def of_nodes(
         initializer=list(weights),
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
-
-
-def tiny_proto() -> onnx.ModelProto:
-    """Conv, BatchNormalization and Relu beside a residual, with a dynamic batch: N×3×8×8 to N×3×8×8."""
-    rng = np.random.default_rng(0)
-    arrays = {
-        "w": rng.standard_normal((3, 3, 3, 3)) / 5,
-        "scale": rng.uniform(0.5, 1.5, 3),
-        "bias": rng.standard_normal(3),
-        "mean": rng.standard_normal(3) / 5,
-        "var": rng.uniform(0.5, 1.5, 3),
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], name="conv", kernel_shape=[3, 3], pads=[1] * 4),
-        helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["b"], name="norm"),
-        helper.make_node("Add", ["b", "x"], ["a"], name="add"),
-        helper.make_node("Relu", ["a"], ["y"], name="relu"),
-    ]
-    weights = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in arrays.items()]
-    return of_nodes(nodes, weights=weights, shape=["N", 3, 8, 8])

@@ -10,9 +10,13 @@ import functools
 import importlib.metadata
 import warnings
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from rtlab.core.protocols import Availability, Backend
 from rtlab.errors import Unavailable
+
+if TYPE_CHECKING:
+    # Only named here: a child process imports this package for every build and should not load ONNX for it.
+    from rtlab.core.protocols import Availability, Backend
 
 
 @functools.cache

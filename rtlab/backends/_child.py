@@ -6,7 +6,6 @@ its standard output in pickles; what the vendor prints goes to standard error an
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import queue
@@ -16,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from typing import IO, Any
 
 from rtlab.core.progress import check
@@ -25,12 +23,9 @@ from rtlab.errors import BuildError
 
 _START = (
     "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
-    "from rtlab.backends._child import serve; serve()"
+    "from rtlab.backends._serve import serve; serve()"
 )
 _TICK = 0.05
-
-#: How the child tells of its progress: phase name with total steps, or a number of finished steps.
-Report = Callable[[Any], None]
 
 
 def call(target: str, payload: object, *, limits: Limits, progress: Progress, doing: str) -> Any:
@@ -169,40 +164,3 @@ def _receive(child: subprocess.Popen[bytes], messages: queue.SimpleQueue[tuple[s
             messages.put(pickle.load(pipe))  # noqa: S301 - from our own child
     except (EOFError, OSError, ValueError, pickle.UnpicklingError):
         messages.put(("end", None))
-
-
-def serve() -> None:
-    """The child's side: read one call from standard input, do it on a thread with the wanted stack."""
-    target, stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
-    payload = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
-    # The vendor may print: keep the real standard output for our messages and give it standard error instead.
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    lock = threading.Lock()
-
-    def say(kind: str, value: object) -> None:
-        with lock:
-            pickle.dump((kind, value), out, protocol=pickle.HIGHEST_PROTOCOL)
-            out.flush()
-
-    def report(value: Any) -> None:
-        say("advance", value) if isinstance(value, int) else say("phase", value)
-
-    def work() -> None:
-        try:
-            module, _, function = target.partition(":")
-            say("result", getattr(importlib.import_module(module), function)(payload, report))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
-            try:
-                say("error", error)
-            except Exception:  # noqa: BLE001 - not every exception can be pickled
-                say("error", BuildError(f"The compiler's process failed: {error}. See the details.", details=repr(error)))
-
-    # A chain of thousands of nodes makes the compiler recurse deeper than the usual 8 MiB of stack allow.
-    threading.stack_size(stack)
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    out.flush()
-    # The vendor's destructors may crash at exit, after the result was sent.
-    os._exit(0)

@@ -27,6 +27,7 @@ class Order:
     sm: int | None
     label: str
     aux_streams: int | None = None
+    keep_plan: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,19 +35,16 @@ class Built:
     """What the child sends back: the log, the serialized engine, the time in seconds, the binding's version."""
 
     log: str
-    plan: bytes
+    plan: bytes | None
     seconds: float
     version: str
 
 
-def sanitize(data: bytes) -> tuple[bytes, dict[str, str]]:
-    """Give nodes and inner values names that survive the listing; the way back is the second result.
+def sanitize(proto: Any) -> dict[str, str]:
+    """Give nodes and inner values of a ``ModelProto`` names that survive the listing; returns the way back.
 
     Node ids are unique already. Graph inputs and outputs stay as they are, because the engine's user needs them.
     """
-    import onnx
-
-    proto = onnx.load_from_string(data)
     keep = {v.name for v in (*proto.graph.input, *proto.graph.output)}
     labels: dict[str, str] = {}
     renamed: dict[str, str] = {}
@@ -56,7 +54,6 @@ def sanitize(data: bytes) -> tuple[bytes, dict[str, str]]:
             return name
         return renamed.setdefault(name, f"value_{len(renamed)}")
 
-    changed = False
     graphs: list[Any] = [proto.graph, *proto.functions]
     while graphs:
         graph = graphs.pop()
@@ -64,11 +61,10 @@ def sanitize(data: bytes) -> tuple[bytes, dict[str, str]]:
             if not _PLAIN.fullmatch(node.name):
                 labels[f"node_{len(labels)}"] = node.name
                 node.name = f"node_{len(labels) - 1}"
-                changed = True
             for names in (node.input, node.output):
                 for i, name in enumerate(names):
                     if (new := value(name)) != name:
-                        names[i], changed = new, True
+                        names[i] = new
             for attribute in node.attribute:
                 graphs.extend(attribute.graphs)
                 if attribute.HasField("g"):
@@ -86,7 +82,7 @@ def sanitize(data: bytes) -> tuple[bytes, dict[str, str]]:
                         items[i] = renamed[name]
                     else:
                         item.name = renamed[name]
-    return (proto.SerializeToString() if changed else data), labels
+    return labels
 
 
 def compile_plan(order: Order, report: Any) -> Built:
@@ -114,23 +110,23 @@ def compile_plan(order: Order, report: Any) -> Built:
             trt.IProgressMonitor.__init__(self)
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
-            report((phase_name, num_steps))
+            report.phase(phase_name, num_steps)
 
         def step_complete(self, phase_name: str, step: int) -> bool:  # noqa: ARG002
-            report(1)
+            report.advance()
             return True
 
         def phase_finish(self, phase_name: str) -> None:
             pass
 
-    report(("Reading the model", None))
+    report.phase("Reading the model")
     logger, monitor = Logger(), Monitor()
     builder = trt.Builder(logger)
     network = builder.create_network(_strong(trt))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse(order.model) or network.num_layers == 0:
         raise BuildError(_refusal(parser, order, trt, logger), details=_errors(parser))
-    report(("Compiling", None))
+    report.phase("Compiling")
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     config.progress_monitor = monitor
@@ -149,7 +145,7 @@ def compile_plan(order: Order, report: Any) -> Built:
             'Choose another precision or target, or backend="onnxruntime".',
             details="\n".join(lines[-200:]),
         )
-    return Built("\n".join(lines) + "\n", bytes(plan), seconds, trt.__version__)
+    return Built("\n".join(lines) + "\n", bytes(plan) if order.keep_plan else None, seconds, trt.__version__)
 
 
 def _errors(parser: Any) -> str:

@@ -67,8 +67,12 @@ class TensorRTRTX:
                 'Choose target="sm86", "sm89" or "sm120", or backend="onnxruntime".'
             )
         doing = f'Backend "{self.name}" cannot build "{variant.name}" for {variant.target}'
-        data, labels = _trt.sanitize(request.model.static().bytes())
-        order = _trt.Order("tensorrt_rtx", data, variant.target.sm, doing)
+        proto = request.model.proto(static=True)
+        labels = _trt.sanitize(proto)
+        order = _trt.Order(
+            "tensorrt_rtx", proto.SerializeToString(), variant.target.sm, doing, keep_plan=request.keep_plan
+        )
+        del proto
         built: _trt.Built = _child.call(
             "rtlab.backends._trt:compile_plan", order, limits=request.limits, progress=progress, doing=doing
         )

@@ -76,8 +76,9 @@ class CalibrationData:
             CalibrationError: the file is missing, damaged, or contains pickled objects.
         """
         try:
-            with np.load(Path(path), allow_pickle=False) as file:
-                return cls({k: file[k] for k in file.files}, source=Path(path).name)
+            # numpy leaves a damaged file open that it opened itself.
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                return cls({k: archive[k] for k in archive.files}, source=Path(path).name)
         except Exception as error:
             raise CalibrationError(
                 f'Cannot read calibration data "{path}": {error}. '

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,6 @@ from typing import Literal
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
-from onnx_ir.passes import common as ir_passes
 
 from rtlab.core import check
 from rtlab.errors import ModelError
@@ -149,10 +149,19 @@ class Model:
         """The node with this id, or with this original name when it is unique.
 
         Raises:
-            ModelError: there is none; the message names the nearest ids.
+            ModelError: there is none, or several have this name; the message names their ids or the nearest.
         """
         if id in self.by_id:
             return self.by_id[id]
+        named = [n for n in self.nodes if n.name == id]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            ids = ", ".join(f'"{n.id}"' for n in named)
+            raise ModelError(
+                f'Cannot choose node "{id}" in model "{self.name}": {len(named)} nodes have this name. '
+                f"Choose one of the ids {ids}."
+            )
         import difflib
 
         near = ", ".join(f'"{n}"' for n in difflib.get_close_matches(id, self.by_id, n=3))
@@ -166,6 +175,36 @@ class Model:
         work.update(repr(sorted(self.shapes.items())).encode())
         return work.hexdigest()
 
+    def proto(self, *, static: bool = False) -> onnx.ModelProto:
+        """The model as a new ``ModelProto`` with all weights inside.
+
+        ``static`` fixes every input dimension to ``input_shape`` and drops inner shapes, which change by it.
+
+        Raises:
+            ModelError: the external data cannot be read any more; or a dynamic size has no name.
+        """
+        proto = ir.to_proto(self.ir)
+        try:
+            if self.path:
+                onnx.load_external_data_for_model(proto, str(self.path.parent))
+        except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+            raise ModelError(
+                f'Cannot serialize model "{self.name}": its external data cannot be read any more. '
+                "Put the data file back beside the model and load it again.",
+                details=str(error),
+            ) from error
+        if static and not self._static:
+            del proto.graph.value_info[:]
+            for info in proto.graph.input:
+                if info.name in self.inputs:
+                    dims = info.type.tensor_type.shape.dim
+                    for dim, size in zip(dims, self.input_shape(info.name), strict=True):
+                        dim.Clear()
+                        dim.dim_value = size
+            for info in proto.graph.output:
+                info.type.tensor_type.ClearField("shape")
+        return proto
+
     def bytes(self) -> bytes:
         """The model as one ONNX file with all weights inside.
 
@@ -173,20 +212,11 @@ class Model:
             ModelError: it is larger than the two gigabytes that one ONNX file can hold.
         """
         try:
-            proto = ir.to_proto(self.ir)
-            if self.path:
-                onnx.load_external_data_for_model(proto, str(self.path.parent))
-            return bytes(proto.SerializeToString())
+            return bytes(self.proto().SerializeToString())
         except (EncodeError, ValueError) as error:
             raise ModelError(
                 f'Cannot serialize model "{self.name}": one ONNX file holds at most 2 GiB. '
                 "Load a smaller model.",
-                details=str(error),
-            ) from error
-        except (OSError, RuntimeError, onnx.checker.ValidationError) as error:
-            raise ModelError(
-                f'Cannot serialize model "{self.name}": its external data cannot be read any more. '
-                "Put the data file back beside the model and load it again.",
                 details=str(error),
             ) from error
 
@@ -223,21 +253,13 @@ class Model:
             bool(s) and not isinstance(s[0], int) for s in (self.values[n].shape or () for n in self.inputs)
         )
 
+    @property
+    def _static(self) -> bool:
+        return all(isinstance(d, int) for n in self.inputs for d in self.values[n].shape or ())
+
     def static(self) -> Model:
         """This model with every input dimension fixed to ``input_shape``; itself when nothing is dynamic."""
-        if all(isinstance(d, int) for n in self.inputs for d in self.values[n].shape or ()):
-            return self
-        proto = onnx.load_from_string(self.bytes())
-        del proto.graph.value_info[:]
-        for info in proto.graph.input:
-            if info.name in self.inputs:
-                dims = info.type.tensor_type.shape.dim
-                for dim, size in zip(dims, self.input_shape(info.name), strict=True):
-                    dim.Clear()
-                    dim.dim_value = size
-        for info in proto.graph.output:
-            info.type.tensor_type.ClearField("shape")
-        return wrap(proto, name=self.name, path=self.path)
+        return self if self._static else wrap(self.proto(static=True), name=self.name, path=self.path)
 
 
 def load(
@@ -280,7 +302,7 @@ def wrap(
     _assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
-        graph = ir_passes.ShapeInferencePass()(graph).model
+        _infer_types(graph, proto)
     nodes = tuple(_project(graph))
     initializers = graph.graph.initializers
     inputs = tuple(v.name or "" for v in graph.graph.inputs if v.name not in initializers)
@@ -307,6 +329,11 @@ def shape_text(shape: Sequence[int | str | None] | None) -> str:
 def _check_shapes(model: Model) -> None:
     symbols = {d for n in model.inputs for d in model.values[n].shape or () if isinstance(d, str)}
     for key, given in model.shapes.items():
+        if any(size < 1 for size in (given if isinstance(given, tuple) else (given,))):
+            raise ModelError(
+                f'Cannot give "{key}" the size {shape_text(given) if isinstance(given, tuple) else given} in '
+                f'model "{model.name}": a size is at least 1. Name positive sizes.'
+            )
         if isinstance(given, tuple):
             declared = model.values[key].shape if key in model.inputs else None
             fits = (
@@ -345,6 +372,31 @@ def _walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[ir.Node | str, ...]]
             for attribute in reversed(list(node.attributes.values()))
             if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
         )
+
+
+def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Fill in types and shapes, as far as ONNX can infer them.
+
+    ONNX copies the model several times for this, so large weights stay behind: an input of their shape says
+    as much. onnx-ir has a pass for the same purpose, which turns sequences into tensors (seen in 1.1).
+    """
+    light = onnx.ModelProto()
+    light.CopyFrom(proto)
+    small = [t for t in light.graph.initializer if math.prod(t.dims) <= 1024]
+    listed = {i.name for i in light.graph.input}
+    light.graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+        for t in light.graph.initializer
+        if math.prod(t.dims) > 1024 and t.name not in listed
+    )
+    light.graph.ClearField("initializer")
+    light.graph.initializer.extend(small)
+    inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, data_prop=True))
+    for graph, known in zip(model.graphs(), inferred.graphs(), strict=True):
+        found = ir.convenience.create_value_mapping(known)
+        for name, value in ir.convenience.create_value_mapping(graph).items():
+            if name in found and found[name].type is not None:
+                value.type, value.shape = found[name].type, found[name].shape
 
 
 def _assign_ids(model: ir.Model) -> None:

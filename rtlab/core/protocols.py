@@ -40,13 +40,15 @@ class Limits:
 class BuildRequest:
     """A model that already expresses its precision, and what it is built for.
 
-    ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it.
+    ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it. ``keep_plan``
+    asks for the serialized engine, which is as large as the weights.
     """
 
     model: Model
     variant: Variant
     limits: Limits = Limits()
     level: str = "all"
+    keep_plan: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,13 +79,20 @@ def entropy2(seen: Range) -> float:
 def percentile(seen: Range) -> float:
     """The magnitude that 99.99 % of all elements do not exceed."""
     below = seen.zeros + seen.small + np.concatenate([[0], np.cumsum(seen.counts)])
-    # The bin that holds the wanted element, and the element's place in that bin.
-    return min(float(np.interp(_KEPT * seen.count, below, seen.edges)), seen.amax)
+    wanted = _KEPT * seen.count
+    i = int(np.searchsorted(below, wanted))
+    if i == 0:  # nearly all elements are zero, which any scale represents
+        return seen.amax
+    edges = seen.edges
+    place = (wanted - below[i - 1]) / (below[i] - below[i - 1])
+    return min(float(edges[i - 1] + place * (edges[i] - edges[i - 1])), seen.amax)
 
 
 def mse(seen: Range) -> float:
     """The threshold with the least mean square error of quantization, among 128 equal steps up to the maximum."""
     used = np.flatnonzero(seen.counts)
+    if not used.size:  # nothing but subnormals
+        return seen.amax
     counts, edges = seen.counts[used].astype(np.float64), seen.edges
     middle = (edges[used] + edges[used + 1]) / 2
     best, least = seen.amax, np.inf
@@ -101,10 +108,11 @@ def mse(seen: Range) -> float:
 def divergence(histogram: NDArray[np.float64], *, levels: int = ENTROPY_LEVELS) -> NDArray[np.float64]:
     """KL divergence of clipping a histogram of magnitudes after its first ``i`` bins, for every ``i >= levels``.
 
-    For each candidate, the reference P is the first ``i`` bins with everything beyond added to the last of them;
-    the candidate Q is the same bins without that, merged into ``levels`` levels and spread again evenly over the
-    bins of each level that were not empty (Migacz, GTC 2017, S7310). A candidate whose last bin is empty while
-    something lies beyond has infinite divergence.
+    For each candidate, the reference P is the first ``i`` bins with everything beyond added to the last of
+    them; the candidate Q is the same bins without that, merged into ``levels`` levels and spread again evenly
+    over those bins of each level that were not empty (Migacz, GTC 2017, S7310). Where the last bin is empty and
+    something lies beyond, the talk's divergence is infinite, so one stray element behind a gap would forbid all
+    clipping; here such a bin counts as seen once.
 
     Args:
         histogram: Counts, shape ``(bins,)``.
@@ -125,19 +133,17 @@ def divergence(histogram: NDArray[np.float64], *, levels: int = ENTROPY_LEVELS) 
     spread = np.maximum(np.diff(number[start], axis=1), 1)
     kept = mass[size]
     beyond = total - kept
+    gap = (beyond > 0) & ~filled[size - 1]
+    within = np.maximum(kept + gap, 1.0)
     reference = level.copy()
-    reference[:, -1] += beyond
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # sum P log Q, a level at a time: all its filled bins share one Q
-        cross = np.where(level > 0, reference * np.log(level / spread / kept[:, None]), 0.0).sum(axis=1)
-        # sum P log P, from running sums; only the last bin differs between candidates
-        plogp = np.where(filled, histogram * np.log(histogram), 0.0)
-        inner = np.concatenate([[0.0], np.cumsum(plogp)])[size - 1]
-        last = histogram[size - 1] + beyond
-        entropy_ = inner + np.where(last > 0, last * np.log(last), 0.0) - total * np.log(total)
-    result: NDArray[np.float64] = (entropy_ - cross) / total
-    result[(beyond > 0) & ~filled[size - 1]] = np.inf
-    result[kept <= 0] = np.inf
+    reference[:, -1] += np.where(gap, 0.0, beyond)
+    # sum P log Q, a level at a time: all its filled bins share one Q
+    cross = (reference * _log(level / spread / within[:, None])).sum(axis=1) - gap * beyond * np.log(within)
+    # sum P log P, from running sums; only the last bin differs between candidates
+    inner = np.concatenate([[0.0], np.cumsum(histogram * _log(histogram))])[size - 1]
+    last = histogram[size - 1] + beyond
+    own = inner + last * _log(last) - total * np.log(total)
+    result: NDArray[np.float64] = (own - cross) / total
     return result
 
 
@@ -178,6 +184,11 @@ def display(ranges: Ranges, value: str, bins: int = 64) -> tuple[NDArray[np.floa
         counts, edges = linear(seen, bins), np.linspace(0.0, seen.amax, bins + 1)
     counts[0] += seen.zeros
     return edges, counts
+
+
+def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The logarithm, with 0 for 0: an empty bin contributes nothing."""
+    return np.log(x, out=np.zeros_like(x), where=x > 0)
 
 
 def _least_divergence(seen: Range, *, zeros: bool) -> float:

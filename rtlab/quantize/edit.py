@@ -33,7 +33,7 @@ class Edit:
 
         self._gs = gs
         self._model = model
-        self._source = onnx.load_model_from_string(model.bytes())
+        self._source = model.proto()
         self._origins = {node.name: node.name for node in self._source.graph.node}
         if model.opset < opset:
             self._convert(opset, why)
@@ -52,8 +52,8 @@ class Edit:
         self._after: dict[str, list[Any]] = {}
 
     def constant(self, name: str, values: NDArray[Any]) -> Any:
-        """A new initializer with a name made unique."""
-        return self._gs.Constant(self._fresh(name, self._names), np.ascontiguousarray(values))
+        """A new initializer with a name made unique; a scalar stays one."""
+        return self._gs.Constant(self._fresh(name, self._names), np.asarray(values, order="C"))
 
     def variable(self, name: str) -> Any:
         """A new value with a name made unique."""

@@ -122,7 +122,8 @@ def collect(
         values: Names of the values to observe, as ``rtlab.quantize.quantizable`` gives them.
         batches: The data, one batch at a time.
         fetch: Runs one batch and returns the values; those that are model inputs are read from the batch.
-        progress: Advanced once per batch, and asked before each whether to stop.
+        progress: Advanced once per batch, and asked before each whether to stop. The caller opens the phase, since it
+            knows how many batches there are.
 
     Raises:
         CalibrationError: there is no batch, a value is missing from what ``fetch`` returned, or a value holds
@@ -130,8 +131,6 @@ def collect(
         Cancelled: the user stopped; nothing is kept.
     """
     watch = {name: _Observer(name) for name in values}
-    total = len(batches) if isinstance(batches, Sequence) else None
-    progress.phase("calibrating", total)
     seen = 0
     # NumPy and a runner both release the interpreter, so one batch is counted while the next one runs.
     with concurrent.futures.ThreadPoolExecutor(1, "rtlab-calibration") as worker:

@@ -7,8 +7,8 @@ from pathlib import Path
 from rtlab.errors import Unavailable
 
 
-def bundle(name: str) -> Path:
-    """The built script of one widget.
+def bundle(name: str) -> str:
+    """The text of the built script of one widget.
 
     Raises:
         Unavailable: a checkout was never built; the message names the command.
@@ -19,4 +19,4 @@ def bundle(name: str) -> Path:
             f'Cannot show the widget: its script "static/{name}" is not built. '
             "Run npm --prefix widgets ci && npm --prefix widgets run build in the checkout."
         )
-    return path
+    return path.read_text(encoding="utf-8")

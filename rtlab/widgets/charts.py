@@ -33,14 +33,6 @@ class Chart:
             hoverlabel={"font": _FONT},
         )
 
-    def theme(self, *, dark: bool) -> None:
-        """Follow the page: text and grid colours, since Plotly does not by itself."""
-        ink = "#d0d4da" if dark else "#2f3742"
-        with self.figure.batch_update():
-            self.figure.layout.font.color = ink
-            self.figure.layout.xaxis.gridcolor = _FAINT
-            self.figure.layout.yaxis.gridcolor = _FAINT
-
     def mark(self, layers: Collection[str]) -> None:
         """Light up layers."""
         if self.figure.data:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
-from ipywidgets import widget_serialization
 
 from rtlab import backends
-from rtlab.core.model import load
+from rtlab.core import model as _model
 from rtlab.core.progress import Reporting
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
@@ -35,6 +34,11 @@ if TYPE_CHECKING:
 _IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
 _OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
 _LATER = "Not offered yet"
+
+
+def _references(charts: dict[str, Any], _widget: Any) -> dict[str, str]:
+    """Child widgets in the form in which anywidget finds them."""
+    return {name: f"anywidget:{figure.model_id}" for name, figure in charts.items()}
 
 
 class Explorer(anywidget.AnyWidget):
@@ -55,8 +59,7 @@ class Explorer(anywidget.AnyWidget):
     failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     notice = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(760).tag(sync=True)
-    dark = traitlets.Bool(False).tag(sync=True)
-    charts = traitlets.Dict().tag(sync=True, **widget_serialization)
+    charts = traitlets.Dict().tag(sync=True, to_json=_references)
 
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self._esm = bundle("explorer.js")
@@ -75,7 +78,6 @@ class Explorer(anywidget.AnyWidget):
         self.on_msg(self._gesture)
         self.observe(self._chosen, "choice")
         self.observe(self._viewed, "view")
-        self.observe(lambda change: self._theme(dark=change["new"]), "dark")
 
     def __repr__(self) -> str:
         return f"<Explorer {self.study.model.name}: {len(self.study.results)} variants>"
@@ -107,7 +109,6 @@ class Explorer(anywidget.AnyWidget):
         self.engine = encode(view)
         self._timing.show(view)
         self._accuracy.show(view)
-        self._theme(dark=self.dark)
         self.view = dict(self.state.show(name, result.mapping).payload())
         self._mark()
         self.choice = self._choice(result.variant)
@@ -151,7 +152,7 @@ class Explorer(anywidget.AnyWidget):
         if self._progress is not None:
             self._progress.cancel()
 
-    def open(self, model: str | Path | bytes, *, name: str | None = None) -> Explorer:
+    def load(self, model: str | Path | bytes, *, name: str | None = None) -> Explorer:
         """Open another model: a sample's name, a path, or the bytes of a file. Runs on a thread."""
         if self._thread is None or not self._thread.is_alive():
             self._start(lambda progress: self._load(model, name, progress), "")
@@ -199,7 +200,7 @@ class Explorer(anywidget.AnyWidget):
             sample = samples.load(model)
             study = Study(sample.model, data=sample.calibration, task=sample.task)
         else:
-            study = Study(load(model, name=name))
+            study = Study(_model.load(model, name=name))
         self.study, self._views, self._baseline = study, {}, ""
         variant = Variant.of("fp32", target=self._default_target())
         self.engine = b""
@@ -307,7 +308,8 @@ class Explorer(anywidget.AnyWidget):
         models = dict.fromkeys([self.study.model.name, *samples.names()])
         offered = set(capable.precisions)
         target = next((t for t in capable.targets if str(t) == self.choice.get("target")), capable.targets[0])
-        precision = self.choice.get("precision", "fp32")
+        # A saved notebook may hold a choice that no longer exists; building it says so, offering must not fail.
+        chosen = next((p for p in Precision if p.value == self.choice.get("precision")), Precision.FP32)
         return Controls(
             models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
             precisions=[
@@ -327,8 +329,8 @@ class Explorer(anywidget.AnyWidget):
                 Option(
                     id=str(t),
                     label=t.title,
-                    enabled=t.refusal(Precision(precision)) is None,
-                    reason=t.refusal(Precision(precision)) or "",
+                    enabled=t.refusal(chosen) is None,
+                    reason=t.refusal(chosen) or "",
                 )
                 for t in capable.targets
             ],
@@ -347,10 +349,6 @@ class Explorer(anywidget.AnyWidget):
         layers = set(self.state.layers)
         self._timing.mark(layers)
         self._accuracy.mark(layers)
-
-    def _theme(self, *, dark: bool) -> None:
-        self._timing.theme(dark=dark)
-        self._accuracy.theme(dark=dark)
 
     def _picked(self, layer: str) -> None:
         self.view = dict(self.state.select_layers([layer], self._mapping()).payload())
@@ -383,9 +381,9 @@ class Explorer(anywidget.AnyWidget):
         elif kind == "remove":
             self._remove(value)
         elif kind == "open":
-            self.open(value)
+            self.load(value)
         elif kind == "drop":
-            self.open(bytes(buffers[0]) if buffers else b"", name=Path(value).stem)
+            self.load(bytes(buffers[0]) if buffers else b"", name=Path(value).stem)
         elif kind == "netron":
             self._netron()
         elif kind == "dismiss":

@@ -63,7 +63,7 @@ def test_an_engine_tells_its_edges_totals_and_version() -> None:
     assert (1, 3, 8, 8) == engine.inputs[0].shape
     assert engine.totals["weights"] > 0
     assert here.version == engine.version
-    assert engine.plan
+    assert engine.plan is None
     assert () == engine.notes
 
 

@@ -13,7 +13,7 @@ export const FAMILY: Record<Family, string> = {
   normalization: "#1d7774",
   quantize: "#7a4fa8",
   control: "#8a3a6b",
-  other: "#454a52",
+  other: "#545a64",
 };
 
 /** The same families as text on a dark ground. */

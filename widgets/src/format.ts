@@ -69,6 +69,16 @@ export function quantity(value: number | null | undefined, unit: string): string
   return `${number(value)} ${unit}`;
 }
 
+/** A number with half its spread, both in the unit that suits the number: 0.0105 ± 0.00053 ms. */
+export function withSpread(value: number, spread: number | null, unit: string): string {
+  const told = quantity(value, unit);
+  if (spread === null || !Number.isFinite(spread) || !Number.isFinite(value)) return told;
+  const step = value === 0 ? undefined : STEPS[unit]?.find(([from]) => Math.abs(value) >= from);
+  const [amount, ...name] = told.split(" ");
+  const half = Number((spread / (step?.[1] ?? 1)).toPrecision(2));
+  return [amount, "±", half < 1e-4 ? number(half) : String(half), ...name].join(" ");
+}
+
 /** A difference with its sign; percentages differ by points. */
 export function difference(value: number | null | undefined, unit: string): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
@@ -88,6 +98,10 @@ export function elapsed(seconds: number): string {
 export function shorten(text: string, limit: number): string {
   return text.length <= limit ? text : `${text.slice(0, limit - 1)}…`;
 }
+
+/** A title inside a sentence: "Time" becomes "time", "SQNR" stays. */
+export const uncapitalised = (title: string): string =>
+  /^[A-Z][a-z]/.test(title) ? title[0]!.toLowerCase() + title.slice(1) : title;
 
 export function plural(count: number, word: string): string {
   return `${count} ${word}${count === 1 ? "" : "s"}`;

@@ -1,6 +1,6 @@
 import { CATEGORIES, cividis, diverging } from "./colour";
 import type { Box, EngineView, Graph, Overlay, Reading, Side } from "./contract";
-import { GLYPH, quantity } from "./format";
+import { GLYPH, quantity, uncapitalised } from "./format";
 import type { Links } from "./links";
 
 /** What the boxes of one pane show beside their names: a colour and a text for each, and how to read them. */
@@ -58,7 +58,7 @@ export const readings = (overlay: Overlay, side: Side): Record<string, Reading> 
 export function colourModes(side: Side, engine: EngineView | null): ColourMode[] {
   const overlays = (engine?.overlays ?? [])
     .filter((overlay) => Object.keys(readings(overlay, side)).length > 0)
-    .map(({ id, title }) => ({ id, label: title.toLowerCase() === title ? title : decapitalised(title) }));
+    .map(({ id, title }) => ({ id, label: uncapitalised(title) }));
   const plain =
     side === "node"
       ? [{ id: "operator", label: "operator" }]
@@ -70,8 +70,6 @@ export function colourModes(side: Side, engine: EngineView | null): ColourMode[]
   return side === "node" ? [...plain, ...layer, ...overlays] : [...overlays, ...layer, ...plain];
 }
 
-const decapitalised = (title: string): string =>
-  /^[A-Z][a-z]/.test(title) ? title[0]!.toLowerCase() + title.slice(1) : title;
 
 /** The mode in force: the wanted one where it exists, the side's first otherwise. */
 export function activeMode(side: Side, wanted: string, engine: EngineView | null): string {
@@ -107,7 +105,7 @@ function byOverlay(side: Side, graph: Graph, overlay: Overlay): Look {
     legend: any
       ? {
           kind: "scale",
-          title: overlay.title,
+          title: uncapitalised(overlay.title),
           low: quantity(scale.low, overlay.unit),
           high: quantity(scale.high, overlay.unit),
           origin: `${glyph} ${overlay.origin}`,

@@ -113,7 +113,7 @@ export class Study {
   }
 
   #reveal(sides: Side[]): void {
-    this.revealed.value = { serial: this.revealed.value.serial + 1, sides };
+    this.revealed.value = { serial: this.revealed.peek().serial + 1, sides };
   }
 
   /** The kernel changed the view: the side that it did not name follows from the pairs. */

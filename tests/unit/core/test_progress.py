@@ -15,6 +15,7 @@ class Screen(io.StringIO):
     """A terminal that remembers what was written."""
 
     def isatty(self) -> bool:
+        """Whether it is one."""
         return True
 
 

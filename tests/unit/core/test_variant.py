@@ -12,7 +12,7 @@ from rtlab.errors import VariantError
 
 @given(strategies.variants())
 def test_a_variant_built_from_its_own_strings_is_the_same(variant):
-    """A variant goes through the browser as strings and comes back equal, so that a built one is found again."""
+    """A variant goes through the browser as strings and comes back equal: a built one is found again."""
     again = Variant.of(
         str(variant.precision),
         calibrator=None if variant.calibrator is None else str(variant.calibrator),
@@ -38,38 +38,25 @@ def test_only_precisions_with_scales_have_a_calibrator():
     assert "fp32@cpu/onnxruntime" == Variant.of(backend="onnxruntime").id
 
 
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (
-            {"precision": "fp12"},
-            'Cannot choose precision "fp12": no such precision exists. Choose one of "fp32", "fp16", "bf16", '
-            '"int8", "fp8", "int4", "fp4".',
-        ),
-        (
-            {"precision": "int8", "calibrator": "magic"},
-            'Cannot choose calibrator "magic": no such calibrator exists. Choose one of "minmax", "entropy", '
-            '"entropy2", "percentile", "mse".',
-        ),
-        (
-            {"target": "RTX 4090"},
-            'Cannot choose target "RTX 4090": a target is "cpu" or a compute capability. Choose for example '
-            '"sm86", "sm89" or "sm120".',
-        ),
-        (
-            {"precision": "fp8", "target": "sm86"},
-            'Target "sm86" has no "fp8" arithmetic. Choose another precision, such as "fp16" or "int8", or a '
-            'target from "sm89" upward.',
-        ),
-        (
-            {"precision": "fp4", "target": "sm89"},
-            'Target "sm89" has no "fp4" arithmetic. Choose another precision, such as "fp16" or "int8", or a '
-            'target from "sm120" upward.',
-        ),
-    ],
-    ids=["precision", "calibrator", "target", "fp8 on sm86", "fp4 on sm89"],
-)
-def test_an_impossible_choice_says_what_is_possible(ask, message):
+IMPOSSIBLE = {
+    'Cannot choose precision "fp12": no such precision exists. '
+    'Choose one of "fp32", "fp16", "bf16", "int8", "fp8", "int4", "fp4".': {"precision": "fp12"},
+    'Cannot choose calibrator "magic": no such calibrator exists. '
+    'Choose one of "minmax", "entropy", "entropy2", "percentile", "mse".': {
+        "precision": "int8",
+        "calibrator": "magic",
+    },
+    'Cannot choose target "RTX 4090": a target is "cpu" or a compute capability. '
+    'Choose for example "sm86", "sm89" or "sm120".': {"target": "RTX 4090"},
+    'Target "sm86" has no "fp8" arithmetic. Choose another precision, such as "fp16" or "int8", '
+    'or a target from "sm89" upward.': {"precision": "fp8", "target": "sm86"},
+    'Target "sm89" has no "fp4" arithmetic. Choose another precision, such as "fp16" or "int8", '
+    'or a target from "sm120" upward.': {"precision": "fp4", "target": "sm89"},
+}
+
+
+@pytest.mark.parametrize(("message", "ask"), IMPOSSIBLE.items())
+def test_an_impossible_choice_says_what_is_possible(message, ask):
     """The next step is in the message, so that nobody has to look for the list."""
     with pytest.raises(VariantError) as caught:
         Variant.of(**ask)

@@ -4,7 +4,7 @@ import type { Links } from "../links";
 import type { Type } from "./text";
 
 /** Sizes in pixels at scale 1. */
-export const NODE = { bar: 22, line: 14, foot: 5, narrow: 104, wide: 210 };
+export const NODE = { bar: 22, line: 14, foot: 5, narrow: 116, wide: 210, value: 84 };
 export const CARD = { bar: 7, pad: 9, chip: 17, chipGap: 4, row: 20, narrow: 158, wide: 316, line: 13 };
 export const SLIM = { height: 20, narrow: 190, wide: 280 };
 export const PILL = { height: 24, narrow: 64, wide: 200 };
@@ -62,11 +62,14 @@ function pill(box: Box, type: Type): Figure {
 function node(box: Box, links: Links, type: Type): Figure {
   const unmapped = links.unmapped(box.id);
   const reason = unmapped ? REASON_GLYPH[unmapped.reason] : "";
-  const title = reason ? `${reason} ${box.op}` : box.op;
+  const op = box.op.replace(/Normalization$/, "Norm");
+  const title = reason ? `${reason} ${op}` : op;
   const lines = box.lines.slice(0, MOST_LINES);
   const widest = lines.reduce((most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))), 0);
-  const wanted = Math.max(type.width(title.slice(0, 60), FONT.title(type)) + 26, widest + 18);
-  const width = clamp(wanted, NODE.narrow, NODE.wide);
+  const name = type.width(title.slice(0, 60), FONT.title(type)) + 26;
+  // A number beside the short name must find room, whichever way the pane is coloured.
+  const valued = type.width(shortOp(box.op), FONT.title(type)) + NODE.value;
+  const width = clamp(Math.max(name, valued, widest + 18), NODE.narrow, NODE.wide);
   const height = NODE.bar + (lines.length ? lines.length * NODE.line + NODE.foot : 0);
   return {
     ...empty(box, "node", width, height),

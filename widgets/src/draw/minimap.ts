@@ -7,6 +7,8 @@ import type { Theme } from "./theme";
 const LARGEST = { width: 88, height: 132 };
 const NARROWEST = 44;
 const PAD = 5;
+/** At most this part of the pane is covered, twice as much of its height. */
+const PART = 0.17;
 
 /** The whole graph in a corner, with the visible part framed. Very long graphs are squeezed to stay readable. */
 export class Minimap {
@@ -22,10 +24,12 @@ export class Minimap {
     this.#ground = document.createElement("canvas");
   }
 
-  /** Draws the boxes; needed after a change of graph, colours or selection. */
-  redraw(scene: Scene, theme: Theme, look: Look, selected: ReadonlySet<number>): void {
+  /** Draws the boxes; needed after a change of graph, colours, selection or the pane's size. */
+  redraw(scene: Scene, camera: Camera, theme: Theme, look: Look, selected: ReadonlySet<number>): void {
     const { bounds } = scene;
-    const scale = Math.min(LARGEST.width / bounds.width, LARGEST.height / bounds.height, 0.12);
+    const widest = Math.min(LARGEST.width, camera.width * PART);
+    const tallest = Math.min(LARGEST.height, camera.height * 2 * PART);
+    const scale = Math.min(widest / bounds.width, tallest / bounds.height, 0.12);
     this.#width = Math.max(NARROWEST, bounds.width * scale) + 2 * PAD;
     this.#height = Math.max(NARROWEST, bounds.height * scale) + 2 * PAD;
     this.#scaleX = (this.#width - 2 * PAD) / bounds.width;

@@ -133,6 +133,11 @@ export class Stage {
     return this.scene ? this.camera.toScreen(rectOf(this.scene, box)) : null;
   }
 
+  /** The pane's corner in the page. */
+  get origin(): DOMRect {
+    return this.#canvas.getBoundingClientRect();
+  }
+
   request(): void {
     if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#draw());
   }
@@ -149,7 +154,7 @@ export class Stage {
     } else {
       const marks = { ...this.#marks, wire: this.#wire };
       paint(ctx, devicePixelRatio, scene, this.camera, this.#theme, this.#type, this.#look, marks);
-      if (this.#mapStale) this.#map.redraw(scene, this.#theme, this.#look, this.#marks.selected);
+      if (this.#mapStale) this.#map.redraw(scene, this.camera, this.#theme, this.#look, this.#marks.selected);
       this.#mapStale = false;
       this.#map.canvas.hidden = !this.#map.frame(this.camera, scene, this.#theme);
     }
@@ -168,6 +173,7 @@ export class Stage {
     this.#canvas.width = Math.round(width * devicePixelRatio);
     this.#canvas.height = Math.round(height * devicePixelRatio);
     this.camera.resize(width, height);
+    this.#mapStale = true;
     if (first && this.scene) this.#firstView(this.scene);
     else if (!first) this.camera.pan(dx, 0);
     this.request();
@@ -213,7 +219,6 @@ export class Stage {
   #down(event: PointerEvent): void {
     if (event.button !== 0) return;
     this.#canvas.setPointerCapture(event.pointerId);
-    this.#canvas.focus({ preventScroll: true });
     this.#pointers.set(event.pointerId, this.#at(event));
     this.#travelled = 0;
   }

@@ -155,7 +155,7 @@ function toPixels(piece: Piece, placement: Placement, block: Block): Drawing {
   let y = 0;
   for (let r = 0; r < count; r++) {
     middle[r] = y + tall[r]! / 2;
-    y += tall[r]! + GAP.rank + Math.min(GAP.rank, shift[r]! / 12);
+    y += tall[r]! + GAP.rank + Math.min(28, shift[r]! / 8);
   }
   const ys = Float64Array.from(rank, (r) => middle[r]!);
   const routes = paths.map((path, e) => {

@@ -47,4 +47,4 @@ export interface Placement {
 }
 
 /** Pixels between neighbours of a rank, and between ranks where edges run straight. */
-export const GAP = { node: 22, lane: 12, rank: 26 };
+export const GAP = { node: 22, lane: 12, rank: 20 };

@@ -1,0 +1,271 @@
+"""A real JupyterLab on loopback and system Chromium. Everything waits for conditions; nothing sleeps."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, WebSocket, sync_playwright
+
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+WIDGET = "window.jupyterapp.shell.currentWidget"
+
+#: How long a condition may take before it counts as broken, in milliseconds.
+PATIENCE = 60_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Lab:
+    """A running server: its address, its token and the folder it serves."""
+
+    url: str
+    token: str
+    root: Path
+
+
+class LabPage:
+    """One JupyterLab page in a browser profile of its own.
+
+    ``left_machine`` holds the address of every request that was not for loopback (it was aborted), and
+    ``console_errors`` what the page said on its console as an error. Both are for a test to compare with [].
+    """
+
+    def __init__(self, lab: Lab, page: Page) -> None:
+        self.lab = lab
+        self.page = page
+        self.left_machine: list[str] = []
+        self.console_errors: list[str] = []
+        page.set_default_timeout(PATIENCE)
+        page.context.route("**/*", self._route)
+        page.on("websocket", self._websocket)
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+
+    def _route(self, route: Route) -> None:
+        url = route.request.url
+        if urlsplit(url).scheme in {"data", "blob"} or urlsplit(url).hostname in LOOPBACK:
+            route.continue_()
+        else:
+            self.left_machine.append(url)
+            route.abort()
+
+    def _websocket(self, socket_: WebSocket) -> None:
+        if urlsplit(socket_.url).hostname not in LOOPBACK:
+            self.left_machine.append(socket_.url)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.console_errors.append(f"{message.text} ({message.location.get('url', '')})")
+
+    def open(self, notebook: str | Path | list[str]) -> None:
+        """Open a notebook, given as a file or as the sources of its code cells, and wait for its kernel."""
+        if isinstance(notebook, list):
+            path = self.lab.root / f"drawn_{secrets.token_hex(4)}.ipynb"
+            kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+            cells = [nbformat.v4.new_code_cell(source) for source in notebook]
+            document = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
+            nbformat.write(document, path)
+        else:
+            path = Path(shutil.copy(notebook, self.lab.root))
+        self.page.goto(f"{self.lab.url}/lab/tree/{quote(path.name)}?reset&token={self.lab.token}")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        self.wait_idle()
+
+    def wait_idle(self, timeout: float = PATIENCE) -> None:
+        """Wait until the kernel has nothing to do. ``timeout`` is in milliseconds, here and below."""
+        self.page.wait_for_function(
+            f"() => {WIDGET}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=timeout
+        )
+
+    def run_all(self, timeout: float = 2 * PATIENCE) -> None:
+        """Run all cells and wait until each has run; fails with the traceback of a cell that raised."""
+        self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+        self.page.wait_for_function(
+            f"""() => {{
+              const cells = {WIDGET}.content.widgets.filter(cell => cell.model.type === 'code');
+              const errors = cells.flatMap(cell => cell.model.outputs.toJSON())
+                .some(output => output.output_type === 'error');
+              const all = cells.every(
+                cell => cell.model.executionCount !== null || !cell.model.sharedModel.source);
+              return errors || (all && {WIDGET}.sessionContext.session.kernel.status === 'idle');
+            }}""",
+            timeout=timeout,
+        )
+        raised = [o for cell in self.outputs() for o in cell if o["output_type"] == "error"]
+        assert [] == [f"{o['ename']}: {o['evalue']}\n" + "\n".join(o["traceback"]) for o in raised]
+
+    def outputs(self) -> list[list[dict[str, object]]]:
+        """The outputs of each cell as the notebook file would hold them; a text cell has none."""
+        return self.page.evaluate(
+            f"() => {WIDGET}.content.widgets.map(c => c.model.outputs ? c.model.outputs.toJSON() : [])"
+        )
+
+    def output_text(self, cell: int) -> str:
+        """What a person reads below a cell."""
+        return self.page.evaluate(f"i => {WIDGET}.content.widgets[i].outputArea.node.innerText", cell)
+
+    def python(self, expression: str) -> object:
+        """The value of an expression in the notebook's kernel, which must be JSON."""
+        text = self.page.evaluate(
+            f"""async expression => {{
+              const kernel = {WIDGET}.sessionContext.session.kernel;
+              const request = {{code: '', silent: true, user_expressions: {{value: expression}}}};
+              const reply = await kernel.requestExecute(request).done;
+              const value = reply.content.user_expressions.value;
+              if (value.status !== 'ok') throw new Error(value.ename + ': ' + value.evalue);
+              return value.data['text/plain'];
+            }}""",
+            f"__import__('json').dumps({expression})",
+        )
+        return json.loads(ast.literal_eval(text))
+
+    def wait_python(self, expression: str, timeout: float = PATIENCE) -> None:
+        """Wait until an expression is true in the notebook's kernel."""
+        deadline = time.monotonic() + timeout / 1000
+        while not self.python(f"bool({expression})"):
+            assert time.monotonic() < deadline, f"{expression} did not become true in {timeout / 1000:.0f} s"
+            self.page.wait_for_timeout(50)
+
+    def theme(self, *, dark: bool) -> None:
+        """Change JupyterLab's theme and wait until it is there."""
+        name = "JupyterLab Dark" if dark else "JupyterLab Light"
+        self.page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
+        )
+        self.page.wait_for_selector(f'body[data-jp-theme-light="{str(not dark).lower()}"]', state="attached")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """System Chromium; without it the test skips, and CI installs it."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        pytest.skip(
+            "Chromium is not installed here and tests/run could not install it: apt-get install chromium"
+        )
+    flags = (
+        "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync"
+    )
+    # What the page asks for is recorded and aborted; what Chromium itself might ask for finds no host.
+    rules = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=[*flags.split(), rules])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab as a user starts it, with a home of its own."""
+    home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("root")
+    token = secrets.token_hex(16)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    variables = (
+        "JUPYTER_CONFIG_DIR JUPYTER_DATA_DIR JUPYTER_RUNTIME_DIR IPYTHONDIR JUPYTERLAB_SETTINGS_DIR "
+        "JUPYTERLAB_WORKSPACES_DIR"
+    )
+    env = {**os.environ, "HOME": str(home), **{v: str(home / v.lower()) for v in variables.split()}}
+    # A first start asks whether to fetch news, over the corner of every picture.
+    asks = (
+        home
+        / "jupyterlab_settings_dir"
+        / "@jupyterlab"
+        / "apputils-extension"
+        / "notification.jupyterlab-settings"
+    )
+    asks.parent.mkdir(parents=True)
+    asks.write_text('{"fetchNews": "false"}')
+    arguments = [
+        "--no-browser",
+        "--ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={root}",
+        "--allow-root",
+        "--expose-app-in-browser",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--LabApp.extension_manager=readonly",
+    ]
+    log = home / "jupyter.log"
+    with log.open("wb") as spoken:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *arguments],
+            cwd=root,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=spoken,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_for_server(server, f"{url}/api/status?token={token}", log)
+        yield Lab(url, token, root)
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _wait_for_server(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE / 1000
+    while not _answers(url):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(0.1)
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"JupyterLab did not start:\n{log.read_text(errors='replace')}")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own server
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure keeps a picture of the page, in pytest's temporary folder."""
+    report = yield
+    shown = item.funcargs.get("lab_page") if hasattr(item, "funcargs") else None
+    if report.when == "call" and report.failed and isinstance(shown, LabPage):
+        folder = item.config._tmp_path_factory.mktemp("shots")
+        try:
+            shown.page.screenshot(path=folder / "failure.png", timeout=10_000)
+            report.sections.append(("Screenshot", str(folder / "failure.png")))
+        except Exception as error:  # noqa: BLE001 - the page may be what broke
+            report.sections.append(("Screenshot", f"none: {error}"))
+        report.sections.append(("Console errors", "\n".join(shown.console_errors) or "none"))
+    return report
+
+
+@pytest.fixture
+def lab_page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
+    """A page with a fresh profile, 1440 by 900."""
+    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    yield LabPage(lab, context.new_page())
+    context.close()

@@ -1,0 +1,55 @@
+"""Where the Explorer plays: JupyterLab with widgets, offline, and the instruments that watch it."""
+
+from __future__ import annotations
+
+import pytest
+
+WIDGET = """
+import ipywidgets
+
+pressed = []
+button = ipywidgets.Button(description="Press me")
+button.on_click(lambda _: pressed.append(True))
+button
+"""
+
+
+def test_a_widget_is_drawn_and_its_click_reaches_the_kernel(lab_page):
+    """Every pane of the Explorer is a widget; without this nothing else can work."""
+    lab_page.open([WIDGET, "print('answer', 6 * 7)"])
+    lab_page.run_all()
+    lab_page.page.click("button:has-text('Press me')")
+    lab_page.wait_python("pressed")
+
+    assert "answer 42" == lab_page.output_text(1).strip()
+    assert [True] == lab_page.python("pressed")
+    assert [] == lab_page.left_machine
+    assert [] == lab_page.console_errors
+
+
+def test_a_theme_change_reaches_the_page(lab_page):
+    """Panes take their colours from the theme and redraw on this attribute."""
+    lab_page.open(["1"])
+    lab_page.theme(dark=True)
+    colour = "() => getComputedStyle(document.body).getPropertyValue('--jp-layout-color0')"
+    dark = lab_page.page.evaluate(colour)
+    lab_page.theme(dark=False)
+
+    assert dark != lab_page.page.evaluate(colour)
+
+
+def test_a_request_to_another_machine_is_recorded_and_stopped(lab_page):
+    """The proof that nothing is fetched is worth what its instrument is worth."""
+    lab_page.open(["1"])
+    failed = lab_page.page.evaluate("() => fetch('http://example.org/x.js').then(() => false, () => true)")
+
+    assert failed
+    assert ["http://example.org/x.js"] == lab_page.left_machine
+    assert any("example.org" in error for error in lab_page.console_errors)
+
+
+def test_a_cell_that_raises_fails_with_its_traceback(lab_page):
+    """A notebook that is broken must not look like one that is slow."""
+    lab_page.open(["1 / 0"])
+    with pytest.raises(AssertionError, match="ZeroDivisionError: division by zero"):
+        lab_page.run_all()

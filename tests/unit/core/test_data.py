@@ -1,0 +1,213 @@
+"""Data: what is refused before an hour of calibration, and how samples become batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from rtlab.core.data import CalibrationData, Task
+from rtlab.core.model import Model, load
+from rtlab.errors import CalibrationError
+
+
+def model(**inputs: tuple[int, list[int | str]]) -> Model:
+    """A model named "net" with these inputs, each given as ONNX type and shape."""
+    values = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in inputs]
+    outputs = [helper.make_tensor_value_info(f"{n}_out", kind, shape) for n, (kind, shape) in inputs.items()]
+    graph = helper.make_graph(nodes, "net", values, outputs)
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+DYNAMIC = model(x=(FLOAT, ["N", 3, 4]))
+FIXED = model(x=(FLOAT, [2, 3]))
+SCALAR = model(x=(FLOAT, ["N", 2]), scale=(FLOAT, []))
+TEXT = model(ids=(INT64, ["N", 5]), mask=(INT64, ["N", 5]))
+
+
+def refusal(net: Model, **arrays: object) -> str:
+    with pytest.raises(CalibrationError) as caught:
+        CalibrationData(arrays).check(net)
+    return str(caught.value)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_a_wrong_name_lists_what_is_there_and_what_is_wanted():
+    """Exporters rename inputs; the message must show both sides."""
+    assert (
+        'Cannot use arrays as data for model "net": it names "image". '
+        'Name one array for each of "x" fp32 N×3×4.'
+    ) == refusal(DYNAMIC, image=floats(2, 3, 4))
+    assert 'it names "x", "y".' in refusal(DYNAMIC, x=floats(2, 3, 4), y=floats(2, 3, 4))
+    assert "it names nothing." in refusal(DYNAMIC)
+
+
+def test_a_wrong_type_says_how_to_convert():
+    """NumPy's default is float64; nothing is converted behind the user's back."""
+    assert (
+        'Cannot use arrays as data for model "net": array "x" is float64, the input is float32. '
+        'Convert it, for example data["x"].astype("float32").'
+    ) == refusal(DYNAMIC, x=floats(2, 3, 4).astype(np.float64))
+
+
+def test_a_wrong_shape_shows_both_and_where_samples_go():
+    """Channels last is the usual slip."""
+    assert (
+        'Cannot use arrays as data for model "net": array "x" has shape 2×4×3, the input takes 1×3×4. '
+        "Put samples along the first axis: N×3×4."
+    ) == refusal(DYNAMIC, x=floats(2, 4, 3))
+    for shape in [(3, 4), (2, 3, 4, 1), (2, 1, 4, 3), (12,)]:
+        assert "Put samples along the first axis" in refusal(DYNAMIC, x=floats(*shape))
+
+
+def test_whole_inputs_must_have_the_batch_that_the_graph_fixes():
+    """An array with a dimension more holds a whole input per sample."""
+    CalibrationData({"x": floats(5, 2, 3)}).check(FIXED)
+
+    assert "the input takes 2×3" in refusal(FIXED, x=floats(5, 4, 3))
+
+
+@pytest.mark.parametrize("empty", [floats(0, 3, 4), np.float32(1)], ids=["no samples", "no axis"])
+def test_no_samples_are_refused(empty):
+    """A calibration over nothing would give scales of nothing."""
+    assert 'array "x" has no samples. Give at least one.' in refusal(DYNAMIC, x=empty)
+    assert "<CalibrationData 0 samples" in repr(CalibrationData({"x": empty}))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_names_its_sample(bad):
+    """One NaN makes every scale NaN, and engines built from those return garbage without a word."""
+    data = floats(4, 3, 4)
+    data[2, 1, 1] = bad
+
+    assert 'array "x" has NaN or infinity in sample 2. Remove or repair that sample.' in refusal(
+        DYNAMIC, x=data
+    )
+
+
+def test_different_numbers_of_samples_are_refused():
+    """Tokens and masks belong together; a missing mask must not shorten the data in silence."""
+    said = refusal(TEXT, ids=np.ones((4, 5), np.int64), mask=np.ones((3, 5), np.int64))
+
+    assert 'its arrays "ids" 4×5, "mask" 3×5 hold different numbers of samples. Give as many of each.' in said
+
+
+def test_lists_are_arrays_too():
+    """In a notebook one types a list."""
+    data = CalibrationData({"ids": [[1, 2, 3, 4, 5]], "mask": [[1, 1, 1, 1, 0]]})
+    data.check(TEXT)
+
+    assert 1 == len(data)
+
+
+def test_a_fixed_batch_cuts_and_leaves_out_the_incomplete_rest():
+    """The graph takes two at a time; a third alone cannot run."""
+    batches = list(CalibrationData({"x": floats(5, 3)}).batches(FIXED))
+
+    np.testing.assert_array_equal(floats(5, 3)[:4], np.concatenate([b["x"] for b in batches]))
+    assert [(2, 3), (2, 3)] == [b["x"].shape for b in batches]
+
+
+def test_fewer_samples_than_a_batch_are_refused():
+    """Nothing would run, and nothing would be said."""
+    with pytest.raises(CalibrationError) as caught:
+        list(CalibrationData({"x": floats(1, 3)}).batches(FIXED))
+    assert (
+        'Cannot cut arrays into batches for model "net": 1 samples are fewer than one batch of 2. '
+        "Give at least 2 samples."
+    ) == str(caught.value)
+
+
+def test_a_dynamic_batch_takes_any_size_and_loses_no_sample():
+    """Scales must come from all samples whatever the batch size."""
+    data = CalibrationData({"x": floats(5, 3, 4)})
+
+    assert [2, 2, 1] == [len(b["x"]) for b in data.batches(DYNAMIC, 2)]
+    assert [5] == [len(b["x"]) for b in data.batches(DYNAMIC, 100)]
+    assert [1] * 5 == [len(b["x"]) for b in data.batches(DYNAMIC)]
+
+
+def test_a_scalar_beside_a_batch_gets_one_value_per_sample():
+    """A threshold or a timestep is an input without a batch dimension."""
+    data = CalibrationData({"x": floats(3, 2), "scale": floats(3)})
+    data.check(SCALAR)
+
+    assert [([[0, 1]], 0), ([[2, 3]], 1), ([[4, 5]], 2)] == [
+        (b["x"].tolist(), b["scale"].tolist()) for b in data.batches(SCALAR)
+    ]
+
+
+def test_a_model_without_inputs_has_one_batch():
+    """A graph of constants runs, once."""
+    constant = helper.make_node("Constant", [], ["y"], value_float=1.0)
+    graph = helper.make_graph([constant], "net", [], [helper.make_tensor_value_info("y", FLOAT, [])])
+    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+    assert [{}] == list(CalibrationData({}).batches(net))
+
+
+@pytest.mark.parametrize("net", [DYNAMIC, FIXED, SCALAR, TEXT], ids=["dynamic", "fixed", "scalar", "text"])
+def test_random_data_fits_and_repeats(net):
+    """The first view of a model needs data of the right kind, and the same data tomorrow."""
+    data = CalibrationData.random(net, samples=3, seed=7)
+    again = CalibrationData.random(net, samples=3, seed=7)
+    data.check(net)
+
+    assert len(data) >= 3
+    assert list(data.batches(net))
+    for name, array in data.arrays.items():
+        np.testing.assert_array_equal(array, again.arrays[name])
+    assert "random noise, seed 7" == data.source
+
+
+def test_random_data_rounds_up_to_whole_batches():
+    """Asking for three samples of a graph that takes two at a time gives four, not two."""
+    assert (4, 3) == CalibrationData.random(FIXED, samples=3).arrays["x"].shape
+
+
+def test_a_file_comes_back_as_it_was_saved(tmp_path):
+    """``rtlab inspect --data`` reads what numpy.savez wrote."""
+    np.savez(tmp_path / "d.npz", x=floats(5, 3, 4))
+    data = CalibrationData.read(tmp_path / "d.npz")
+    data.check(DYNAMIC)
+
+    np.testing.assert_array_equal(floats(5, 3, 4), data.arrays["x"])
+    assert "<CalibrationData 5 samples from d.npz: x 5×3×4>" == repr(data)
+    np.testing.assert_array_equal(floats(5, 3, 4)[:2], data.take(2).arrays["x"])
+
+
+@pytest.mark.parametrize("content", ["missing", "text", "truncated", "pickled", "single array"])
+def test_a_file_that_is_no_data_says_how_to_save_it(content, tmp_path):
+    """Pickles are refused as well: a data file must not run code."""
+    path = tmp_path / "d.npz"
+    np.savez(path, x=np.array([{}], object) if content == "pickled" else floats(50, 3, 4))
+    if content == "missing":
+        path.unlink()
+    elif content == "text":
+        path.write_text("not an archive")
+    elif content == "truncated":
+        path.write_bytes(path.read_bytes()[:-300])
+    elif content == "single array":
+        with path.open("wb") as file:
+            np.save(file, floats(3, 4))
+    with pytest.raises(CalibrationError) as caught:
+        CalibrationData.read(path)
+
+    assert str(caught.value).startswith(f'Cannot read calibration data "{path}": ')
+    assert str(caught.value).endswith("numpy.savez(path, input_name=array), samples along the first axis.")
+
+
+def test_a_task_counts_hits_in_percent_or_by_its_own_metric():
+    """Accuracy on the task is the number that a user answers for."""
+    labels = np.array([0, 1, 1, 0])
+    outputs = np.array([[2, 1], [0, 9], [5, 4], [1, 0]], np.float32)
+    data = CalibrationData({"x": floats(4, 3, 4)})
+
+    assert 75.0 == Task(data, labels).score(outputs)
+    assert 100.0 == Task(data, labels).score(outputs[:2])
+    assert 4.0 == Task(data, labels, metric=lambda y, t: len(y) * (t[:1].sum() + 1)).score(outputs)

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rtlab.core.progress import Silent
+from rtlab.core.variant import Calibrator
+from rtlab.errors import CalibrationError
+from rtlab.quantize import calibrators
+from rtlab.quantize.calibrators import ENTROPY_BINS, ENTROPY_LEVELS, Scale, display, divergence, linear, scales
+from rtlab.quantize.ranges import Range, Ranges, collect
+
+DISTRIBUTIONS = {
+    "normal": lambda r: r.standard_normal(300_000),
+    "relu": lambda r: np.maximum(r.standard_normal(300_000), 0),
+    "laplace": lambda r: r.laplace(size=300_000),
+    "heavy": lambda r: r.standard_t(3, size=300_000),
+    "uniform": lambda r: r.uniform(-1, 1, 300_000),
+}
+
+
+def observed(x: np.ndarray) -> Ranges:
+    return collect(["x"], [{"x": x.astype(np.float32)}], dict, Silent())
+
+
+def drawn(name: str) -> tuple[np.ndarray, Range]:
+    x = DISTRIBUTIONS[name](np.random.default_rng(5)).astype(np.float32)
+    return x, observed(x).values["x"]
+
+
+def naive_divergence(histogram: np.ndarray, levels: int) -> np.ndarray:
+    """The talk's pseudocode, loop by loop."""
+    result = []
+    for i in range(levels, len(histogram) + 1):
+        reference = [float(h) for h in histogram[:i]]
+        reference[i - 1] += float(sum(histogram[i:]))
+        candidate = [0.0] * i
+        for level in range(levels):
+            members = [b for b in range(i) if b * levels // i == level]
+            filled = [b for b in members if histogram[b] != 0]
+            for b in filled:
+                candidate[b] = float(sum(histogram[m] for m in members)) / len(filled)
+        if histogram[i - 1] == 0 and sum(histogram[i:]) > 0:
+            candidate[i - 1] = 1.0  # rtlab's one addition: seen once rather than impossible
+        p_total, q_total = sum(reference), sum(candidate)
+        divergence_ = 0.0
+        for p, q in zip(reference, candidate, strict=True):
+            if p > 0:
+                divergence_ += p / p_total * np.log(p / p_total / (q / q_total)) if q > 0 else np.inf
+        result.append(divergence_)
+    return np.array(result)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_divergence_equals_the_published_pseudocode(seed: int):
+    """The peers' "entropy" is no search; this one must be the search that the name promises."""
+    rng = np.random.default_rng(seed)
+    histogram = rng.poisson(200 * np.exp(-np.arange(90) / rng.uniform(5, 60))).astype(float)
+    histogram[rng.random(90) < 0.2] = 0
+    histogram[89] = 1
+    expected, actual = naive_divergence(histogram, 12), divergence(histogram, levels=12)
+    np.testing.assert_allclose(expected, actual, rtol=1e-9, atol=1e-12)
+    assert int(np.argmin(expected)) == int(np.argmin(actual))
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_entropy2_finds_what_an_exact_linear_histogram_gives(name: str):
+    """The logarithmic histogram stands in for one whose range was known before: the threshold must not differ."""
+    x, seen = drawn(name)
+    counts = np.histogram(np.abs(x[x != 0]).astype(np.float64), bins=ENTROPY_BINS, range=(0, seen.amax))[0]
+    exact = divergence(counts.astype(float))
+    best = int(np.argmin(exact))
+    chosen = round(calibrators.entropy2(seen) / seen.amax * ENTROPY_BINS) - ENTROPY_LEVELS
+    # Neighbours of a flat minimum may change places; the divergence reached is what counts.
+    assert exact[max(chosen - 1, 0) : chosen + 2].min() <= exact[best] * 1.01
+
+
+def test_entropy2_clips_an_outlier_that_minmax_keeps():
+    """One stray activation must not cost all others their resolution."""
+    rng = np.random.default_rng(0)
+    x = np.append(rng.standard_normal(100_000), 200.0)
+    seen = observed(x).values["x"]
+    assert 200.0 == calibrators.minmax(seen)
+    assert calibrators.entropy2(seen) < 20
+
+
+def test_zeros_do_not_decide_where_entropy2_clips():
+    """Zero is exact at any scale; a ReLU's zeros must not push the threshold down as they do in "entropy"."""
+    rng = np.random.default_rng(0)
+    x = np.abs(rng.standard_normal(200_000))
+    without, with_zeros = observed(x).values["x"], observed(np.append(x, np.zeros(10**6))).values["x"]
+    assert calibrators.entropy2(without) == calibrators.entropy2(with_zeros)
+    assert calibrators.entropy(with_zeros) < calibrators.entropy(without)
+
+
+def test_entropy2_of_a_uniform_value_keeps_all_of_it():
+    """Nothing is rare there, so nothing may be clipped."""
+    _, seen = drawn("uniform")
+    assert seen.amax == calibrators.entropy2(seen)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_percentile_is_the_quantile_of_the_data(name: str):
+    """The histogram resolves a quantile to one bin, 1/2,048 of an octave."""
+    x, seen = drawn(name)
+    expected = float(np.quantile(np.abs(x), 0.9999))
+    assert expected == pytest.approx(calibrators.percentile(seen), rel=5e-3)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_mse_threshold_has_the_least_error_on_the_data(name: str):
+    """The method's name is its promise; checked on the elements, not on the histogram."""
+    x, seen = drawn(name)
+
+    def error(amax: float) -> float:
+        step = amax / 127
+        return float(np.mean((x - step * np.clip(np.rint(x / step), -127, 127)) ** 2))
+
+    tried = [error(seen.amax * k / 32) for k in range(1, 33)]
+    assert error(calibrators.mse(seen)) <= min(tried) * 1.001
+
+
+@pytest.mark.parametrize("method", Calibrator)
+def test_every_calibrator_stays_within_the_observed_range(method: Calibrator):
+    """A threshold beyond the maximum wastes levels, one of zero silences the value."""
+    for name in DISTRIBUTIONS:
+        x, seen = drawn(name)
+        amax = scales(Ranges({"x": seen}), method)["x"].amax
+        assert 0 < amax <= float(np.abs(x).max())
+
+
+def test_scale_is_amax_over_127_in_float32():
+    """The bits in a TensorRT calibration cache are those of this quotient: 6 becomes 3d418306."""
+    assert "3d418306" == np.float32(Scale(6.0).scale).tobytes()[::-1].hex()
+    assert "3c010204" == np.float32(Scale(1.0).scale).tobytes()[::-1].hex()
+
+
+def test_scale_is_never_zero():
+    """Division by a zero scale is NaN everywhere."""
+    assert Scale(1e-45).scale > 0
+
+
+@pytest.mark.parametrize("method", Calibrator)
+def test_a_value_of_zeros_has_a_sane_scale_and_a_note(method: Calibrator):
+    """A dead branch must neither stop the calibration nor divide by zero."""
+    scale = scales(observed(np.zeros(50)), method)["x"]
+    assert 1 / 127 == pytest.approx(scale.scale)
+    assert 'value "x" was zero in all 50 elements: any scale represents it' == scale.note
+
+
+@pytest.mark.parametrize("method", Calibrator)
+@pytest.mark.parametrize("x", [[3.0], [-3.0, 3.0], [0.0, 1e-40], [1e-45], [3e38, 1.0], [1.0] * 5000])
+def test_degenerate_values_have_a_scale(method: Calibrator, x: list[float]):
+    """Constants, single elements and extreme units occur in real models."""
+    scale = scales(observed(np.array(x)), method)["x"]
+    assert 0 < scale.amax <= float(np.abs(np.float32(x)).max())
+    assert np.isfinite(scale.scale)
+
+
+def test_a_value_that_no_batch_reached_is_named():
+    """A scale for a branch that never ran would be invented."""
+    with pytest.raises(CalibrationError, match=r'Cannot calibrate value "x": it had no elements in any batch'):
+        scales(observed(np.zeros(0)), Calibrator.MINMAX)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_resampling_keeps_every_count(name: str):
+    """Counts that appear or vanish would tilt every search on the histogram."""
+    x, seen = drawn(name)
+    for bins in (1, 64, 2048):
+        counts = linear(seen, bins)
+        assert int(np.count_nonzero(x)) == int(counts.sum())
+        assert 0 <= counts.min()
+        exact = np.histogram(np.abs(x[x != 0]).astype(np.float64), bins=bins, range=(0, seen.amax))[0]
+        assert np.abs(counts - exact).sum() <= 0.05 * exact.sum()
+
+
+def test_display_spreads_magnitudes_over_equal_bins():
+    """The picture's last edge is the largest magnitude, and its bars add up to the elements."""
+    x = np.concatenate([np.zeros(10), np.linspace(-4, 4, 800)])
+    edges, counts = display(observed(x), "x", bins=8)
+    np.testing.assert_allclose(np.linspace(0, 4, 9), edges)
+    assert 810 == counts.sum()
+    assert [110] + [100] * 7 == pytest.approx(list(counts), abs=2)
+
+
+def test_display_of_zeros_is_one_bar():
+    """A dead value still has a picture."""
+    edges, counts = display(observed(np.zeros(9)), "x", bins=4)
+    assert (0.0, 1.0) == (edges[0], edges[-1])
+    assert [9, 0, 0, 0] == list(counts)
+
+
+def test_display_of_an_unobserved_value_says_what_to_do():
+    """A click on a value that is not quantized must explain itself."""
+    with pytest.raises(CalibrationError, match=r'Cannot show the magnitudes of "y": it is not among the 1 observed'):
+        display(observed(np.ones(3)), "y")

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from rtlab.core.model import ORIGIN, Model
+from rtlab.quantize.half import fp16
+
+node = helper.make_node
+
+
+def as_half(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(np.float32)
+
+
+def dtypes(model: Model) -> dict[str, str]:
+    return {name: value.dtype for name, value in model.values.items()}
+
+
+def test_emulation_equals_numpy_half_precision_to_the_bit(make, run):
+    """NumPy rounds like IEEE hardware; the emulation is the CPU's only FP16, so it must agree exactly."""
+    rng = np.random.default_rng(0)
+    w, b = rng.standard_normal((4, 4)).astype(np.float32), rng.standard_normal(4).astype(np.float32)
+    net = make(
+        [
+            node("Mul", ["x", "w"], ["m"], name="mul"),
+            node("Add", ["m", "b"], ["a"], name="add"),
+            node("Relu", ["a"], ["r"], name="relu"),
+            node("Sqrt", ["r"], ["y"], name="sqrt"),
+        ],
+        {"w": w, "b": b},
+        {"x": [4, 4]},
+        {"y": [4, 4]},
+    )
+    x = (rng.standard_normal((4, 4)) * 10.0 ** rng.integers(-8, 4, (4, 4))).astype(np.float32)
+    m = as_half(as_half(x) * as_half(w))
+    a = as_half(m + as_half(b))
+    r = np.maximum(a, 0)
+    expected = {"m": m, "a": a, "r": r, "y": as_half(np.sqrt(r))}
+    got = run(fp16(net).emulation, {"x": x}, list(expected))
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, got[name], err_msg=name)
+
+
+def test_overflow_becomes_infinity_in_the_emulation(make, run):
+    """An FP16 model on ONNX Runtime's CPU hides every overflow; this is why the emulation exists."""
+    net = make([node("Mul", ["x", "x"], ["y"], name="square")], {}, {"x": [3]}, {"y": [3]})
+    x = np.float32([100, 256, 300])
+    halves = fp16(net)
+    assert [10000, np.inf, np.inf] == list(run(halves.emulation, {"x": x})["y"])
+
+
+def test_an_input_beyond_half_precision_overflows_where_it_is_read(make, run):
+    """Raw pixel sums and timestamps do not fit; the graph input itself stays what the user gave."""
+    net = make([node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [2]}, {"y": [2]})
+    got = run(fp16(net).emulation, {"x": np.float32([70000, 1 / 3])}, ["x", "y"])
+    assert [70000, np.float32(1 / 3)] == list(got["x"])
+    assert [np.inf, np.float32(np.float16(1 / 3))] == list(got["y"])
+
+
+def test_the_typed_model_is_half_inside_and_single_outside(make):
+    """Programs that feed FP32 arrays keep working, and the compiler sees FP16 everywhere between."""
+    rng = np.random.default_rng(0)
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv"),
+            node("BatchNormalization", ["c", "g", "g", "g", "g"], ["n"], name="bn"),
+            node("Relu", ["n"], ["y"], name="relu"),
+        ],
+        {"w": rng.standard_normal((3, 3, 1, 1)).astype(np.float32), "g": np.ones(3, np.float32)},
+        {"x": ["N", 3, 4, 4]},
+        {"y": ["N", 3, 4, 4]},
+    )
+    typed = fp16(net).typed
+    onnx.checker.check_model(typed.proto(), full_check=True)
+    got = dtypes(typed)
+    assert {"x": "fp32", "c": "fp16", "n": "fp16", "y": "fp32"} == {k: got[k] for k in ("x", "c", "n", "y")}
+    assert {onnx.TensorProto.FLOAT16} == {t.data_type for t in typed.proto().graph.initializer}
+
+
+def test_every_inserted_cast_names_its_source(make):
+    """A compiler's layer made of casts belongs to the node that they round."""
+    net = make(
+        [node("Mul", ["x", "w"], ["m"], name="mul"), node("Exp", ["m"], ["y"], name="exp")],
+        {"w": np.float32([2])},
+        {"x": [3]},
+        {"y": [3]},
+    )
+    for model in (fp16(net).typed, fp16(net).emulation):
+        added = {n.id: n.origin for n in model.nodes if n.id not in net.by_id}
+        assert added
+        assert set(added.values()) <= {"mul", "exp"}
+        assert all(name.startswith(origin) for name, origin in added.items())
+        assert all(ORIGIN in n.metadata_props for n in model.ir.graph)
+
+
+def test_moving_values_rounds_nothing_again(make):
+    """A value that was rounded stays rounded; casts there would only cost time."""
+    net = make(
+        [
+            node("Exp", ["x"], ["e"], name="exp"),
+            node("Relu", ["e"], ["r"], name="relu"),
+            node("Transpose", ["r"], ["t"], name="turn", perm=[1, 0]),
+            node("Concat", ["t", "t"], ["y"], name="cat", axis=0),
+        ],
+        {},
+        {"x": [3, 2]},
+        {"y": [4, 3]},
+    )
+    added = [n.id for n in fp16(net).emulation.nodes if n.id not in net.by_id]
+    assert ["exp/input/fp16/Cast", "exp/input/fp32/Cast", "exp/output/fp16/Cast", "exp/output/fp32/Cast"] == added
+
+
+def test_shape_arithmetic_stays_single(make, run):
+    """FP16 holds whole numbers up to 2,048 only; a size of 2,049 would come out as 2,048."""
+    net = make(
+        [
+            node("Shape", ["x"], ["s"], name="shape"),
+            node("Cast", ["s"], ["f"], name="cast", to=1),
+            node("Mul", ["f", "half"], ["h"], name="mul"),
+            node("Cast", ["h"], ["i"], name="back", to=7),
+            node("ConstantOfShape", ["i"], ["zeros"], name="zeros"),
+            node("Shape", ["zeros"], ["z"], name="size"),
+            node("Cast", ["z"], ["y"], name="out", to=1),
+        ],
+        {"half": np.float32([1.0])},
+        {"x": ["N"]},
+        {"y": [1]},
+    )
+    halves = fp16(net)
+    x = np.zeros(2049, np.float32)
+    for model in (halves.emulation, halves.typed):
+        assert [2049] == list(run(model, {"x": x}, ["z"])["z"])
+    assert ("5 nodes stay fp32: shape arithmetic (cast, mul, back, ...)",) == halves.notes
+
+
+def test_resize_scales_stay_single(make):
+    """ONNX allows no other type there, and TensorRT refuses one."""
+    net = make(
+        [node("Resize", ["x", "", "scales"], ["y"], name="up", mode="nearest")],
+        {"scales": np.float32([1, 1, 2, 2])},
+        {"x": [1, 1, 2, 2]},
+        {"y": [1, 1, 4, 4]},
+    )
+    typed = fp16(net).typed
+    onnx.checker.check_model(typed.proto(), full_check=True)
+    assert "fp32" == dtypes(typed)[typed.by_id["up"].inputs[2]]
+    assert "fp16" == dtypes(typed)[typed.by_id["up"].inputs[0]]
+
+
+def test_an_operator_without_an_fp16_form_stays_single_and_is_noted(make, run):
+    """ONNX has no FP16 Range; its result is rounded where the next node reads it."""
+    net = make(
+        [
+            node("ReduceMax", ["x"], ["n"], name="max", keepdims=0),
+            node("Range", ["zero", "n", "one"], ["g"], name="range"),
+            node("Mul", ["g", "third"], ["y"], name="mul"),
+        ],
+        {"zero": np.float32(0), "one": np.float32(1), "third": np.float32([1 / 3])},
+        {"x": [2]},
+        {"y": ["k"]},
+    )
+    halves = fp16(net)
+    assert ("1 node stays fp32: no FP16 form in ONNX (range)",) == halves.notes
+    onnx.checker.check_model(halves.typed.proto(), full_check=True)
+    got = run(halves.emulation, {"x": np.float32([4, 2])}, ["g", "y"])
+    assert [0, 1, 2, 3] == list(got["g"])
+    third = np.float32(np.float16(1 / 3))
+    np.testing.assert_array_equal(as_half(np.float32([0, 1, 2, 3]) * third), got["y"])
+
+
+def test_a_node_with_a_constant_beyond_half_precision_stays_single(make, run):
+    """0 x 1e9 is 0, but 0 x infinity is NaN: masks of attention would poison every score."""
+    net = make(
+        [node("Mul", ["x", "big"], ["m"], name="mask"), node("Add", ["m", "x"], ["y"], name="add")],
+        {"big": np.float32([-1e9])},
+        {"x": [2]},
+        {"y": [2]},
+    )
+    halves = fp16(net)
+    assert ("1 node stays fp32: a constant beyond 65,504 (mask)",) == halves.notes
+    got = run(halves.emulation, {"x": np.float32([0, 1])}, ["m", "y"])
+    assert [0, -1e9] == list(got["m"])
+    assert [0, -np.inf] == list(got["y"])
+
+
+def test_a_huge_bound_becomes_no_bound(make, run):
+    """Exporters write Clip(0, 3.4e38) for ReLU; infinity bounds just as little."""
+    net = make(
+        [node("Clip", ["x", "low", "high"], ["y"], name="clip")],
+        {"low": np.float32(0), "high": np.float32(3.4e38)},
+        {"x": [3]},
+        {"y": [3]},
+    )
+    halves = fp16(net)
+    assert () == halves.notes
+    assert [0, 1, 60000] == list(run(halves.emulation, {"x": np.float32([-1, 1, 60000])})["y"])
+
+
+def test_a_body_reads_outer_values_in_single_precision(make, run):
+    """Bodies are carried over untouched, so what they read from outside must keep name and type."""
+    out = helper.make_tensor_value_info("o", onnx.TensorProto.FLOAT, [2])
+    then = helper.make_graph([node("Mul", ["e", "w"], ["o"], name="in_then")], "then", [], [out])
+    other = helper.make_graph([node("Neg", ["e"], ["o"], name="in_else")], "else", [], [out])
+    net = make(
+        [
+            node("Mul", ["x", "w"], ["e"], name="before"),
+            node("ReduceMax", ["x"], ["top"], name="max", keepdims=0),
+            node("Greater", ["top", "zero"], ["flag"], name="greater"),
+            node("If", ["flag"], ["i"], name="if", then_branch=then, else_branch=other),
+            node("Add", ["i", "e"], ["y"], name="after"),
+        ],
+        {"w": np.float32([1.1, 2.2]), "zero": np.float32(0)},
+        {"x": [2]},
+        {"y": [2]},
+    )
+    halves = fp16(net)
+    onnx.checker.check_model(halves.typed.proto(), full_check=True)
+    x = np.float32([0.3, 0.7])
+    w = np.float32([1.1, 2.2])
+    e = as_half(as_half(x) * as_half(w))
+    i = e * w  # inside the body nothing is rounded, its weight neither
+    got = run(halves.emulation, {"x": x}, ["e", "i", "y"])
+    np.testing.assert_array_equal(e, got["e"])
+    np.testing.assert_array_equal(i, got["i"])
+    np.testing.assert_array_equal(as_half(as_half(i) + e), got["y"])
+    assert {"in_then", "in_else"} <= set(halves.typed.by_id)
+    assert run(halves.typed, {"x": x})["y"] == pytest.approx(got["y"], rel=2e-3)
+
+
+def test_quantized_nodes_of_the_source_stay_single(make):
+    """An INT8 model asked for in FP16 keeps its INT8 layers as they were exported."""
+    net = make(
+        [
+            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
+            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dq"),
+            node("Exp", ["d"], ["e"], name="exp"),
+            node("Relu", ["e"], ["y"], name="relu"),
+        ],
+        {"s": np.float32(0.1), "z": np.int8(0)},
+        {"x": [2]},
+        {"y": [2]},
+    )
+    halves = fp16(net)
+    onnx.checker.check_model(halves.typed.proto(), full_check=True)
+    assert ("3 nodes stay fp32: quantized already (q, dq, exp)",) == halves.notes
+
+
+def test_constants_fed_by_nodes_are_rounded(make, run):
+    """Exporters write weights as Constant nodes; those are FP16 weights like any other."""
+    value = np.float32([1 / 3, 70000])
+    net = make(
+        [
+            node("Constant", [], ["c"], name="const", value=numpy_helper.from_array(np.float32([1 / 3]))),
+            node("Identity", ["c"], ["d"], name="same"),
+            node("Mul", ["x", "d"], ["y"], name="mul"),
+        ],
+        {},
+        {"x": [2]},
+        {"y": [2]},
+    )
+    halves = fp16(net)
+    onnx.checker.check_model(halves.typed.proto(), full_check=True)
+    got = run(halves.emulation, {"x": np.float32([1, 2])})["y"]
+    np.testing.assert_array_equal(as_half(np.float32([1, 2]) * as_half(value)[0]), got)
+
+
+def test_whole_numbers_are_not_touched(make, run):
+    """Indices are not weights: int64 stays int64."""
+    net = make(
+        [node("Gather", ["table", "rows"], ["g"], name="gather"), node("Mul", ["g", "x"], ["y"], name="mul")],
+        {"table": np.float32([[0.1], [0.2], [0.3]]), "rows": np.int64([2, 0])},
+        {"x": [1]},
+        {"y": [2, 1]},
+    )
+    halves = fp16(net)
+    onnx.checker.check_model(halves.typed.proto(), full_check=True)
+    got = run(halves.emulation, {"x": np.float32([1])})["y"]
+    np.testing.assert_array_equal(as_half(np.float32([[0.3], [0.1]])), got)
+
+
+def test_an_input_that_is_an_output_survives(make, run):
+    """Recurrent exports hand states straight through."""
+    net = make(
+        [node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [1], "h": [1]}, {"y": [1], "h": [1]}
+    )  # fmt: skip
+    halves = fp16(net)
+    for model in (halves.typed, halves.emulation):
+        got = run(model, {"x": np.float32([1]), "h": np.float32([1 / 3])}, ["h", "y"])
+        assert [np.float32(1 / 3)] == list(got["h"])

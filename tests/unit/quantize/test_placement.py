@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from rtlab.quantize.placement import plan, quantizable
+
+node = helper.make_node
+RNG = np.random.default_rng(0)
+
+
+def weight(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def conv(name: str, x: str, y: str, w: str, **attributes: object) -> onnx.NodeProto:
+    return node("Conv", [x, w], [y], name=name, **attributes)
+
+
+def test_inputs_of_weighted_nodes_are_quantized_and_outputs_are_not(make):
+    """Quantized outputs break TensorRT's fusion of the activation; the next node's input is enough."""
+    net = make(
+        [conv("c1", "x", "a", "w1"), node("Relu", ["a"], ["r"], name="r"), conv("c2", "r", "y", "w2")],
+        {"w1": weight(4, 3, 1, 1), "w2": weight(2, 4, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 2, 8, 8]},
+    )
+    decided = plan(net)
+    assert {"x": (("c1", 0),), "r": (("c2", 0),)} == decided.activations
+    assert {("w1", 0): (("c1", 1),), ("w2", 0): (("c2", 1),)} == decided.weights
+
+
+def test_a_value_with_several_quantized_readers_has_one_pair(make):
+    """The parallel 1x1 convolutions of an inception block merge only when they read one tensor."""
+    net = make(
+        [conv("a", "x", "ya", "wa"), conv("b", "x", "yb", "wb"), node("Add", ["ya", "yb"], ["y"], name="add")],
+        {"wa": weight(4, 3, 1, 1), "wb": weight(4, 3, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 4, 8, 8]},
+    )
+    assert (("a", 0), ("b", 0)) == plan(net).activations["x"]
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "x", "y", "attributes", "axis"),
+    [
+        ("Conv", (4, 3, 1, 1), [1, 3, 5, 5], [1, 4, 5, 5], {}, 0),
+        ("ConvTranspose", (3, 4, 1, 1), [1, 3, 5, 5], [1, 4, 5, 5], {}, 1),
+        ("Gemm", (3, 4), [1, 3], [1, 4], {}, 1),
+        ("Gemm", (4, 3), [1, 3], [1, 4], {"transB": 1}, 0),
+        ("MatMul", (3, 4), [2, 3], [2, 4], {}, 1),
+        ("MatMul", (5, 3, 4), [5, 2, 3], [5, 2, 4], {}, 2),
+    ],
+)
+def test_weights_have_scales_along_their_output_channels(make, op, shape, x, y, attributes, axis):
+    """A scale along any other axis cannot be moved out of the sum, so no INT8 kernel exists for it."""
+    net = make([node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": weight(*shape)}, {"x": x}, {"y": y})
+    assert [("w", axis)] == list(plan(net).weights)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y"), [([1, 3], (3, 4), [1, 4]), ([7, 3], (3, 1), [7, 1]), ([7, 3], (3,), [7]), ([3], (3, 4), [4])]
+)
+def test_products_with_a_vector_are_left(make, x, w, y):
+    """They are bound by memory, so INT8 only adds work."""
+    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": weight(*w)}, {"x": x}, {"y": y})
+    assert () == quantizable(net)
+
+
+def test_products_of_two_activations_are_left(make):
+    """Attention's inner products lose most from INT8 and have fused kernels of their own."""
+    net = make(
+        [
+            node("MatMul", ["x", "wq"], ["q"], name="q"),
+            node("MatMul", ["x", "wk"], ["k"], name="k"),
+            node("Transpose", ["k"], ["kt"], name="t", perm=[1, 0]),
+            node("MatMul", ["q", "kt"], ["s"], name="qk"),
+            node("Softmax", ["s"], ["p"], name="softmax"),
+            node("MatMul", ["p", "x"], ["y"], name="pv"),
+        ],
+        {"wq": weight(8, 8), "wk": weight(8, 8)},
+        {"x": [6, 8]},
+        {"y": [6, 8]},
+    )
+    assert {"x": (("q", 0), ("k", 0))} == plan(net).activations
+
+
+def residual(make, *, shortcut: bool, main_first: bool = True):
+    nodes = [
+        conv("c1", "x", "a", "w1"),
+        node("Relu", ["a"], ["r"], name="r"),
+        conv("c2", "r", "b", "w2"),
+        node("BatchNormalization", ["b", "g", "g", "g", "g"], ["n"], name="bn"),
+        *([conv("c3", "x", "s", "w3")] if shortcut else []),
+        node("Add", ["n", "s" if shortcut else "x"][:: 1 if main_first else -1], ["z"], name="add"),
+        node("Relu", ["z"], ["y"], name="out"),
+    ]
+    weights = {f"w{i}": weight(3, 3, 1, 1) for i in (1, 2, 3)[: 3 if shortcut else 2]}
+    return make(nodes, {**weights, "g": np.ones(3, np.float32)}, {"x": [1, 3, 8, 8]}, {"y": [1, 3, 8, 8]})
+
+
+@pytest.mark.parametrize("main_first", [True, False])
+def test_a_residual_add_reads_the_branch_that_is_not_the_convolution_in_int8(make, main_first: bool):
+    """The convolution's branch stays in its kernel as FP32; the other one comes from memory, in a quarter."""
+    decided = plan(residual(make, shortcut=False, main_first=main_first))
+    assert (("c1", 0), ("add", 1 if main_first else 0)) == decided.activations["x"]
+    assert {"x", "r"} == set(decided.activations)
+
+
+@pytest.mark.parametrize("main_first", [True, False])
+def test_of_two_convolutions_the_shortcut_is_the_residual(make, main_first: bool):
+    """Both could be fused with the Add; the block's own branch is the longer one."""
+    decided = plan(residual(make, shortcut=True, main_first=main_first))
+    assert (("add", 1 if main_first else 0),) == decided.activations["s"]
+    assert "n" not in decided.activations
+
+
+def test_an_add_without_a_convolution_is_left(make):
+    """A pair there would only cost a rounding."""
+    net = make(
+        [node("Relu", ["x"], ["r"], name="r"), node("Add", ["r", "x"], ["y"], name="add")],
+        {},
+        {"x": [1, 3]},
+        {"y": [1, 3]},
+    )
+    assert () == quantizable(net)
+
+
+def test_a_bias_add_is_left(make):
+    """Biases stay FP32: they are added to the wide accumulator."""
+    net = make(
+        [conv("c", "x", "a", "w"), node("Add", ["a", "bias"], ["y"], name="add")],
+        {"w": weight(3, 3, 1, 1), "bias": weight(1, 3, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 3, 8, 8]},
+    )
+    assert ("x",) == quantizable(net)
+
+
+def test_an_add_that_broadcasts_is_left(make):
+    """TensorRT fuses a sum only when both sides have one shape."""
+    net = make(
+        [conv("c", "x", "a", "w"), node("Add", ["a", "s"], ["y"], name="add")],
+        {"w": weight(3, 3, 1, 1)},
+        {"x": [1, 3, 8, 8], "s": [1, 3, 1, 1]},
+        {"y": [1, 3, 8, 8]},
+    )
+    assert ("x",) == quantizable(net)
+
+
+def inception(make):
+    pads = [1, 1, 1, 1]
+    nodes = [
+        conv("stem", "x", "s", "w0"),
+        node("Relu", ["s"], ["r"], name="relu"),
+        conv("one", "r", "a", "w1"),
+        conv("three", "r", "b", "w2", pads=pads),
+        node("MaxPool", ["r"], ["m"], name="pool", kernel_shape=[3, 3], pads=pads),
+        conv("proj", "m", "c", "w3"),
+        node("Concat", ["a", "b", "c"], ["cat"], name="cat", axis=1),
+        conv("next", "cat", "d", "w4"),
+        node("Concat", ["d", "cat"], ["dense"], name="dense", axis=1),
+        conv("last", "dense", "e", "w5"),
+        node("GlobalAveragePool", ["e"], ["g"], name="gap"),
+        node("Flatten", ["g"], ["f"], name="flat"),
+        node("Gemm", ["f", "w6"], ["y"], name="fc"),
+    ]
+    weights = {
+        "w0": weight(4, 3, 1, 1),
+        "w1": weight(4, 4, 1, 1),
+        "w2": weight(4, 4, 3, 3),
+        "w3": weight(4, 4, 1, 1),
+        "w4": weight(4, 12, 1, 1),
+        "w5": weight(8, 16, 1, 1),
+        "w6": weight(8, 5),
+    }
+    return make(nodes, weights, {"x": ["N", 3, 8, 8]}, {"y": ["N", 5]})
+
+
+def test_pools_between_quantized_nodes_are_quantized(make):
+    """A pool that reads FP32 between INT8 layers moves four times the bytes."""
+    decided = plan(inception(make))
+    assert ("pool", 0) in decided.activations["r"]
+    assert (("gap", 0),) == decided.activations["e"]
+
+
+def test_a_pool_before_a_node_that_stays_fp32_is_left(make):
+    """Its output would be dequantized at once."""
+    net = make(
+        [
+            conv("c", "x", "a", "w"),
+            node("MaxPool", ["a"], ["m"], name="pool", kernel_shape=[2, 2]),
+            node("Sigmoid", ["m"], ["y"], name="s"),
+        ],
+        {"w": weight(3, 3, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 3, "h", "w"]},
+    )
+    assert ("x",) == quantizable(net)
+
+
+def test_inputs_of_a_concat_and_a_maximum_share_a_scale(make):
+    """Only then do producers write straight into the concatenated tensor, as INT8."""
+    decided = plan(inception(make))
+    assert {frozenset({"cat", "dense"}), frozenset({"r", "m"})} == {frozenset(g) for g in decided.groups}
+    assert (("next", 0), ("dense", 1)) == decided.activations["cat"]
+
+
+def test_a_sum_after_a_concat_of_convolutions_reads_the_other_side_in_int8(make):
+    """Inception-ResNet: the concatenated branches stay in their kernels, the skip comes from memory."""
+    net = make(
+        [
+            conv("stem", "x", "s", "w0"),
+            node("Relu", ["s"], ["r"], name="relu"),
+            conv("a", "r", "ya", "w1"),
+            node("Relu", ["ya"], ["ra"], name="ra"),
+            conv("b", "r", "yb", "w2"),
+            node("Concat", ["ra", "yb"], ["cat"], name="cat", axis=1),
+            node("Add", ["cat", "r"], ["y"], name="add"),
+        ],
+        {"w0": weight(8, 3, 1, 1), "w1": weight(4, 8, 1, 1), "w2": weight(4, 8, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 8, 8, 8]},
+    )
+    assert (("a", 0), ("b", 0), ("add", 1)) == plan(net).activations["r"]
+
+
+@pytest.mark.parametrize("how", ["initializer", "Constant", "Identity"])
+def test_weights_are_found_however_they_are_fed(make, how: str):
+    """Exporters wrap weights in Constant nodes and in Identity."""
+    w = weight(4, 3, 1, 1)
+    before, weights = [], {"w": w}
+    if how == "Constant":
+        before, weights = [node("Constant", [], ["w"], name="const", value=numpy_helper.from_array(w))], {}
+    if how == "Identity":
+        before, weights = [node("Identity", ["v"], ["w"], name="same")], {"v": w}
+    net = make([*before, conv("c", "x", "y", "w")], weights, {"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
+    assert {("w", 0): (("c", 1),)} == plan(net).weights
+
+
+def test_a_weight_computed_at_run_time_is_left(make):
+    """There is nothing to quantize beforehand."""
+    net = make([conv("c", "x", "y", "v")], {}, {"x": [1, 3, 8, 8], "v": [4, 3, 1, 1]}, {"y": [1, 4, 8, 8]})
+    assert () == quantizable(net)
+
+
+def test_what_is_quantized_already_is_left(make):
+    """A second pair on the same tensor rounds twice."""
+    net = make(
+        [
+            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
+            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="d"),
+            conv("c", "d", "y", "w"),
+        ],
+        {"s": np.float32(0.1), "z": np.int8(0), "w": weight(4, 3, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 4, 8, 8]},
+    )
+    assert () == quantizable(net)
+
+
+def test_nodes_in_bodies_are_left(make):
+    """A body runs under conditions that calibration may never have met."""
+    body = helper.make_graph(
+        [conv("inner", "x", "o", "w")], "b", [], [helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])]
+    )
+    net = make(
+        [
+            node("If", ["flag"], ["i"], name="if", then_branch=body, else_branch=body),
+            conv("outer", "i", "y", "v"),
+        ],
+        {"flag": np.array(True), "w": weight(4, 3, 1, 1), "v": weight(4, 4, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 4, 8, 8]},
+    )
+    assert ("i",) == quantizable(net)
+    assert {("v", 0)} == set(plan(net).weights)

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from rtlab.core.model import ORIGIN, Model
+from rtlab.errors import CalibrationError, ModelError
+from rtlab.quantize.calibrators import Scale
+from rtlab.quantize.placement import quantizable
+from rtlab.quantize.rewrite import int8, quantize_weight, share
+
+node = helper.make_node
+
+
+def power_of_two_weight(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> np.ndarray:
+    """Weights whose channel scales are powers of two, so that FP32 sums of their products are exact."""
+    whole = rng.integers(-126, 127, shape)
+    first = [0] * len(shape)
+    w = np.moveaxis(whole, axis, 0).copy()
+    w[(slice(None), *first[1:])] = 127
+    steps = 2.0 ** rng.integers(-9, -4, shape[axis])
+    w = w * steps.reshape([-1, *[1] * (len(shape) - 1)]) + 0.0
+    # Between two steps, so that rounding has something to do, but never past 127.
+    w[w < 0] += 0.25 * steps.min()
+    return np.ascontiguousarray(np.moveaxis(w, 0, axis)).astype(np.float32)
+
+
+def quantized(x: np.ndarray, scale: float) -> np.ndarray:
+    return np.clip(np.rint(x / np.float32(scale)), -128, 127).astype(np.int64)
+
+
+def conv(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Convolution of integers, padded to the same size, in 64 bits: the arithmetic an INT8 kernel does."""
+    k = w.shape[2]
+    padded = np.pad(x, [(0, 0), (0, 0), (k // 2, k // 2), (k // 2, k // 2)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, w)
+
+
+def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
+    """The emulation on the CPU is the reference for accuracy: it must be INT8 arithmetic to the last bit."""
+    rng = np.random.default_rng(7)
+    w1, w2 = power_of_two_weight(rng, (6, 3, 3, 3), 0), power_of_two_weight(rng, (6, 5), 1)
+    bias = (rng.integers(-64, 64, 6) / 64).astype(np.float32)
+    net = make(
+        [
+            node("Conv", ["x", "w1", "bias"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+            node("Relu", ["c"], ["r"], name="relu"),
+            node("GlobalMaxPool", ["r"], ["m"], name="pool"),
+            node("Flatten", ["m"], ["f"], name="flat"),
+            node("Gemm", ["f", "w2"], ["y"], name="fc"),
+        ],
+        {"w1": w1, "w2": w2, "bias": bias},
+        {"x": ["N", 3, 8, 8]},
+        {"y": ["N", 5]},
+    )
+    steps = {"x": 2.0**-5, "r": 2.0**-4, "f": 2.0**-4}
+    assert set(steps) == set(quantizable(net))
+    ready = int8(net, {v: Scale(127 * s) for v, s in steps.items()})
+    x = rng.standard_normal((4, 3, 8, 8)).astype(np.float32) * 2
+    x[0, 0, 0, :2] = 1000, -1000  # saturates on both sides
+
+    q1, s1 = quantize_weight(w1, 0)
+    q2, s2 = quantize_weight(w2, 1)
+    sums = conv(quantized(x, steps["x"]), q1.astype(np.int64))
+    c = sums * (steps["x"] * s1.astype(np.float64))[:, None, None] + bias.astype(np.float64)[:, None, None]
+    m = quantized(np.maximum(c, 0).astype(np.float32), steps["r"]).max(axis=(2, 3)) * steps["r"]
+    y = quantized(m.astype(np.float32), steps["f"]) @ q2.astype(np.int64) * (steps["f"] * s2.astype(np.float64))
+
+    got = run(ready, {"x": x}, ["c", "y"])
+    np.testing.assert_array_equal(c.astype(np.float32), got["c"])
+    np.testing.assert_array_equal(y.astype(np.float32), got["y"])
+
+
+def test_pairs_round_half_to_even_and_saturate(make, run):
+    """The rule of ONNX and of TensorRT; rounding away from zero would shift every half step."""
+    net = make(
+        [node("Conv", ["x", "w"], ["y"], name="conv")], {"w": np.ones((1, 1, 1, 1), np.float32)},
+        {"x": [1, 1, 1, 8]}, {"y": [1, 1, 1, 8]},
+    )  # fmt: skip
+    ready = int8(net, {"x": Scale(127.0)})
+    x = np.float32([0.5, 1.5, -0.5, -2.5, 126.5, 127.5, -128.4, -500]).reshape(1, 1, 1, 8)
+    expected = np.float32([0, 2, 0, -2, 126, 127, -128, -128])
+    np.testing.assert_allclose(expected, run(ready, {"x": x})["y"].reshape(-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "axis"), [("Conv", (4, 3, 2, 2), 0), ("ConvTranspose", (3, 4, 2, 2), 1), ("MatMul", (3, 4), 1)]
+)
+def test_weights_are_symmetric_per_channel_and_never_minus_128(op: str, shape: tuple[int, ...], axis: int):
+    """-128 has no positive twin, and one scale for all channels drowns the small ones."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal(shape).astype(np.float32)
+    w *= 10.0 ** rng.integers(-4, 4, shape[axis]).astype(np.float32).reshape([-1 if i == axis else 1 for i in range(len(shape))])  # noqa: E501 - one shape
+    q, scale = quantize_weight(w, axis)
+    assert (-127, shape[axis]) == (max(-127, int(q.min())), len(scale)), op
+    back = q * scale.reshape([-1 if i == axis else 1 for i in range(w.ndim)])
+    others = tuple(i for i in range(w.ndim) if i != axis)
+    assert (np.abs(q).max(axis=others) == 127).all()
+    assert (np.abs(back - w).max(axis=others) <= scale * 0.5001).all()
+
+
+def test_a_channel_of_zeros_has_a_scale():
+    """Pruned channels exist; 0/0 must not reach the graph."""
+    q, scale = quantize_weight(np.float32([[0, 0], [1, -2], [1e-45, 0]]), 0)
+    assert np.isfinite(scale).all()
+    assert (scale > 0).all()
+    assert [0, 0] == list(q[0])
+
+
+def small(make) -> Model:
+    rng = np.random.default_rng(0)
+    return make(
+        [
+            node("Conv", ["x", "w"], ["a"], name="c1"),
+            node("Conv", ["a", "w"], ["b"], name="c2"),
+            node("Add", ["b", "a"], ["y"], name="add"),
+        ],
+        {"w": rng.standard_normal((3, 3, 1, 1)).astype(np.float32)},
+        {"x": ["N", 3, 4, 4]},
+        {"y": ["N", 3, 4, 4]},
+    )
+
+
+def test_every_inserted_node_names_its_source_and_every_source_node_survives(make):
+    """The join between source and engine runs through these origins and nothing else."""
+    net = small(make)
+    ready = int8(net, {"x": Scale(1.0), "a": Scale(2.0)})
+    added = {n.id: n.origin for n in ready.nodes if n.id not in net.by_id}
+    assert {
+        "c1/input/QuantizeLinear": "c1",
+        "c1/input/DequantizeLinear": "c1",
+        "c1/weight/DequantizeLinear": "c1",
+        "c2/input/QuantizeLinear": "c2",
+        "c2/input/DequantizeLinear": "c2",
+    } == added
+    assert [n.id for n in net.nodes] == [n.id for n in ready.nodes if n.id in net.by_id]
+    assert all(ORIGIN in n.metadata_props for n in ready.ir.graph)
+
+
+def test_a_shared_weight_is_stored_once(make):
+    """Weight sharing must not double the engine."""
+    ready = int8(small(make), {"x": Scale(1.0), "a": Scale(2.0)})
+    stored = [t for t in ready.proto().graph.initializer if t.data_type == onnx.TensorProto.INT8 and t.dims]
+    assert [[3, 3, 1, 1]] == [list(t.dims) for t in stored]
+    assert "w" not in {t.name for t in ready.proto().graph.initializer}
+
+
+def test_values_keep_their_names_and_float_type(make, run):
+    """Accuracy compares values by name between the source and the prepared model."""
+    net = small(make)
+    ready = int8(net, {"x": Scale(4.0), "a": Scale(4.0)})
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    want, got = run(net, {"x": x}, ["a", "b", "y"]), run(ready, {"x": x}, ["a", "b", "y"])
+    for name, array in want.items():
+        assert (np.float32, array.shape) == (got[name].dtype, got[name].shape)
+        assert np.abs(array - got[name]).max() < 0.2
+
+
+def test_scales_are_scalars_in_the_graph(make):
+    """TensorRT compiles no INT8 kernel for a per-tensor scale of shape (1,)."""
+    proto = int8(small(make), {"x": Scale(1.0), "a": Scale(2.0)}).proto()
+    shapes = {t.name: list(t.dims) for t in proto.graph.initializer}
+    for q in (n for n in proto.graph.node if n.op_type == "QuantizeLinear"):
+        assert [[], []] == [shapes[name] for name in q.input[1:]]
+
+
+def test_a_missing_scale_is_named(make):
+    """Quantizing the rest in silence would show a variant that is not INT8."""
+    with pytest.raises(CalibrationError, match=r'Cannot quantize value "a": it has no scale, and 0 more have none'):
+        int8(small(make), {"x": Scale(1.0)})
+
+
+def test_a_weight_with_nan_is_named(make):
+    """A broken checkpoint shows here first."""
+    net = make(
+        [node("Conv", ["x", "w"], ["y"], name="c")], {"w": np.full((1, 1, 1, 1), np.nan, np.float32)},
+        {"x": [1, 1, 1, 1]}, {"y": [1, 1, 1, 1]},
+    )  # fmt: skip
+    with pytest.raises(ModelError, match=r'Cannot quantize weight "w" of node "c": it holds NaN or infinity'):
+        int8(net, {"x": Scale(1.0)})
+
+
+def test_joined_values_get_the_largest_of_their_scales(make):
+    """A Concat writes one tensor, and one tensor has one scale; the smaller inputs must not saturate the larger."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((2, 2, 1, 1)).astype(np.float32)
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["a"], name="a"),
+            node("Conv", ["a", "w"], ["b"], name="b"),
+            node("Concat", ["a", "b"], ["cat"], name="cat", axis=1),
+            node("Conv", ["cat", "v"], ["y"], name="c"),
+        ],
+        {"w": w, "v": np.ones((1, 4, 1, 1), np.float32)},
+        {"x": [1, 2, 3, 3]},
+        {"y": [1, 1, 3, 3]},
+    )
+    shared = share(net, {"x": Scale(1.0), "a": Scale(2.0), "cat": Scale(5.0)})
+    assert {"x": 1.0, "a": 5.0, "cat": 5.0} == {k: v.amax for k, v in shared.items()}
+
+
+def test_a_dead_value_does_not_set_the_scale_it_shares(make):
+    """The sane scale of an all-zero branch says nothing about its neighbours."""
+    w = np.ones((2, 2, 1, 1), np.float32)
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["a"], name="a"),
+            node("Conv", ["a", "w"], ["b"], name="b"),
+            node("Concat", ["a", "b"], ["cat"], name="cat", axis=1),
+            node("Conv", ["cat", "v"], ["y"], name="c"),
+        ],
+        {"w": w, "v": np.ones((1, 4, 1, 1), np.float32)},
+        {"x": [1, 2, 3, 3]},
+        {"y": [1, 1, 3, 3]},
+    )
+    shared = share(net, {"x": Scale(1.0), "a": Scale(1.0, "zero"), "cat": Scale(0.01)})
+    assert {"a": 0.01, "cat": 0.01} == {k: shared[k].amax for k in ("a", "cat")}
+
+
+def test_gemm_keeps_its_alpha_beta_and_transpositions(make, run):
+    """They are attributes of the node; only its inputs change."""
+    rng = np.random.default_rng(0)
+    w, b = rng.standard_normal((5, 7)).astype(np.float32), rng.standard_normal(5).astype(np.float32)
+    net = make(
+        [node("Gemm", ["x", "w", "b"], ["y"], name="g", transA=1, transB=1, alpha=0.5, beta=2.0)],
+        {"w": w, "b": b},
+        {"x": [7, 3]},
+        {"y": [3, 5]},
+    )
+    x = rng.standard_normal((7, 3)).astype(np.float32)
+    ready = int8(net, {"x": Scale(float(np.abs(x).max()))})
+    want, got = run(net, {"x": x})["y"], run(ready, {"x": x})["y"]
+    assert np.abs(want - got).max() < 0.05 * np.abs(want).max()
+    assert not np.array_equal(want, got)
+
+
+def test_weights_that_are_read_elsewhere_too_stay_as_they_are(make, run):
+    """A weight that is also a graph output, or added somewhere, must not change there."""
+    w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
+    net = make(
+        [node("Conv", ["x", "w"], ["c"], name="c"), node("Mul", ["c", "w"], ["y"], name="m")],
+        {"w": w},
+        {"x": [3, 3, 2, 2]},
+        {"y": [3, 3, 2, 2], "w": [3, 3, 1, 1]},
+    )
+    got = run(int8(net, {"x": Scale(1.0)}), {"x": np.ones((3, 3, 2, 2), np.float32)}, ["w"])
+    np.testing.assert_array_equal(w, got["w"])
+
+
+@pytest.mark.parametrize("how", ["Constant", "Identity"])
+def test_weights_behind_constant_and_identity_are_int8(make, run, how: str):
+    """The node that fed them stays, unread, so that it can be shown as removed."""
+    w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
+    first = (
+        node("Constant", [], ["w"], name="feed", value=numpy_helper.from_array(w))
+        if how == "Constant"
+        else node("Identity", ["v"], ["w"], name="feed")
+    )
+    net = make(
+        [first, node("Conv", ["x", "w"], ["y"], name="c")], {} if how == "Constant" else {"v": w},
+        {"x": [1, 3, 2, 2]}, {"y": [1, 3, 2, 2]},
+    )  # fmt: skip
+    ready = int8(net, {"x": Scale(1.0)})
+    assert "feed" in ready.by_id
+    assert ready.by_id["c"].inputs[1] == ready.by_id["c/weight/DequantizeLinear"].outputs[0]
+    x = np.ones((1, 3, 2, 2), np.float32)
+    assert np.abs(run(net, {"x": x})["y"] - run(ready, {"x": x})["y"]).max() < 0.05

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+import rtlab
+from rtlab import quantize, samples
+from rtlab.core.progress import Silent
+from rtlab.core.variant import Variant
+from rtlab.errors import ModelError
+from rtlab.samples.architectures import pictures
+
+ROOT = Path(rtlab.__file__).parents[1]
+SHIPPED = ROOT / "sample_models"
+TRAITS = ("dynamic_shapes", "control_flow", "hostile_names")
+
+load = functools.cache(samples.load)
+
+
+def session(data: bytes, level: str = "BASIC") -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(
+        onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}" if level != "OFF" else "ORT_DISABLE_ALL"
+    )
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+
+
+def run(model: rtlab.Model, **inputs: np.ndarray) -> np.ndarray:
+    return session(model.bytes()).run(None, inputs)[0]
+
+
+def exposed(model: rtlab.Model, values: list[str]) -> onnxruntime.InferenceSession:
+    proto = onnx.load_from_string(model.bytes())
+    proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in values if v not in model.outputs)
+    return session(proto.SerializeToString())
+
+
+def decibel(reference: np.ndarray, found: np.ndarray) -> float:
+    error = np.square(reference.astype(np.float64) - found).sum()
+    return float(10 * np.log10(np.square(reference.astype(np.float64)).sum() / error))
+
+
+def prepared(model: rtlab.Model, calibration: rtlab.CalibrationData, variant: Variant) -> rtlab.Model:
+    values = list(quantize.quantizable(model))
+    inner = [v for v in values if v not in model.inputs]
+    running = exposed(model, inner)
+    ranges = quantize.collect(
+        values,
+        calibration.batches(model, 64),
+        lambda batch: dict(zip(inner, running.run(inner, dict(batch)), strict=True)),
+        Silent(),
+    )
+    return quantize.prepare(model, variant, ranges).emulation
+
+
+# The trained sample
+
+
+def test_trained_sample_reads_98_percent_of_unseen_digits():
+    """The first notebook shows accuracy lost to INT8, which means nothing on a network that cannot read."""
+    sample = load("digits_inception")
+    score = sample.task.score(run(sample.model, **sample.task.data.arrays))
+    assert len(sample.task.labels) == 899
+    assert 98.0 <= score <= 100.0
+
+
+def test_calibration_never_sees_the_held_out_half():
+    """Scales fitted to the test pictures would flatter every INT8 number."""
+    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn holds the original data")
+    digits = datasets.load_digits()
+    order = np.random.default_rng(0).permutation(1797)
+    with np.load(SHIPPED / "digits.npz") as file:
+        for half, chosen in (("train", order[:898]), ("test", order[898:])):
+            np.testing.assert_array_equal(digits.images[chosen], file[f"{half}_images"])
+            np.testing.assert_array_equal(digits.target[chosen], file[f"{half}_labels"])
+        fit = file["train_images"]
+        expected = samples.digits_input(fit, fit)
+    np.testing.assert_array_equal(expected, load("digits_inception").calibration.arrays["image"])
+
+
+def test_preprocessing_is_scikit_learns_standardisation_and_onnx_resize():
+    """A user who rebuilds the input from the documentation must get the same numbers."""
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is the reference here")
+    with np.load(SHIPPED / "digits.npz") as file:
+        fit, images = file["train_images"], file["test_images"]
+    scaler = preprocessing.StandardScaler().fit(fit.reshape(-1, 64))
+    standard = scaler.transform(images.reshape(-1, 64)).reshape(-1, 1, 8, 8).astype(np.float32)
+    resize = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    scales = np.array([1, 1, 4, 4], np.float32)
+    enlarged = ReferenceEvaluator(resize).run(None, {"x": standard[:20], "scales": scales})[0]
+    np.testing.assert_allclose(enlarged, samples.digits_input(images[:20], fit), atol=1e-4)
+
+
+def test_trained_sample_is_small():
+    """It is part of every wheel."""
+    assert (SHIPPED / "digits_inception.onnx").stat().st_size < 1_000_000
+    assert (SHIPPED / "digits.npz").stat().st_size < 1_000_000
+
+
+def test_trained_sample_shows_what_a_compiler_can_fuse():
+    """Normalisation, activation, branches and a residual must be nodes of their own to be seen fused."""
+    model = load("digits_inception").model
+    expected = {
+        "Conv": 12,
+        "BatchNormalization": 11,
+        "Relu": 12,
+        "Concat": 2,
+        "Add": 1,
+        "MaxPool": 2,
+        "GlobalAveragePool": 1,
+        "Flatten": 1,
+        "Gemm": 1,
+    }
+    assert expected == Counter(n.op for n in model.nodes)
+    assert model.opset == 17
+    assert model.values["image"].shape == ("N", 1, 32, 32)
+    for concat in (n for n in model.nodes if n.op == "Concat"):
+        kernels = []
+        for value in concat.inputs:
+            relu = model.producers[value]
+            norm = model.producers[relu.inputs[0]]
+            conv = model.producers[norm.inputs[0]]
+            kernels.append(conv.attributes["kernel_shape"][0])
+        assert kernels == [1, 3, 5]
+    add = next(n for n in model.nodes if n.op == "Add")
+    assert {model.producers[v].op for v in add.inputs} == {"Conv", "MaxPool"}
+
+
+def test_minmax_loses_more_than_entropy2_on_the_trained_sample():
+    """The notebook's lesson: outliers make the widest range the worst scale."""
+    sample = load("digits_inception")
+    inputs = sample.task.data.arrays
+    reference = run(sample.model, **inputs)
+    score, quality = {}, {}
+    for calibrator in ("minmax", "entropy2"):
+        variant = Variant.of("int8", calibrator=calibrator)
+        found = run(prepared(sample.model, sample.calibration, variant), **inputs)
+        score[calibrator], quality[calibrator] = sample.task.score(found), decibel(reference, found)
+    assert score["minmax"] + 0.5 < score["entropy2"]
+    assert quality["minmax"] + 6 < quality["entropy2"]
+    assert sample.task.score(reference) - 1 < score["entropy2"]
+
+
+# Every sample
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_sample_is_valid_onnx_and_runs(name):
+    """A sample that a checker or a runner refuses would be blamed on the user's installation."""
+    sample = load(name)
+    onnx.checker.check_model(sample.model.bytes(), full_check=True)
+    sample.calibration.check(sample.model)
+    batch = next(sample.calibration.batches(sample.model, 2))
+    found = run(sample.model, **batch)
+    assert len(found) == 2
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_sample_describes_itself(name):
+    """Names, titles and descriptions stand in a menu."""
+    sample = load(name)
+    assert sample.name == name == sample.model.name
+    assert sample.title
+    assert sample.description.endswith(".")
+    assert repr(sample).startswith(f"<Sample {name}: {len(sample.model.nodes)} nodes, ")
+
+
+@pytest.mark.parametrize("name", samples.names())
+def test_number_of_calibration_samples_can_be_chosen(name):
+    """A quick look needs few; and the first few are the same however many are asked for."""
+    few = samples.load(name, samples=3).calibration
+    assert len(few) == 3
+    for key, array in load(name).calibration.arrays.items():
+        if name not in TRAITS:
+            np.testing.assert_array_equal(array[:3], few.arrays[key])
+
+
+@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
+def test_synthetic_weights_are_the_same_every_time(name):
+    """Caches and comparisons between sessions hang on the model's digest."""
+    assert load(name).model.digest == samples.load(name).model.digest
+
+
+def test_unknown_sample_is_refused_with_the_known_names():
+    """A typing error should cost one look."""
+    with pytest.raises(ModelError) as caught:
+        samples.load("resnet51")
+    known = ", ".join(f'"{n}"' for n in samples.names())
+    expected = f'Cannot load sample "resnet51": no such sample exists. Choose one of {known}.'
+    assert expected == str(caught.value)
+
+
+def test_no_calibration_samples_is_refused():
+    """Zero pictures would surface much later as an empty range."""
+    with pytest.raises(ModelError, match=r'Cannot load sample "googlenet" with 0 calibration samples\. Ask'):
+        samples.load("googlenet", samples=0)
+
+
+@pytest.mark.parametrize("place", ["rtlab/_share/sample_models", "sample_models"])
+def test_files_are_found_in_a_wheel_and_in_a_checkout(tmp_path, place):
+    """An installed rtlab has no checkout beside it."""
+    ignore = shutil.ignore_patterns("_share", "static", "__pycache__")
+    shutil.copytree(ROOT / "rtlab", tmp_path / "rtlab", ignore=ignore)
+    shutil.copytree(SHIPPED, tmp_path / place)
+    found = child("from rtlab import samples; print(samples.load('digits_inception'))", tmp_path)
+    assert found.stdout.startswith("<Sample digits_inception: 43 nodes, 898 calibration samples")
+
+
+def test_missing_files_are_named(tmp_path):
+    """A broken installation should say that it is one."""
+    shutil.copytree(
+        ROOT / "rtlab", tmp_path / "rtlab", ignore=shutil.ignore_patterns("_share", "static", "__pycache__")
+    )
+    found = child("from rtlab import samples; samples.load('digits_inception')", tmp_path)
+    assert "ModelError: Cannot find the sample models: neither" in found.stderr
+    assert "Install rtlab again" in found.stderr
+
+
+def child(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-c", code], cwd=folder, env=environment, text=True, capture_output=True, check=False
+    )
+
+
+# Architectures
+
+
+@pytest.mark.parametrize(
+    ("name", "operators", "parameters"),
+    [
+        ("googlenet", {"Conv": 57, "Relu": 57, "LRN": 2, "MaxPool": 13, "Concat": 9}, 6_998_552),
+        # 25,557,032 as published, and mean and variance of 26,560 normalised channels
+        ("resnet50", {"Conv": 53, "BatchNormalization": 53, "Relu": 49, "Add": 16}, 25_557_032 + 53_120),
+    ],
+)
+def test_architecture_has_the_published_operators_and_parameters(name, operators, parameters):
+    """A full-size graph is worth looking at only if it is the real one."""
+    model = load(name).model
+    counts = Counter(n.op for n in model.nodes)
+    assert operators == {op: counts[op] for op in operators}
+    weights = onnx.load_from_string(model.bytes()).graph.initializer
+    assert parameters == sum(int(np.prod(w.dims)) for w in weights)
+    assert model.values["image"].shape == ("N", 3, 224, 224)
+    last = next(n for n in model.nodes if n.op == "GlobalAveragePool").inputs[0]
+    assert model.values[last].shape[1:] == ({"googlenet": 1024, "resnet50": 2048}[name], 7, 7)
+
+
+@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
+def test_activations_stay_standardised_on_pictures_that_weights_were_not_fitted_to(name):
+    """Activations that explode or die with depth would make every precision look broken, or none."""
+    model = load(name).model
+    before = [n.inputs[0] for n in model.nodes if n.op == "Relu" and model.producers[n.inputs[0]].op != "Add"]
+    everything = [n.outputs[0] for n in model.nodes]
+    found = exposed(model, everything).run(everything, {"image": pictures(7, 224)[4:]})
+    held = dict(zip(everything, found, strict=True))
+    assert all(np.isfinite(a).all() for a in held.values())
+    assert max(float(np.abs(a).max()) for a in held.values()) < 100
+    for value in before:
+        assert 0.8 < held[value].std() < 1.25, value
+        assert 0.1 < held[value].mean() < 0.4, value
+
+
+@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
+def test_synthetic_weights_survive_fp16_and_int8_as_trained_ones_do(name):
+    """Random weights usually amplify rounding from layer to layer until nothing is left to compare."""
+    model, data = load(name).model, load(name).calibration
+    fresh = pictures(18, 224)[16:]
+    reference = run(model, image=fresh)
+    assert decibel(reference, run(prepared(model, data.take(4), Variant.of("fp16")), image=fresh)) > 45
+    minmax = Variant.of("int8", calibrator="minmax")
+    assert decibel(reference, run(prepared(model, data.take(4), minmax), image=fresh)) > 20
+
+
+def test_pictures_have_the_spectrum_of_natural_images():
+    """White noise has no large structures, so it would leave deep layers without variation."""
+    made = pictures(6, 128)[:, 1]
+    power = np.square(np.abs(np.fft.fft2(made - made.mean(axis=(1, 2), keepdims=True)))).mean(axis=0)
+    radius = np.hypot(np.fft.fftfreq(128)[:, None], np.fft.fftfreq(128)) * 128
+    used = (radius >= 2) & (radius <= 40)
+    slope = np.polyfit(np.log(radius[used]), np.log(power[used]) / 2, 1)[0]
+    assert slope == pytest.approx(-1, abs=0.15)
+
+
+def test_pictures_are_normalised_photographs_in_range():
+    """Calibration must see what a preprocessing pipeline can produce: pixels of 0 to 1, normalised."""
+    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    pixels = pictures(4, 64).transpose(0, 2, 3, 1) * deviation + mean
+    assert pixels.min() > -1e-6
+    assert pixels.max() < 1 + 1e-6
+    assert pixels.std(axis=(1, 2)).min() > 0.1
+
+
+@pytest.mark.parametrize("make", [samples.inception_chain, samples.transformer_stack])
+@pytest.mark.parametrize("nodes", [60, 1000, 2500])
+def test_chain_has_about_as_many_nodes_as_asked_for_and_runs(make, nodes):
+    """Graph tests and benchmarks scale by this number, and compare engines of models that run."""
+    model = make(nodes=nodes)
+    assert len(model.nodes) == pytest.approx(nodes, abs=18)
+    assert len({n.name for n in model.nodes}) == len(model.nodes)
+    onnx.checker.check_model(model.bytes(), full_check=True)
+    name = model.inputs[0]
+    data = rtlab.CalibrationData.random(model, samples=3)
+    found = run(model, **{name: data.arrays[name]})
+    assert np.isfinite(found).all()
+    assert 0.2 < found.std() < 5
+    assert model.digest == make(nodes=nodes).digest
+
+
+# One trait each
+
+
+def test_hostile_names_are_kept_as_the_author_wrote_them():
+    """The sample exists to show that they survive."""
+    model = load("hostile_names").model
+    written = [n.name for n in model.nodes]
+    assert written[:8] == ["", "", "", "", "conv", "conv.relu", "conv", "conv.relu"]
+    for name in ("left|right", "a] [ONNX Layer: b", "line\nbreak\ttab", "unit\x1fseparator\x1e", "__proto__"):
+        assert name in written
+    assert len({n.id for n in model.nodes}) == len(model.nodes)
+
+
+def test_both_branches_of_the_if_can_be_reached():
+    """A condition that never changes would be folded, and the If with it."""
+    model = load("control_flow").model
+    picture = load("control_flow").calibration.arrays["image"][:1]
+    limit = exposed(model, ["bright"])
+    assert {True, False} == {bool(limit.run(["bright"], {"image": s * picture})[0]) for s in (1, -1)}
+
+
+def test_dynamic_length_is_fixed_by_the_sample_and_free_in_the_file():
+    """A sample must build at once, and the file must still need the user's word on its shapes."""
+    model = load("dynamic_shapes").model
+    assert model.values["tokens"].shape == ("N", "length", 32)
+    assert model.input_shape("tokens") == (1, 24, 32)
+    with pytest.raises(ModelError, match="is dynamic"):
+        rtlab.load(SHIPPED / "dynamic_shapes.onnx").input_shape("tokens")
+
+
+def test_trait_models_are_what_their_script_writes(tmp_path):
+    """A model without the script that made it cannot be changed later."""
+    script = str(SHIPPED / "make_traits.py")
+    subprocess.run([sys.executable, script, "--out", str(tmp_path)], check=True, capture_output=True)  # noqa: S603
+    assert sorted(f"{n}.onnx" for n in TRAITS) == sorted(p.name for p in tmp_path.iterdir())
+    for name in TRAITS:
+        expected = onnx.load(tmp_path / f"{name}.onnx").SerializeToString(deterministic=True)
+        assert expected == onnx.load(SHIPPED / f"{name}.onnx").SerializeToString(deterministic=True)

@@ -1,0 +1,152 @@
+"""Study: variants, failures, and what is kept."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import pickle
+
+import numpy as np
+import pytest
+
+from rtlab import CalibrationData, Study, Task
+from rtlab.core.progress import Silent
+from rtlab.errors import CalibrationError, Cancelled, Unavailable, VariantError
+from rtlab.testing import tiny_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+def on_cpu(model, **kwargs) -> Study:
+    study = Study(model, data=CalibrationData.random(model, samples=16), **kwargs)
+    study.add("fp32", target="cpu")
+    study.add("int8", calibrator="minmax", target="cpu")
+    return study
+
+
+@pytest.fixture(scope="module")
+def study(model):
+    labels = np.arange(16) % 4
+    return on_cpu(model, task=Task(CalibrationData.random(model, samples=16, seed=1), labels)).run()
+
+
+def test_the_reference_compared_with_itself_is_equal_everywhere(study) -> None:
+    """Any other answer would be an error of the comparison."""
+    assert {float("inf")} == {v.sqnr for v in study["fp32"].accuracy.values}
+
+
+def test_int8_errors_lie_where_eight_bits_put_them(study) -> None:
+    """Six decibel a bit: values of a small network stay between 15 and 60 dB."""
+    found = [v.sqnr for v in study["int8"].accuracy.values]
+    assert all(15 < s < 60 for s in found), found
+
+
+def test_the_task_is_scored_on_every_held_out_sample(study) -> None:
+    """A score without its sample count says nothing."""
+    score = study["fp32"].score
+    assert 16 == score.samples
+    assert "%" == score.unit
+    assert 0 <= score.value <= 100
+
+
+def test_times_carry_their_device(study) -> None:
+    """A CPU time is never shown as a GPU time."""
+    assert "CPU" in study["fp32"].timing.origin
+
+
+def test_a_variant_that_was_built_is_not_built_again(study) -> None:
+    """Changing back and forth must cost nothing."""
+    before = study["int8"]
+    assert before is study.run()["int8"]
+
+
+def test_a_name_is_its_precision_unless_told_otherwise(model) -> None:
+    """study.add("int8") means what it says."""
+    made = Study(model)
+    assert "int8·entropy2" == made.add("int8", target="cpu").name
+    assert "fp32" == made.add("mine", target="cpu").name
+
+
+def test_cancelling_keeps_what_is_finished(model) -> None:
+    """Half an hour of builds must survive one click."""
+    study = on_cpu(model).run(["fp32"])
+    progress = Silent()
+    progress.cancel()
+    with pytest.raises(Cancelled):
+        study.run(progress=progress)
+    assert {"fp32"} == set(study.results)
+    assert {"fp32", "int8"} == set(study.run().results)
+
+
+def test_one_failure_leaves_the_others_standing(model) -> None:
+    """And its error comes back on access, not an empty result."""
+
+    class Broken(Silent):
+        def phase(self, name: str, total: int | None = None) -> None:
+            if name == "Preparing int8·minmax":
+                raise CalibrationError("planted")
+
+    study = on_cpu(model)
+    with pytest.raises(CalibrationError, match="planted"):
+        study.run(progress=Broken())
+    assert {"fp32"} == set(study.results)
+    with pytest.raises(CalibrationError, match="planted"):
+        study["int8"]
+
+
+def test_an_unbuilt_variant_says_what_to_do(model) -> None:
+    """The most usual slip."""
+    with pytest.raises(VariantError, match=r"Run study\.run\(\)"):
+        on_cpu(model)["fp32"]
+
+
+def test_bad_data_is_refused_before_any_work(model) -> None:
+    """Not after ten minutes of compiling."""
+    with pytest.raises(CalibrationError, match='it names "wrong"'):
+        Study(model, data=CalibrationData({"wrong": np.zeros((4, 3, 8, 8), np.float32)}))
+
+
+def test_an_unknown_backend_is_named_with_the_known_ones(model) -> None:
+    """A choice, not a traceback."""
+    with pytest.raises(Unavailable, match='Choose one of "tensorrt-rtx", "onnxruntime"'):
+        Study(model).add("fp32", backend="nonsense")
+
+
+def test_a_precision_that_is_not_offered_yet_is_refused_at_once(model) -> None:
+    """Before anything is built."""
+    with pytest.raises(VariantError, match='Choose one of "fp32", "fp16", "int8"'):
+        Study(model).add("fp8", target="sm89")
+
+
+def test_any_executor_runs_a_study(model, study) -> None:
+    """Threads here; processes and clusters follow the same interface."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        other = on_cpu(model).run(executor=pool)
+    assert [v.sqnr for v in study["int8"].accuracy.values][:3] == pytest.approx(
+        [v.sqnr for v in other["int8"].accuracy.values][:3], abs=3
+    )
+    assert {"fp32", "int8"} == set(other.results)
+
+
+def test_a_result_can_cross_processes(study) -> None:
+    """An executor in another process sends it back in a pickle."""
+    result = study["int8"]
+    copy = pickle.loads(pickle.dumps(result))
+    assert [p.layer for p in result.mapping.pairs] == [p.layer for p in copy.mapping.pairs]
+    assert result.accuracy.values == copy.accuracy.values
+    assert [n.id for n in result.prepared.model.nodes] == [n.id for n in copy.prepared.model.nodes]
+
+
+def test_explain_names_the_layer_its_company_and_the_evidence(study) -> None:
+    """Why is this not fused: the answer in words."""
+    told = study.explain("stem/Relu", variant="fp32")
+    assert "Conv, BatchNormalization" in told
+    assert "(inferred)" in told
+
+
+def test_the_summary_shows_every_variant_with_its_origin(study) -> None:
+    """What a notebook shows for `study` must stand alone."""
+    html = study._repr_html_()
+    assert all(word in html for word in ("fp32", "int8", "10 → ", "ONNX Runtime", "%"))

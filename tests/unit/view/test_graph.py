@@ -1,0 +1,80 @@
+"""Projection to payloads: what the browser draws is what the model and the engine say."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtlab import Study
+from rtlab.testing import tiny_model
+from rtlab.view.contract import decode, encode
+from rtlab.view.graph import engine_view, family, source_graph
+
+
+@pytest.fixture(scope="module")
+def study():
+    made = Study(tiny_model())
+    made.add("fp32", target="cpu", backend="onnxruntime")
+    return made.run()
+
+
+@pytest.fixture(scope="module")
+def view(study):
+    return engine_view(study["fp32"], study.model)
+
+
+def test_the_source_graph_has_every_node_once_and_a_pill_at_each_end() -> None:
+    """Netron's picture: constants live inside their consumers."""
+    model = tiny_model()
+    boxes = source_graph(model)["boxes"]
+    assert ["input", *["node"] * 10, "output"] == [b["kind"] for b in boxes]
+    assert [n.id for n in model.nodes] == [b["id"] for b in boxes[1:-1]]
+
+
+def test_every_edge_carries_the_shape_and_type_of_its_value() -> None:
+    """A residual reads one value in two places; both edges are there."""
+    graph = source_graph(tiny_model())
+    ids = [b["id"] for b in graph["boxes"]]
+    found = {(ids[e["source"]], ids[e["target"]]): e["label"] for e in graph["edges"]}
+    assert "N×8×8×8 fp32" == found["stem/Relu", "join/Add"]
+    assert {"left/Conv", "right/Conv", "join/Add"} == {t for s, t in found if s == "stem/Relu"}
+
+
+def test_a_payload_survives_the_way_to_the_browser(view) -> None:
+    """Gzipped JSON both ways, without loss and without NaN."""
+    assert view == decode(encode(view))
+
+
+def test_pairs_name_boxes_that_exist_on_both_sides(view) -> None:
+    """A link to nowhere would light up nothing."""
+    nodes = {b["id"] for b in source_graph(tiny_model())["boxes"]}
+    layers = {b["id"] for b in view["graph"]["boxes"]}
+    assert view["pairs"]
+    assert {p["node"] for p in view["pairs"]} <= nodes
+    assert {p["layer"] for p in view["pairs"]} <= layers
+
+
+def test_every_node_is_linked_or_has_its_reason_on_screen(view) -> None:
+    """Nothing may vanish silently."""
+    placed = {p["node"] for p in view["pairs"]} | {u["node"] for u in view["unmapped"]}
+    assert {n.id for n in tiny_model().nodes} == placed
+
+
+def test_every_overlay_says_where_its_numbers_come_from(view) -> None:
+    """A number without an origin is a rumour."""
+    times = {o["id"]: o for o in view["overlays"]}
+    assert {"time", "share"} <= set(times)
+    assert "measured" == times["time"]["origin"]
+    assert "ONNX Runtime" in times["time"]["source"]
+    assert "CPU" in times["time"]["title"]
+
+
+def test_shares_of_all_measured_layers_add_up(view, study) -> None:
+    """Of an engine that is shown and measured at once, where nothing is shared or lost."""
+    assert pytest.approx(1.0) == sum(t.share for t in study["fp32"].timing.layers)
+
+
+def test_operators_have_the_families_of_netron() -> None:
+    """Colours are what people recognise first."""
+    expected = ("convolution", "activation", "normalization", "pool", "shape", "quantize", "other")
+    ops = ("Conv", "Relu", "BatchNormalization", "MaxPool", "Reshape", "QuantizeLinear", "Add")
+    assert expected == tuple(family(o) for o in ops)

@@ -1,0 +1,162 @@
+"""The Explorer's kernel side: gestures in, payloads out."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtlab import CalibrationData, Study, backends
+from rtlab.errors import ModelError, RtlabError
+from rtlab.testing import tiny_model
+from rtlab.view.contract import decode
+from rtlab.widgets.explorer import Explorer
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def explorer() -> Explorer:
+    model = tiny_model()
+    study = Study(model, data=CalibrationData.random(model, samples=8))
+    study.add("fp32", target="cpu", backend="onnxruntime")
+    study.run()
+    return study.explore()
+
+
+@pytest.fixture
+def shown():
+    return explorer()
+
+
+def gesture(widget: Explorer, kind: str, value: str = "", buffers: list | None = None) -> None:
+    widget._gesture(widget, {"type": kind, "value": value}, buffers or [])
+
+
+def test_a_built_variant_is_shown_at_once(shown) -> None:
+    """Opening the Explorer on a finished study needs no click."""
+    assert "fp32" == shown.state.variant == shown.state.baseline
+    assert "fp32" == decode(shown.engine)["variant"].split("@")[0]
+    assert ["fp32"] == [c["id"] for c in shown.chips]
+    assert shown.chips[0]["baseline"]
+
+
+def test_selecting_from_python_lights_up_the_layers(shown) -> None:
+    """The state has one home, whichever side changes it."""
+    shown.select("stem/Relu")
+    assert ("stem/Relu",) == shown.state.selection
+    assert shown.study["fp32"].mapping.layers("stem/Relu") == shown.state.layers
+    with pytest.raises(ModelError, match='Did you mean "stem/Relu"'):
+        shown.select("stem/Rel")
+
+
+def test_a_selection_from_the_browser_reaches_python(shown) -> None:
+    """What a click writes is what explorer.state reads."""
+    layer = shown.study["fp32"].engine.layers[0].id
+    shown.view = {**shown.view, "selection": ["stem/Conv"], "layers": [layer], "anchor": "layer"}
+    assert ("stem/Conv",) == shown.state.selection
+    assert "#e08700" in shown._timing.figure.data[0].marker.color
+
+
+def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
+    """The path of the Build button, with a compiler where one is installed."""
+    choice = {**shown.choice, "precision": "int8", "calibrator": "minmax"}
+    shown.choice = choice
+    gesture(shown, "build")
+    shown.wait(300)
+    assert shown.failure is None
+    assert "int8·minmax" == shown.study[shown.state.variant].variant.name
+    assert not shown.build["running"]
+    view = decode(shown.engine)
+    assert {"time", "share", "error"} <= {o["id"] for o in view["overlays"]}
+    assert "stem/Conv" in view["histograms"]
+
+
+def test_a_variant_built_before_comes_back_without_a_build(shown) -> None:
+    """At once means without a thread."""
+    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+    first = shown._thread
+    shown.run(precision="fp32", calibrator="", target="cpu")
+    assert "fp32" == shown.state.variant
+    assert first is shown._thread
+
+
+def test_cancel_stops_a_build_and_keeps_the_last_good_result(shown) -> None:
+    """The button must work at any moment."""
+    before = shown.engine
+    shown.choice = {**shown.choice, "precision": "int8", "calibrator": "minmax"}
+    gesture(shown, "build")
+    gesture(shown, "cancel")
+    shown.wait(300)
+    if shown.state.variant == "fp32":
+        assert before == shown.engine
+        assert ["fp32"] == [c["id"] for c in shown.chips]
+    assert not shown.build["running"]
+    assert shown.failure is None
+
+
+def test_a_failed_build_is_a_card_and_the_picture_stays(shown) -> None:
+    """Bad input loses nothing."""
+    before = shown.engine
+    gesture(shown, "drop", "broken.onnx", [b"this is not a model"])
+    shown.wait(60)
+    assert "ModelError" == shown.failure["kind"]
+    assert "not an ONNX model" in shown.failure["message"]
+    assert before == shown.engine
+    gesture(shown, "dismiss")
+    assert shown.failure is None
+
+
+def test_a_dropped_file_becomes_the_model(shown) -> None:
+    """Drop a file here: the browser sends its bytes."""
+    gesture(shown, "drop", "dropped.onnx", [tiny_model(seed=5).bytes()])
+    shown.wait(300)
+    assert shown.failure is None
+    assert "dropped" == shown.study.model.name == shown.choice["model"]
+    assert decode(shown.engine)["pairs"]
+
+
+def test_removing_the_shown_variant_shows_another(shown) -> None:
+    """A chip that is gone must not stay on screen."""
+    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+    gesture(shown, "remove", shown.state.variant)
+    assert "fp32" == shown.state.variant
+    assert ["fp32"] == [c["id"] for c in shown.chips]
+
+
+def test_what_cannot_be_chosen_says_why(shown) -> None:
+    """Greyed without a reason would be a riddle."""
+    options = [*shown.controls["precisions"], *shown.controls["calibrators"], *shown.controls["targets"]]
+    assert all(o["reason"] for o in options if not o["enabled"])
+    enabled = {o["id"] for o in shown.controls["precisions"] if o["enabled"]}
+    assert {"fp32", "fp16", "int8"} == enabled
+
+
+def test_an_unknown_choice_is_a_card_not_a_traceback(shown) -> None:
+    """A saved notebook may ask for something that is gone."""
+    shown.choice = {**shown.choice, "precision": "fp7"}
+    gesture(shown, "build")
+    assert 'no such precision exists' in shown.failure["message"]
+
+
+def test_the_status_line_names_compiler_runner_and_device(shown) -> None:
+    """Whoever sees a screenshot must know what made it."""
+    text = " ".join(s["text"] for s in shown.status)
+    assert all(word in text for word in ("compiled: ONNX Runtime", "cpu", "measured: ONNX Runtime", "threads"))
+    assert {"reported", "measured"} == {s["origin"] for s in shown.status}
+
+
+def test_a_notice_stands_in_where_no_compiler_is_installed(shown, monkeypatch) -> None:
+    """On macOS and ARM the engine is ONNX Runtime's, and the screen must say so."""
+    only = {"onnxruntime": backends.get("onnxruntime")}
+    monkeypatch.setattr(backends, "registry", lambda: only)
+    shown._refresh()
+    assert "ONNX Runtime's optimized graph stands in" in shown.notice
+    assert ["cpu"] == [o["id"] for o in shown.controls["targets"]]
+
+
+def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
+    """A red chip tells why on click."""
+    error = RtlabError("planted", details="vendor words")
+    shown.study.add("bad", precision="fp16", target="cpu")
+    shown.study.failures["bad"] = error
+    shown._refresh()
+    gesture(shown, "show", "bad")
+    assert ("planted", "vendor words") == (shown.failure["message"], shown.failure["details"])

@@ -1,0 +1,118 @@
+"""What a user installs: the wheel in a clean environment, away from the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: No trace of the environment that runs the tests.
+CLEAN = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
+    subprocess.run(build, check=True, stdin=subprocess.DEVNULL)
+    return next(folder.glob("rtlab-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of a clean environment with rtlab in it."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, with_pip=True)
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    install = [str(programs / "python"), "-m", "pip", "install", "--quiet", str(wheel)]
+    subprocess.run(install, check=True, env=CLEAN, stdin=subprocess.DEVNULL)
+    return programs
+
+
+def run(installed: Path, program: str, *arguments: str, folder: Path) -> str:
+    """What an installed program prints, run in a folder with nothing of rtlab in it."""
+    done = subprocess.run(
+        [str(installed / program), *arguments],
+        cwd=folder,
+        env=CLEAN,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
+    """An installed rtlab needs no checkout, no Node.js and no network."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {f"rtlab/_share/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / "notebooks").glob("*.ipynb")}
+    wanted |= {f"rtlab/_share/sample_models/{p.name}" for p in (ROOT / "sample_models").glob("*.onnx")}
+    entries = {p.stem for kind in ("ts", "tsx") for p in (ROOT / "widgets" / "src").glob(f"*.{kind}")}
+    bundles = {n for n in names if n.startswith("rtlab/static/") and n.endswith(".js")}
+
+    assert wanted <= names
+    assert "rtlab/static/explorer.js" in bundles
+    assert {Path(n).stem for n in bundles} <= entries
+    assert [] == [n for n in names if "node_modules" in n or n.startswith(("tests/", "widgets/"))]
+
+
+def test_every_package_file_is_in_the_wheel(wheel):
+    """A module that only exists in the checkout fails on the user's machine."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "rtlab").rglob("*.py")}
+
+    assert set() == modules - names
+
+
+def test_backends_are_listed(installed, tmp_path):
+    """The first thing to look at when something is missing."""
+    listed = json.loads(run(installed, "rtlab", "backends", "--json", folder=tmp_path))
+
+    assert "onnxruntime" in json.dumps(listed)
+    assert "tensorrt-rtx" in json.dumps(listed)
+
+
+def test_a_packaged_sample_is_inspected(installed, tmp_path):
+    """The README's command, on a machine that has nothing else: every node is in a layer or has a reason."""
+    said = json.loads(run(installed, "rtlab", "inspect", "digits_inception", "--json", folder=tmp_path))
+    in_layers = {node for layer in said["engine"]["layers"] for node in layer["nodes"]}
+    lost = {entry["node"] for entry in said["unmapped"]}
+
+    assert set() == in_layers & lost
+    assert len(in_layers | lost) == (
+        said["model"]["nodes"] if isinstance(said["model"]["nodes"], int) else len(said["model"]["nodes"])
+    )
+    assert [] == [e for e in said["unmapped"] if not e["reason"]]
+
+
+def test_the_explorer_can_be_made(installed, tmp_path):
+    """Its bundles are found in the installed package; no file of the checkout is needed."""
+    code = (
+        "import pathlib, rtlab; e = rtlab.explore('digits_inception'); "
+        "print(type(e).__name__); print(pathlib.Path(rtlab.__file__).resolve())"
+    )
+    name, where = run(installed, "python", "-c", code, folder=tmp_path).splitlines()[-2:]
+
+    assert "Explorer" == name
+    assert ROOT not in Path(where).parents

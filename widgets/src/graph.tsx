@@ -1,0 +1,17 @@
+import type { RenderProps } from "@anywidget/types";
+import { Bench } from "./bench";
+import { mount } from "./mount";
+import { Study } from "./state";
+import { follow, type GraphTraits } from "./traits";
+import { GraphView } from "./ui/graphview";
+
+/** The two linked graphs alone. */
+function render({ model, el }: RenderProps<GraphTraits>): () => void {
+  return mount(el, "graph", ({ root, end }) => {
+    const study = new Study(model, end);
+    const bench = new Bench(study, root, end);
+    return { view: <GraphView bench={bench} height={follow(model, "height", end)} />, problem: study.problem };
+  });
+}
+
+export default { render };

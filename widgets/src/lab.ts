@@ -1,0 +1,120 @@
+import type { AnyModel, Host } from "@anywidget/types";
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { Bench } from "./bench";
+import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, Status } from "./contract";
+import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
+import { spoken } from "./spoken";
+import { Study } from "./state";
+import { type ExplorerTraits, follow, gesture, publish } from "./traits";
+
+/** The largest file that a browser hands to a kernel: Jupyter limits a message to 10 MiB. */
+const LARGEST_DROP = 9 * 2 ** 20;
+
+/** Everything the Explorer shows and does: the study on its bench, the choice, the variants, and the gestures. */
+export class Lab {
+  readonly study: Study;
+  readonly bench: Bench;
+  readonly host: Host | undefined;
+  readonly end: AbortSignal;
+  readonly controls: Signal<Controls>;
+  readonly choice: Signal<Choice>;
+  readonly chips: Signal<Chip[]>;
+  readonly build: Signal<BuildState>;
+  readonly status: Signal<Status[]>;
+  readonly charts: Signal<Record<string, string>>;
+  readonly notice: Signal<string>;
+  readonly height: Signal<number>;
+  readonly alive: Signal<boolean> = signal(true);
+  readonly help: Signal<boolean> = signal(false);
+  readonly width: Signal<number> = signal(1200);
+  /** A failure that the browser found itself, or that a red chip tells of; it stands before the kernel's. */
+  readonly ownFailure: Signal<Failure | null> = signal(null);
+  readonly failure: ReadonlySignal<Failure | null>;
+  /** Whether the chosen combination is another than the variant on screen. */
+  readonly stale: ReadonlySignal<boolean>;
+  /** One sentence about the selection, for the live region and the status line. */
+  readonly sentence: ReadonlySignal<string>;
+  readonly #model: AnyModel<ExplorerTraits>;
+
+  constructor(model: AnyModel<ExplorerTraits>, host: Host | undefined, root: HTMLElement, end: AbortSignal) {
+    this.#model = model;
+    this.host = host;
+    this.end = end;
+    this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
+    this.bench = new Bench(this.study, root, end);
+    this.controls = follow(model, "controls", end);
+    this.choice = follow(model, "choice", end);
+    this.chips = follow(model, "chips", end);
+    this.build = follow(model, "build", end);
+    this.status = follow(model, "status", end);
+    this.charts = follow(model, "charts", end);
+    this.notice = follow(model, "notice", end);
+    this.height = follow(model, "height", end);
+    const told = follow(model, "failure", end);
+    this.failure = computed(() => this.ownFailure.value ?? told.value);
+    this.stale = computed(() => {
+      const shown = this.study.engine.value?.variant;
+      return Boolean(shown && this.choice.value.precision) && variantId(this.choice.value) !== shown;
+    });
+    this.sentence = computed(() => spoken(this.study));
+  }
+
+  choose(part: Partial<Choice>): void {
+    const next = { ...this.choice.value, ...part };
+    this.choice.value = next;
+    publish(this.#model, "choice", next);
+  }
+
+  send(type: GestureType, value = ""): void {
+    gesture(this.#model, { type, value });
+  }
+
+  resize(height: number, done: boolean): void {
+    this.height.value = height;
+    if (done) publish(this.#model, "height", height);
+  }
+
+  async drop(file: File): Promise<void> {
+    if (file.size > LARGEST_DROP) {
+      this.ownFailure.value = {
+        kind: "Too large to drop",
+        message:
+          `"${shorten(file.name, 80)}" has ${Math.ceil(file.size / 2 ** 20)} MiB, and a browser can hand 9 MiB to ` +
+          "the kernel. Open the model list and type the file's path instead.",
+        details: "",
+      };
+      return;
+    }
+    gesture(this.#model, { type: "drop", value: file.name }, [await file.arrayBuffer()]);
+  }
+
+  dismiss(): void {
+    if (this.ownFailure.value) this.ownFailure.value = null;
+    else this.send("dismiss");
+  }
+
+  /** Why a node has no layer, or on what evidence it has one. */
+  evidenceWords(node: string, layer: string): string {
+    const evidence = this.study.links.value.evidence(node, layer);
+    return evidence ? EVIDENCE_WORDS[evidence] : "";
+  }
+
+  /** How many nodes have no layer, by reason. */
+  missingWords(): string[] {
+    const counts = new Map<string, number>();
+    for (const { reason } of this.study.links.value.reasons) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+    return [...counts].map(
+      ([reason, count]) => `${plural(count, "node")} ${REASON_WORDS[reason as keyof typeof REASON_WORDS]}`,
+    );
+  }
+
+  jump(side: Side, id: string): void {
+    this.study.select(side, id, { reveal: true });
+  }
+}
+
+/** The id that a variant of this choice has, as `Variant.id` in rtlab/core/variant.py makes it. */
+export function variantId(choice: Choice): string {
+  const name = choice.calibrator ? `${choice.precision}·${choice.calibrator}` : choice.precision;
+  return `${name}@${choice.target}${choice.backend ? `/${choice.backend}` : ""}`;
+}

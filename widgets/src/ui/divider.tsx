@@ -1,0 +1,62 @@
+import { useEffect, useRef } from "preact/hooks";
+import { onKeys } from "../keys";
+
+interface Props {
+  label: string;
+  /** The direction in which it moves. */
+  axis: "x" | "y";
+  value: number;
+  least: number;
+  most: number;
+  class?: string;
+  onMove(by: number, done: boolean): void;
+}
+
+const STEP = 24;
+
+/** A line between two parts that is dragged, or moved with the arrow keys. */
+export function Divider({ label, axis, value, least, most, class: extra = "", onMove }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const from = useRef<number | null>(null);
+  const at = (event: PointerEvent): number => (axis === "x" ? event.clientX : event.clientY);
+  useEffect(() => {
+    onKeys(box.current, (event) => {
+      const back = axis === "x" ? "ArrowLeft" : "ArrowUp";
+      const forth = axis === "x" ? "ArrowRight" : "ArrowDown";
+      if (event.key !== back && event.key !== forth) return false;
+      onMove(event.key === back ? -STEP : STEP, true);
+      return true;
+    });
+  });
+  return (
+    <div
+      ref={box}
+      class={`rt-divider rt-along-${axis} ${extra}`}
+      // biome-ignore lint/a11y/useSemanticElements: a separator that moves is no hr
+      role="separator"
+      tabIndex={0}
+      aria-label={label}
+      title={label}
+      aria-orientation={axis === "x" ? "vertical" : "horizontal"}
+      aria-valuenow={Math.round(value)}
+      aria-valuemin={Math.round(least)}
+      aria-valuemax={Math.round(most)}
+      onPointerDown={(event) => {
+        event.currentTarget.setPointerCapture(event.pointerId);
+        event.preventDefault();
+        from.current = at(event);
+      }}
+      onPointerMove={(event) => {
+        if (from.current === null) return;
+        const now = at(event);
+        onMove(now - from.current, false);
+        from.current = now;
+      }}
+      onPointerUp={() => {
+        if (from.current === null) return;
+        from.current = null;
+        onMove(0, true);
+      }}
+    />
+  );
+}

@@ -1,0 +1,127 @@
+import { effect, useComputed } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { onKeys } from "../keys";
+import type { Lab } from "../lab";
+import { Bottom } from "./bottom";
+import { Chips } from "./chips";
+import { Divider } from "./divider";
+import { FailureCard } from "./failure";
+import { Help } from "./help";
+import { Panel } from "./panel";
+import { Panes } from "./panes";
+import { Start } from "./start";
+import { StatusLine } from "./statusline";
+import { TopRow } from "./toprow";
+
+const LEAST_HEIGHT = 420;
+const LEAST_BOTTOM = 34;
+const LEAST_WORK = 180;
+/** Below this width the side panel gives way to the graphs. */
+const ROOMY = 900;
+
+export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
+  const [bottom, setBottom] = useState<number | null>(null);
+  const [dropping, setDropping] = useState(false);
+  useEffect(() => {
+    const observer = new ResizeObserver(() => {
+      lab.width.value = root.clientWidth;
+    });
+    observer.observe(root);
+    onKeys(root, (event) => {
+      if (event.key === "Escape" && (lab.help.value || lab.failure.value)) {
+        if (lab.help.value) lab.help.value = false;
+        else lab.dismiss();
+        return true;
+      }
+      if (event.key !== "?" || event.target instanceof HTMLInputElement) return false;
+      lab.help.value = !lab.help.value;
+      return true;
+    });
+    const stop = effect(() => {
+      root.style.height = `${lab.height.value}px`;
+      root.classList.toggle("rt-narrow", lab.width.value < ROOMY);
+      root.dataset["stale"] = lab.stale.value ? "1" : "0";
+      root.dataset["building"] = lab.build.value.running ? "1" : "0";
+    });
+    return () => {
+      stop();
+      observer.disconnect();
+    };
+  }, []);
+
+  const loading = useComputed(() => !lab.study.source.value && lab.study.pending.value > 0);
+  const tall = bottom ?? Math.max(150, Math.round(lab.height.value * 0.28));
+  const most = lab.height.value - LEAST_WORK - 120;
+  const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
+  const files = (event: DragEvent): boolean => Boolean(event.dataTransfer?.types.includes("Files"));
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files; the model list offers the same by path
+    <div
+      class={`rt-frame ${dropping ? "rt-dropping" : ""} ${lab.alive.value ? "" : "rt-dead"}`}
+      onDragOver={(event) => {
+        if (!files(event)) return;
+        event.preventDefault();
+        event.stopPropagation();
+        setDropping(true);
+      }}
+      onDragLeave={(event) => {
+        if (!(event.relatedTarget instanceof Node && event.currentTarget.contains(event.relatedTarget))) setDropping(false);
+      }}
+      onDrop={(event) => {
+        if (!files(event)) return;
+        event.preventDefault();
+        event.stopPropagation();
+        setDropping(false);
+        const file = event.dataTransfer?.files[0];
+        if (file) lab.drop(file).catch((error: unknown) => void (lab.study.problem.value = error));
+      }}
+    >
+      <TopRow lab={lab} />
+      <Chips lab={lab} />
+      <div class="rt-work">
+        <Panes
+          bench={lab.bench}
+          stale={lab.stale.value}
+          empty={{
+            node: loading.value ? <div class="rt-skeleton" /> : <Start lab={lab} />,
+            layer: <Waiting lab={lab} />,
+          }}
+        />
+        <Panel lab={lab} />
+        <FailureCard lab={lab} />
+        {lab.help.value && <Help onClose={() => void (lab.help.value = false)} />}
+      </div>
+      <Divider
+        label="Move the line above the charts"
+        axis="y"
+        value={height}
+        least={LEAST_BOTTOM}
+        most={most}
+        onMove={(by) => setBottom(Math.min(most, Math.max(LEAST_BOTTOM, height - by)))}
+      />
+      <Bottom lab={lab} height={height} />
+      <StatusLine lab={lab} />
+      <Divider
+        label="Change the height"
+        axis="y"
+        class="rt-handle"
+        value={lab.height.value}
+        least={LEAST_HEIGHT}
+        most={2000}
+        onMove={(by, done) => lab.resize(Math.max(LEAST_HEIGHT, lab.height.value + by), done)}
+      />
+    </div>
+  );
+}
+
+function Waiting({ lab }: { lab: Lab }) {
+  const { running, phase } = lab.build.value;
+  if (running) return <div class="rt-skeleton" aria-label={phase} />;
+  if (!lab.study.source.value) return null;
+  return (
+    <div class="rt-start">
+      <h3>No engine yet</h3>
+      <p>Choose a precision and a target, then press Build.</p>
+    </div>
+  );
+}

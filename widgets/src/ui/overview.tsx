@@ -1,0 +1,58 @@
+import type { Overlay } from "../contract";
+import { GLYPH, quantity, shorten, shortOp, uncapitalised } from "../format";
+import type { Lab } from "../lab";
+import { Row, Section } from "./panel";
+
+const WORST = 3;
+
+/** What to look at first while nothing is selected: the extremes of every overlay, and nodes without a layer. */
+export function Overview({ lab }: { lab: Lab }) {
+  const engine = lab.study.engine.value;
+  const missing = lab.missingWords();
+  return (
+    <>
+      <h3>{engine ? engine.variant : "Nothing selected"}</h3>
+      <p class="rt-quiet">Click a node to see the layer that swallowed it, or a layer to see its nodes.</p>
+      {engine?.overlays.map((overlay) => (
+        <Extremes key={overlay.id} lab={lab} overlay={overlay} />
+      ))}
+      {missing.length > 0 && (
+        <Section title="Nodes without a layer">
+          {missing.map((words) => (
+            <p key={words}>{words}</p>
+          ))}
+        </Section>
+      )}
+    </>
+  );
+}
+
+function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
+  const side = Object.keys(overlay.layers).length ? "layer" : "node";
+  const sign = overlay.best === "low" ? -1 : 1;
+  const values = side === "layer" ? overlay.layers : overlay.nodes;
+  const worst = Object.entries(values)
+    .sort(([, a], [, b]) => sign * (a.value - b.value))
+    .slice(0, WORST);
+  if (!worst.length) return null;
+  return (
+    <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>
+      <dl class="rt-wide">
+        {worst.map(([id, reading]) => {
+          const box = lab.study.box(side, id);
+          const ops = box?.chips.length ? box.chips.slice(0, 3).map(({ op }) => shortOp(op)).join(" · ") : (box?.op ?? id);
+          return (
+            <Row key={id} name={box?.title ?? id}>
+              <button type="button" class="rt-link" title={shorten(box?.title ?? id, 300)} onClick={() => lab.jump(side, id)}>
+                {ops}
+              </button>
+              <span class={overlay.origin === "estimated" ? "rt-estimate" : ""} title={`${overlay.origin}: ${overlay.source}`}>
+                {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)}
+              </span>
+            </Row>
+          );
+        })}
+      </dl>
+    </Section>
+  );
+}

@@ -1,0 +1,71 @@
+import type { Signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import type { Bench } from "../bench";
+import type { Side } from "../contract";
+import { GLYPH, quantity, REASON_WORDS, shorten } from "../format";
+import { readings } from "../overlay";
+
+export interface Tipped {
+  id: string;
+  x: number;
+  y: number;
+}
+
+const DELAY_MS = 350;
+const WIDTH = 270;
+
+/** What a box is and its numbers, shown beside the pointer when it rests. */
+export function Tip({ bench: { study, root }, side, at }: { bench: Bench; side: Side; at: Signal<Tipped | null> }) {
+  const [shown, setShown] = useState("");
+  const place = at.value;
+  const id = place?.id ?? "";
+  useEffect(() => {
+    if (!id) {
+      setShown("");
+      return;
+    }
+    const timer = setTimeout(() => setShown(id), shown ? 0 : DELAY_MS);
+    return () => clearTimeout(timer);
+  }, [id]);
+  const box = study.box(side, id);
+  if (!place || !box || shown !== id) return null;
+  const links = study.links.value;
+  const missing = side === "node" ? links.unmapped(id) : null;
+  const inferred = (side === "node" ? links.pairsOfNode(id) : links.pairsOfLayer(id)).some(
+    ({ evidence }) => evidence === "inferred",
+  );
+  const flip = place.x > root.clientWidth / 4;
+  return (
+    <div
+      class="rt-tip"
+      role="tooltip"
+      style={{
+        left: `${flip ? place.x - WIDTH - 12 : place.x + 14}px`,
+        top: `${place.y + 14}px`,
+        width: `${WIDTH}px`,
+      }}
+    >
+      <b>{box.op}</b> <span>{shorten(box.title === box.op ? "" : box.title, 120)}</span>
+      {box.outputs.slice(0, 2).map((port) => (
+        <p key={port.name}>
+          → {port.shape || "—"} {port.dtype}
+        </p>
+      ))}
+      {missing && <p>No layer: {REASON_WORDS[missing.reason]}</p>}
+      {inferred && <p class="rt-inferred">inferred attribution</p>}
+      {study.engine.value?.overlays.map((overlay) => {
+        const reading = readings(overlay, side)[id];
+        return (
+          reading && (
+            <p key={overlay.id} class={overlay.origin === "estimated" ? "rt-estimate" : ""}>
+              {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {overlay.title}
+              <small>
+                {overlay.origin}, {overlay.source}
+              </small>
+            </p>
+          )
+        );
+      })}
+    </div>
+  );
+}
