@@ -4,8 +4,8 @@ Run it in an environment that has rtlab, scikit-learn and PyTorch (needed here o
 
     pip install torch==2.13.0 scikit-learn && python sample_models/make_digits_inception.py
 
-Two runs on one machine write the same bytes; another processor may round differently in training. Nothing is
-selected by the held-out half: one seed, a fixed number of epochs, the last weights.
+Two runs on one machine write the same bytes; another processor may round differently in training. The script
+selects nothing by the held-out half: one seed, a fixed number of epochs, the last weights.
 """
 
 from __future__ import annotations

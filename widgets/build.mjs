@@ -2,6 +2,7 @@
 import { mkdir, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -19,7 +20,10 @@ const shared = {
   logLevel: "info",
 };
 
-/** `import source from "worker:./file"` gives the bundled source text, to start a worker from a Blob URL. */
+/**
+ * `import source from "worker:./file"` gives the worker's bundle as gzip in base64, half as long as its text:
+ * notebooks keep a copy of every bundle.
+ */
 const workerSource = {
   name: "worker-source",
   setup(build) {
@@ -37,7 +41,11 @@ const workerSource = {
         logLevel: "silent",
       });
       const watchFiles = Object.keys(result.metafile.inputs).map((file) => join(process.cwd(), file));
-      return { contents: result.outputFiles[0].text, loader: "text", watchFiles };
+      return {
+        contents: gzipSync(result.outputFiles[0].contents, { level: 9 }).toString("base64"),
+        loader: "text",
+        watchFiles,
+      };
     });
   },
 };

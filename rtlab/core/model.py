@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import json
 import math
 import re
 from collections import Counter

@@ -33,10 +33,10 @@ __all__ = [
 class Prepared:
     """A model whose graph expresses a precision.
 
-    ``model`` is the typed graph for compilers. ``emulation`` is what the CPU computes faithfully at ONNX Runtime's
-    level BASIC; it is ``model`` itself for FP32 and INT8. In both, nodes name their source by ``rtlab.origin``, and in
-    ``emulation`` every value of the source keeps its name. ``scales`` are those of the quantized activations;
-    ``notes`` say what differs from what one would expect.
+    ``model`` is the typed graph for compilers. ``emulation`` is what the CPU computes faithfully at ONNX
+    Runtime's level BASIC; it is ``model`` itself for FP32 and INT8. In both, nodes name their source by
+    ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name. ``scales`` are those of
+    the quantized activations; ``notes`` say what differs from what one would expect.
     """
 
     model: Model

@@ -1,7 +1,7 @@
 """From an observed range to a threshold: one function per method, all from the same histogram.
 
-Every function takes a ``Range`` and returns *amax*, the magnitude that the largest of 127 levels stands for, in the
-value's unit. Larger magnitudes saturate.
+Every function takes a ``Range`` and returns *amax*, the magnitude that the largest of 127 levels stands for,
+in the value's unit. Larger magnitudes saturate.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def divergence(histogram: NDArray[np.float64], *, levels: int = ENTROPY_LEVELS) 
 
     For each candidate, the reference P is the first ``i`` bins with everything beyond added to the last of
     them; the candidate Q is the same bins without that, merged into ``levels`` levels and spread again evenly
-    over those bins of each level that were not empty (Migacz, GTC 2017, S7310). Where the last bin is empty and
-    something lies beyond, the talk's divergence is infinite, so one stray element behind a gap would forbid all
-    clipping; here such a bin counts as seen once.
+    over those bins of each level that were not empty (Migacz, GTC 2017, S7310). Where the last bin is empty
+    and something lies beyond, the talk's divergence is infinite, so one stray element behind a gap would
+    forbid all clipping; here such a bin counts as seen once.
 
     Args:
         histogram: Counts, shape ``(bins,)``.
@@ -150,14 +150,15 @@ def divergence(histogram: NDArray[np.float64], *, levels: int = ENTROPY_LEVELS) 
 def linear(seen: Range, bins: int) -> NDArray[np.float64]:
     """Nonzero magnitudes in ``bins`` bins of equal width over [0, amax], resampled from the logarithmic ones.
 
-    A logarithmic bin that straddles an edge is divided in proportion, with running sums rounded to whole counts, so
-    that a lone element stays in one bin; the sum is exact.
+    A logarithmic bin that straddles an edge is divided in proportion, with running sums rounded to whole
+    counts, so that a lone element stays in one bin; the sum is exact.
     """
     grid = np.linspace(0.0, seen.amax, bins + 1)
     edges = seen.edges
     below = seen.small + np.concatenate([[0], np.cumsum(seen.counts)]).astype(np.float64)
     at = np.interp(grid, edges, below)
-    # The last bin ends at the maximum although its logarithmic bin reaches further; "small" lies in the first.
+    # The last bin ends at the maximum although its logarithmic bin reaches further; "small" lies in the
+    # first.
     at[0], at[-1] = 0.0, below[-1]
     return np.diff(np.rint(at))
 
@@ -166,8 +167,8 @@ def display(ranges: Ranges, value: str, bins: int = 64) -> tuple[NDArray[np.floa
     """A value's magnitudes for a picture.
 
     Returns:
-        Edges in the value's unit, shape ``(bins + 1,)``, and counts, shape ``(bins,)``; exact zeros are counted in
-        the first bin. A value that was zero throughout has edges from 0 to 1.
+        Edges in the value's unit, shape ``(bins + 1,)``, and counts, shape ``(bins,)``; exact zeros are
+        counted in the first bin. A value that was zero throughout has edges from 0 to 1.
 
     Raises:
         CalibrationError: the value was not observed.
@@ -209,7 +210,8 @@ def _scale(name: str, seen: Range, method: Callable[[Range], float]) -> Scale:
     if seen.amax == 0:
         return Scale(1.0, f'value "{name}" was zero in all {seen.count} elements: any scale represents it')
     amax = method(seen)
-    # A threshold can only be zero where nearly everything was; the largest magnitude then is the only fact left.
+    # A threshold can only be zero where nearly everything was; the largest magnitude then is the only fact
+    # left.
     return Scale(amax if amax > 0 else seen.amax)
 
 

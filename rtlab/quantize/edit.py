@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +23,9 @@ _MIN_IR = 8
 class Edit:
     """A copy of a model under edit.
 
-    Nodes and tensors are GraphSurgeon's. New nodes name the source node that they serve and are placed before or
-    after an existing one, so the order stays topological without sorting. Bodies and functions are carried over
-    byte for byte.
+    Nodes and tensors are GraphSurgeon's. New nodes name the source node that they serve and are placed before
+    or after an existing one, so the order stays topological without sorting. Bodies and functions are carried
+    over byte for byte.
     """
 
     def __init__(self, model: Model, *, opset: int = 0, why: str = "") -> None:
@@ -88,10 +88,9 @@ class Edit:
             name: Readable name; made unique.
             inputs: Tensors.
             origin: Id of the source node that this one serves.
-            before: Place it before the node of this id; an empty ``before`` and ``after`` mean the very start.
-            after: Place it after the node of this id.
-            output: The tensor it writes; a new one by default.
-            attrs: Attributes.
+            before: Place it before the node of this id; an empty ``before`` and ``after`` mean the very
+                start. after: Place it after the node of this id. output: The tensor it writes; a new one by
+                default. attrs: Attributes.
         """
         unique = self._fresh(name, self._used)
         out = output if output is not None else self.variable(f"{unique}/output")
@@ -128,7 +127,8 @@ class Edit:
             entries = [onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items()]
             _replace(node.metadata_props, entries)
         _replace(proto.functions, source.functions)
-        # A body reads an outer constant by name, which GraphSurgeon only sees where a main-graph node reads it too.
+        # A body reads an outer constant by name, which GraphSurgeon only sees where a main-graph node reads
+        # it too.
         have = {t.name for t in proto.graph.initializer}
         made = {out for node in proto.graph.node for out in node.output}
         read = set(_read_in_bodies(proto.graph))
@@ -148,28 +148,31 @@ class Edit:
         before = self._source
         try:
             after = onnx.version_converter.convert_version(before, opset)
+            onnx.checker.check_model(after, full_check=True)
         except Exception as error:
             raise VariantError(
                 f'Cannot prepare model "{self._model.name}" {why}: it uses opset {self._model.opset}, and the ONNX '
                 f"converter to opset {opset} refuses it. Export the model at opset {opset} or later.",
                 details=str(error),
             ) from error
-        properties = {n.name: n.metadata_props for n in before.graph.node}
-        owner = {out: n.name for n in before.graph.node for out in n.output if out}
-        known, seen = set(properties), set[str]()
-        # From the end, so that a helper finds its consumer named already.
-        for node in reversed(after.graph.node):
-            if node.name in known - seen:
+        properties = {n.name: n.metadata_props for graph in _graphs(before.graph) for n in graph.node}
+        seen: set[str] = set()
+        for graph in _graphs(after.graph):
+            writers = {out: n.name for n in graph.node for out in n.output if n.name in properties}
+            # From the end, so that a helper finds the node that it helps.
+            for node in reversed(graph.node):
+                origin = node.name
+                if origin in properties and origin not in seen:
+                    node.metadata_props.extend(properties[origin])
+                else:
+                    origin = next((writers[v] for v in (*node.output, *node.input) if v in writers), "")
+                    node.name = self._fresh(f"{origin}/{node.op_type}", seen | set(properties))
+                    if origin:
+                        node.metadata_props.add(key=ORIGIN, value=origin)
                 seen.add(node.name)
-                node.metadata_props.extend(properties[node.name])
-                self._origins[node.name] = node.name
-            else:
-                home = next((owner[v] for v in (*node.output, *node.input) if v in owner), "")
-                node.name = self._fresh(f"{home}/{node.op_type}", seen | known)
-                seen.add(node.name)
-                self._origins[node.name] = home or node.name
-            for name in node.input:
-                owner.setdefault(name, self._origins[node.name])
+                self._origins[node.name] = origin or node.name
+                for name in node.input:
+                    writers.setdefault(name, self._origins[node.name])
         self._source = after
 
     @staticmethod
@@ -186,19 +189,27 @@ class Edit:
 _GRAPHS = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
 
 
-def _read_in_bodies(graph: onnx.GraphProto) -> Iterable[str]:
-    """Every name that a body reads or hands out, at any depth."""
-    stack = [(graph, False)]
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and every body in it, at any depth."""
+    stack = [graph]
     while stack:
-        body, inner = stack.pop()
-        if inner:
+        body = stack.pop()
+        yield body
+        stack += [
+            g
+            for node in body.node
+            for attribute in node.attribute
+            if attribute.type in _GRAPHS
+            for g in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ()))
+        ]
+
+
+def _read_in_bodies(graph: onnx.GraphProto) -> Iterator[str]:
+    """Every name that a body reads or hands out, at any depth."""
+    for body in _graphs(graph):
+        if body is not graph:
+            yield from (name for node in body.node for name in node.input)
             yield from (out.name for out in body.output)
-        for node in body.node:
-            if inner:
-                yield from node.input
-            for attribute in node.attribute:
-                if attribute.type in _GRAPHS:
-                    stack += [(g, True) for g in (*attribute.graphs, attribute.g)]
 
 
 def _replace(field: Any, items: Iterable[Any]) -> None:

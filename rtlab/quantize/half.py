@@ -1,8 +1,8 @@
 """Expressing FP16 in the graph: a typed model for compilers, and a model that rounds at the same places in FP32.
 
-ONNX Runtime's CPU kernels compute an FP16 model in FP32 and remove the casts that it inserted for that, so such a
-model neither rounds nor overflows there. Pairs of explicit casts, FP32 to FP16 and back, survive and round as they
-should; accumulation inside an operator stays FP32 in both.
+ONNX Runtime's CPU kernels compute an FP16 model in FP32 and remove the casts that it inserted for that, so
+such a model neither rounds nor overflows there. Pairs of explicit casts, FP32 to FP16 and back, survive and
+round as they should; accumulation inside an operator stays FP32 in both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _FLOAT, _HALF = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.FLOAT16)
 #: Largest finite FP16 number.
 LARGEST = 65504.0
 _DEFAULT = {"", "ai.onnx"}
-#: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all inputs.
+#: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all
+#: inputs.
 _BOUNDS_ARE_INPUTS = 11
 #: They read a value as it comes, or read nothing.
 _ANY_TYPE = {"Shape", "Size", "Constant"}
@@ -37,9 +38,42 @@ _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _SATURATING = {"Clip", "Pad", "Where", "Max", "Min"}
 #: Their outputs are elements of their inputs, or zero: values that are rounded stay rounded.
 _EXACT = {
-    *("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather"),
-    *("GatherElements", "GatherND", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Where", "Pad", "Dropout"),
-    *("Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "Abs", "Neg"),
+    *(
+        "Identity",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Concat",
+        "Split",
+        "Slice",
+        "Gather",
+    ),
+    *(
+        "GatherElements",
+        "GatherND",
+        "Expand",
+        "Tile",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "Where",
+        "Pad",
+        "Dropout",
+    ),
+    *(
+        "Relu",
+        "Clip",
+        "Max",
+        "Min",
+        "MaxPool",
+        "GlobalMaxPool",
+        "ReduceMax",
+        "ReduceMin",
+        "TopK",
+        "Abs",
+        "Neg",
+    ),
     *("ScatterElements", "ScatterND", "Compress", "ReverseSequence"),
 }
 
@@ -65,12 +99,13 @@ class _Plan:
 def fp16(model: Model) -> Halves:
     """The model in FP16, twice.
 
-    ``typed`` holds FP16 weights and activations between FP32 inputs and outputs, as a strongly typed compiler takes
-    it. ``emulation`` computes in FP32 and rounds weights, and inputs and outputs of operators, where ``typed``
-    does, so every value of the source is there under its own name, rounded and overflowed as FP16 would.
+    ``typed`` holds FP16 weights and activations between FP32 inputs and outputs, as a strongly typed compiler
+    takes it. ``emulation`` computes in FP32 and rounds weights, and inputs and outputs of operators, where
+    ``typed`` does, so every value of the source is there under its own name, rounded and overflowed as FP16
+    would.
 
-    FP32 stay: shape arithmetic, operators without an FP16 form, bodies and functions, quantized operators, and
-    operators with a constant beyond 65,504.
+    FP32 stay: shape arithmetic, operators without an FP16 form, bodies and functions, quantized operators,
+    and operators with a constant beyond 65,504.
     """
     plan = _plan(model)
     return Halves(_Typed(model, plan).finish(), _emulation(model, plan), plan.notes)

@@ -1,7 +1,7 @@
 """Where INT8 quantization goes: a pure reading of the model, by the rules that keep TensorRT's fusions whole.
 
-Inputs of weighted nodes are quantized and their outputs are not, so that a compiler can fuse what follows into the
-same kernel. Placement follows NVIDIA's guidance for explicit quantization and ModelOpt's practice.
+Inputs of weighted nodes are quantized and their outputs are not, so that a compiler can fuse what follows
+into the same kernel. Placement follows NVIDIA's guidance for explicit quantization and ModelOpt's practice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _DEFAULT = {"", "ai.onnx"}
 class Plan:
     """What to quantize.
 
-    ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps a
-    constant and its channel axis to the inputs that read it. Values of one of the ``groups`` share a scale.
+    ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps
+    a constant and its channel axis to the inputs that read it. Values of one of the ``groups`` share a scale.
     """
 
     activations: Mapping[str, tuple[Edge, ...]]
@@ -217,7 +217,9 @@ class _Planner:
                         self.edges[value].add((node.id, i))
                         parent[root(value)] = root(node.outputs[0])
             # A maximum is one of its inputs: on one scale, quantizing it again changes nothing.
-            elif node.op in {"MaxPool", "GlobalMaxPool"} and (node.id, 0) in self.edges.get(node.inputs[0], ()):
+            elif node.op in {"MaxPool", "GlobalMaxPool"} and (node.id, 0) in self.edges.get(
+                node.inputs[0], ()
+            ):
                 parent[root(node.inputs[0])] = root(node.outputs[0])
         groups: dict[str, list[str]] = {}
         for value in self._in_graph_order(self.edges):

@@ -1,8 +1,8 @@
 """Activation ranges of a model, observed in one streaming pass.
 
-The histogram's bins come from the top bits of the float32: 2,048 bins per power of two, for the sixteen powers of
-two below the largest magnitude. Such bins need no range beforehand and add up exactly, so neither the order of
-the samples nor the size of a batch changes a count.
+The histogram's bins come from the top bits of the float32: 2,048 bins per power of two, for the sixteen
+powers of two below the largest magnitude. Such bins need no range beforehand and add up exactly, so neither
+the order of the samples nor the size of a batch changes a count.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _LANE = (np.arange(_CHUNK) % _LANES).astype(np.int32)
 class Range:
     """What was seen of one value.
 
-    ``min`` and ``max`` are exact. ``count`` elements were seen, of which ``zeros`` are exactly zero and ``small``
-    are nonzero but below the histogram. ``counts`` holds the other magnitudes, an int64 array of shape
-    ``(BINS,)`` with the edges given by ``edges``; ``top`` is the exponent field of the largest magnitude.
+    ``min`` and ``max`` are exact. ``count`` elements were seen, of which ``zeros`` are exactly zero and
+    ``small`` are nonzero but below the histogram. ``counts`` holds the other magnitudes, an int64 array of
+    shape ``(BINS,)`` with the edges given by ``edges``; ``top`` is the exponent field of the largest
+    magnitude.
     """
 
     min: float
@@ -122,8 +123,8 @@ def collect(
         values: Names of the values to observe, as ``rtlab.quantize.quantizable`` gives them.
         batches: The data, one batch at a time.
         fetch: Runs one batch and returns the values; those that are model inputs are read from the batch.
-        progress: Advanced once per batch, and asked before each whether to stop. The caller opens the phase, since it
-            knows how many batches there are.
+        progress: Advanced once per batch, and asked before each whether to stop. The caller opens the phase,
+            since it knows how many batches there are.
 
     Raises:
         CalibrationError: there is no batch, a value is missing from what ``fetch`` returned, or a value holds
@@ -210,7 +211,8 @@ class _Observer:
         top = int(np.float32(max(-low, high)).view(np.int32)) >> 23
         if top > self._top:
             self._raise_top(top)
-        # Bins of this chunk count down from the largest magnitude so far; the lanes stand below the first bin.
+        # Bins of this chunk count down from the largest magnitude so far; the lanes stand below the first
+        # bin.
         index -= _base(self._top) - _LANES
         np.maximum(index, _LANE[: chunk.size], out=index)
         histogram = np.bincount(index, minlength=BINS + _LANES)

@@ -25,7 +25,9 @@ def share(model: Model, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
     """Give values that a Concat or a maximum joins the largest of their scales, as a compiler would ask for."""
     shared = dict(scales)
     for group in plan(model).groups:
-        widest = max((scales[v] for v in group if v in scales and not scales[v].note), key=_amax, default=None)
+        widest = max(
+            (scales[v] for v in group if v in scales and not scales[v].note), key=_amax, default=None
+        )
         if widest is not None:
             shared.update((v, Scale(widest.amax, scales[v].note)) for v in group if v in scales)
     return shared
@@ -34,8 +36,8 @@ def share(model: Model, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
 def int8(model: Model, scales: Mapping[str, Scale]) -> Model:
     """The model with INT8 weights and with a quantize and dequantize pair on each activation of the plan.
 
-    Activations are symmetric per tensor with zero point 0. Weights are stored as INT8 in [-127, 127] with one scale
-    per output channel and no zero point; biases stay FP32.
+    Activations are symmetric per tensor with zero point 0. Weights are stored as INT8 in [-127, 127] with one
+    scale per output channel and no zero point; biases stay FP32.
 
     Args:
         model: Any loaded model; opsets below 13 are converted to 13.
@@ -70,8 +72,8 @@ def quantize_weight(weight: NDArray[np.float32], axis: int) -> tuple[NDArray[np.
     """Quantize symmetrically per channel: ``q = clip(round_half_even(w / s), -127, 127)`` with ``s = amax / 127``.
 
     Returns:
-        INT8 values of the weight's shape, and FP32 scales of shape ``(channels,)``. A channel of zeros gets the
-        scale 1/127.
+        INT8 values of the weight's shape, and FP32 scales of shape ``(channels,)``. A channel of zeros gets
+        the scale 1/127.
     """
     others = tuple(i for i in range(weight.ndim) if i != axis)
     amax = np.abs(weight).max(axis=others)
@@ -86,7 +88,9 @@ def _pair(edit: Edit, tensor: Any, first: Edge, scale: Scale, zero: Any) -> Any:
     node, position = first
     name = f"{node}/input" if position == 0 else f"{node}/input{position}"
     size = edit.constant(f"{name}/scale", np.array(scale.scale, np.float32))
-    quantized = edit.insert("QuantizeLinear", f"{name}/QuantizeLinear", [tensor, size, zero], origin=node, before=node)
+    quantized = edit.insert(
+        "QuantizeLinear", f"{name}/QuantizeLinear", [tensor, size, zero], origin=node, before=node
+    )
     return edit.insert(
         "DequantizeLinear", f"{name}/DequantizeLinear", [quantized, size, zero], origin=node, before=node
     )

@@ -10,10 +10,6 @@ from rtlab.view.contract import EngineView
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: A bar needs a line of text to be readable; the table has the rest.
-MOST_BARS = 16
-
-
 @dataclasses.dataclass(frozen=True)
 class Bar:
     """One engine layer on a chart. ``value`` is in the overlay's unit."""
@@ -43,17 +39,8 @@ def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
     return tuple(made)
 
 
-def slowest(rows: Iterable[Bar], count: int = MOST_BARS) -> tuple[Bar, ...]:
-    """The largest values first."""
-    return tuple(sorted(rows, key=lambda b: -b.value)[:count])
-
-
 def label(ops: Iterable[str], most: int = 4) -> str:
     """Operators in execution order as one short text."""
     listed = list(ops)
     return "·".join(listed[:most]) + (f"·+{len(listed) - most}" if len(listed) > most else "")
 
-
-def source(view: EngineView, overlay: str) -> str:
-    """Where a chart's numbers come from."""
-    return next((o["source"] for o in view["overlays"] if o["id"] == overlay), "")

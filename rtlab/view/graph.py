@@ -173,7 +173,7 @@ def _through_model(
 def engine_view(result: Result, model: Model) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin."""
     return EngineView(
-        variant=result.variant.id,
+        variant=result.name,
         graph=engine_graph(result.engine, result, model),
         pairs=[Pair(node=p.node, layer=p.layer, evidence=p.evidence) for p in result.mapping.pairs],
         unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in result.mapping.missing],

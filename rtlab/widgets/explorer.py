@@ -20,12 +20,12 @@ from rtlab.core import model as _model
 from rtlab.core.progress import Reporting
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
-from rtlab.view.contract import BuildState, Chip, Choice, Controls, EngineView, Option, Status, encode
+from rtlab.view.contract import BuildState, Chip, Choice, Controls, Option, Status, encode
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
 from rtlab.view.table import chip, failure
+from rtlab.widgets import charts as figures
 from rtlab.widgets.bundle import bundle
-from rtlab.widgets.charts import AccuracyChart, TimingChart
 
 if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
@@ -64,20 +64,17 @@ class Explorer(anywidget.AnyWidget):
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self._esm = bundle("explorer.js")
         self.study = study
-        self._views: dict[str, EngineView] = {}
+        self._views: dict[str, bytes] = {}
         self._thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         self._baseline = baseline or ""
-        self._timing = TimingChart(self._picked)
-        self._accuracy = AccuracyChart(self._picked)
+        self._figures: dict[str, dict[str, Any]] = {}
         super().__init__(height=height)
-        self.charts = {"timing": self._timing.figure, "accuracy": self._accuracy.figure}
         first = next(iter(study.variants.values()), None)
         self.choice = self._choice(first or Variant.of("fp32", target=self._default_target()))
         self._open()
         self.on_msg(self._gesture)
         self.observe(self._chosen, "choice")
-        self.observe(self._viewed, "view")
 
     def __repr__(self) -> str:
         return f"<Explorer {self.study.model.name}: {len(self.study.results)} variants>"
@@ -104,13 +101,12 @@ class Explorer(anywidget.AnyWidget):
         """
         result = self.study[name]
         if name not in self._views:
-            self._views[name] = engine_view(result, self.study.model)
-        view = self._views[name]
-        self.engine = encode(view)
-        self._timing.show(view)
-        self._accuracy.show(view)
+            view = engine_view(result, self.study.model)
+            self._views[name] = encode(view)
+            self._figures[name] = {"timing": figures.timing(view), "accuracy": figures.accuracy(view)}
+        self.engine = self._views[name]
+        self.charts = self._figures[name]
         self.view = dict(self.state.show(name, result.mapping).payload())
-        self._mark()
         self.choice = self._choice(result.variant)
         self._refresh()
 
@@ -193,15 +189,17 @@ class Explorer(anywidget.AnyWidget):
 
     def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:
         from rtlab import samples
-        from rtlab.study import Study
 
         progress.phase("Opening the model")
+        # A study stands above this row; the one at hand knows how to make another.
+        fresh = type(self.study)
         if isinstance(model, str) and model in samples.names():
             sample = samples.load(model)
-            study = Study(sample.model, data=sample.calibration, task=sample.task)
+            study = fresh(sample.model, data=sample.calibration, task=sample.task)
         else:
-            study = Study(_model.load(model, name=name))
-        self.study, self._views, self._baseline = study, {}, ""
+            study = fresh(_model.load(model, name=name))
+        self._forget()
+        self.study, self._baseline = study, ""
         variant = Variant.of("fp32", target=self._default_target())
         self.engine = b""
         self.choice = self._choice(variant)
@@ -322,8 +320,11 @@ class Explorer(anywidget.AnyWidget):
                 for p in Precision
             ],
             calibrators=[
-                Option(id=str(c), label=str(c), enabled=c in _OFFERED, reason="" if c in _OFFERED else _LATER)
+                Option(id=str(c), label=str(c), enabled=not why, reason=why)
                 for c in Calibrator
+                for why in [
+                    f"{chosen} needs no calibrator" if not chosen.needs_calibrator else "" if c in _OFFERED else _LATER
+                ]
             ],
             targets=[
                 Option(
@@ -340,18 +341,11 @@ class Explorer(anywidget.AnyWidget):
         )
 
     def _chosen(self, _change: Any) -> None:
+        chosen = next((p for p in Precision if p.value == self.choice.get("precision")), None)
+        if chosen is not None and chosen.needs_calibrator != bool(self.choice["calibrator"]):
+            calibrator = str(Calibrator.ENTROPY2) if chosen.needs_calibrator else ""
+            self.choice = {**self.choice, "calibrator": calibrator}
         self.controls = dict(self._controls())
-
-    def _viewed(self, _change: Any) -> None:
-        self._mark()
-
-    def _mark(self) -> None:
-        layers = set(self.state.layers)
-        self._timing.mark(layers)
-        self._accuracy.mark(layers)
-
-    def _picked(self, layer: str) -> None:
-        self.view = dict(self.state.select_layers([layer], self._mapping()).payload())
 
     def _gesture(self, _widget: Any, content: dict[str, Any], buffers: list[Any]) -> None:
         kind, value = str(content.get("type", "")), str(content.get("value", ""))
@@ -375,7 +369,7 @@ class Explorer(anywidget.AnyWidget):
         elif kind == "rebuild":
             self.study.results.pop(value, None)
             self.study.failures.pop(value, None)
-            self._views.pop(value, None)
+            self._forget(value)
             self.choice = self._choice(self.study.variants[value])
             self.run()
         elif kind == "remove":
@@ -391,7 +385,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _remove(self, name: str) -> None:
         self.study.remove(name)
-        self._views.pop(name, None)
+        self._forget(name)
         left = next(iter(self.study.results), "")
         if self.state.variant == name:
             if left:
@@ -402,6 +396,13 @@ class Explorer(anywidget.AnyWidget):
         if self._baseline == name:
             self._baseline = ""
         self._refresh()
+
+    def _forget(self, *names: str) -> None:
+        """Drop the payloads and figures of variants, of all by default."""
+        for name in names or tuple(self._views):
+            self._views.pop(name, None)
+            for figure in self._figures.pop(name, {}).values():
+                figure.close()
 
     def _netron(self) -> None:
         """Open the model in the real Netron, on a port of the kernel's machine."""

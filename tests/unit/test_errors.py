@@ -15,7 +15,7 @@ KINDS = [v for v in vars(errors).values() if inspect.isclass(v) and issubclass(v
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
 def test_errors_survive_pickling_with_their_details(kind):
     """A build fails in a child process; the notebook shows its message and the vendor's own words."""
-    error = pickle.loads(pickle.dumps(kind("Cannot build. Stopped. Try again.", details="vendor: 0x1f")))  # noqa: S301 - our own
+    error = pickle.loads(pickle.dumps(kind("Cannot build. Stopped. Try again.", details="vendor: 0x1f")))
 
     assert kind is type(error)
     assert "Cannot build. Stopped. Try again." == str(error)

@@ -231,7 +231,7 @@ def test_missing_files_are_named(tmp_path):
 
 def child(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    return subprocess.run(  # noqa: S603 - our own interpreter and code
+    return subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=environment, text=True, capture_output=True, check=False
     )
 
@@ -353,7 +353,7 @@ def test_dynamic_length_is_fixed_by_the_sample_and_free_in_the_file():
 def test_trait_models_are_what_their_script_writes(tmp_path):
     """A model without the script that made it cannot be changed later."""
     script = str(SHIPPED / "make_traits.py")
-    subprocess.run([sys.executable, script, "--out", str(tmp_path)], check=True, capture_output=True)  # noqa: S603
+    subprocess.run([sys.executable, script, "--out", str(tmp_path)], check=True, capture_output=True)
     assert sorted(f"{n}.onnx" for n in TRAITS) == sorted(p.name for p in tmp_path.iterdir())
     for name in TRAITS:
         expected = onnx.load(tmp_path / f"{name}.onnx").SerializeToString(deterministic=True)

@@ -58,9 +58,9 @@ export class Bench {
 
   #publishState(): void {
     const { view, pending, engine, source } = this.study;
-    this.root.dataset["selection"] = JSON.stringify(view.value.selection);
-    this.root.dataset["layers"] = JSON.stringify(view.value.layers);
-    this.root.dataset["variant"] = engine.value?.variant ?? "";
-    this.root.dataset["ready"] = pending.value === 0 && source.value ? "1" : "0";
+    this.root.dataset.selection = JSON.stringify(view.value.selection);
+    this.root.dataset.layers = JSON.stringify(view.value.layers);
+    this.root.dataset.variant = engine.value?.variant ?? "";
+    this.root.dataset.ready = pending.value === 0 && source.value ? "1" : "0";
   }
 }

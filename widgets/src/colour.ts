@@ -53,8 +53,16 @@ const DIVERGING: readonly Rgb[] = [
 
 /** Hues for things without order, such as layers and precisions; neighbours differ in lightness too. */
 export const CATEGORIES = [
-  "#3b73b9", "#c9772b", "#3f8f5b", "#a9527a", "#7a6fc0",
-  "#8f7a2c", "#2d8c99", "#b5534a", "#6b7d8f", "#5f8f2e",
+  "#3b73b9",
+  "#c9772b",
+  "#3f8f5b",
+  "#a9527a",
+  "#7a6fc0",
+  "#8f7a2c",
+  "#2d8c99",
+  "#b5534a",
+  "#6b7d8f",
+  "#5f8f2e",
 ] as const;
 
 export function hex({ 0: r, 1: g, 2: b }: Rgb): string {
@@ -93,7 +101,7 @@ export function contrast(a: string, b: string): number {
   return (light + 0.05) / (dark + 0.05);
 }
 
-const INK = "#111418";
+const INK = "#000000";
 const PAPER = "#ffffff";
 
 /** Black or white, whichever reads better on the given ground. */

@@ -10,7 +10,10 @@ function render({ model, el }: RenderProps<GraphTraits>): () => void {
   return mount(el, "graph", ({ root, end }) => {
     const study = new Study(model, end);
     const bench = new Bench(study, root, end);
-    return { view: <GraphView bench={bench} height={follow(model, "height", end)} />, problem: study.problem };
+    return {
+      view: <GraphView bench={bench} height={follow(model, "height", end)} />,
+      problem: study.problem,
+    };
   });
 }
 

@@ -1,5 +1,5 @@
 import type { AnyModel, Host } from "@anywidget/types";
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Bench } from "./bench";
 import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, Status } from "./contract";
 import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
@@ -51,6 +51,11 @@ export class Lab {
     this.notice = follow(model, "notice", end);
     this.height = follow(model, "height", end);
     const told = follow(model, "failure", end);
+    const stop = effect(() => {
+      const { dark } = this.bench.theme.value;
+      if (dark !== model.get("dark")) publish(model, "dark", dark);
+    });
+    end.addEventListener("abort", stop);
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
       const shown = this.study.engine.value?.variant;
@@ -85,7 +90,15 @@ export class Lab {
       };
       return;
     }
-    gesture(this.#model, { type: "drop", value: file.name }, [await file.arrayBuffer()]);
+    try {
+      gesture(this.#model, { type: "drop", value: file.name }, [await file.arrayBuffer()]);
+    } catch (error) {
+      this.study.problem.value = error;
+    }
+  }
+
+  toggleHelp(): void {
+    this.help.value = !this.help.value;
   }
 
   dismiss(): void {
@@ -102,7 +115,8 @@ export class Lab {
   /** How many nodes have no layer, by reason. */
   missingWords(): string[] {
     const counts = new Map<string, number>();
-    for (const { reason } of this.study.links.value.reasons) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+    for (const { reason } of this.study.links.value.reasons)
+      counts.set(reason, (counts.get(reason) ?? 0) + 1);
     return [...counts].map(
       ([reason, count]) => `${plural(count, "node")} ${REASON_WORDS[reason as keyof typeof REASON_WORDS]}`,
     );

@@ -24,14 +24,14 @@ export function mount(
   style.textContent = css;
   const root = el.appendChild(document.createElement("div"));
   root.className = `rtlab rt-${name}`;
-  root.dataset["ready"] = "0";
+  root.dataset.ready = "0";
   // JupyterLab's own shortcuts stay silent while the widget has focus.
-  root.dataset["lmSuppressShortcuts"] = "true";
+  root.dataset.lmSuppressShortcuts = "true";
   const fail = (error: unknown): void => {
     console.error(error);
     render(null, root);
     root.replaceChildren(card(error));
-    root.dataset["failed"] = "1";
+    root.dataset.failed = "1";
   };
   try {
     listenForKeys(root, end.signal);
@@ -53,7 +53,10 @@ export function mount(
 }
 
 /** Catches what a component throws. */
-class Guard extends Component<{ onError(error: unknown): void; children: ComponentChildren }, { failed: boolean }> {
+class Guard extends Component<
+  { onError(error: unknown): void; children: ComponentChildren },
+  { failed: boolean }
+> {
   override state = { failed: false };
 
   override componentDidCatch(error: unknown): void {

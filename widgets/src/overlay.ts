@@ -70,14 +70,19 @@ export function colourModes(side: Side, engine: EngineView | null): ColourMode[]
   return side === "node" ? [...plain, ...layer, ...overlays] : [...overlays, ...layer, ...plain];
 }
 
-
 /** The mode in force: the wanted one where it exists, the side's first otherwise. */
 export function activeMode(side: Side, wanted: string, engine: EngineView | null): string {
   const modes = colourModes(side, engine);
   return modes.some(({ id }) => id === wanted) ? wanted : (modes[0]?.id ?? "none");
 }
 
-export function lookOf(side: Side, graph: Graph, mode: string, engine: EngineView | null, links: Links): Look {
+export function lookOf(
+  side: Side,
+  graph: Graph,
+  mode: string,
+  engine: EngineView | null,
+  links: Links,
+): Look {
   const overlay = engine?.overlays.find(({ id }) => id === mode);
   if (overlay) return byOverlay(side, graph, overlay);
   if (mode === "layer" && engine) return byLayer(side, graph, engine, links);

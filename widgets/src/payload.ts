@@ -7,6 +7,10 @@ export async function decode<T>(bytes: Bytes | null | undefined): Promise<T | nu
   const view = ArrayBuffer.isView(bytes)
     ? new Uint8Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength)
     : new Uint8Array(bytes);
-  const stream = new Blob([view]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return (await new Response(stream).json()) as T;
+  return (await gunzip(view).json()) as T;
+}
+
+/** Unpacks gzip. */
+export function gunzip(bytes: Uint8Array<ArrayBuffer>): Response {
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
 }

@@ -15,7 +15,9 @@ export function spoken(study: Study): string {
   const box = study.box(anchor, ids[0]!);
   if (!box) return "";
   const parts = [named(box), anchor === "node" ? ofNode(study, box) : ofLayer(box)];
-  const numbers = (study.engine.value?.overlays ?? []).map((overlay) => told(overlay, readings(overlay, anchor)[box.id]));
+  const numbers = (study.engine.value?.overlays ?? []).map((overlay) =>
+    told(overlay, readings(overlay, anchor)[box.id]),
+  );
   return [...parts, ...numbers].filter(Boolean).join(", ");
 }
 
@@ -30,11 +32,15 @@ function ofNode(study: Study, box: Box): string {
   if (missing) return `no layer: ${REASON_WORDS[missing.reason]}`;
   const [pair] = links.pairsOfNode(box.id);
   if (!pair) return "";
-  const others = links.nodesOf([pair.layer]).flatMap((id) => (id === box.id ? [] : (study.box("node", id)?.op ?? [])));
+  const others = links
+    .nodesOf([pair.layer])
+    .flatMap((id) => (id === box.id ? [] : (study.box("node", id)?.op ?? [])));
   const place = layerPlace(study, pair.layer);
   const where = place ? `in layer ${place.at} of ${place.of}` : "in a layer";
   const company = others.length > 3 ? [...others.slice(0, 3), `${others.length - 3} more`] : others;
-  const told = company.length ? ` with ${company.slice(0, -1).join(", ")}${company.length > 1 ? " and " : ""}${company.at(-1)}` : "";
+  const told = company.length
+    ? ` with ${company.slice(0, -1).join(", ")}${company.length > 1 ? " and " : ""}${company.at(-1)}`
+    : "";
   return where + told + (pair.evidence === "inferred" ? ", inferred" : "");
 }
 
@@ -44,7 +50,10 @@ function ofLayer(box: Box): string {
 
 function told(overlay: Overlay, reading: { value: number } | undefined): string {
   if (!reading) return "";
-  return `${number(reading.value)} ${UNITS[overlay.unit] ?? overlay.unit} ${overlay.origin}`.replace(/ +/g, " ");
+  return `${number(reading.value)} ${UNITS[overlay.unit] ?? overlay.unit} ${overlay.origin}`.replace(
+    / +/g,
+    " ",
+  );
 }
 
 /** The place of a layer in execution order, from 1. */

@@ -79,6 +79,11 @@ export class Study {
     return side === "layer" ? links.layersOf([at.id]) : links.nodesOf([at.id]);
   }
 
+  /** Points at a box, or at nothing. */
+  point(side?: Side, id = ""): void {
+    this.hover.value = side ? { side, id } : null;
+  }
+
   /** A click on a box. `add` toggles it in the selection; `reveal` also scrolls the clicked side. */
   select(side: Side, id: string, { add = false, reveal = false } = {}): void {
     const { anchor, selection, layers } = this.view.value;

@@ -311,7 +311,7 @@ def test_nodes_of_bodies_know_their_owners():
         )
         for branch, op in (("then_branch", "Relu"), ("else_branch", "Neg"))
     }
-    condition = numpy_helper.from_array(np.array(True), "cond")  # noqa: FBT003 - a tensor
+    condition = numpy_helper.from_array(np.array(True), "cond")
     model = load(
         of_nodes(
             [
@@ -356,7 +356,7 @@ def test_a_chain_of_ten_thousand_nodes_loads():
 def test_models_cross_processes():
     """Builds run elsewhere; a task carries its model."""
     model = load(chain(3), name="m")
-    again = pickle.loads(pickle.dumps(model))  # noqa: S301 - our own
+    again = pickle.loads(pickle.dumps(model))
 
     assert model.nodes == again.nodes
     assert model.digest == again.digest

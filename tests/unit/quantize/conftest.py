@@ -23,7 +23,9 @@ Make = Callable[..., Model]
 def run() -> Run:
     """Run a model on real ONNX Runtime at level BASIC and return the named values."""
 
-    def _run(model: Model, feed: Mapping[str, np.ndarray], names: Sequence[str] = ()) -> Mapping[str, np.ndarray]:
+    def _run(
+        model: Model, feed: Mapping[str, np.ndarray], names: Sequence[str] = ()
+    ) -> Mapping[str, np.ndarray]:
         backend = OnnxRuntime(threads=1)
         engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
         return backend.outputs(engine, feed, names)

@@ -7,7 +7,15 @@ from rtlab.core.progress import Silent
 from rtlab.core.variant import Calibrator
 from rtlab.errors import CalibrationError
 from rtlab.quantize import calibrators
-from rtlab.quantize.calibrators import ENTROPY_BINS, ENTROPY_LEVELS, Scale, display, divergence, linear, scales
+from rtlab.quantize.calibrators import (
+    ENTROPY_BINS,
+    ENTROPY_LEVELS,
+    Scale,
+    display,
+    divergence,
+    linear,
+    scales,
+)
 from rtlab.quantize.ranges import Range, Ranges, collect
 
 DISTRIBUTIONS = {
@@ -159,7 +167,9 @@ def test_degenerate_values_have_a_scale(method: Calibrator, x: list[float]):
 
 def test_a_value_that_no_batch_reached_is_named():
     """A scale for a branch that never ran would be invented."""
-    with pytest.raises(CalibrationError, match=r'Cannot calibrate value "x": it had no elements in any batch'):
+    with pytest.raises(
+        CalibrationError, match=r'Cannot calibrate value "x": it had no elements in any batch'
+    ):
         scales(observed(np.zeros(0)), Calibrator.MINMAX)
 
 
@@ -193,5 +203,7 @@ def test_display_of_zeros_is_one_bar():
 
 def test_display_of_an_unobserved_value_says_what_to_do():
     """A click on a value that is not quantized must explain itself."""
-    with pytest.raises(CalibrationError, match=r'Cannot show the magnitudes of "y": it is not among the 1 observed'):
+    with pytest.raises(
+        CalibrationError, match=r'Cannot show the magnitudes of "y": it is not among the 1 observed'
+    ):
         display(observed(np.ones(3)), "y")

@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 
 
 def all_int8(model: Model) -> Model:
-    return int8(model, {v: Scale(4.0) for v in quantizable(model)})
+    return int8(model, {v: Scale(16.0) for v in quantizable(model)})
 
 
 def prepared(model: Model) -> list[Model]:
@@ -38,7 +38,10 @@ def agree(run, source: Model, feed: dict[str, np.ndarray], tolerance: float = 0.
 
 
 def conv_weights() -> dict[str, np.ndarray]:
-    return {"w": RNG.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5, "v": np.ones((2, 4, 1, 1), np.float32)}
+    return {
+        "w": RNG.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5,
+        "v": np.ones((2, 4, 1, 1), np.float32),
+    }
 
 
 PIXELS = {"x": RNG.standard_normal((1, 3, 6, 6)).astype(np.float32)}
@@ -95,23 +98,42 @@ def test_nodes_that_the_opset_converter_adds_have_an_origin(make, run):
 
 
 def test_an_opset_that_cannot_be_raised_says_what_to_do(make):
-    """The ONNX converter knows no Upsample after opset 9 in every form, nor operators of other domains."""
+    """Batch normalization per pixel left ONNX with opset 9; the converter refuses it."""
     net = make(
         [
-            node("Conv", ["x", "w"], ["c"], name="conv"),
-            node("Thing", ["c"], ["y"], name="odd", domain="my.domain"),
+            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
+            node("BatchNormalization", ["c", "s", "s", "s", "s"], ["y"], name="bn", spatial=0),
         ],
-        {"w": conv_weights()["w"]},
+        {"w": conv_weights()["w"], "s": np.ones((4, 6, 6), np.float32)},
         {"x": [1, 3, 6, 6]},
-        {"y": [1, 4, 4, 4]},
+        {"y": [1, 4, 6, 6]},
+        opset=7,
+    )
+    with pytest.raises(
+        VariantError, match=r'in "int8": it uses opset 7.*Export the model at opset 13 or later'
+    ):
+        all_int8(net)
+
+
+def test_bodies_are_raised_to_the_new_opset_too(make, run):
+    """A body with the attributes of opset 11 is no valid model at opset 13, and its nodes have ids as well."""
+
+    def body(name: str) -> onnx.GraphProto:
+        squeeze = node("Squeeze", ["c"], ["o"], name=name, axes=[0])
+        return helper.make_graph([squeeze], "body", [], [INFO("o", 1, [4, 6, 6])])
+
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
+            node("If", ["flag"], ["y"], name="if", then_branch=body("a"), else_branch=body("b")),
+        ],
+        {"w": conv_weights()["w"], "flag": np.array(True)},
+        {"x": [1, 3, 6, 6]},
+        {"y": [4, 6, 6]},
         opset=11,
     )
-    try:
-        ready = all_int8(net)
-    except VariantError as error:
-        assert "Export the model at opset 13 or later" in str(error)  # noqa: PT017 - either is right
-    else:
-        assert {"conv", "odd"} <= set(ready.by_id)
+    agree(run, net, PIXELS)
+    assert {"conv", "if", "a", "b"} == {n.origin for n in all_int8(net).nodes}
 
 
 def test_the_source_is_never_changed(make):
@@ -234,7 +256,12 @@ def test_a_loop_keeps_its_state(make, run):
 def test_local_functions_are_carried_over(make, run):
     """Exporters of layers as functions; the functions stay as they are, what calls them is prepared around them."""
     block = helper.make_function(
-        "local", "Scale", ["a", "b"], ["c"], [node("Mul", ["a", "b"], ["c"], name="mul")], [helper.make_opsetid("", 17)]
+        "local",
+        "Scale",
+        ["a", "b"],
+        ["c"],
+        [node("Mul", ["a", "b"], ["c"], name="mul")],
+        [helper.make_opsetid("", 17)],
     )
     net = make(
         [

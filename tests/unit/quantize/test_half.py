@@ -111,7 +111,12 @@ def test_moving_values_rounds_nothing_again(make):
         {"y": [4, 3]},
     )
     added = [n.id for n in fp16(net).emulation.nodes if n.id not in net.by_id]
-    assert ["exp/input/fp16/Cast", "exp/input/fp32/Cast", "exp/output/fp16/Cast", "exp/output/fp32/Cast"] == added
+    assert [
+        "exp/input/fp16/Cast",
+        "exp/input/fp32/Cast",
+        "exp/output/fp16/Cast",
+        "exp/output/fp32/Cast",
+    ] == added
 
 
 def test_shape_arithmetic_stays_single(make, run):

@@ -35,7 +35,11 @@ def test_inputs_of_weighted_nodes_are_quantized_and_outputs_are_not(make):
 def test_a_value_with_several_quantized_readers_has_one_pair(make):
     """The parallel 1x1 convolutions of an inception block merge only when they read one tensor."""
     net = make(
-        [conv("a", "x", "ya", "wa"), conv("b", "x", "yb", "wb"), node("Add", ["ya", "yb"], ["y"], name="add")],
+        [
+            conv("a", "x", "ya", "wa"),
+            conv("b", "x", "yb", "wb"),
+            node("Add", ["ya", "yb"], ["y"], name="add"),
+        ],
         {"wa": weight(4, 3, 1, 1), "wb": weight(4, 3, 1, 1)},
         {"x": [1, 3, 8, 8]},
         {"y": [1, 4, 8, 8]},
@@ -56,12 +60,15 @@ def test_a_value_with_several_quantized_readers_has_one_pair(make):
 )
 def test_weights_have_scales_along_their_output_channels(make, op, shape, x, y, attributes, axis):
     """A scale along any other axis cannot be moved out of the sum, so no INT8 kernel exists for it."""
-    net = make([node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": weight(*shape)}, {"x": x}, {"y": y})
+    net = make(
+        [node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": weight(*shape)}, {"x": x}, {"y": y}
+    )
     assert [("w", axis)] == list(plan(net).weights)
 
 
 @pytest.mark.parametrize(
-    ("x", "w", "y"), [([1, 3], (3, 4), [1, 4]), ([7, 3], (3, 1), [7, 1]), ([7, 3], (3,), [7]), ([3], (3, 4), [4])]
+    ("x", "w", "y"),
+    [([1, 3], (3, 4), [1, 4]), ([7, 3], (3, 1), [7, 1]), ([7, 3], (3,), [7]), ([3], (3, 4), [4])],
 )
 def test_products_with_a_vector_are_left(make, x, w, y):
     """They are bound by memory, so INT8 only adds work."""

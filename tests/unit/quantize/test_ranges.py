@@ -30,7 +30,9 @@ def test_minimum_and_maximum_are_exact():
 def test_every_element_is_counted_once_where_numpy_would_count_it():
     """The histogram is the only thing that calibrators see."""
     rng = np.random.default_rng(1)
-    x = np.concatenate([rng.laplace(size=150_000), np.zeros(30_000), [-0.0, 1e-12, -1e-30]]).astype(np.float32)
+    x = np.concatenate([rng.laplace(size=150_000), np.zeros(30_000), [-0.0, 1e-12, -1e-30]]).astype(
+        np.float32
+    )
     seen = observe(x)
     magnitudes = np.abs(x.astype(np.float64))
     expected = np.histogram(magnitudes[magnitudes >= seen.edges[0]], bins=seen.edges)[0]
@@ -95,7 +97,9 @@ def test_a_value_that_is_not_finite_is_named(bad: float, word: str):
 
 def test_a_value_the_runner_does_not_return_is_named():
     """The usual mistake when wiring a runner by hand."""
-    with pytest.raises(CalibrationError, match=r'Cannot calibrate value "y": the runner returned .* without it'):
+    with pytest.raises(
+        CalibrationError, match=r'Cannot calibrate value "y": the runner returned .* without it'
+    ):
         collect(["y"], [{"x": np.ones(1, np.float32)}], lambda _: {}, Silent())
 
 

@@ -67,7 +67,11 @@ def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
     sums = conv(quantized(x, steps["x"]), q1.astype(np.int64))
     c = sums * (steps["x"] * s1.astype(np.float64))[:, None, None] + bias.astype(np.float64)[:, None, None]
     m = quantized(np.maximum(c, 0).astype(np.float32), steps["r"]).max(axis=(2, 3)) * steps["r"]
-    y = quantized(m.astype(np.float32), steps["f"]) @ q2.astype(np.int64) * (steps["f"] * s2.astype(np.float64))
+    y = (
+        quantized(m.astype(np.float32), steps["f"])
+        @ q2.astype(np.int64)
+        * (steps["f"] * s2.astype(np.float64))
+    )
 
     got = run(ready, {"x": x}, ["c", "y"])
     np.testing.assert_array_equal(c.astype(np.float32), got["c"])
@@ -87,13 +91,16 @@ def test_pairs_round_half_to_even_and_saturate(make, run):
 
 
 @pytest.mark.parametrize(
-    ("op", "shape", "axis"), [("Conv", (4, 3, 2, 2), 0), ("ConvTranspose", (3, 4, 2, 2), 1), ("MatMul", (3, 4), 1)]
+    ("op", "shape", "axis"),
+    [("Conv", (4, 3, 2, 2), 0), ("ConvTranspose", (3, 4, 2, 2), 1), ("MatMul", (3, 4), 1)],
 )
 def test_weights_are_symmetric_per_channel_and_never_minus_128(op: str, shape: tuple[int, ...], axis: int):
     """-128 has no positive twin, and one scale for all channels drowns the small ones."""
     rng = np.random.default_rng(0)
     w = rng.standard_normal(shape).astype(np.float32)
-    w *= 10.0 ** rng.integers(-4, 4, shape[axis]).astype(np.float32).reshape([-1 if i == axis else 1 for i in range(len(shape))])  # noqa: E501 - one shape
+    w *= 10.0 ** rng.integers(-4, 4, shape[axis]).astype(np.float32).reshape(
+        [-1 if i == axis else 1 for i in range(len(shape))]
+    )  # noqa: E501 - one shape
     q, scale = quantize_weight(w, axis)
     assert (-127, shape[axis]) == (max(-127, int(q.min())), len(scale)), op
     back = q * scale.reshape([-1 if i == axis else 1 for i in range(w.ndim)])
@@ -169,7 +176,9 @@ def test_scales_are_scalars_in_the_graph(make):
 
 def test_a_missing_scale_is_named(make):
     """Quantizing the rest in silence would show a variant that is not INT8."""
-    with pytest.raises(CalibrationError, match=r'Cannot quantize value "a": it has no scale, and 0 more have none'):
+    with pytest.raises(
+        CalibrationError, match=r'Cannot quantize value "a": it has no scale, and 0 more have none'
+    ):
         int8(small(make), {"x": Scale(1.0)})
 
 

@@ -33,7 +33,7 @@ def gesture(widget: Explorer, kind: str, value: str = "", buffers: list | None =
 def test_a_built_variant_is_shown_at_once(shown) -> None:
     """Opening the Explorer on a finished study needs no click."""
     assert "fp32" == shown.state.variant == shown.state.baseline
-    assert "fp32" == decode(shown.engine)["variant"].split("@")[0]
+    assert "fp32" == decode(shown.engine)["variant"]
     assert ["fp32"] == [c["id"] for c in shown.chips]
     assert shown.chips[0]["baseline"]
 
@@ -52,7 +52,13 @@ def test_a_selection_from_the_browser_reaches_python(shown) -> None:
     layer = shown.study["fp32"].engine.layers[0].id
     shown.view = {**shown.view, "selection": ["stem/Conv"], "layers": [layer], "anchor": "layer"}
     assert ("stem/Conv",) == shown.state.selection
-    assert "#e08700" in shown._timing.figure.data[0].marker.color
+
+
+def test_charts_name_their_layers_so_that_the_browser_can_link_them(shown) -> None:
+    """A click on a bar selects the layer whose id the point carries."""
+    layers = {layer.id for layer in shown.study["fp32"].engine.layers}
+    assert set(shown.charts["timing"].data[0].ids) <= layers
+    assert shown.charts["timing"].data[0].ids
 
 
 def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
@@ -127,6 +133,16 @@ def test_what_cannot_be_chosen_says_why(shown) -> None:
     assert all(o["reason"] for o in options if not o["enabled"])
     enabled = {o["id"] for o in shown.controls["precisions"] if o["enabled"]}
     assert {"fp32", "fp16", "int8"} == enabled
+
+
+def test_a_precision_that_needs_scales_brings_a_calibrator_along(shown) -> None:
+    """One click on int8 must be enough; and fp32 must not pretend to have one."""
+    shown.choice = {**shown.choice, "precision": "int8"}
+    assert "entropy2" == shown.choice["calibrator"]
+    assert ["minmax", "entropy2"] == [o["id"] for o in shown.controls["calibrators"] if o["enabled"]]
+    shown.choice = {**shown.choice, "precision": "fp16"}
+    assert "" == shown.choice["calibrator"]
+    assert {"fp16 needs no calibrator"} == {o["reason"] for o in shown.controls["calibrators"]}
 
 
 def test_an_unknown_choice_is_a_card_not_a_traceback(shown) -> None:

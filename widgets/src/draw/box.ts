@@ -22,7 +22,15 @@ export interface Brush {
 
 const RADIUS = 5;
 
-export function paintBox(brush: Brush, figure: Figure, x: number, y: number, look: Look, i: number, detail: Detail): void {
+export function paintBox(
+  brush: Brush,
+  figure: Figure,
+  x: number,
+  y: number,
+  look: Look,
+  i: number,
+  detail: Detail,
+): void {
   const left = x - figure.width / 2;
   const top = y - figure.height / 2;
   if (figure.shape === "node") paintNode(brush, figure, left, top, look, i, detail);
@@ -47,13 +55,25 @@ function text(brush: Brush, words: string, x: number, y: number, font: string, c
   brush.ctx.fillText(words, x, y);
 }
 
-function outline(ctx: CanvasRenderingContext2D, figure: Figure, left: number, top: number, radius: number): void {
+function outline(
+  ctx: CanvasRenderingContext2D,
+  figure: Figure,
+  left: number,
+  top: number,
+  radius: number,
+): void {
   ctx.beginPath();
   ctx.roundRect(left, top, figure.width, figure.height, radius);
 }
 
 function paintNode(
-  brush: Brush, figure: Figure, left: number, top: number, look: Look, i: number, detail: Detail,
+  brush: Brush,
+  figure: Figure,
+  left: number,
+  top: number,
+  look: Look,
+  i: number,
+  detail: Detail,
 ): void {
   const { ctx, theme, type } = brush;
   const { width, height, box } = figure;
@@ -89,7 +109,8 @@ function paintNode(
     const valueFont = FONT.value(type, look.italic);
     const taken = type.width(value, valueFont);
     const room = width - taken - 22;
-    const title = type.width(figure.title, font) <= room ? figure.title : type.fit(shortOp(box.op), font, room);
+    const title =
+      type.width(figure.title, font) <= room ? figure.title : type.fit(shortOp(box.op), font, room);
     ctx.textAlign = "left";
     text(brush, title, left + 8, middle, font, ink);
     ctx.textAlign = "right";
@@ -110,7 +131,13 @@ function paintNode(
 }
 
 function paintCard(
-  brush: Brush, figure: Figure, left: number, top: number, look: Look, i: number, detail: Detail,
+  brush: Brush,
+  figure: Figure,
+  left: number,
+  top: number,
+  look: Look,
+  i: number,
+  detail: Detail,
 ): void {
   const { ctx, theme, type } = brush;
   const { width, height, box } = figure;
@@ -149,7 +176,15 @@ function paintCard(
   }
   const value = look.text[i] ?? (look.legend?.kind === "scale" ? NONE : null);
   ctx.textAlign = "left";
-  if (value) text(brush, value, start, second, FONT.value(type, look.italic), value === NONE ? theme.muted : theme.ink);
+  if (value)
+    text(
+      brush,
+      value,
+      start,
+      second,
+      FONT.value(type, look.italic),
+      value === NONE ? theme.muted : theme.ink,
+    );
   else text(brush, figure.title, start, second, FONT.line(type), theme.muted);
   if (box.precision) {
     const tag = Math.ceil(type.width(box.precision, FONT.label(type))) + 12;
@@ -167,7 +202,13 @@ function paintCard(
 }
 
 function paintSlim(
-  brush: Brush, figure: Figure, left: number, top: number, look: Look, i: number, detail: Detail,
+  brush: Brush,
+  figure: Figure,
+  left: number,
+  top: number,
+  look: Look,
+  i: number,
+  detail: Detail,
 ): void {
   const { ctx, theme, type } = brush;
   outline(ctx, figure, left, top, 4);

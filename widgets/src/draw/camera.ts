@@ -5,6 +5,16 @@ export interface Rect {
   height: number;
 }
 
+/** Pixels to keep free at the edges. */
+export interface Insets {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+/** What is brought into view is shown at this scale at least. */
+const READABLE = 0.5;
 const SMALLEST = 0.02;
 const LARGEST = 4;
 const GLIDE_MS = 260;
@@ -20,6 +30,8 @@ export class Camera {
   height = 1;
   readonly #changed: () => void;
   #glide = 0;
+  /** Where a running glide will end. */
+  #goal: { scale: number; x: number; y: number } | null = null;
 
   constructor(changed: () => void) {
     this.#changed = changed;
@@ -72,34 +84,33 @@ export class Camera {
     return Math.max(SMALLEST, Math.min(across, down, largest));
   }
 
-  /** Shows the top of the rectangle at a scale at which names can be read. */
-  start(rect: Rect, padding: number, scale: number): void {
+  /** Shows the top of the rectangle, with a strip left free at the right. */
+  start(rect: Rect, padding: number, scale: number, strip: number): void {
     const [x] = this.#centred(rect, scale);
-    this.#set(scale, x, padding - rect.y * scale);
+    this.#set(scale, x - strip / 2, padding - rect.y * scale);
   }
 
   /** Moves as little as needed to have the rectangle in view, and zooms out only where it would not fit. */
-  reveal(rect: Rect, glide: boolean): void {
-    const margin = Math.min(36, this.width / 6, this.height / 6);
-    const readable = Math.max(this.scale, 0.5);
-    const scale = Math.min(readable, this.fitScale(rect, margin, LARGEST));
-    let { x, y } = this;
-    if (scale !== this.scale) [x, y] = this.#centred(rect, scale);
+  reveal(rect: Rect, keep: Insets, glide: boolean): void {
+    const now = this.#goal ?? this;
+    const room = { width: this.width - keep.left - keep.right, height: this.height - keep.top - keep.bottom };
+    const fitting = Math.min(room.width / rect.width, room.height / rect.height);
+    const scale = Math.max(SMALLEST, Math.min(Math.max(now.scale, READABLE), fitting));
+    let { x, y } = now;
+    if (scale !== now.scale) [x, y] = this.#centred(rect, scale);
     const left = rect.x * scale + x;
     const right = left + rect.width * scale;
     const top = rect.y * scale + y;
     const bottom = top + rect.height * scale;
-    const outside =
-      left < margin || right > this.width - margin || top < margin || bottom > this.height - margin;
-    if (!outside && scale === this.scale) return;
-    if (right < 0 || left > this.width || bottom < 0 || top > this.height) [x, y] = this.#centred(rect, scale);
+    if (right < 0 || left > this.width || bottom < 0 || top > this.height)
+      [x, y] = this.#centred(rect, scale);
     else {
-      if (left < margin) x += margin - left;
-      else if (right > this.width - margin) x -= right - this.width + margin;
-      if (top < margin) y += margin - top;
-      else if (bottom > this.height - margin) y -= bottom - this.height + margin;
+      if (left < keep.left) x += keep.left - left;
+      else if (right > this.width - keep.right) x -= right - this.width + keep.right;
+      if (top < keep.top) y += keep.top - top;
+      else if (bottom > this.height - keep.bottom) y -= bottom - this.height + keep.bottom;
     }
-    this.#go(scale, x, y, glide);
+    if (x !== now.x || y !== now.y || scale !== now.scale) this.#go(scale, x, y, glide);
   }
 
   centreOn(wx: number, wy: number): void {
@@ -108,6 +119,7 @@ export class Camera {
 
   stop(): void {
     cancelAnimationFrame(this.#glide);
+    this.#goal = null;
   }
 
   #centred(rect: Rect, scale: number): [number, number] {
@@ -124,6 +136,7 @@ export class Camera {
     }
     this.stop();
     const from = { scale: this.scale, x: this.x, y: this.y };
+    this.#goal = { scale, x, y };
     const began = performance.now();
     const step = (now: number): void => {
       const t = Math.min(1, (now - began) / GLIDE_MS);
@@ -133,6 +146,7 @@ export class Camera {
       this.y = from.y + (y - from.y) * eased;
       this.#changed();
       if (t < 1) this.#glide = requestAnimationFrame(step);
+      else this.#goal = null;
     };
     this.#glide = requestAnimationFrame(step);
   }

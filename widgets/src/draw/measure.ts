@@ -44,11 +44,21 @@ export function figures(graph: Graph, links: Links, type: Type): Figure[] {
   });
 }
 
-const clamp = (value: number, low: number, high: number): number => Math.min(high, Math.max(low, Math.ceil(value)));
+const clamp = (value: number, low: number, high: number): number =>
+  Math.min(high, Math.max(low, Math.ceil(value)));
 
 function empty(box: Box, shape: Shape, width: number, height: number): Figure {
   return {
-    box, shape, width, height, title: "", lines: [], chips: [], fused: "", reason: "", reasonWord: "",
+    box,
+    shape,
+    width,
+    height,
+    title: "",
+    lines: [],
+    chips: [],
+    fused: "",
+    reason: "",
+    reasonWord: "",
   };
 }
 
@@ -65,7 +75,10 @@ function node(box: Box, links: Links, type: Type): Figure {
   const op = box.op.replace(/Normalization$/, "Norm");
   const title = reason ? `${reason} ${op}` : op;
   const lines = box.lines.slice(0, MOST_LINES);
-  const widest = lines.reduce((most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))), 0);
+  const widest = lines.reduce(
+    (most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))),
+    0,
+  );
   const name = type.width(title.slice(0, 60), FONT.title(type)) + 26;
   // A number beside the short name must find room, whichever way the pane is coloured.
   const valued = type.width(shortOp(box.op), FONT.title(type)) + NODE.value;
@@ -111,7 +124,10 @@ function card(box: Box, type: Type): Figure {
     x += width + CARD.chipGap;
   }
   const lines = box.lines.slice(0, 2);
-  const widest = lines.reduce((most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))), 0);
+  const widest = lines.reduce(
+    (most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))),
+    0,
+  );
   const wanted = Math.max(x + tail + CARD.pad - CARD.chipGap, widest + CARD.bar + 2 * CARD.pad);
   const width = clamp(wanted, CARD.narrow, CARD.wide);
   const height = 5 + 2 * CARD.row + lines.length * CARD.line + (lines.length ? 3 : 0);

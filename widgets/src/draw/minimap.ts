@@ -62,8 +62,7 @@ export class Minimap {
   /** Draws the frame of the visible part; false when everything is visible. */
   frame(camera: Camera, scene: Scene, theme: Theme): boolean {
     const { x, y, width, height } = camera.view;
-    const all =
-      x <= 0 && y <= 0 && x + width >= scene.bounds.width && y + height >= scene.bounds.height;
+    const all = x <= 0 && y <= 0 && x + width >= scene.bounds.width && y + height >= scene.bounds.height;
     if (all) return false;
     const ctx = this.canvas.getContext("2d")!;
     const ratio = devicePixelRatio;
@@ -84,6 +83,10 @@ export class Minimap {
     ctx.fill();
     ctx.stroke();
     return true;
+  }
+
+  get width(): number {
+    return this.#width;
   }
 
   toWorld(mx: number, my: number): [number, number] {

@@ -2,7 +2,7 @@ import type { Look } from "../overlay";
 import { type Brush, flatColour, paintBox } from "./box";
 import type { Camera, Rect } from "./camera";
 import { FONT } from "./measure";
-import { around, rectOf, type Scene, type Wire } from "./scene";
+import { around, rectOf, type Scene, stubAt, type Wire } from "./scene";
 import type { Type } from "./text";
 import type { Theme } from "./theme";
 
@@ -24,8 +24,14 @@ const SHOW = { shape: 0.17, title: 0.42, line: 0.56, label: 0.68, everyLabel: 1.
 const FRAME = 9;
 
 export function paint(
-  ctx: CanvasRenderingContext2D, ratio: number, scene: Scene, camera: Camera, theme: Theme, type: Type,
-  look: Look, marks: Marks,
+  ctx: CanvasRenderingContext2D,
+  ratio: number,
+  scene: Scene,
+  camera: Camera,
+  theme: Theme,
+  type: Type,
+  look: Look,
+  marks: Marks,
 ): void {
   const { scale } = camera;
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -57,7 +63,13 @@ export function paint(
 }
 
 /** One frame around the boxes that one layer swallowed, where no stranger stands between them. */
-function frames(ctx: CanvasRenderingContext2D, scene: Scene, theme: Theme, marks: Marks, scale: number): void {
+function frames(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  theme: Theme,
+  marks: Marks,
+  scale: number,
+): void {
   for (const group of marks.groups) {
     const rect = around(scene, group);
     if (!rect || (group.length > 1 && strangers(scene, rect, new Set(group)))) continue;
@@ -78,14 +90,25 @@ function strangers(scene: Scene, rect: Rect, group: ReadonlySet<number>): boolea
   for (let i = 0; i < scene.figures.length; i++) {
     if (group.has(i)) continue;
     const r = rectOf(scene, i);
-    if (r.x < rect.x + rect.width && r.x + r.width > rect.x && r.y < rect.y + rect.height && r.y + r.height > rect.y) {
+    if (
+      r.x < rect.x + rect.width &&
+      r.x + r.width > rect.x &&
+      r.y < rect.y + rect.height &&
+      r.y + r.height > rect.y
+    ) {
       return true;
     }
   }
   return false;
 }
 
-function outlines(ctx: CanvasRenderingContext2D, scene: Scene, theme: Theme, marks: Marks, scale: number): void {
+function outlines(
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  theme: Theme,
+  marks: Marks,
+  scale: number,
+): void {
   const ring = (i: number, colour: string, width: number, grow: number): void => {
     const r = rectOf(scene, i);
     const line = Math.max(width, width / scale);
@@ -104,7 +127,12 @@ function outlines(ctx: CanvasRenderingContext2D, scene: Scene, theme: Theme, mar
 }
 
 function wires(
-  ctx: CanvasRenderingContext2D, scene: Scene, view: Rect, theme: Theme, scale: number, marks: Marks,
+  ctx: CanvasRenderingContext2D,
+  scene: Scene,
+  view: Rect,
+  theme: Theme,
+  scale: number,
+  marks: Marks,
 ): void {
   const strong: Wire[] = [];
   const near = (wire: Wire, e: number): boolean =>
@@ -161,8 +189,8 @@ function stub(ctx: CanvasRenderingContext2D, scene: Scene, wire: Wire): void {
   const s = rectOf(scene, wire.source);
   const t = rectOf(scene, wire.target);
   const ends = [
-    [s.x + s.width / 2, s.y + s.height, 9],
-    [t.x + t.width - 14, t.y, -9],
+    [stubAt(scene, scene.figures, wire.source), s.y + s.height, 9],
+    [stubAt(scene, scene.figures, wire.target), t.y, -9],
   ] as const;
   ctx.beginPath();
   for (const [x, y, length] of ends) {
@@ -196,8 +224,9 @@ function labels(brush: Brush, scene: Scene, view: Rect, marks: Marks, scale: num
       write(wire.label, x + 6, y, pointed ? theme.ink : theme.muted);
     } else if (!wire.path) {
       const t = rectOf(scene, wire.target);
-      write(scene.figures[wire.source]!.title || wire.label, t.x + t.width - 9, t.y - 9, theme.muted);
-      write(`→ ${scene.figures[wire.target]!.title}`, x + 6, y, theme.muted);
+      const end = stubAt(scene, scene.figures, wire.target);
+      write(scene.figures[wire.source]!.title || wire.label, end + 6, t.y - 8, theme.muted);
+      if (wire.far) write(wire.far, x + 6, y, theme.muted);
     }
   });
 }

@@ -1,5 +1,7 @@
 import type { Graph } from "../contract";
+import { plural } from "../format";
 import type { LayoutInput, LayoutOutput } from "../layout/types";
+import { Numbering } from "../numbering";
 import type { Rect } from "./camera";
 import { type Figure, FONT } from "./measure";
 import type { Type } from "./text";
@@ -13,6 +15,8 @@ export interface Wire {
   box: [number, number, number, number];
   points: Float32Array;
   label: string;
+  /** On the first tunnel of a tensor: how many boxes read it far away. */
+  far: string;
   /** Whether the label says something that the wire above does not. */
   telling: boolean;
   /** Where the label stands. */
@@ -34,14 +38,14 @@ export interface Scene {
 
 /** What the layout worker needs to know of the figures. */
 export function layoutInput(graph: Graph, figures: Figure[]): LayoutInput {
-  const tensors = new Map<string, number>();
+  const tensors = new Numbering<string>();
   return {
     width: Float32Array.from(figures, (f) => f.width),
     height: Float32Array.from(figures, (f) => f.height),
     entry: Uint8Array.from(graph.boxes, (box) => Number(box.kind === "input")),
     source: Int32Array.from(graph.edges, (edge) => edge.source),
     target: Int32Array.from(graph.edges, (edge) => edge.target),
-    tensor: Int32Array.from(graph.edges, ({ value }) => tensors.get(value) ?? (tensors.set(value, tensors.size), tensors.size - 1)),
+    tensor: Int32Array.from(graph.edges, ({ value }) => tensors.of(value)),
   };
 }
 
@@ -53,14 +57,21 @@ export function makeScene(graph: Graph, figures: Figure[], layout: LayoutOutput,
     into[edge.target]!.push(e);
   });
   const labelled = new Set<string>();
+  const keyOf = (edge: Graph["edges"][number]): string => `${edge.source}:${edge.value}`;
+  const isFar = (e: number): boolean => layout.offsets[e] === layout.offsets[e + 1];
+  const readers = new Map<string, number>();
+  graph.edges.forEach((edge, e) => {
+    if (isFar(e)) readers.set(keyOf(edge), (readers.get(keyOf(edge)) ?? 0) + 1);
+  });
   const wires = graph.edges.map((edge, e): Wire => {
     const points = layout.points.subarray(2 * layout.offsets[e]!, 2 * layout.offsets[e + 1]!);
     const above = into[edge.source]!.map((i) => graph.edges[i]!.label);
     // One label speaks for all wires of a tensor, and a chain of equal shapes is told once.
-    const key = `${edge.source}:${edge.value}`;
+    const key = keyOf(edge);
     const repeated = labelled.has(key) || above.includes(edge.label);
     labelled.add(key);
-    const x = layout.x[edge.source]!;
+    const far = isFar(e) ? readers.get(key) : undefined;
+    readers.delete(isFar(e) ? key : "");
     const bottom = layout.y[edge.source]! + figures[edge.source]!.height / 2;
     return {
       source: edge.source,
@@ -69,8 +80,9 @@ export function makeScene(graph: Graph, figures: Figure[], layout: LayoutOutput,
       box: points.length ? boundsOf(points) : stubBounds(layout, figures, edge.source, edge.target),
       points,
       label: type.fit(edge.label || edge.value, FONT.label(type), 180),
+      far: far ? `→ ${plural(far, "far reader")}` : "",
       telling: edge.label !== "" && !repeated,
-      at: points.length ? [points[0]!, points[1]! + 12] : [x, bottom + 12],
+      at: points.length ? [points[0]!, points[1]! + 12] : [stubAt(layout, figures, edge.source), bottom + 12],
     };
   });
   return {
@@ -108,10 +120,23 @@ function boundsOf(points: Float32Array): [number, number, number, number] {
   return box;
 }
 
+/** Tunnels start and end beside the middle, where wires do. */
+export function stubAt(layout: { x: Float32Array }, figures: Figure[], box: number): number {
+  return layout.x[box]! + figures[box]!.width / 2 - 12;
+}
+
 /** A tunnel is drawn when either end is in sight. */
-function stubBounds(layout: LayoutOutput, figures: Figure[], s: number, t: number): [number, number, number, number] {
+function stubBounds(
+  layout: LayoutOutput,
+  figures: Figure[],
+  s: number,
+  t: number,
+): [number, number, number, number] {
   const ends = new Float32Array([
-    layout.x[s]!, layout.y[s]! + figures[s]!.height / 2 + 24, layout.x[t]!, layout.y[t]! - figures[t]!.height / 2 - 24,
+    layout.x[s]!,
+    layout.y[s]! + figures[s]!.height / 2 + 24,
+    layout.x[t]!,
+    layout.y[t]! - figures[t]!.height / 2 - 24,
   ]);
   return boundsOf(ends);
 }
@@ -152,7 +177,8 @@ export function wireAt(scene: Scene, wx: number, wy: number, reach: number): num
   let least = reach;
   scene.wires.forEach((wire, e) => {
     const [left, top, right, bottom] = wire.box;
-    if (!wire.path || wx < left - reach || wx > right + reach || wy < top - reach || wy > bottom + reach) return;
+    if (!wire.path || wx < left - reach || wx > right + reach || wy < top - reach || wy > bottom + reach)
+      return;
     const p = wire.points;
     for (let k = 2; k < p.length; k += 2) {
       const distance = toCurve(wx, wy, p[k - 2]!, p[k - 1]!, p[k]!, p[k + 1]!);

@@ -1,5 +1,5 @@
 import type { Look } from "../overlay";
-import { Camera, type Rect } from "./camera";
+import { Camera, type Insets, type Rect } from "./camera";
 import { Minimap } from "./minimap";
 import { type Marks, paint } from "./paint";
 import { around, boxAt, rectOf, type Scene, wireAt } from "./scene";
@@ -37,6 +37,8 @@ export const NO_MARKS: Marks = {
 export class Stage {
   readonly camera: Camera;
   scene: Scene | null = null;
+  /** The canvas's corner in the element that holds all panes; taken when the layout of the page has settled. */
+  corner = { x: 0, y: 0 };
   readonly #canvas: HTMLCanvasElement;
   readonly #map: Minimap;
   readonly #events: StageEvents;
@@ -64,7 +66,9 @@ export class Stage {
       cancelAnimationFrame(this.#frame);
     });
     const on = <K extends keyof HTMLElementEventMap>(
-      element: HTMLElement, name: K, listener: (event: HTMLElementEventMap[K]) => void,
+      element: HTMLElement,
+      name: K,
+      listener: (event: HTMLElementEventMap[K]) => void,
     ): void => element.addEventListener(name, listener, { signal: end, passive: false });
     on(canvas, "pointerdown", (event) => this.#down(event));
     on(canvas, "pointermove", (event) => this.#move(event));
@@ -125,7 +129,16 @@ export class Stage {
     if (!scene || !boxes.length) return;
     let rect = around(scene, boxes);
     if (rect && camera.fitScale(rect, PAD, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
-    if (rect) camera.reveal(rect, glide);
+    if (rect) camera.reveal(rect, this.#insets, glide);
+  }
+
+  /** Edges that the minimap and the legend cover, where the pane is large enough to spare them. */
+  get #insets(): Insets {
+    const { width, height } = this.camera;
+    const side = Math.min(36, width / 6);
+    const top = Math.min(28, height / 8);
+    const right = width > 300 ? this.#map.width + 20 : side;
+    return { left: side, top, right, bottom: height > 260 ? 64 : top };
   }
 
   /** The rectangle of a box in CSS pixels of the pane. */
@@ -173,6 +186,8 @@ export class Stage {
     this.#canvas.width = Math.round(width * devicePixelRatio);
     this.#canvas.height = Math.round(height * devicePixelRatio);
     this.camera.resize(width, height);
+    const home = this.#canvas.closest(".rt-panes")!.getBoundingClientRect();
+    this.corner = { x: this.origin.left - home.left, y: this.origin.top - home.top };
     this.#mapStale = true;
     if (first && this.scene) this.#firstView(this.scene);
     else if (!first) this.camera.pan(dx, 0);
@@ -182,17 +197,20 @@ export class Stage {
   #firstView(scene: Scene): void {
     const { camera } = this;
     if (camera.width <= 1) return;
+    if (this.#theme && this.#look)
+      this.#map.redraw(scene, camera, this.#theme, this.#look, this.#marks.selected);
     const whole = camera.fitScale(scene.bounds, PAD, 1.1);
     if (whole >= READABLE) {
       camera.fit(scene.bounds, { padding: PAD, largest: 1.1 });
       return;
     }
-    const across = (camera.width - 2 * PAD) / scene.bounds.width;
+    const strip = this.#map.width + PAD;
+    const across = (camera.width - 2 * PAD - strip) / scene.bounds.width;
     const scale = Math.min(1, Math.max(READABLE, across));
     const first = scene.figures.findIndex(({ box }) => box.kind === "input");
     const wide = scene.bounds.width * scale > camera.width;
     const rect = wide ? { ...rectOf(scene, Math.max(0, first)), y: 0 } : scene.bounds;
-    camera.start(rect, PAD, scale);
+    camera.start(rect, PAD, scale, wide ? 0 : strip);
   }
 
   #at(event: MouseEvent): { x: number; y: number } {
@@ -286,7 +304,12 @@ export class Stage {
       const rect = rectOf(this.scene, box);
       const PART = 2.2;
       this.camera.fit(
-        { x: rect.x - rect.width / PART, y: rect.y - 60, width: rect.width * (1 + 2 / PART), height: rect.height + 120 },
+        {
+          x: rect.x - rect.width / PART,
+          y: rect.y - 60,
+          width: rect.width * (1 + 2 / PART),
+          height: rect.height + 120,
+        },
         { largest: 1.6, glide: true },
       );
     } else this.camera.zoomAt(x, y, 1.5);

@@ -24,7 +24,7 @@ export interface Theme {
 
 /** Whether Jupyter, or outside of it the system, shows dark. */
 export function isDark(): boolean {
-  const jupyter = document.body.dataset["jpThemeLight"];
+  const jupyter = document.body.dataset.jpThemeLight;
   if (jupyter !== undefined) return jupyter === "false";
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
@@ -32,7 +32,10 @@ export function isDark(): boolean {
 /** Calls back when the theme changes, until the signal aborts. */
 export function onThemeChange(changed: () => void, end: AbortSignal): void {
   const observer = new MutationObserver(changed);
-  observer.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+  observer.observe(document.body, {
+    attributes: true,
+    attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"],
+  });
   const media = matchMedia("(prefers-color-scheme: dark)");
   media.addEventListener("change", changed);
   end.addEventListener("abort", () => {

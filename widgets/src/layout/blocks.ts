@@ -24,7 +24,9 @@ export function divide(input: LayoutInput, source: Int32Array, target: Int32Arra
 
   const order = Array.from({ length: size }, (_, v) => v).sort((a, b) => rank[a]! - rank[b]! || a - b);
   const place = new Int32Array(size);
-  order.forEach((v, i) => void (place[v] = i));
+  order.forEach((v, i) => {
+    place[v] = i;
+  });
 
   // A node is a cut when edges from above reach it and none of them passes it.
   const cuts: number[] = [];
@@ -79,7 +81,11 @@ function tunnels(graph: Digraph, entry: Uint8Array, rank: Int32Array, live: Uint
   for (let v = 0; v < graph.size; v++) {
     const out = graph.out(v);
     if (out.length < 2) continue;
-    const far = !live[v] ? FAR.constant : entry[v] ? FAR.entry : out.length >= WIDE_FAN ? FAR.fan : Infinity;
+    const wide = out.length >= WIDE_FAN;
+    const outside = !live[v] || entry[v];
+    // A mask that every block reads is as far from the picture's main line as a constant is.
+    const far =
+      !live[v] || (outside && wide) ? FAR.constant : outside ? FAR.entry : wide ? FAR.fan : Infinity;
     for (const e of out) if (rank[graph.target[e]!]! - rank[v]! > far) tunnel[e] = 1;
   }
   return tunnel;

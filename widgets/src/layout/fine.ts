@@ -4,10 +4,19 @@ import { GAP, type Piece, type Placement } from "./types";
 /** Lays a piece out with dagre: the best picture, at a cost that grows fast with the piece's size. */
 export function fine(piece: Piece): Placement {
   const graph = new Graph({ multigraph: true });
-  graph.setGraph({ rankdir: "TB", nodesep: GAP.node, edgesep: GAP.lane, ranksep: GAP.rank, marginx: 0, marginy: 0 });
+  graph.setGraph({
+    rankdir: "TB",
+    nodesep: GAP.node,
+    edgesep: GAP.lane,
+    ranksep: GAP.rank,
+    marginx: 0,
+    marginy: 0,
+  });
   graph.setDefaultEdgeLabel(() => ({}));
   piece.width.forEach((width, v) => void graph.setNode(String(v), { width, height: piece.height[v]! }));
-  piece.source.forEach((s, e) => void graph.setEdge(String(s), String(piece.target[e]!), { weight: 1 }, `e${e}`));
+  piece.source.forEach(
+    (s, e) => void graph.setEdge(String(s), String(piece.target[e]!), { weight: 1 }, `e${e}`),
+  );
   piece.guards.forEach(([s, t], g) => void graph.setEdge(String(s), String(t), { weight: 0 }, `g${g}`));
   layout(graph);
 

@@ -91,13 +91,18 @@ function order(ladder: Ladder, boxes: number): void {
     }
   }
   const position = new Float64Array(rank.length);
-  const number = (layer: number[]): void => layer.forEach((v, i) => void (position[v] = i));
+  const number = (layer: number[]): void =>
+    layer.forEach((v, i) => {
+      position[v] = i;
+    });
   layers.forEach(number);
   const centre = new Float64Array(rank.length);
   const sort = (layer: number[], near: number[][]): void => {
     layer.forEach((v, i) => {
       const neighbours = near[v]!;
-      centre[v] = neighbours.length ? neighbours.reduce((sum, u) => sum + position[u]!, 0) / neighbours.length : i;
+      centre[v] = neighbours.length
+        ? neighbours.reduce((sum, u) => sum + position[u]!, 0) / neighbours.length
+        : i;
     });
     layer.sort((a, b) => centre[a]! - centre[b]! || position[a]! - position[b]!);
     number(layer);

@@ -1,5 +1,6 @@
 // Lays out an operator graph: cycles are broken, far edges become tunnels, the rest is cut into blocks at the nodes
 // that every path passes through, every distinct block is laid out once, and the copies are stacked.
+import { Numbering } from "../numbering";
 import { type Block, divide } from "./blocks";
 import { backEdges, components, Digraph } from "./digraph";
 import { fine } from "./fine";
@@ -109,10 +110,16 @@ class Studio {
   #fineTotal = 0;
 
   draw(piece: Piece, block: Block): Drawing {
-    const first = new Map<number, number>();
-    const tensors = piece.tensor.map((t) => first.get(t) ?? (first.set(t, first.size), first.size - 1));
+    const numbers = new Numbering<number>();
+    const tensors = piece.tensor.map((tensor) => numbers.of(tensor));
     const key = JSON.stringify([
-      piece.width, piece.height, piece.source, piece.target, tensors, block.startsAtCut, block.endsAtCut,
+      piece.width,
+      piece.height,
+      piece.source,
+      piece.target,
+      tensors,
+      block.startsAtCut,
+      block.endsAtCut,
     ]);
     let drawing = this.#seen.get(key);
     if (!drawing) {
@@ -142,7 +149,9 @@ function toPixels(piece: Piece, placement: Placement, block: Block): Drawing {
   if (size > 1) centreCuts(piece, x, block);
   const count = rank.reduce((a, b) => Math.max(a, b), 0) + 1;
   const tall = new Float64Array(count);
-  rank.forEach((r, v) => void (tall[r] = Math.max(tall[r]!, piece.height[v]!)));
+  rank.forEach((r, v) => {
+    tall[r] = Math.max(tall[r]!, piece.height[v]!);
+  });
   const paths = lanes.map((lane, e) => [x[piece.source[e]!]!, ...lane, x[piece.target[e]!]!]);
   const shift = new Float64Array(count);
   paths.forEach((path, e) => {
@@ -211,7 +220,12 @@ function reversed(route: number[]): number[] {
 }
 
 /** Moves a component so that its bounding box starts at the origin; returns the size of that box. */
-function settle(input: LayoutInput, nodes: number[], edges: number[], into: Drawing): { width: number; height: number } {
+function settle(
+  input: LayoutInput,
+  nodes: number[],
+  edges: number[],
+  into: Drawing,
+): { width: number; height: number } {
   let left = Number.POSITIVE_INFINITY;
   let top = Number.POSITIVE_INFINITY;
   let right = Number.NEGATIVE_INFINITY;
@@ -266,9 +280,13 @@ function pack(
 
 function finish(input: LayoutInput, drawing: Drawing): LayoutOutput {
   const offsets = new Int32Array(drawing.routes.length + 1);
-  drawing.routes.forEach((route, e) => void (offsets[e + 1] = offsets[e]! + route.length / 2));
+  drawing.routes.forEach((route, e) => {
+    offsets[e + 1] = offsets[e]! + route.length / 2;
+  });
   const points = new Float32Array(2 * (offsets.at(-1) ?? 0));
-  drawing.routes.forEach((route, e) => points.set(route, 2 * offsets[e]!));
+  drawing.routes.forEach((route, e) => {
+    points.set(route, 2 * offsets[e]!);
+  });
   let width = 0;
   let height = 0;
   for (let v = 0; v < drawing.x.length; v++) {

@@ -130,7 +130,10 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
         else wanted = true;
       }),
     ];
-    onKeys(canvas.current, paneKeys(bench, side, () => scene, stage, onSearch));
+    onKeys(
+      canvas.current,
+      paneKeys(bench, side, () => scene, stage, onSearch),
+    );
     return () => {
       for (const stop of stops) stop();
       end.abort();
@@ -150,13 +153,12 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
     <div class="rt-canvas">
       <canvas
         ref={canvas}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: the canvas is the graph's keyboard target
         tabIndex={0}
         role="application"
         data-pane={side}
         aria-label={`${name}, ${graph?.boxes.length ?? 0} boxes. Arrow keys follow edges, Enter selects, question mark shows all keys.`}
       />
-      <canvas ref={map} class="rt-map" aria-hidden="true" hidden />
+      <canvas ref={map} class="rt-map" hidden />
       <Tip bench={bench} side={side} at={tip} />
     </div>
   );
@@ -168,7 +170,12 @@ const sameSizes = (a: readonly Figure[], b: readonly Figure[]): boolean =>
 const positions = (scene: Scene, ids: Iterable<string>): number[] =>
   [...ids].flatMap((id) => scene.index.get(id) ?? []);
 
-function marksOf(bench: Bench, side: Side, scene: Scene, found: { hits: readonly string[]; hit: string }): Marks {
+function marksOf(
+  bench: Bench,
+  side: Side,
+  scene: Scene,
+  found: { hits: readonly string[]; hit: string },
+): Marks {
   const { study } = bench;
   const links = study.links.value;
   const view = study.view.value;
@@ -180,7 +187,8 @@ function marksOf(bench: Bench, side: Side, scene: Scene, found: { hits: readonly
     const joined = pairs.filter((pair) => layers.has(pair.layer));
     return joined.length > 0 && joined.every((pair) => pair.evidence === "inferred");
   });
-  const groups = side === "node" ? view.layers.map((layer) => links.nodesOf([layer])) : selected.map((id) => [id]);
+  const groups =
+    side === "node" ? view.layers.map((layer) => links.nodesOf([layer])) : selected.map((id) => [id]);
   return {
     selected: new Set(positions(scene, selected)),
     hovered: new Set(positions(scene, hovered)),

@@ -1,16 +1,15 @@
 import type { AnyModel } from "@anywidget/types";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Theme } from "../draw/theme";
 import type { Lab } from "../lab";
 
-/** The parts of plotly's FigureWidget that are set here: never synced, so that the kernel's figure stays as it is. */
+/** The parts of plotly's FigureWidget that are set here, in the browser only: the kernel's figure stays as it is. */
 interface FigureTraits {
   _config: Record<string, unknown>;
   _widget_layout: Record<string, unknown>;
   _py2js_relayout: { relayout_data: Record<string, unknown> } | null;
 }
 
-/** A plotly FigureWidget of the kernel as a child of this widget; it takes this widget's size and colours. */
+/** A plotly FigureWidget of the kernel as a child of this widget; it takes the size of its place. */
 export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const [problem, setProblem] = useState("");
@@ -21,42 +20,12 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
     if (!ref || !lab.host || hidden) return;
     const el = box.current!;
     const end = new AbortController();
-    let figure: AnyModel<FigureTraits> | null = null;
-    let frame = 0;
-    const dress = (): void => {
-      if (!figure || !el.clientWidth || !el.clientHeight) return;
-      const data = { ...colours(lab.bench.theme.peek()), width: el.clientWidth, height: el.clientHeight };
-      figure.set("_py2js_relayout", { relayout_data: data });
-      figure.set("_py2js_relayout", null);
-    };
-    const later = (): void => {
-      cancelAnimationFrame(frame);
-      frame = requestAnimationFrame(dress);
-    };
-    const observer = new ResizeObserver(later);
-    const unfollow = lab.bench.theme.subscribe(later);
-    const mount = async (host: NonNullable<Lab["host"]>): Promise<void> => {
-      const model = await host.getModel<FigureTraits>(ref);
-      const widget = await host.getWidget(ref);
-      if (end.signal.aborted) return;
-      // The figure is drawn from copies of these, so that they must be right before it is.
-      model.set("_config", { ...model.get("_config"), displayModeBar: false, displaylogo: false });
-      Object.assign(model.get("_widget_layout"), { width: el.clientWidth, height: el.clientHeight });
-      const view = el.appendChild(document.createElement("div"));
-      await widget.render({ el: view, signal: end.signal });
-      figure = model;
-      dress();
-      observer.observe(el);
-    };
     setProblem("");
-    mount(lab.host).catch((error: unknown) => {
+    mount(lab.host, ref, el, end.signal).catch((error: unknown) => {
       if (!end.signal.aborted) setProblem(String(error instanceof Error ? error.message : error));
     });
     return () => {
       end.abort();
-      observer.disconnect();
-      unfollow();
-      cancelAnimationFrame(frame);
       el.replaceChildren();
     };
   }, [ref, hidden]);
@@ -65,24 +34,45 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
     <div class="rt-chart" data-chart={name} hidden={hidden}>
       <div ref={box} />
       {!ref && <p class="rt-quiet">A chart appears here after the first build.</p>}
+      {ref && !lab.host && (
+        <p class="rt-quiet">Charts need anywidget 0.11 or newer in this notebook server.</p>
+      )}
       {problem && <p class="rt-worse">The chart could not be shown: {problem}</p>}
     </div>
   );
 }
 
-/** plotly does not follow Jupyter's theme by itself. */
-function colours(theme: Theme): Record<string, unknown> {
-  const axis = (name: string): Record<string, string> => ({
-    [`${name}.gridcolor`]: theme.tag,
-    [`${name}.linecolor`]: theme.line,
-    [`${name}.zerolinecolor`]: theme.line,
+async function mount(
+  host: NonNullable<Lab["host"]>,
+  ref: string,
+  el: HTMLElement,
+  end: AbortSignal,
+): Promise<void> {
+  const figure: AnyModel<FigureTraits> = await host.getModel<FigureTraits>(ref);
+  const widget = await host.getWidget(ref);
+  if (end.aborted) return;
+  const size = (): Record<string, number> => ({ width: el.clientWidth, height: el.clientHeight });
+  // plotly draws from copies of these, so that they must be right before it starts.
+  figure.set("_config", { ...figure.get("_config"), displayModeBar: false });
+  Object.assign(figure.get("_widget_layout"), size());
+  const view = el.appendChild(document.createElement("div"));
+  let frame = 0;
+  const resize = new ResizeObserver(() => {
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(() => {
+      if (!el.clientWidth || !el.clientHeight) return;
+      figure.set("_py2js_relayout", { relayout_data: size() });
+      figure.set("_py2js_relayout", null);
+    });
   });
-  return {
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    "font.color": theme.ink,
-    "font.family": theme.font,
-    ...axis("xaxis"),
-    ...axis("yaxis"),
+  // plotly cannot change a layout before it has drawn the first one.
+  const drawn = (event: Event): void => {
+    if (event instanceof CustomEvent && event.detail.element === view) resize.observe(el);
   };
+  document.addEventListener("plotlywidget-after-render", drawn, { signal: end });
+  end.addEventListener("abort", () => {
+    resize.disconnect();
+    cancelAnimationFrame(frame);
+  });
+  await widget.render({ el: view, signal: end });
 }

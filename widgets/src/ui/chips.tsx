@@ -68,13 +68,28 @@ function ChipView({ lab, chip, current }: { lab: Lab; chip: Chip; current: boole
       </button>
       {open && (
         <div class="rt-popup rt-menu" role="menu">
-          <button type="button" role="menuitem" disabled={chip.baseline || chip.status !== "ready"} onClick={() => act("baseline")}>
+          <button
+            type="button"
+            role="menuitem"
+            disabled={chip.baseline || chip.status !== "ready"}
+            onClick={() => act("baseline")}
+          >
             Make it the baseline
           </button>
-          <button type="button" role="menuitem" disabled={chip.status === "building"} onClick={() => act("rebuild")}>
+          <button
+            type="button"
+            role="menuitem"
+            disabled={chip.status === "building"}
+            onClick={() => act("rebuild")}
+          >
             Build again
           </button>
-          <button type="button" role="menuitem" disabled={chip.status === "building"} onClick={() => act("remove")}>
+          <button
+            type="button"
+            role="menuitem"
+            disabled={chip.status === "building"}
+            onClick={() => act("remove")}
+          >
             Remove
           </button>
         </div>
@@ -103,8 +118,10 @@ function Facts({ chip }: { chip: Chip }) {
 }
 
 function hint(chip: Chip): string {
-  if (chip.status === "failed") return chip.error?.message.slice(0, 300) ?? "The build failed; click to see why";
-  const score = chip.score === null ? "" : `Accuracy ${quantity(chip.score, chip.score_unit)}, ${chip.score_source}`;
+  if (chip.status === "failed")
+    return chip.error?.message.slice(0, 300) ?? "The build failed; click to see why";
+  const score =
+    chip.score === null ? "" : `Accuracy ${quantity(chip.score, chip.score_unit)}, ${chip.score_source}`;
   const time = chip.time === null ? "" : `${quantity(chip.time, "ms")}, ${chip.time_source}`;
   return [chip.target && `Target ${chip.target}`, time, score].filter(Boolean).join("\n");
 }

@@ -29,10 +29,10 @@ export function Divider({ label, axis, value, least, most, class: extra = "", on
     });
   });
   return (
+    // biome-ignore lint/a11y/useSemanticElements: a separator that moves is no hr
     <div
       ref={box}
       class={`rt-divider rt-along-${axis} ${extra}`}
-      // biome-ignore lint/a11y/useSemanticElements: a separator that moves is no hr
       role="separator"
       tabIndex={0}
       aria-label={label}

@@ -29,19 +29,19 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
     observer.observe(root);
     onKeys(root, (event) => {
       if (event.key === "Escape" && (lab.help.value || lab.failure.value)) {
-        if (lab.help.value) lab.help.value = false;
+        if (lab.help.value) lab.toggleHelp();
         else lab.dismiss();
         return true;
       }
       if (event.key !== "?" || event.target instanceof HTMLInputElement) return false;
-      lab.help.value = !lab.help.value;
+      lab.toggleHelp();
       return true;
     });
     const stop = effect(() => {
       root.style.height = `${lab.height.value}px`;
       root.classList.toggle("rt-narrow", lab.width.value < ROOMY);
-      root.dataset["stale"] = lab.stale.value ? "1" : "0";
-      root.dataset["building"] = lab.build.value.running ? "1" : "0";
+      root.dataset.stale = lab.stale.value ? "1" : "0";
+      root.dataset.building = lab.build.value.running ? "1" : "0";
     });
     return () => {
       stop();
@@ -65,7 +65,8 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
         setDropping(true);
       }}
       onDragLeave={(event) => {
-        if (!(event.relatedTarget instanceof Node && event.currentTarget.contains(event.relatedTarget))) setDropping(false);
+        if (!(event.relatedTarget instanceof Node && event.currentTarget.contains(event.relatedTarget)))
+          setDropping(false);
       }}
       onDrop={(event) => {
         if (!files(event)) return;
@@ -73,7 +74,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
         event.stopPropagation();
         setDropping(false);
         const file = event.dataTransfer?.files[0];
-        if (file) lab.drop(file).catch((error: unknown) => void (lab.study.problem.value = error));
+        if (file) lab.drop(file);
       }}
     >
       <TopRow lab={lab} />
@@ -89,7 +90,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
         />
         <Panel lab={lab} />
         <FailureCard lab={lab} />
-        {lab.help.value && <Help onClose={() => void (lab.help.value = false)} />}
+        {lab.help.value && <Help onClose={() => lab.toggleHelp()} />}
       </div>
       <Divider
         label="Move the line above the charts"
@@ -116,7 +117,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
 
 function Waiting({ lab }: { lab: Lab }) {
   const { running, phase } = lab.build.value;
-  if (running) return <div class="rt-skeleton" aria-label={phase} />;
+  if (running) return <div class="rt-skeleton" title={phase} />;
   if (!lab.study.source.value) return null;
   return (
     <div class="rt-start">

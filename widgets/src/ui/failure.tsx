@@ -7,9 +7,9 @@ export function FailureCard({ lab }: { lab: Lab }) {
   if (!failure) return null;
   return (
     <div class="rt-veil">
-      <div class="rt-card" role="alertdialog" aria-label={failure.kind || "Error"} data-control="failure">
+      <div class="rt-card" role="alertdialog" aria-label={titleOf(failure.kind)} data-control="failure">
         <h3>
-          <Warning /> {failure.kind || "Error"}
+          <Warning /> {titleOf(failure.kind)}
         </h3>
         <p>{failure.message}</p>
         {failure.details && (
@@ -26,4 +26,10 @@ export function FailureCard({ lab }: { lab: Lab }) {
       </div>
     </div>
   );
+}
+
+/** The kind of an error as words: "BuildError" becomes "Build error". */
+function titleOf(kind: string): string {
+  const words = kind.replace(/([a-z])([A-Z])/g, (_, a: string, b: string) => `${a} ${b.toLowerCase()}`);
+  return words || "Error";
 }

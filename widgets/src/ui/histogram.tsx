@@ -25,8 +25,15 @@ export function HistogramView({ histogram }: { histogram: Histogram }) {
       >
         {bars.map((count, k) => {
           const height = Math.sqrt(count / most) * HEIGHT;
-          // biome-ignore lint/suspicious/noArrayIndexKey: a bin is its position
-          return <rect key={k} x={k * step} y={TOP + HEIGHT - height} width={Math.max(0.6, step - 0.7)} height={height} />;
+          return (
+            <rect
+              key={k}
+              x={k * step}
+              y={TOP + HEIGHT - height}
+              width={Math.max(0.6, step - 0.7)}
+              height={height}
+            />
+          );
         })}
         <path d={`M0 ${TOP + HEIGHT + 0.5}H${WIDTH}`} />
         {marks.map(([name, at], k) => {

@@ -11,7 +11,8 @@ export function LegendView({ bench: { study }, side }: { bench: Bench; side: Sid
   const { colour, colour_nodes } = study.view.value;
   const mode = activeMode(side, side === "node" ? colour_nodes : colour, engine);
   const { legend } = lookOf(side, graph, mode, engine, study.links.value);
-  const reasons: Reason[] = side === "node" ? [...new Set(study.links.value.reasons.map(({ reason }) => reason))] : [];
+  const reasons: Reason[] =
+    side === "node" ? [...new Set(study.links.value.reasons.map(({ reason }) => reason))] : [];
   if (!legend && !reasons.length) return null;
   return (
     <div class="rt-legend">
@@ -39,8 +40,7 @@ export function LegendView({ bench: { study }, side }: { bench: Bench; side: Sid
       )}
       {reasons.length > 0 && (
         <div>
-          dashed, no layer:{" "}
-          {reasons.map((reason) => `${REASON_GLYPH[reason]} ${reason}`).join("  ·  ")}
+          dashed, no layer: {reasons.map((reason) => `${REASON_GLYPH[reason]} ${reason}`).join("  ·  ")}
         </div>
       )}
     </div>

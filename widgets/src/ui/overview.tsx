@@ -40,13 +40,26 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
       <dl class="rt-wide">
         {worst.map(([id, reading]) => {
           const box = lab.study.box(side, id);
-          const ops = box?.chips.length ? box.chips.slice(0, 3).map(({ op }) => shortOp(op)).join(" · ") : (box?.op ?? id);
+          const ops = box?.chips.length
+            ? box.chips
+                .slice(0, 3)
+                .map(({ op }) => shortOp(op))
+                .join(" · ")
+            : (box?.op ?? id);
           return (
             <Row key={id} name={box?.title ?? id}>
-              <button type="button" class="rt-link" title={shorten(box?.title ?? id, 300)} onClick={() => lab.jump(side, id)}>
+              <button
+                type="button"
+                class="rt-link"
+                title={shorten(box?.title ?? id, 300)}
+                onClick={() => lab.jump(side, id)}
+              >
                 {ops}
               </button>
-              <span class={overlay.origin === "estimated" ? "rt-estimate" : ""} title={`${overlay.origin}: ${overlay.source}`}>
+              <span
+                class={overlay.origin === "estimated" ? "rt-estimate" : ""}
+                title={`${overlay.origin}: ${overlay.source}`}
+              >
                 {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)}
               </span>
             </Row>

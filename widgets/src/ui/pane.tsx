@@ -1,5 +1,5 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
 import { plural } from "../format";
@@ -117,7 +117,7 @@ export function Pane({ bench, side, empty, stale }: Props) {
             onPick={(id) => study.change({ [field]: id })}
           />
         )}
-        <div class="rt-tools">
+        <div class="rt-tools" hidden={!graph}>
           {!searching && <Tool label={`Search the ${name} (/)`} onClick={open} icon={<Search />} />}
           <Tool label="Zoom out (−)" extra="rt-zoom" onClick={() => zoom(0.8)} icon={<Minus />} />
           <Tool label="Zoom in (+)" extra="rt-zoom" onClick={() => zoom(1.25)} icon={<Plus />} />

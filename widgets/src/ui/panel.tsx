@@ -25,7 +25,11 @@ export function Panel({ lab }: { lab: Lab }) {
           <h3>{plural(ids.length, anchor)}</h3>
           <Jumps lab={lab} side={anchor} ids={ids} />
           <Section title={anchor === "node" ? "In layers" : "From nodes"}>
-            <Jumps lab={lab} side={anchor === "node" ? "layer" : "node"} ids={anchor === "node" ? layers : selection} />
+            <Jumps
+              lab={lab}
+              side={anchor === "node" ? "layer" : "node"}
+              ids={anchor === "node" ? layers : selection}
+            />
           </Section>
         </>
       ) : (
@@ -42,11 +46,21 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
     <>
       <h3 title={shorten(box.title, LONGEST)}>{shorten(box.title || box.op, LONGEST)}</h3>
       <p class="rt-quiet">
-        {box.kind === "layer" ? (box.slim ? "layout move" : "layer") : box.kind === "node" ? box.op : `graph ${box.kind}`}
+        {box.kind === "layer"
+          ? box.slim
+            ? "layout move"
+            : "layer"
+          : box.kind === "node"
+            ? box.op
+            : `graph ${box.kind}`}
         {box.kind === "layer" && box.precision ? ` · ${box.precision}` : ""}
         {box.kind === "layer" && streams.size > 1 ? ` · stream ${box.stream}` : ""}
       </p>
-      {box.kind === "layer" ? <FromNodes lab={lab} box={box} /> : box.kind === "node" && <InLayer lab={lab} box={box} />}
+      {box.kind === "layer" ? (
+        <FromNodes lab={lab} box={box} />
+      ) : (
+        box.kind === "node" && <InLayer lab={lab} box={box} />
+      )}
       <Numbers lab={lab} side={side} box={box} />
       {box.details.length > 0 && (
         <Section title={box.kind === "layer" ? "Layer" : "Attributes"}>
@@ -110,11 +124,15 @@ function FromNodes({ lab, box }: { lab: Lab; box: Box }) {
   const place = layerPlace(lab.study, box.id);
   const words = [...new Set(pairs.map(({ node }) => lab.evidenceWords(node, box.id)))];
   return (
-    <Section title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(pairs.length, "node")}`}>
+    <Section
+      title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(pairs.length, "node")}`}
+    >
       {pairs.length ? (
         <>
           <Jumps lab={lab} side="node" ids={pairs.map(({ node }) => node)} />
-          <p class={`rt-evidence ${pairs.some(({ evidence }) => evidence === "inferred") ? "rt-inferred" : ""}`}>
+          <p
+            class={`rt-evidence ${pairs.some(({ evidence }) => evidence === "inferred") ? "rt-inferred" : ""}`}
+          >
             {words.join("; ")}
           </p>
         </>
@@ -156,7 +174,10 @@ function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
 /** Times and sizes add up, so that a part of the whole says something; decibels do not. */
 function shareOf(overlay: Overlay, values: Record<string, Reading>, reading: Reading): string {
   if (overlay.unit !== "ms" && overlay.unit !== "B") return "";
-  const total = Object.values(values).reduce((sum, { value, shared }) => sum + value / Math.max(1, shared), 0);
+  const total = Object.values(values).reduce(
+    (sum, { value, shared }) => sum + value / Math.max(1, shared),
+    0,
+  );
   return total > 0 ? ` (${number((100 * reading.value) / total)} %)` : "";
 }
 
@@ -202,15 +223,17 @@ export function Jumps({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly 
         const family = box?.chips[0]?.family ?? box?.family ?? "other";
         const chips = box?.kind === "layer" ? box.chips.slice(0, 4).map(({ op }) => shortOp(op)) : [];
         const name = box?.title || id;
-        const ops = chips.length ? chips.join(" · ") + (box!.chips.length > 4 ? " …" : "") : shortOp(box?.op ?? "");
+        const ops = chips.length
+          ? chips.join(" · ") + (box!.chips.length > 4 ? " …" : "")
+          : shortOp(box?.op ?? "");
         return (
           <li key={id}>
             <button
               type="button"
               title={shorten(name, LONGEST)}
               onClick={() => lab.jump(side, id)}
-              onPointerEnter={() => void (lab.study.hover.value = { side, id })}
-              onPointerLeave={() => void (lab.study.hover.value = null)}
+              onPointerEnter={() => lab.study.point(side, id)}
+              onPointerLeave={() => lab.study.point()}
             >
               <i style={{ background: theme.family[family] }} />
               <b>{ops}</b> <span>{name === ops ? "" : shorten(name, 120)}</span>

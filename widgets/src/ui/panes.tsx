@@ -42,7 +42,9 @@ export function Panes({ bench, empty, stale = false }: Props) {
         value={100 * share}
         least={100 * LEAST}
         most={100 * (1 - LEAST)}
-        onMove={(by) => setShare((old) => Math.min(1 - LEAST, Math.max(LEAST, old + by / Math.max(1, length))))}
+        onMove={(by) =>
+          setShare((old) => Math.min(1 - LEAST, Math.max(LEAST, old + by / Math.max(1, length))))
+        }
       />
       <div class="rt-grow">
         <Pane bench={bench} side="layer" empty={empty.layer} stale={stale} />

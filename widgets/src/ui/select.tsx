@@ -36,7 +36,12 @@ export function Select({ label, name, options, value, disabled, prefix, align, o
   };
   const toggle = (): void => {
     if (unusable) return;
-    setAt(Math.max(0, options.findIndex(({ id }) => id === value)));
+    setAt(
+      Math.max(
+        0,
+        options.findIndex(({ id }) => id === value),
+      ),
+    );
     setOpen(!open);
   };
 

@@ -12,7 +12,9 @@ export function StatusLine({ lab }: { lab: Lab }) {
           </span>
         ))
       ) : (
-        <span class="rt-worse">The kernel was restarted: run the cell again. The graph can still be explored.</span>
+        <span class="rt-worse">
+          The kernel was restarted: run the cell again. The graph can still be explored.
+        </span>
       )}
       <span class="rt-sentence" aria-live="polite" title={lab.sentence.value}>
         {lab.sentence.value}

@@ -46,7 +46,10 @@ export function LayerTable({ lab }: { lab: Lab }) {
   const time = overlayOf(engine, "ms");
   const noise = overlayOf(engine, "dB");
   const lines = useMemo(() => linesOf(engine, links, time, noise), [engine, links]);
-  const sorted = useMemo(() => lines.toSorted((a, b) => compare(a[sort.key], b[sort.key], sort.down)), [lines, sort]);
+  const sorted = useMemo(
+    () => lines.toSorted((a, b) => compare(a[sort.key], b[sort.key], sort.down)),
+    [lines, sort],
+  );
   const selected = new Set(lab.study.view.value.layers);
   const first = sorted.findIndex(({ id }) => selected.has(id));
 
@@ -60,7 +63,8 @@ export function LayerTable({ lab }: { lab: Lab }) {
     const el = box.current;
     if (!el || first < 0) return;
     const at = first * ROW;
-    if (at < el.scrollTop || at > el.scrollTop + el.clientHeight - 2 * ROW) el.scrollTop = Math.max(0, at - ROW);
+    if (at < el.scrollTop || at > el.scrollTop + el.clientHeight - 2 * ROW)
+      el.scrollTop = Math.max(0, at - ROW);
   }, [first, sort]);
   useEffect(() => {
     onKeys(box.current, (event) => {
@@ -87,7 +91,12 @@ export function LayerTable({ lab }: { lab: Lab }) {
                 class={numeric ? "rt-num" : ""}
                 aria-sort={sort.key !== key ? "none" : sort.down ? "descending" : "ascending"}
               >
-                <button type="button" onClick={() => setSort({ key, down: sort.key === key ? !sort.down : numeric && key !== "index" })}>
+                <button
+                  type="button"
+                  onClick={() =>
+                    setSort({ key, down: sort.key === key ? !sort.down : numeric && key !== "index" })
+                  }
+                >
                   {label}
                   {sort.key === key ? (sort.down ? " ↓" : " ↑") : ""}
                 </button>
@@ -96,17 +105,16 @@ export function LayerTable({ lab }: { lab: Lab }) {
           </tr>
         </thead>
         <tbody>
-          <tr style={{ height: `${from * ROW}px` }} aria-hidden="true" />
+          <tr style={{ height: `${from * ROW}px` }} />
           {sorted.slice(from, to).map((line, i) => (
-            // biome-ignore lint/a11y/useKeyWithClickEvents: arrow keys move the selection in the table
             <tr
               key={line.id}
               data-layer={line.id}
               aria-rowindex={from + i + 1}
               aria-selected={selected.has(line.id)}
               onClick={(event) => lab.study.select("layer", line.id, { add: event.shiftKey, reveal: true })}
-              onPointerEnter={() => void (lab.study.hover.value = { side: "layer", id: line.id })}
-              onPointerLeave={() => void (lab.study.hover.value = null)}
+              onPointerEnter={() => lab.study.point("layer", line.id)}
+              onPointerLeave={() => lab.study.point()}
             >
               <td class="rt-num">{line.index}</td>
               <td title={shorten(line.layer, 300)}>{shorten(line.layer, 120)}</td>
@@ -119,7 +127,7 @@ export function LayerTable({ lab }: { lab: Lab }) {
               <td class="rt-num">{line.stream}</td>
             </tr>
           ))}
-          <tr style={{ height: `${(sorted.length - to) * ROW}px` }} aria-hidden="true" />
+          <tr style={{ height: `${(sorted.length - to) * ROW}px` }} />
         </tbody>
       </table>
     </div>
@@ -129,7 +137,10 @@ export function LayerTable({ lab }: { lab: Lab }) {
 function Cell({ value, overlay }: { value: number | null; overlay: Overlay | undefined }) {
   if (value === null || !overlay) return <td class="rt-num">{NONE}</td>;
   return (
-    <td class={`rt-num ${overlay.origin === "estimated" ? "rt-estimate" : ""}`} title={`${overlay.origin}: ${overlay.source}`}>
+    <td
+      class={`rt-num ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
+      title={`${overlay.origin}: ${overlay.source}`}
+    >
       {GLYPH[overlay.origin]} {quantity(value, overlay.unit)}
     </td>
   );
@@ -142,7 +153,10 @@ const overlayOf = (engine: EngineView | null, unit: string): Overlay | undefined
 function linesOf(engine: EngineView | null, links: Links, time?: Overlay, noise?: Overlay): Line[] {
   const layers = engine?.graph.boxes.filter(({ kind }) => kind === "layer") ?? [];
   // A number that several layers have together counts once in the sum.
-  const total = Object.values(time?.layers ?? {}).reduce((sum, r) => sum + r.value / Math.max(1, r.shared), 0);
+  const total = Object.values(time?.layers ?? {}).reduce(
+    (sum, r) => sum + r.value / Math.max(1, r.shared),
+    0,
+  );
   return layers.map((box, i) => {
     const spent = time?.layers[box.id]?.value ?? null;
     const ops = box.chips.map(({ op }) => shortOp(op));

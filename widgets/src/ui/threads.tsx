@@ -3,8 +3,11 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Pair, Side } from "../contract";
 import type { Rect } from "../draw/camera";
+import { around } from "../draw/scene";
 
-const MOST = 24;
+/** So many pairs are looked at, and so many lines go to one layer. */
+const MOST = 400;
+const MANY = 5;
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Lines from nodes to the layers that swallowed them, across both panes; dotted and named where inferred. */
@@ -28,16 +31,19 @@ export function Threads({ bench }: { bench: Bench }) {
 }
 
 function redraw(bench: Bench, svg: SVGSVGElement): void {
-  const pairs = pairsToShow(bench);
-  const parts: SVGElement[] = [];
-  if (pairs.length) {
-    const home = svg.getBoundingClientRect();
-    for (const pair of pairs) {
-      const from = placeOf(bench, "node", pair.node, home);
-      const to = placeOf(bench, "layer", pair.layer, home);
-      if (from && to) parts.push(...thread(from, to, pair));
-    }
-  }
+  const byLayer = Map.groupBy(pairsToShow(bench), ({ layer }) => layer);
+  const parts = [...byLayer].flatMap(([layer, pairs]) => {
+    const to = placeOf(bench, "layer", [layer]);
+    if (!to) return [];
+    const inferred = pairs.some(({ evidence }) => evidence === "inferred");
+    const nodes = pairs.map(({ node }) => node);
+    // Many nodes of one layer lie in one frame, and one line from there says as much as many do.
+    const starts = nodes.length > MANY ? [nodes] : nodes.map((node) => [node]);
+    return starts.flatMap((ids, k) => {
+      const from = placeOf(bench, "node", ids);
+      return from ? thread(from, to, ids.length > 1 && inferred ? "inferred" : pairs[k]!.evidence) : [];
+    });
+  });
   if (parts.length || svg.childElementCount) svg.replaceChildren(...parts);
 }
 
@@ -52,21 +58,30 @@ function pairsToShow({ study }: Bench): Pair[] {
   return (anchor === "node" ? selection : layers).flatMap((id) => of(anchor, id)).slice(0, MOST);
 }
 
-/** A box in the coordinates of the drawing, or null when its middle is out of sight. */
-function placeOf(bench: Bench, side: Side, id: string, home: DOMRect): Rect | null {
-  const stage = bench.stages[side];
-  const box = stage?.scene?.index.get(id);
-  const place = box === undefined ? null : stage!.place(box);
-  if (!stage || !place) return null;
+/** The visible part of boxes in the coordinates of the drawing, or null when their middle is out of sight. */
+function placeOf({ stages }: Bench, side: Side, ids: string[]): Rect | null {
+  const stage = stages[side];
+  if (!stage?.scene) return null;
+  const { index } = stage.scene;
+  const world = around(
+    stage.scene,
+    ids.flatMap((id) => index.get(id) ?? []),
+  );
+  if (!world) return null;
+  const place = stage.camera.toScreen(world);
+  const { width, height } = stage.camera;
+  const left = Math.max(0, place.x);
+  const top = Math.max(0, place.y);
+  const right = Math.min(width, place.x + place.width);
+  const bottom = Math.min(height, place.y + place.height);
+  const alone = ids.length === 1;
   const [mx, my] = [place.x + place.width / 2, place.y + place.height / 2];
-  if (mx < 0 || my < 0 || mx > stage.camera.width || my > stage.camera.height) return null;
-  const { left, top } = stage.origin;
-  const right = Math.min(stage.camera.width, place.x + place.width);
-  const start = Math.max(0, place.x);
-  return { x: left - home.left + start, y: top - home.top + place.y, width: right - start, height: place.height };
+  if (left >= right || top >= bottom) return null;
+  if (alone && (mx < 0 || mx > width || my < 0 || my > height)) return null;
+  return { x: stage.corner.x + left, y: stage.corner.y + top, width: right - left, height: bottom - top };
 }
 
-function thread(from: Rect, to: Rect, { evidence }: Pair): SVGElement[] {
+function thread(from: Rect, to: Rect, evidence: Pair["evidence"]): SVGElement[] {
   const y0 = from.y + from.height / 2;
   const y1 = to.y + to.height / 2;
   // Side by side a thread leaves to the right; with stacked panes it may have to turn back.

@@ -2,7 +2,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
-import { GLYPH, quantity, REASON_WORDS, shorten } from "../format";
+import { GLYPH, quantity, REASON_WORDS, shorten, uncapitalised } from "../format";
 import { readings } from "../overlay";
 
 export interface Tipped {
@@ -15,7 +15,15 @@ const DELAY_MS = 350;
 const WIDTH = 270;
 
 /** What a box is and its numbers, shown beside the pointer when it rests. */
-export function Tip({ bench: { study, root }, side, at }: { bench: Bench; side: Side; at: Signal<Tipped | null> }) {
+export function Tip({
+  bench: { study, root },
+  side,
+  at,
+}: {
+  bench: Bench;
+  side: Side;
+  at: Signal<Tipped | null>;
+}) {
   const [shown, setShown] = useState("");
   const place = at.value;
   const id = place?.id ?? "";
@@ -58,7 +66,7 @@ export function Tip({ bench: { study, root }, side, at }: { bench: Bench; side: 
         return (
           reading && (
             <p key={overlay.id} class={overlay.origin === "estimated" ? "rt-estimate" : ""}>
-              {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {overlay.title}
+              {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {uncapitalised(overlay.title)}
               <small>
                 {overlay.origin}, {overlay.source}
               </small>

@@ -59,7 +59,11 @@ export function TopRow({ lab }: { lab: Lab }) {
         class={`rt-build ${lab.stale.value && !running ? "rt-call" : ""}`}
         data-control="build"
         disabled={running || dead !== "" || !lab.study.source.value}
-        title={lab.stale.value ? "Build the chosen variant; until then the last one stays on screen" : "Build the chosen variant"}
+        title={
+          lab.stale.value
+            ? "Build the chosen variant; until then the last one stays on screen"
+            : "Build the chosen variant"
+        }
         onClick={() => lab.send("build")}
       >
         <Play /> Build
@@ -67,7 +71,7 @@ export function TopRow({ lab }: { lab: Lab }) {
       {running && <Progress lab={lab} />}
       <div class="rt-fill" />
       <Tool label="Open the model in Netron" icon={<Outside />} onClick={() => lab.send("netron", "model")} />
-      <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => void (lab.help.value = !lab.help.value)} />
+      <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => lab.toggleHelp()} />
     </div>
   );
 }
@@ -138,7 +142,14 @@ function Segments({ lab, options, value, dead }: SegmentsProps) {
     });
   });
   return (
-    <div class="rt-segments" role="radiogroup" aria-label="Precision" ref={box} data-control="precision" data-value={value}>
+    <div
+      class="rt-segments"
+      role="radiogroup"
+      aria-label="Precision"
+      ref={box}
+      data-control="precision"
+      data-value={value}
+    >
       {options.map((option) => (
         // biome-ignore lint/a11y/useSemanticElements: a segmented control is a radio group of buttons
         <button

@@ -1,0 +1,157 @@
+"""The whole path in a real JupyterLab: open, look, click, build, compare. Offline."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIRST = ROOT / "notebooks" / "01_first_look.ipynb"
+EXPLORER = ".rt-explorer"
+READY = f'{EXPLORER}[data-ready="1"]'
+
+
+class Explorer:
+    """The Explorer on a page, as a person uses it."""
+
+    def __init__(self, lab_page) -> None:
+        self.lab, self.page = lab_page, lab_page.page
+
+    def ready(self) -> None:
+        self.page.wait_for_selector(READY)
+
+    def data(self, name: str):
+        return self.page.get_attribute(EXPLORER, f"data-{name}")
+
+    def listed(self, name: str) -> list[str]:
+        return json.loads(self.data(name))
+
+    def click(self, side: str, box: str) -> None:
+        """Click the middle of a box where it is drawn."""
+        self.ready()
+        at = self.page.evaluate(
+            "([side, id]) => document.querySelector('.rt-explorer').rtlabBoxAt(side, id)", [side, box]
+        )
+        self.page.mouse.click(at["x"], at["y"])
+
+    def wait_data(self, name: str, value: object) -> None:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        self.page.wait_for_function(
+            "([name, text]) => document.querySelector('.rt-explorer').getAttribute('data-' + name) === text",
+            arg=[name, text],
+        )
+
+    def choose(self, control: str, value: str) -> None:
+        if control == "precision":
+            self.page.click(f'{EXPLORER} [data-control="precision"] [data-value="{value}"]')
+            return
+        self.page.click(f'{EXPLORER} [data-control="{control}"]')
+        self.page.click(f'{EXPLORER} [role="option"][data-value="{value}"]')
+
+    def build(self) -> None:
+        self.page.click(f'{EXPLORER} [data-control="build"]')
+
+    def shown(self, variant: str) -> None:
+        self.lab.wait_python(
+            f"explorer.study[explorer.state.variant].variant.name == {variant!r} and not explorer.build['running']"
+            " if explorer.state.variant else False"
+        )
+        self.wait_data("variant", self.lab.python("explorer.state.variant"))
+        self.ready()
+
+    def picture(self, name: str) -> None:
+        """Keep a screenshot where RTLAB_SHOTS asks for it."""
+        if folder := os.environ.get("RTLAB_SHOTS"):
+            self.page.evaluate(
+                "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+            )
+            self.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+@pytest.fixture
+def explorer(lab_page):
+    lab_page.open(FIRST)
+    lab_page.run_all()
+    found = Explorer(lab_page)
+    found.shown("fp32")
+    return found
+
+
+def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab_page) -> None:
+    """The main job, as the first page of the documentation promises it."""
+    # Run All has selected a node; both sides show it.
+    conv = lab_page.python("first_conv.id")
+    explorer.wait_data("selection", [conv])
+    assert lab_page.python("list(study['fp32'].mapping.layers(first_conv.id))") == explorer.listed("layers")
+    explorer.picture("light")
+
+    # A click on a node lights up the layer that swallowed it, in the browser and in the kernel.
+    relu = lab_page.python("next(n.id for n in sample.model.top if n.op == 'Relu')")
+    explorer.click("node", relu)
+    explorer.wait_data("selection", [relu])
+    lab_page.wait_python(f"explorer.state.selection == ({relu!r},)")
+    layers = lab_page.python(f"list(study['fp32'].mapping.layers({relu!r}))")
+    assert layers == explorer.listed("layers")
+
+    # A click on that layer lights up all its nodes.
+    explorer.click("layer", layers[0])
+    fused = lab_page.python(f"sorted(study['fp32'].mapping.nodes({layers[0]!r}))")
+    lab_page.wait_python(f"sorted(explorer.state.selection) == {fused!r}")
+    assert fused == sorted(explorer.listed("selection"))
+    assert len(fused) == 3
+
+    # Another precision and calibrator, one click on Build, no cell.
+    explorer.choose("precision", "int8")
+    explorer.choose("calibrator", "entropy2")
+    explorer.build()
+    explorer.shown("int8·entropy2")
+    assert lab_page.python("len(explorer.study[explorer.state.variant].engine.layers)") > 1
+    overlays = lab_page.python(
+        "[o['id'] for o in __import__('rtlab.view.contract').view.contract.decode(explorer.engine)['overlays']]"
+    )
+    assert ["time", "share", "error"] == overlays
+    assert 2 == lab_page.page.locator(f"{EXPLORER} [data-chip]").count()
+    lab_page.page.wait_for_selector(f"{EXPLORER} .js-plotly-plot .plot-container path")
+    explorer.picture("int8")
+
+    # A variant already built comes back at once, by its chip.
+    lab_page.page.click(f'{EXPLORER} [data-chip="fp32"] button')
+    explorer.shown("fp32")
+
+    lab_page.theme(dark=True)
+    explorer.ready()
+    explorer.picture("dark")
+
+    assert [] == lab_page.left_machine
+    assert [] == lab_page.console_errors
+
+
+def test_cancel_ends_a_build_and_keeps_the_picture(explorer, lab_page) -> None:
+    """Half-way is half-way: the finished variant stays, no error card appears."""
+    lab_page.page.evaluate("() => {}")
+    lab_page.python("explorer.study.limits and None")
+    explorer.choose("model", "resnet50")
+    lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="cancel"]')
+    lab_page.wait_python("explorer.study.model.name == 'resnet50'")
+    lab_page.page.click(f'{EXPLORER} [data-control="cancel"]')
+    lab_page.wait_python("not explorer.build['running']")
+    assert lab_page.python("explorer.failure") is None
+    assert [] == lab_page.python("list(explorer.study.results)")
+    assert [] == lab_page.console_errors
+
+
+def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_path) -> None:
+    """Whatever is opened, the last good result stays behind the card."""
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"no model at all")
+    before = lab_page.python("len(explorer.engine)")
+    lab_page.python(f"explorer.load({str(bad)!r}).wait(60) and None")
+    card = lab_page.page.wait_for_selector(f"{EXPLORER} [role=alert], {EXPLORER} [role=alertdialog]")
+    assert "not an ONNX model" in card.inner_text()
+    explorer.picture("failure")
+    assert before == lab_page.python("len(explorer.engine)")
+    assert 4 == lab_page.python("2 + 2")
+    assert b"no model at all" == bad.read_bytes()

@@ -1,0 +1,145 @@
+"""What NVIDIA's own builder makes of the prepared graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.quantize import Scale, fp16, int8, quantizable
+
+_BACKEND = TensorRTRTX()
+pytestmark = pytest.mark.skipif(not _BACKEND.availability().ok, reason=_BACKEND.availability().reason)
+
+node = helper.make_node
+
+
+@pytest.fixture
+def inception(make) -> Model:
+    """Inception with parallel branches, a pool, a Concat and a residual sum, and a classifier."""
+    rng = np.random.default_rng(0)
+    nodes, weights = [], {}
+
+    def conv(x: str, name: str, channels: tuple[int, int], k: int) -> str:
+        cin, cout = channels
+        weights[f"{name}_w"] = (rng.standard_normal((cout, cin, k, k)) / (k * cin**0.5)).astype(np.float32)
+        for p in "gbmv":
+            weights[f"{name}_{p}"] = rng.uniform(0.5, 1, cout).astype(np.float32)
+        nodes.append(node("Conv", [x, f"{name}_w"], [f"{name}_c"], name=name, pads=[k // 2] * 4))
+        nodes.append(
+            node(
+                "BatchNormalization",
+                [f"{name}_c", *(f"{name}_{p}" for p in "gbmv")],
+                [f"{name}_n"],
+                name=f"{name}/bn",
+            )
+        )
+        nodes.append(node("Relu", [f"{name}_n"], [f"{name}_r"], name=f"{name}/relu"))
+        return f"{name}_r"
+
+    stem = conv("x", "stem", (3, 64), 3)
+    one = conv(stem, "one", (64, 32), 1)
+    three = conv(conv(stem, "reduce", (64, 16), 1), "three", (16, 16), 3)
+    nodes.append(node("MaxPool", [stem], ["pooled"], name="pool", kernel_shape=[3, 3], pads=[1] * 4))
+    proj = conv("pooled", "proj", (64, 16), 1)
+    nodes += [
+        node("Concat", [one, three, proj], ["cat"], name="cat", axis=1),
+        node("Add", ["cat", stem], ["sum"], name="add"),
+        node("Relu", ["sum"], ["act"], name="act"),
+    ]
+    last = conv("act", "last", (64, 64), 3)
+    nodes += [
+        node("GlobalAveragePool", [last], ["gap"], name="gap"),
+        node("Flatten", ["gap"], ["flat"], name="flat"),
+        node("Gemm", ["flat", "fc_w"], ["y"], name="fc"),
+    ]
+    weights["fc_w"] = rng.standard_normal((64, 10)).astype(np.float32)
+    return make(nodes, weights, {"x": [1, 3, 32, 32]}, {"y": [1, 10]})
+
+
+def compiled(model: Model, precision: str) -> Engine:
+    return _BACKEND.build(BuildRequest(model, Variant.of(precision, target="sm86")), Silent())
+
+
+def reads(engine: Engine, origin: str) -> set[str]:
+    """Types that the step computing a node reads."""
+    steps = [s for s in engine.layers if origin in s.origins and s.kind not in {"kgen"}]
+    return {t.dtype for s in steps for t in s.inputs}
+
+
+def test_int8_becomes_int8_kernels(inception: Model):
+    """Q/DQ in the wrong form compiles too, but to FP32 kernels behind a dequantization: slower than before."""
+    engine = compiled(int8(inception, {v: Scale(4.0) for v in quantizable(inception)}), "int8")
+    weighted = [n.id for n in inception.nodes if n.op in {"Conv", "Gemm"}]
+    assert dict.fromkeys(weighted, {"int8"}) == {n: reads(engine, n) for n in weighted}
+    assert {"int8"} == reads(engine, "pool")
+
+
+def test_int8_keeps_convolution_normalization_activation_and_the_next_pair_in_one_epilogue(inception: Model):
+    """A pair placed behind the convolution instead would end the fusion there."""
+    engine = compiled(int8(inception, {v: Scale(4.0) for v in quantizable(inception)}), "int8")
+    step = next(s for s in engine.layers if "three/bn" in s.origins)
+    assert {"three/bn", "three/relu", "one/relu", "proj/relu", "cat"} <= set(step.origins)
+
+
+def test_fp16_becomes_fp16_kernels(inception: Model):
+    """A strongly typed compiler computes exactly the types in the graph."""
+    engine = compiled(fp16(inception).typed, "fp16")
+    weighted = [n.id for n in inception.nodes if n.op == "Conv"]
+    assert dict.fromkeys(weighted, {"fp16"}) == {n: reads(engine, n) for n in weighted}
+    assert ["fp32"] == [t.dtype for t in engine.inputs]
+    assert ["fp32"] == [t.dtype for t in engine.outputs]
+
+
+def test_fp16_of_what_stays_single_compiles(make):
+    """Types must still meet where some nodes stay FP32: masks, resizing, shape arithmetic, bounds."""
+    net = make(
+        [
+            node("Resize", ["x", "", "scales"], ["up"], name="up", mode="nearest"),
+            node("Clip", ["up", "low", "high"], ["c"], name="clip"),
+            node("Mul", ["c", "big"], ["m"], name="mask"),
+            node("Softmax", ["m"], ["s"], name="softmax", axis=-1),
+            node("LayerNormalization", ["s", "g", "b"], ["y"], name="norm"),
+        ],
+        {
+            "scales": np.float32([1, 1, 2, 2]), "low": np.float32(0), "high": np.float32(3.4e38),
+            "big": np.float32([-1e9]), "g": np.ones(8, np.float32), "b": np.zeros(8, np.float32),
+        },
+        {"x": [1, 2, 4, 4]},
+        {"y": [1, 2, 8, 8]},
+    )  # fmt: skip
+    engine = compiled(fp16(net).typed, "fp16")
+    assert engine.layers
+
+
+@pytest.mark.parametrize("form", ["int8", "fp16"])
+def test_a_transformer_layer_compiles(make, form: str):
+    """Projections are quantized, attention's own products and the normalizations are not."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("LayerNormalization", ["x", "g", "b"], ["n"], name="norm", axis=-1),
+        *(node("MatMul", ["n", f"w{p}"], [p], name=p) for p in "qkv"),
+        node("Transpose", ["k"], ["kt"], name="turn", perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["qk"], name="qk"),
+        node("Mul", ["qk", "scale"], ["scaled"], name="scale"),
+        node("Softmax", ["scaled"], ["p"], name="softmax", axis=-1),
+        node("MatMul", ["p", "v"], ["pv"], name="pv"),
+        node("MatMul", ["pv", "wo"], ["o"], name="out"),
+        node("Add", ["o", "bias"], ["ob"], name="bias"),
+        node("Add", ["ob", "x"], ["y"], name="skip"),
+    ]
+    weights = {f"w{p}": (rng.standard_normal((64, 64)) / 8).astype(np.float32) for p in "qkvo"}
+    ones = {"g": np.ones(64, np.float32), "b": np.zeros(64, np.float32), "bias": np.zeros(64, np.float32)}
+    net = make(
+        nodes, {**weights, **ones, "scale": np.float32([0.125])}, {"x": [1, 16, 64]}, {"y": [1, 16, 64]}
+    )
+    ready = int8(net, {v: Scale(4.0) for v in quantizable(net)}) if form == "int8" else fp16(net).typed
+    engine = compiled(ready, form)
+    for name in "qkv":
+        assert form in reads(engine, name)

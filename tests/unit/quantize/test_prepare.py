@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from rtlab.core.data import CalibrationData
+from rtlab.core.model import Model
+from rtlab.core.progress import Silent
+from rtlab.core.variant import Calibrator, Precision, Variant
+from rtlab.errors import CalibrationError, VariantError
+from rtlab.quantize import Ranges, collect, prepare, quantizable
+
+
+@pytest.fixture
+def observed(tiny_model, run) -> Ranges:
+    names = quantizable(tiny_model)
+    data = CalibrationData.random(tiny_model, samples=8)
+    return collect(names, data.batches(tiny_model, 4), lambda b: run(tiny_model, b, names), Silent())
+
+
+def test_fp32_is_the_model_itself(tiny_model: Model):
+    """Preparing in FP32 changes no output, because it changes nothing."""
+    ready = prepare(tiny_model, Variant.of("fp32"))
+    assert ready.model is tiny_model
+    assert ready.emulation is tiny_model
+
+
+@pytest.mark.parametrize("calibrator", Calibrator)
+def test_int8_is_one_graph_for_compiler_and_cpu(
+    tiny_model: Model, observed: Ranges, run, calibrator: Calibrator
+):
+    """Q/DQ pairs mean the same everywhere, so what is compared is what is compiled."""
+    ready = prepare(tiny_model, Variant.of("int8", calibrator=calibrator), observed)
+    assert ready.model is ready.emulation
+    assert set(quantizable(tiny_model)) == set(ready.scales)
+    x = CalibrationData.random(tiny_model, samples=4, seed=1).arrays["x"]
+    want, got = run(tiny_model, {"x": x})["y"], run(ready.model, {"x": x})["y"]
+    assert 0 < np.abs(want - got).max() < 0.25 * np.abs(want).max()
+
+
+def test_int8_needs_ranges_and_says_so(tiny_model: Model):
+    """The usual first mistake is a study without data."""
+    with pytest.raises(
+        CalibrationError, match=r'in "int8": the scales of 4 activations need observed ranges\. Give'
+    ):
+        prepare(tiny_model, Variant.of("int8"))
+
+
+def test_int8_with_ranges_of_another_model_names_the_first_gap(tiny_model: Model, observed: Ranges):
+    """Ranges kept from an older version of the model must not be used in silence."""
+    other = Ranges({k: v for k, v in observed.values.items() if k != "act"})
+    with pytest.raises(CalibrationError, match=r'value "act" and 0 more were not observed'):
+        prepare(tiny_model, Variant.of("int8"), other)
+
+
+def test_ranges_of_more_values_than_needed_are_fine(tiny_model: Model, observed: Ranges):
+    """One pass may serve several models or variants."""
+    more = Ranges({**observed.values, "extra": observed.values["x"]})
+    assert set(quantizable(tiny_model)) == set(prepare(tiny_model, Variant.of("int8"), more).scales)
+
+
+def test_a_model_with_nothing_to_quantize_is_unchanged_and_says_so(make):
+    """A purely elementwise model in INT8 is FP32; the view must not claim otherwise."""
+    net = make([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, {"x": [1]}, {"y": [1]})
+    ready = prepare(net, Variant.of("int8"))
+    assert ready.model is net
+    assert ("no node has an INT8 form here: the model is unchanged",) == ready.notes
+
+
+def test_a_dead_activation_is_noted(make, run):
+    """Its scale is a guess; who reads the scales must know."""
+    node = helper.make_node
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["c"], name="a"),
+            node("Relu", ["c"], ["r"], name="relu"),
+            node("Conv", ["r", "w"], ["y"], name="b"),
+        ],
+        {"w": -np.ones((1, 1, 1, 1), np.float32)},
+        {"x": [1, 1, 2, 2]},
+        {"y": [1, 1, 2, 2]},
+    )
+    names = quantizable(net)
+    feed = {"x": np.ones((1, 1, 2, 2), np.float32)}
+    seen = collect(names, [feed], lambda b: run(net, b, names), Silent())
+    ready = prepare(net, Variant.of("int8"), seen)
+    assert ('value "r" was zero in all 4 elements: any scale represents it',) == ready.notes
+    assert np.isfinite(run(ready.model, feed)["y"]).all()
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8, Precision.INT4, Precision.FP4])
+def test_a_precision_that_is_not_offered_yet_is_refused_in_words(tiny_model: Model, precision: Precision):
+    """Silently building something else would be a lie about numbers."""
+    with pytest.raises(
+        VariantError, match=rf'in "{precision}": this precision is not offered yet\. Choose "fp32"'
+    ):
+        prepare(tiny_model, Variant.of(precision))
+
+
+def test_ranges_and_scales_cross_processes(observed: Ranges, tiny_model: Model):
+    """Tasks and results are picklable nouns."""
+    back = pickle.loads(pickle.dumps(observed))  # noqa: S301 - made here
+    one, two = (prepare(tiny_model, Variant.of("int8"), r).scales for r in (observed, back))
+    assert one == two

@@ -1,0 +1,51 @@
+import type { Box, EngineView, Graph, Overlay } from "../src/contract";
+
+export function box(part: Partial<Box> & { id: string }): Box {
+  return {
+    kind: "node",
+    op: "Conv",
+    family: "convolution",
+    title: part.id,
+    lines: [],
+    chips: [],
+    precision: "",
+    stream: 0,
+    slim: false,
+    inputs: [],
+    outputs: [],
+    details: [],
+    ...part,
+  };
+}
+
+export function graph(id: string, boxes: Box[]): Graph {
+  return { id, title: id, subtitle: "", boxes, edges: [] };
+}
+
+export function engineView(part: Partial<EngineView>): EngineView {
+  return {
+    variant: "fp32@sm86",
+    graph: graph("engine", []),
+    pairs: [],
+    unmapped: [],
+    overlays: [],
+    histograms: {},
+    ...part,
+  };
+}
+
+export function overlay(part: Partial<Overlay>): Overlay {
+  return {
+    id: "time",
+    title: "Time",
+    unit: "ms",
+    origin: "measured",
+    source: "a CPU",
+    best: "low",
+    nodes: {},
+    layers: {},
+    ...part,
+  };
+}
+
+export const reading = (value: number, shared = 1) => ({ value, spread: null, shared, note: "" });

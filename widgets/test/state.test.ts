@@ -1,0 +1,194 @@
+import { gzipSync } from "node:zlib";
+import type { AnyModel } from "@anywidget/types";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import type { EngineView, ViewState } from "../src/contract";
+import { spoken } from "../src/spoken";
+import { Study } from "../src/state";
+import type { GraphTraits } from "../src/traits";
+import { box, engineView, graph, overlay, reading } from "./payloads";
+
+const bytes = (value: unknown): Uint8Array =>
+  value === null ? new Uint8Array() : new Uint8Array(gzipSync(Buffer.from(JSON.stringify(value))));
+
+/** A model in memory that behaves as the widget manager's does. */
+class MemoryModel {
+  readonly saved: Partial<GraphTraits>[] = [];
+  readonly #state: GraphTraits;
+  readonly #listeners = new Map<string, Set<() => void>>();
+  #dirty: Partial<GraphTraits> = {};
+
+  constructor(state: GraphTraits) {
+    this.#state = state;
+  }
+
+  get<K extends keyof GraphTraits>(key: K): GraphTraits[K] {
+    return this.#state[key];
+  }
+
+  set<K extends keyof GraphTraits>(key: K, value: GraphTraits[K]): void {
+    this.#state[key] = value;
+    this.#dirty[key] = value;
+    for (const listener of this.#listeners.get(`change:${key}`) ?? []) listener();
+  }
+
+  save_changes(): void {
+    this.saved.push(this.#dirty);
+    this.#dirty = {};
+  }
+
+  on(name: string, listener: () => void): void {
+    const listeners = this.#listeners.get(name) ?? new Set();
+    this.#listeners.set(name, listeners.add(listener));
+  }
+
+  off(name: string, listener: () => void): void {
+    this.#listeners.get(name)?.delete(listener);
+  }
+}
+
+const model = graph("model", [
+  box({ id: "conv", title: "stem/conv" }),
+  box({ id: "relu", op: "Relu", title: "stem/relu" }),
+  box({ id: "reshape", op: "Reshape", title: "head/reshape" }),
+]);
+const engine: EngineView = engineView({
+  graph: graph("engine", [box({ id: "A", kind: "layer" }), box({ id: "B", kind: "layer" })]),
+  pairs: [
+    { node: "conv", layer: "A", evidence: "declared" },
+    { node: "relu", layer: "A", evidence: "inferred" },
+  ],
+  unmapped: [{ node: "reshape", reason: "view", text: "" }],
+  overlays: [overlay({ nodes: { conv: reading(0.21, 2) } })],
+});
+const split = engineView({
+  variant: "int8@sm86",
+  graph: engine.graph,
+  pairs: [{ node: "conv", layer: "B", evidence: "declared" }],
+});
+
+let end = new AbortController();
+afterEach(() => {
+  end.abort();
+  end = new AbortController();
+});
+
+async function start(view: Partial<ViewState> = {}, shown: EngineView | null = engine) {
+  const fake = new MemoryModel({
+    source: bytes(model),
+    engine: bytes(shown),
+    view: view as ViewState,
+    height: 400,
+  });
+  const study = new Study(fake as unknown as AnyModel<GraphTraits>, end.signal);
+  await vi.waitUntil(() => study.pending.value === 0);
+  return { fake, study };
+}
+
+describe("selection", () => {
+  it("of a node selects its layers and tells the kernel both", async () => {
+    // The kernel's own code reads selection and layers without another round trip.
+    const { fake, study } = await start();
+    study.select("node", "relu");
+    const { selection, layers, anchor } = fake.saved.at(-1)!.view!;
+    expect([["relu"], ["A"], "node"]).toEqual([selection, layers, anchor]);
+  });
+
+  it("of a layer selects all its nodes", async () => {
+    // This is the question "what is inside this kernel".
+    const { study } = await start();
+    study.select("layer", "A");
+    expect([["conv", "relu"], "layer"]).toEqual([study.view.value.selection, study.view.value.anchor]);
+  });
+
+  it("grows with Shift and shrinks when clicked again", async () => {
+    // As in every file manager.
+    const { study } = await start();
+    study.select("node", "conv");
+    study.select("node", "reshape", { add: true });
+    expect(["conv", "reshape"]).toEqual(study.view.value.selection);
+    study.select("node", "conv", { add: true });
+    expect([["reshape"], []]).toEqual([study.view.value.selection, study.view.value.layers]);
+  });
+
+  it("that Python makes is completed here and brings both sides into view", async () => {
+    // explorer.select("conv") in a cell must look like a click.
+    const { fake, study } = await start();
+    fake.set("view", { ...study.view.value, selection: ["conv"], layers: [] });
+    expect([["conv"], ["A"]]).toEqual([study.view.value.selection, study.view.value.layers]);
+    expect(["node", "layer"]).toEqual(study.revealed.value.sides);
+    expect(["A"]).toEqual(fake.saved.at(-1)!.view!.layers);
+  });
+
+  it("keeps its nodes when another variant is shown", async () => {
+    // Comparing variants means asking where the same node went.
+    const { fake, study } = await start();
+    study.select("node", "conv");
+    fake.set("engine", bytes(split));
+    await vi.waitUntil(() => study.engine.value?.variant === "int8@sm86");
+    expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
+  });
+
+  it("does not answer its own echo", async () => {
+    // Two sides that answer each other never come to rest.
+    const { fake, study } = await start();
+    study.select("node", "conv");
+    const count = fake.saved.length;
+    fake.set("view", { ...fake.get("view") });
+    expect(count).toBe(fake.saved.length);
+  });
+
+  it("leaves the rest of the view alone", async () => {
+    // Colour and tab are the user's too.
+    const { study } = await start({ colour: "time", tab: "table", baseline: "fp32@sm86" });
+    study.select("node", "conv");
+    const { colour, tab, baseline } = study.view.value;
+    expect(["time", "table", "fp32@sm86"]).toEqual([colour, tab, baseline]);
+  });
+});
+
+describe("hover", () => {
+  it("lights up the other side from the pairs alone", async () => {
+    // No round trip to the kernel: it may be busy building.
+    const { fake, study } = await start();
+    study.point("layer", "A");
+    expect(["conv", "relu"]).toEqual(study.hovered("node"));
+    study.point("node", "relu");
+    expect(["A"]).toEqual(study.hovered("layer"));
+    expect(0).toBe(fake.saved.length);
+  });
+});
+
+describe("spoken", () => {
+  it("says the node, its layer, its company, and numbers with their origin", async () => {
+    // It is all that a screen reader's user gets of the picture.
+    const { study } = await start();
+    study.select("node", "conv");
+    expect("Conv stem/conv, in layer 1 of 2 with Relu, 0.210 milliseconds measured").toBe(spoken(study));
+  });
+
+  it("says that an attribution is inferred, and why a node has no layer", async () => {
+    // The dotted line and the dashed box, in words.
+    const { study } = await start();
+    study.select("node", "relu");
+    expect(spoken(study)).toContain("inferred");
+    study.select("node", "reshape");
+    expect("Reshape head/reshape, no layer: a view, writes in place").toBe(spoken(study));
+  });
+});
+
+describe("payloads", () => {
+  it("may lack an engine", async () => {
+    // The model is on screen before the first build.
+    const { study } = await start({}, null);
+    study.select("node", "conv");
+    expect([["conv"], []]).toEqual([study.view.value.selection, study.view.value.layers]);
+  });
+
+  it("that cannot be read become a problem to show", async () => {
+    // A blank widget explains nothing.
+    const { fake, study } = await start();
+    fake.set("engine", new Uint8Array([31, 139, 8, 0, 1]));
+    await vi.waitUntil(() => study.problem.value !== null);
+    expect(study.problem.value).toBeInstanceOf(Error);
+  });
+});
