@@ -32,7 +32,8 @@ DTYPES = {
 _LAYER = re.compile(
     r"^Name: (?P<name>.*?), LayerType: (?P<kind>[\w:]+), Inputs: \[(?P<inputs>.*?)\], "
     r"(?:Constants: \[(?P<constants>.*?)\], )?Outputs: \[(?P<outputs>.*?)\], TacticName: (?P<tactic>.*?)"
-    r"(?:, StreamId: (?P<stream>-?\d+))?(?:, EventId: (?P<event>-?\d+))?, Metadata:(?P<metadata>.*)$"
+    r"(?:, StreamId: (?P<stream>-?\d+))?(?:, EventId: (?P<event>-?\d+))?(?:, JumpTarget: (?P<jump>\S*))?"
+    r", Metadata:(?P<metadata>.*)$"
 )
 _TENSOR = re.compile(
     r"\{ Name: (?P<name>.*?), Dimensions: \[(?P<shape>[-\d, ]*)\]"
@@ -44,6 +45,7 @@ _IO = re.compile(
     r"Dimensions: \[(?P<shape>[-\d, ]*)\]"
 )
 _LABEL = re.compile(r"\[ONNX Layer: ([^\]]*)\]")
+_BODIES = {"then_branch", "else_branch", "body"}
 _TOTALS = {
     "activation": re.compile(r"Total Activation Memory: (\d+)"),
     "weights": re.compile(r"Total Weights Memory: (\d+)"),
@@ -114,6 +116,7 @@ def _layer(found: re.Match[str], index: int, labels: Mapping[str, str]) -> Layer
         stream=int(found["stream"] or 0),
         event=None if found["event"] is None else int(found["event"]),
         origins=origins(found["metadata"], labels),
+        attributes={"jump": found["jump"]} if found["jump"] else {},
     )
 
 
@@ -126,7 +129,10 @@ def origins(metadata: str, labels: Mapping[str, str] | None = None) -> tuple[str
     ids: dict[str, None] = {}
     for label in _LABEL.findall(metadata):
         parts = label.split(" | ")
-        for part in (parts[0], *(p.rpartition(" (")[0] for p in parts[1:])):
+        owners = (p.rpartition(" (") for p in parts[1:])
+        # A branch or body is a graph, not a node, though a node may bear its name.
+        nodes = (name for name, _, kind in owners if kind.rstrip(")") not in _BODIES)
+        for part in (parts[0], *nodes):
             if part:
                 ids[(labels or {}).get(part, part)] = None
     return tuple(ids)

@@ -40,7 +40,7 @@ class Edit:
         self._properties = {
             node.name: [(p.key, p.value) for p in node.metadata_props] for node in self._source.graph.node
         }
-        with gs.logger.G_LOGGER.suppress(gs.logger.G_LOGGER.WARNING):
+        with gs.logger.G_LOGGER.suppress():
             self.graph = gs.import_onnx(self._source)
         self.graph.ir_version = max(self._source.ir_version, _MIN_IR)
         self.nodes: Mapping[str, Any] = {n.name: n for n in self.graph.nodes}
@@ -58,11 +58,6 @@ class Edit:
     def variable(self, name: str) -> Any:
         """A new value with a name made unique."""
         return self._gs.Variable(self._fresh(name, self._names))
-
-    def rename(self, tensor: Any, name: str) -> str:
-        """Give a tensor a new unique name and return the old one, which is free from then on."""
-        old, tensor.name = str(tensor.name), self._fresh(name, self._names)
-        return old
 
     def set_attribute(self, node: Any, name: str, value: object) -> None:
         """Change an attribute; those of all other nodes are carried over byte for byte."""
@@ -88,9 +83,10 @@ class Edit:
             name: Readable name; made unique.
             inputs: Tensors.
             origin: Id of the source node that this one serves.
-            before: Place it before the node of this id; an empty ``before`` and ``after`` mean the very
-                start. after: Place it after the node of this id. output: The tensor it writes; a new one by
-                default. attrs: Attributes.
+            before: Place it before the node of this id.
+            after: Place it after the node of this id; one of the two is given.
+            output: The tensor it writes; a new one by default.
+            attrs: Attributes.
         """
         unique = self._fresh(name, self._used)
         out = output if output is not None else self.variable(f"{unique}/output")
@@ -102,13 +98,22 @@ class Edit:
 
     def finish(self) -> Model:
         """Export the edited graph as a model of its own."""
-        nodes = list(self._before.get("", []))
+        nodes: list[Any] = []
         for node in self.graph.nodes:
             nodes += [*self._before.get(node.name, []), node, *self._after.get(node.name, [])]
         self.graph.nodes = nodes
+        # GraphSurgeon knows tensors only, and bodies need not pass through it: both are restored afterwards.
+        self.graph.functions = []
+        for node in nodes:
+            for name in [k for k, v in node.attrs.items() if isinstance(v, self._gs.Graph)]:
+                del node.attrs[name]
+        for tensor in self.graph.tensors().values():
+            if getattr(tensor, "type", "tensor_type") != "tensor_type":
+                tensor.dtype = tensor.shape = None
+                tensor.type = "tensor_type"
         gs = self._gs
-        with gs.logger.G_LOGGER.suppress(gs.logger.G_LOGGER.WARNING):
-            proto = gs.export_onnx(self.graph)
+        with gs.logger.G_LOGGER.suppress():
+            proto = gs.export_onnx(self.graph, do_type_check=False)
         self._restore(proto)
         return wrap(proto, name=self._model.name, shapes=self._model.shapes)
 
@@ -135,10 +140,11 @@ class Edit:
         proto.graph.initializer.extend(
             t for t in source.graph.initializer if t.name in read and t.name not in have | made
         )
-        # GraphSurgeon knows tensors only; inputs and outputs never change, whatever their type.
+        # Inputs and outputs never change, whatever their type.
         names = {t.name for t in source.graph.initializer}
         _replace(proto.graph.input, [v for v in source.graph.input if v.name not in names])
         _replace(proto.graph.output, source.graph.output)
+        proto.graph.value_info.extend(v for v in source.graph.value_info if not v.type.HasField("tensor_type"))
         _replace(proto.metadata_props, source.metadata_props)
         _replace(proto.opset_import, source.opset_import)
         proto.domain, proto.doc_string = source.domain, source.doc_string
@@ -156,23 +162,29 @@ class Edit:
                 details=str(error),
             ) from error
         properties = {n.name: n.metadata_props for graph in _graphs(before.graph) for n in graph.node}
+        written = {out: n.name for graph in _graphs(before.graph) for n in graph.node for out in n.output}
+        present = {n.name for graph in _graphs(after.graph) for n in graph.node}
         seen: set[str] = set()
         for graph in _graphs(after.graph):
-            writers = {out: n.name for n in graph.node for out in n.output if n.name in properties}
+            owner = {out: n.name for n in graph.node for out in n.output if n.name in properties}
             # From the end, so that a helper finds the node that it helps.
             for node in reversed(graph.node):
-                origin = node.name
+                # The converter may put a new operator in the place of an old one, without its name.
+                replaced = next((written[v] for v in node.output if written.get(v, node.name) not in present), "")
+                origin = replaced or node.name
                 if origin in properties and origin not in seen:
+                    node.name = origin
+                    del node.metadata_props[:]
                     node.metadata_props.extend(properties[origin])
                 else:
-                    origin = next((writers[v] for v in (*node.output, *node.input) if v in writers), "")
+                    origin = next((owner[v] for v in (*node.output, *node.input) if v in owner), "")
                     node.name = self._fresh(f"{origin}/{node.op_type}", seen | set(properties))
                     if origin:
                         node.metadata_props.add(key=ORIGIN, value=origin)
                 seen.add(node.name)
                 self._origins[node.name] = origin or node.name
                 for name in node.input:
-                    writers.setdefault(name, self._origins[node.name])
+                    owner.setdefault(name, self._origins[node.name])
         self._source = after
 
     @staticmethod

@@ -74,7 +74,7 @@ _EXACT = {
         "Abs",
         "Neg",
     ),
-    *("ScatterElements", "ScatterND", "Compress", "ReverseSequence"),
+    *("Compress", "ReverseSequence"),
 }
 
 
@@ -165,19 +165,21 @@ def _types(node: Node, model: Model) -> tuple[list[int], list[str]]:
     if schema is None:
         return [], []
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
-    reads, bound = [], set[str]()
+    reads: list[int] = []
+    bound, halves = set[str](), set[str]()
     for i, value in enumerate(node.inputs):
-        if not schema.inputs:
-            break
         symbol = schema.inputs[min(i, len(schema.inputs) - 1)].type_str
+        bound |= {symbol} if value else set()
         if _is_fp32(model, value) and "tensor(float16)" in allowed.get(symbol, ()):
             reads.append(i)
-            bound.add(symbol)
-    writes = []
+            halves.add(symbol)
+    writes: list[str] = []
     for i, value in enumerate(node.outputs):
         symbol = schema.outputs[min(i, len(schema.outputs) - 1)].type_str
-        casts = node.op == "Cast" and _is_fp32(model, value)
-        if casts or (symbol in bound and _is_fp32(model, value)):
+        if node.op != "Cast" and value and symbol not in bound and len(allowed.get(symbol, ())) > 1:
+            # No input decides this type but an attribute or a default, which might follow the inputs.
+            return [], []
+        if _is_fp32(model, value) and (symbol in halves or node.op == "Cast"):
             writes.append(value)
     return reads, writes
 

@@ -111,9 +111,12 @@ class _Planner:
         if node.op not in {"Conv", "ConvTranspose", "Gemm", "MatMul"} or len(node.inputs) < 2:
             return None
         weight = self.constants.get(node.inputs[1])
-        if weight is None or weight.dtype != ir.DataType.FLOAT or 0 in tuple(weight.shape):
+        if weight is None or weight.dtype != ir.DataType.FLOAT:
             return None
-        rank = len(weight.shape)
+        sizes = weight.shape.numpy()
+        rank = len(sizes)
+        if 0 in sizes:
+            return None
         if node.op == "Conv":
             return 0 if rank >= 3 else None
         if node.op == "ConvTranspose":
@@ -123,7 +126,7 @@ class _Planner:
         # A product with a vector moves weights, not arithmetic: INT8 gains nothing there.
         shape = self.model.values[node.inputs[0]].shape if node.inputs[0] in self.model.values else None
         rows = shape[-2] if shape is not None and len(shape) > 1 else (None if shape is None else 1)
-        columns = int(weight.shape[rank - 1]) if rank > 1 else 1
+        columns = sizes[-1] if rank > 1 else 1
         return None if rows == 1 or columns == 1 else rank - 1
 
     def _residual(self, node: Node) -> None:

@@ -69,7 +69,8 @@ class Range:
         bits = np.arange(BINS + 1, dtype=np.int64) + _base(self.top)
         # One bin past the largest finite float is infinity, which has no place on an axis.
         bits = np.clip(bits << _SHIFT, 0, 0x7F7FFFFF)
-        return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+        edges: NDArray[np.float64] = bits.astype(np.uint32).view(np.float32).astype(np.float64)
+        return edges
 
     def merge(self, other: Range) -> Range:
         """Both observations together: associative, commutative, and exact."""

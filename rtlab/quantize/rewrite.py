@@ -55,6 +55,8 @@ def int8(model: Model, scales: Mapping[str, Scale]) -> Model:
             f'Cannot quantize value "{missing[0]}": it has no scale, and {len(missing) - 1} more have none. '
             "Collect ranges of every value in rtlab.quantize.quantizable(model)."
         )
+    if not decided.activations:
+        return model
     shared = share(model, scales)
     known = constants(model)
     edit = Edit(model, opset=_MIN_OPSET, why='in "int8"')

@@ -16,24 +16,31 @@ from rtlab.view.contract import EngineView
 _FONT = {"family": "system-ui, sans-serif", "size": 11}
 _BAR = "#31688e"
 _FAINT = "rgba(128,128,128,0.25)"
-#: Above this number of layers the names below the bars would overlap.
-_NAMED = 24
+#: So many of the tallest bars bear a name; the others tell theirs on hover.
+_NAMED = 3
+#: Above this number of layers not every step can have its number below the axis.
+_NUMBERED = 40
 
 
 def timing(view: EngineView) -> go.FigureWidget:
     """Time measured for the nodes of each layer, in execution order."""
     rows = charts.bars(view, "time")
     if not rows:
-        return _empty("No layer times: nothing here can run this variant")
+        return _empty("No layer times: nothing here can run this variant.")
     top = max(b.value for b in rows)
     # Small networks run in microseconds.
     unit, factor = ("µs", 1e3) if top < 1 else ("ms", 1.0)
+    named = sorted(rows, key=lambda b: -b.value)[:_NAMED]
     trace = go.Bar(
         x=[b.step + 1 for b in rows],
         y=[b.value * factor for b in rows],
         ids=[b.layer for b in rows],
         error_y={"array": [(b.spread or 0.0) * factor for b in rows], "thickness": 1, "width": 2, "color": "gray"},
         marker={"color": _BAR, "line": {"width": 0}},
+        text=[b.label if b in named else "" for b in rows],
+        textposition="outside",
+        textangle=0,
+        cliponaxis=False,
         customdata=[f"{b.label}<br>{b.note}" for b in rows],
         hovertemplate=f"%{{customdata}}<br>%{{y:.3~g}} ± %{{error_y.array:.2~g}} {unit}<extra>measured, CPU</extra>",
     )
@@ -43,8 +50,10 @@ def timing(view: EngineView) -> go.FigureWidget:
 def accuracy(view: EngineView) -> go.FigureWidget:
     """The error of each layer's last value, in execution order."""
     rows = charts.bars(view, "error")
+    if not rows and not any(o["id"] == "time" for o in view["overlays"]):
+        return _empty("No errors: nothing here can run this variant.")
     if not rows:
-        return _empty("Every value equals the fp32 reference, or nothing could be compared")
+        return _empty("Every value equals the fp32 reference.")
     worst = min(rows, key=lambda b: b.value)
     trace = go.Scatter(
         mode="lines+markers",
@@ -61,15 +70,12 @@ def accuracy(view: EngineView) -> go.FigureWidget:
 
 
 def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> go.FigureWidget:
-    named = len(rows) <= _NAMED
     axis = {
-        "tickmode": "array" if named else "auto",
-        "tickvals": [b.step + 1 for b in rows] if named else None,
-        "ticktext": [f"{b.step + 1} {b.label}" for b in rows] if named else None,
-        "title": None if named else {"text": "step of the engine"},
-        "tickangle": 35 if named else 0,
+        "title": {"text": "step of the engine", "standoff": 4},
+        "dtick": 1 if len(rows) <= _NUMBERED else None,
         "automargin": True,
-        "gridcolor": _FAINT,
+        "showgrid": False,
+        "zeroline": False,
     }
     return go.FigureWidget(
         data=[trace],
@@ -83,7 +89,8 @@ def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str
 
 def _empty(title: str) -> go.FigureWidget:
     hidden = {"visible": False}
-    return go.FigureWidget(layout={**_layout(title), "xaxis": hidden, "yaxis": hidden})
+    note = {"text": title, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    return go.FigureWidget(layout={**_layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden})
 
 
 def _layout(title: str) -> dict[str, Any]:

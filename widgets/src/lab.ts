@@ -59,7 +59,10 @@ export class Lab {
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
       const shown = this.study.engine.value?.variant;
-      return Boolean(shown && this.choice.value.precision) && variantId(this.choice.value) !== shown;
+      const chip = this.chips.value.find(({ id }) => id === shown);
+      if (!chip) return false;
+      const { precision, calibrator, target } = this.choice.value;
+      return chip.label !== (calibrator ? `${precision}·${calibrator}` : precision) || chip.target !== target;
     });
     this.sentence = computed(() => spoken(this.study));
   }
@@ -125,10 +128,4 @@ export class Lab {
   jump(side: Side, id: string): void {
     this.study.select(side, id, { reveal: true });
   }
-}
-
-/** The id that a variant of this choice has, as `Variant.id` in rtlab/core/variant.py makes it. */
-export function variantId(choice: Choice): string {
-  const name = choice.calibrator ? `${choice.precision}·${choice.calibrator}` : choice.precision;
-  return `${name}@${choice.target}${choice.backend ? `/${choice.backend}` : ""}`;
 }

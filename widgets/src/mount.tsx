@@ -33,18 +33,28 @@ export function mount(
     root.replaceChildren(card(error));
     root.dataset.failed = "1";
   };
-  try {
-    listenForKeys(root, end.signal);
-    const { view, problem } = make({ root, end: end.signal });
-    const stop = effect(() => {
-      if (problem.value) fail(problem.value);
-    });
-    end.signal.addEventListener("abort", stop);
-    render(<Guard onError={fail}>{view}</Guard>, root);
-  } catch (error) {
-    fail(error);
-  }
+  const build = (): void => {
+    try {
+      listenForKeys(root, end.signal);
+      const { view, problem } = make({ root, end: end.signal });
+      const stop = effect(() => {
+        if (problem.value) fail(problem.value);
+      });
+      end.signal.addEventListener("abort", stop);
+      render(<Guard onError={fail}>{view}</Guard>, root);
+    } catch (error) {
+      fail(error);
+    }
+  };
+  // Jupyter may render before it attaches the element; colours and sizes can be read only afterwards.
+  const attached = new ResizeObserver(() => {
+    if (!root.clientWidth) return;
+    attached.disconnect();
+    build();
+  });
+  attached.observe(root);
   return () => {
+    attached.disconnect();
     render(null, root);
     end.abort();
     root.remove();

@@ -1,13 +1,11 @@
-import { gzipSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { decode } from "../src/payload";
-
-const packed = (value: unknown): Buffer => gzipSync(Buffer.from(JSON.stringify(value)));
+import { packed } from "./payloads";
 
 describe("payload", () => {
   it("reads gzipped JSON from a view into a larger buffer", async () => {
     // The kernel's messages arrive as views with an offset.
-    const bytes = packed({ shape: "1×16×32×32" });
+    const bytes = await packed({ shape: "1×16×32×32" });
     const padded = new Uint8Array(bytes.length + 16);
     padded.set(bytes, 8);
     expect({ shape: "1×16×32×32" }).toEqual(await decode(new DataView(padded.buffer, 8, bytes.length)));
@@ -21,7 +19,7 @@ describe("payload", () => {
 
   it("refuses damaged bytes", async () => {
     // The widget then shows a card instead of half a graph.
-    const bytes = packed({ boxes: [] });
+    const bytes = await packed({ boxes: [] });
     await expect(decode(new Uint8Array(bytes.subarray(0, 9)))).rejects.toThrow();
   });
 });

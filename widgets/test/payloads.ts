@@ -49,3 +49,9 @@ export function overlay(part: Partial<Overlay>): Overlay {
 }
 
 export const reading = (value: number, shared = 1) => ({ value, spread: null, shared, note: "" });
+
+/** Gzipped JSON, as the kernel sends it. */
+export async function packed(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
+  const stream = new Blob([JSON.stringify(value)]).stream().pipeThrough(new CompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}

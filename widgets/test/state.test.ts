@@ -1,14 +1,13 @@
-import { gzipSync } from "node:zlib";
 import type { AnyModel } from "@anywidget/types";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { EngineView, ViewState } from "../src/contract";
 import { spoken } from "../src/spoken";
 import { Study } from "../src/state";
 import type { GraphTraits } from "../src/traits";
-import { box, engineView, graph, overlay, reading } from "./payloads";
+import { box, engineView, graph, overlay, packed, reading } from "./payloads";
 
-const bytes = (value: unknown): Uint8Array =>
-  value === null ? new Uint8Array() : new Uint8Array(gzipSync(Buffer.from(JSON.stringify(value))));
+const bytes = async (value: unknown): Promise<Uint8Array> =>
+  value === null ? new Uint8Array() : packed(value);
 
 /** A model in memory that behaves as the widget manager's does. */
 class MemoryModel {
@@ -74,8 +73,8 @@ afterEach(() => {
 
 async function start(view: Partial<ViewState> = {}, shown: EngineView | null = engine) {
   const fake = new MemoryModel({
-    source: bytes(model),
-    engine: bytes(shown),
+    source: await bytes(model),
+    engine: await bytes(shown),
     view: view as ViewState,
     height: 400,
   });
@@ -123,7 +122,7 @@ describe("selection", () => {
     // Comparing variants means asking where the same node went.
     const { fake, study } = await start();
     study.select("node", "conv");
-    fake.set("engine", bytes(split));
+    fake.set("engine", await bytes(split));
     await vi.waitUntil(() => study.engine.value?.variant === "int8@sm86");
     expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
   });

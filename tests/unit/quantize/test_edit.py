@@ -307,7 +307,8 @@ def test_dynamic_sizes_and_their_names_are_kept(make):
 def test_model_metadata_is_kept(make):
     """Class names and licences live there."""
     proto = make(
-        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]}, {"x": [1, 3, 6, 6]}, {"y": [1, 4, 4, 4]}
+        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]},
+        {"x": [1, 3, 6, 6]}, {"y": [1, 4, 4, 4]},
     ).proto()  # fmt: skip
     proto.metadata_props.add(key="classes", value="cat,dog")
     proto.graph.node[0].metadata_props.add(key="from", value="torch")

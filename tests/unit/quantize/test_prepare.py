@@ -102,6 +102,6 @@ def test_a_precision_that_is_not_offered_yet_is_refused_in_words(tiny_model: Mod
 
 def test_ranges_and_scales_cross_processes(observed: Ranges, tiny_model: Model):
     """Tasks and results are picklable nouns."""
-    back = pickle.loads(pickle.dumps(observed))  # noqa: S301 - made here
+    back = pickle.loads(pickle.dumps(observed))
     one, two = (prepare(tiny_model, Variant.of("int8"), r).scales for r in (observed, back))
     assert one == two

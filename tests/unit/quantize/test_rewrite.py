@@ -100,7 +100,7 @@ def test_weights_are_symmetric_per_channel_and_never_minus_128(op: str, shape: t
     w = rng.standard_normal(shape).astype(np.float32)
     w *= 10.0 ** rng.integers(-4, 4, shape[axis]).astype(np.float32).reshape(
         [-1 if i == axis else 1 for i in range(len(shape))]
-    )  # noqa: E501 - one shape
+    )
     q, scale = quantize_weight(w, axis)
     assert (-127, shape[axis]) == (max(-127, int(q.min())), len(scale)), op
     back = q * scale.reshape([-1 if i == axis else 1 for i in range(w.ndim)])

@@ -4,7 +4,7 @@ import { Chart } from "./chart";
 import { LayerTable } from "./table";
 
 /** From this width on the accuracy chart stands beside the timing chart or the table. */
-const SIDE_BY_SIDE = 1100;
+const SIDE_BY_SIDE = 900;
 
 const LABELS: Record<Tab, string> = { timing: "Timing", accuracy: "Accuracy", table: "Table" };
 

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Chip } from "../contract";
 import { difference, quantity } from "../format";
 import { onKeys } from "../keys";
@@ -32,7 +32,7 @@ function ChipView({ lab, chip, current }: { lab: Lab; chip: Chip; current: boole
     window.addEventListener("pointerdown", outside, true);
     return () => window.removeEventListener("pointerdown", outside, true);
   }, [open]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     onKeys(box.current, (event) => {
       if (event.key !== "Escape" || !open) return false;
       setOpen(false);

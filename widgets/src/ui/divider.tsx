@@ -1,4 +1,4 @@
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { onKeys } from "../keys";
 
 interface Props {
@@ -19,7 +19,7 @@ export function Divider({ label, axis, value, least, most, class: extra = "", on
   const box = useRef<HTMLDivElement>(null);
   const from = useRef<number | null>(null);
   const at = (event: PointerEvent): number => (axis === "x" ? event.clientX : event.clientY);
-  useEffect(() => {
+  useLayoutEffect(() => {
     onKeys(box.current, (event) => {
       const back = axis === "x" ? "ArrowLeft" : "ArrowUp";
       const forth = axis === "x" ? "ArrowRight" : "ArrowDown";

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
 import { plural } from "../format";
@@ -43,7 +43,6 @@ export function Pane({ bench, side, empty, stale }: Props) {
   const open = (): void => {
     setSearching(true);
     setAt(0);
-    requestAnimationFrame(() => input.current?.select());
   };
   const close = (): void => {
     setSearching(false);
@@ -55,7 +54,7 @@ export function Pane({ bench, side, empty, stale }: Props) {
     setAt(next);
     study.select(side, hits[next]!, { reveal: true });
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     onKeys(box.current, (event) => {
       if (event.key === "Escape") close();
       else if (event.key === "Enter" && event.target === input.current) {
@@ -65,6 +64,11 @@ export function Pane({ bench, side, empty, stale }: Props) {
       return true;
     });
   });
+
+  // At once, so that what is typed after the slash arrives here.
+  useLayoutEffect(() => {
+    if (searching) input.current?.select();
+  }, [searching]);
 
   const stage = () => bench.stages[side];
   const zoom = (factor: number): void => {

@@ -7,7 +7,7 @@ import { Pane } from "./pane";
 import { Threads } from "./threads";
 
 /** Below this width the panes stand above each other. */
-const STACK = 620;
+const STACK = 660;
 const LEAST = 0.15;
 const START = 0.44;
 

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Option } from "../contract";
 import { onKeys } from "../keys";
 import { Down } from "./icons";
@@ -58,7 +58,7 @@ export function Select({ label, name, options, value, disabled, prefix, align, o
     list.current?.children[at]?.scrollIntoView({ block: "nearest" });
   }, [at, open]);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     onKeys(box.current, (event) => {
       const typing = event.target instanceof HTMLInputElement;
       if (!open) {

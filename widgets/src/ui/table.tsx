@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { EngineView, Overlay } from "../contract";
 import { GLYPH, NONE, number, quantity, shorten, shortOp } from "../format";
 import { onKeys } from "../keys";
@@ -66,7 +66,7 @@ export function LayerTable({ lab }: { lab: Lab }) {
     if (at < el.scrollTop || at > el.scrollTop + el.clientHeight - 2 * ROW)
       el.scrollTop = Math.max(0, at - ROW);
   }, [first, sort]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     onKeys(box.current, (event) => {
       const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
       if (!by) return false;

@@ -31,6 +31,8 @@ export function Threads({ bench }: { bench: Bench }) {
 }
 
 function redraw(bench: Bench, svg: SVGSVGElement): void {
+  const { node, layer: right } = bench.stages;
+  const stacked = Boolean(node && right && right.corner.x < node.corner.x + node.camera.width);
   const byLayer = Map.groupBy(pairsToShow(bench), ({ layer }) => layer);
   const parts = [...byLayer].flatMap(([layer, pairs]) => {
     const to = placeOf(bench, "layer", [layer]);
@@ -41,7 +43,9 @@ function redraw(bench: Bench, svg: SVGSVGElement): void {
     const starts = nodes.length > MANY ? [nodes] : nodes.map((node) => [node]);
     return starts.flatMap((ids, k) => {
       const from = placeOf(bench, "node", ids);
-      return from ? thread(from, to, ids.length > 1 && inferred ? "inferred" : pairs[k]!.evidence) : [];
+      return from
+        ? thread(from, to, stacked, ids.length > 1 && inferred ? "inferred" : pairs[k]!.evidence)
+        : [];
     });
   });
   if (parts.length || svg.childElementCount) svg.replaceChildren(...parts);
@@ -81,15 +85,15 @@ function placeOf({ stages }: Bench, side: Side, ids: string[]): Rect | null {
   return { x: stage.corner.x + left, y: stage.corner.y + top, width: right - left, height: bottom - top };
 }
 
-function thread(from: Rect, to: Rect, evidence: Pair["evidence"]): SVGElement[] {
-  const y0 = from.y + from.height / 2;
-  const y1 = to.y + to.height / 2;
-  // Side by side a thread leaves to the right; with stacked panes it may have to turn back.
-  const x0 = from.x + from.width;
-  const x1 = to.x;
-  const bend = Math.max(40, Math.abs(x1 - x0) / 2);
+function thread(from: Rect, to: Rect, stacked: boolean, evidence: Pair["evidence"]): SVGElement[] {
+  const [x0, y0] = stacked
+    ? [from.x + from.width / 2, from.y + from.height]
+    : [from.x + from.width, from.y + from.height / 2];
+  const [x1, y1] = stacked ? [to.x + to.width / 2, to.y] : [to.x, to.y + to.height / 2];
+  const bend = Math.max(24, Math.abs(stacked ? y1 - y0 : x1 - x0) / 2);
+  const [dx, dy] = stacked ? [0, bend] : [bend, 0];
   const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", `M${x0} ${y0}C${x0 + bend} ${y0} ${x1 - bend} ${y1} ${x1} ${y1}`);
+  path.setAttribute("d", `M${x0} ${y0}C${x0 + dx} ${y0 + dy} ${x1 - dx} ${y1 - dy} ${x1} ${y1}`);
   path.setAttribute("class", evidence);
   if (evidence !== "inferred") return [path];
   const word = document.createElementNS(SVG, "text");

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Option } from "../contract";
 import { elapsed } from "../format";
 import { onKeys } from "../keys";
@@ -91,7 +91,7 @@ function PathField({ lab, close }: { lab: Lab; close: () => void }) {
     lab.send("open", path.trim());
     close();
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     onKeys(form.current, (event) => {
       if (event.key !== "Enter") return false;
       open();
@@ -128,7 +128,7 @@ function Segments({ lab, options, value, dead }: SegmentsProps) {
   const pick = (option: Option): void => {
     if (option.enabled && !dead && option.id !== value) lab.choose({ precision: option.id });
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     onKeys(box.current, (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!by) return false;

@@ -1,0 +1,54 @@
+"""Every node of the real architectures is accounted for, on every compiler that is here."""
+
+from __future__ import annotations
+
+import pytest
+
+import rtlab
+from rtlab import backends
+
+TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}
+
+
+@pytest.fixture(params=["digits_inception", "googlenet", "resnet50"], scope="module")
+def sample(request):
+    return rtlab.samples.load(request.param)
+
+
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_every_node_is_in_a_layer_or_has_a_reason(sample, backend: str, precision: str) -> None:
+    """At most one node in two hundred may be unknown; none is lost or counted on both sides."""
+    here = backends.get(backend).availability()
+    if not here.ok:
+        pytest.skip(here.reason)
+    study = rtlab.Study(sample.model, data=sample.calibration.take(2))
+    study.add("it", precision=precision, calibrator="minmax", target=TARGETS[backend], backend=backend)
+    study.run(compare=False)
+    mapping = study["it"].mapping
+    placed = {p.node for p in mapping.pairs}
+    missing = {m.node for m in mapping.missing}
+    assert {n.id for n in sample.model.nodes} == placed | missing
+    assert set() == placed & missing
+    assert sum(m.reason == "unknown" for m in mapping.missing) <= len(sample.model.nodes) / 200
+    layers = {layer.id for layer in study["it"].engine.layers}
+    assert {p.layer for p in mapping.pairs} <= layers
+    if precision != "fp32" and backend == "tensorrt-rtx":
+        assert precision in {layer.precision for layer in study["it"].engine.layers}
+
+
+def test_fusion_is_really_seen(sample) -> None:
+    """A convolution with its normalization and activation in one layer: the picture that people come for."""
+    here = backends.get("tensorrt-rtx").availability()
+    if not here.ok:
+        pytest.skip(here.reason)
+    study = rtlab.Study(sample.model, data=sample.calibration.take(1))
+    study.add("fp32", target="sm86", backend="tensorrt-rtx")
+    study.run(compare=False)
+    mapping = study["fp32"].mapping
+    fused = [mapping.nodes(layer.id) for layer in study["fp32"].engine.layers]
+    ops = [{sample.model.by_id[n].op for n in nodes} for nodes in fused]
+    assert any({"Conv", "Relu"} <= found for found in ops)
+    relus = [n.id for n in sample.model.nodes if n.op == "Relu"]
+    alone = [r for r in relus if all(len(mapping.nodes(i)) == 1 for i in mapping.layers(r))]
+    assert len(alone) <= len(relus) / 10

@@ -1,0 +1,58 @@
+"""Every operator that ONNX has, by the models that ONNX tests itself with."""
+
+from __future__ import annotations
+
+import warnings
+
+import onnx
+import pytest
+
+from rtlab.core.model import load
+from rtlab.errors import ModelError
+from rtlab.quantize import Scale, fp16, int8, quantizable
+
+
+def _models() -> list[onnx.ModelProto]:
+    """One model for each set of operators, inputs and their types; there are 1,900 in all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # their data overflow on purpose
+        from onnx.backend.test.case.node import collect_testcases
+
+        cases = collect_testcases(None)
+    distinct: dict[object, onnx.ModelProto] = {}
+    for case in cases:
+        graph = case.model.graph
+        types = tuple(v.type.WhichOneof("value") or "" for v in (*graph.input, *graph.output))
+        floats = any(v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT for v in graph.input)
+        if floats or "tensor_type" not in types:
+            distinct.setdefault((tuple(n.op_type for n in graph.node), types), case.model)
+    return list(distinct.values())
+
+
+def test_every_operator_can_be_prepared():
+    """A rule that is wrong for one operator makes an invalid model, which a compiler refuses in its own words."""
+    prepared, problems = 0, []
+    for proto in _models():
+        title = proto.graph.name
+        try:
+            model = load(proto, name=title)
+        except ModelError:
+            continue
+        before, ids = model.bytes(), {n.id for n in model.nodes}
+        halves = fp16(model)
+        quantized = int8(model, {v: Scale(4.0) for v in quantizable(model)})
+        prepared += 1
+        for form, ready in (("typed", halves.typed), ("emulation", halves.emulation), ("int8", quantized)):
+            try:
+                onnx.checker.check_model(ready.proto(), full_check=True)
+            except onnx.checker.ValidationError as error:
+                problems.append(f"{title} {form}: {error}")
+            except onnx.shape_inference.InferenceError as error:
+                problems.append(f"{title} {form}: {error}")
+            if {n.origin for n in ready.nodes} != ids:
+                problems.append(f"{title} {form}: origins are not the source's nodes")
+        if before != model.bytes():
+            problems.append(f"{title}: the source changed")
+    assert [] == problems
+    if prepared < 150:
+        pytest.fail(f"only {prepared} models of ONNX were there to be prepared")

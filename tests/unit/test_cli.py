@@ -1,0 +1,98 @@
+"""The command line presents what a notebook presents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rtlab.cli import copy_notebooks, main
+from rtlab.testing import tiny_model
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(tiny_model().bytes())
+    return path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, tmp_path) -> None:
+    """Programs read this; the keys are a promise."""
+    data = tmp_path / "d.npz"
+    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32))
+    code, out, _ = run(
+        capsys, "inspect", str(file), "--precision", "int8", "--calibrator", "minmax", "--data", str(data),
+        "--target", "cpu", "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert 0 == code
+    assert 10 == len(found["model"]["nodes"])
+    assert {"backend", "version", "target", "layers"} <= set(found["engine"])
+    assert {"name", "kind", "nodes", "inputs", "outputs", "precision", "stream"} <= set(found["engine"]["layers"][0])
+    placed = {n["id"] for layer in found["engine"]["layers"] for n in layer["nodes"]}
+    assert {n["id"] for n in found["model"]["nodes"]} == placed | {u["node"] for u in found["unmapped"]}
+    assert "measured" == found["timing"]["origin"] == found["accuracy"]["origin"]
+    assert 8 == found["accuracy"]["samples"]
+
+
+def test_inspect_prints_a_table_for_people(capsys, file) -> None:
+    """With origin and unit, and an em dash where there is no number."""
+    code, out, _ = run(capsys, "inspect", str(file), "--target", "cpu")
+    assert 0 == code
+    assert "10 nodes → " in out
+    assert "measured, ONNX Runtime" in out
+    assert "Conv·BatchNormalization·Relu" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["/nowhere.onnx"], "no such file"),
+        (["FILE", "--precision", "fp7"], 'no such precision exists. Choose one of "fp32"'),
+        (["FILE", "--target", "sm86", "--precision", "fp8"], 'Target "sm86" has no "fp8" arithmetic'),
+        (["FILE", "--target", "gpu"], 'Choose for example "sm86"'),
+        (["FILE", "--data", "/nowhere.npz"], "Save it with numpy.savez"),
+        (["FILE", "--shape", "x=1xtwo"], "it is not NAME=1x3x224x224"),
+        (["FILE", "--backend", "nonsense"], 'no backend has this name. Choose one of "tensorrt-rtx"'),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_1(capsys, file, arguments: list[str], words: str) -> None:
+    """Never a traceback, and never a half-printed object."""
+    code, out, err = run(capsys, "inspect", *(str(file) if a == "FILE" else a for a in arguments))
+    assert 1 == code
+    assert words in err
+    assert "Traceback" not in err
+    assert "" == out
+
+
+def test_an_error_is_an_object_too_when_json_was_asked_for(capsys) -> None:
+    """A program must not have to parse two formats."""
+    code, out, _ = run(capsys, "inspect", "/nowhere.onnx", "--json")
+    assert (1, "ModelError") == (code, json.loads(out)["error"]["kind"])
+
+
+def test_backends_say_what_is_here_and_why_not(capsys) -> None:
+    """The first thing to ask on a strange machine."""
+    code, out, _ = run(capsys, "backends", "--json")
+    found = json.loads(out)
+    assert 0 == code
+    assert found["onnxruntime"]["ok"]
+    assert all(a["version"] if a["ok"] else a["reason"] for a in found.values())
+
+
+def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> None:
+    """A second start must not undo an afternoon's notes."""
+    first = copy_notebooks(tmp_path)
+    assert "01_first_look.ipynb" == first
+    (tmp_path / first).write_text("mine")
+    copy_notebooks(tmp_path)
+    assert "mine" == (tmp_path / first).read_text()
