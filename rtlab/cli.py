@@ -48,18 +48,26 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     lab = commands.add_parser("lab", help="open JupyterLab on a copy of the notebooks")
-    lab.add_argument("folder", nargs="?", default="rtlab-notebooks", help="where the copy goes (default: %(default)s)")
+    lab.add_argument(
+        "folder", nargs="?", default="rtlab-notebooks", help="where the copy goes (default: %(default)s)"
+    )
     lab.add_argument("--port", type=int, default=None, help="port of the server on this machine")
-    lab.add_argument("--no-browser", action="store_true", help="print the address instead of opening a browser")
+    lab.add_argument(
+        "--no-browser", action="store_true", help="print the address instead of opening a browser"
+    )
     lab.set_defaults(work=_lab)
 
     look = commands.add_parser("inspect", help="build one variant of a model and list its layers")
     look.add_argument("model", help="an ONNX file, or the name of a sample")
     look.add_argument("--precision", default="fp32", help="fp32, fp16 or int8 (default: %(default)s)")
     look.add_argument("--calibrator", default=None, help="minmax or entropy2, for int8 (default: entropy2)")
-    look.add_argument("--data", default=None, metavar="D.npz", help="one array per model input, samples first")
+    look.add_argument(
+        "--data", default=None, metavar="D.npz", help="one array per model input, samples first"
+    )
     look.add_argument("--target", default=None, help="cpu, sm86, sm89, sm120, ... (default: the backend's)")
-    look.add_argument("--backend", default=None, help="tensorrt-rtx or onnxruntime (default: the best available)")
+    look.add_argument(
+        "--backend", default=None, help="tensorrt-rtx or onnxruntime (default: the best available)"
+    )
     look.add_argument(
         "--shape", action="append", default=[], metavar="NAME=1x3x224x224", help="size of a dynamic input"
     )
@@ -132,7 +140,9 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
         except ValueError:
             sizes = ()
         if not name or not sizes:
-            raise ModelError(f'Cannot read --shape "{item}": it is not NAME=1x3x224x224. Write sizes joined by x.')
+            raise ModelError(
+                f'Cannot read --shape "{item}": it is not NAME=1x3x224x224. Write sizes joined by x.'
+            )
         shapes[name] = sizes
     return shapes
 
@@ -153,7 +163,9 @@ def _print(result: Result, study: Study) -> None:
     _columns(("step", "kind", "operators", "type", "CPU time", "SQNR"), rows)
     if result.mapping.missing:
         print("\nnodes without a layer")
-        _columns(("node", "reason"), [(study.model.by_id[m.node].title, m.reason) for m in result.mapping.missing])
+        _columns(
+            ("node", "reason"), [(study.model.by_id[m.node].title, m.reason) for m in result.mapping.missing]
+        )
 
 
 def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
@@ -180,7 +192,11 @@ def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [min(60, max(len(r[i]) for r in (head, *rows))) for i in range(len(head))]
     for row in (head, *rows):
-        print("  ".join(f"{c if len(c) <= 60 else c[:59] + '…':<{w}}" for c, w in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(
+                f"{c if len(c) <= 60 else c[:59] + '…':<{w}}" for c, w in zip(row, widths, strict=True)
+            ).rstrip()
+        )
 
 
 def _lab(given: argparse.Namespace) -> int:

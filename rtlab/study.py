@@ -62,7 +62,8 @@ class Result:
     """Everything known of one variant.
 
     ``engine`` is the picture, related to the source model by ``mapping``; ``measured`` is the engine that ran here,
-    related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``, ``accuracy`` and ``score`` are None where nothing could run.
+    related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``, ``accuracy`` and ``score`` are
+    None where nothing could run.
     """
 
     name: str
@@ -225,12 +226,13 @@ class Study:
         try:
             if executor is None:
                 for name in todo:
-                    self._keep(name, lambda job: _work(job, progress), self._job(name, progress, compare=compare))
+                    job = self._job(name, progress, compare=compare)
+                    self._keep(name, functools.partial(_work, job, progress))
             else:
                 jobs = {n: self._job(n, progress, compare=compare) for n in todo}
                 futures = {n: executor.submit(_work, job, Silent()) for n, job in jobs.items()}
                 for name, future in futures.items():
-                    self._keep(name, lambda _, f=future: f.result(), jobs[name])
+                    self._keep(name, future.result)
         except KeyboardInterrupt:
             raise Cancelled(
                 "Stopped the study: interrupted. Finished variants are kept; run study.run() to go on."
@@ -240,9 +242,9 @@ class Study:
             raise failed[0]
         return self
 
-    def _keep(self, name: str, work: Callable[[Job], Result], job: Job) -> None:
+    def _keep(self, name: str, work: Callable[[], Result]) -> None:
         try:
-            result = work(job)
+            result = work()
         except Cancelled:
             raise
         except RtlabError as error:
@@ -282,7 +284,9 @@ class Study:
             names = quantizable(self.model)
             engine = _reference(self.model, progress)
             size = _batch_size(self.model, names)
-            progress.phase("Calibrating", -(-len(self.data) // size) if self.model.dynamic_batch else len(self.data))
+            progress.phase(
+                "Calibrating", -(-len(self.data) // size) if self.model.dynamic_batch else len(self.data)
+            )
             self._ranges = collect(
                 names,
                 self.data.batches(self.model, size),
@@ -310,7 +314,9 @@ class Study:
             if pair.node == found.id:
                 others = [self.model.by_id[n].op for n in result.mapping.nodes(pair.layer) if n != found.id]
                 shared = f" with {', '.join(others)}" if others else ""
-                lines.append(f'"{found.title}" runs in layer "{pair.layer}"{shared} ({pair.evidence}). {pair.note}')
+                lines.append(
+                    f'"{found.title}" runs in layer "{pair.layer}"{shared} ({pair.evidence}). {pair.note}'
+                )
         return "\n".join(lines)
 
 
@@ -332,9 +338,7 @@ def explore(
         model, data, task = sample.model, sample.calibration, sample.task
     study = Study(model, data=data, task=task)
     study.add("fp32")
-    explorer = study.explore()
-    explorer.build()
-    return explorer
+    return study.explore(height=height).run()
 
 
 def _builder(backend: str | None, target: str | Target | None) -> str:
@@ -388,7 +392,9 @@ def _work(job: Job, progress: Progress) -> Result:
     prepared = prepare(job.model, job.variant, job.ranges)
     builder = backends.get(job.builder)
     if not isinstance(builder, Builder):
-        raise Unavailable(f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().')
+        raise Unavailable(
+            f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().'
+        )
     engine = builder.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
     mapping = relate(job.model, prepared.model, engine)
     result = Result(job.name, job.variant, prepared, engine, mapping, ranges=job.ranges)
@@ -422,7 +428,9 @@ def _measure(job: Job, result: Result, progress: Progress) -> Result:
     )
 
 
-def _compare(job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress) -> _accuracy.Accuracy:
+def _compare(
+    job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress
+) -> _accuracy.Accuracy:
     data = (job.task.data if job.task else job.data).take(_COMPARED)
     names = _accuracy.comparable(job.model, prepared.emulation)
     reference = _reference(job.model, progress)

@@ -68,7 +68,9 @@ def tiny_model(*, batch: int | str = "N", seed: int = 0) -> Model:
         [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [batch, 4])],
         weights,
     )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="tiny")
+    return load(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="tiny"
+    )
 
 
 class ReferenceBackend:

@@ -46,7 +46,9 @@ class Accuracy:
     def __repr__(self) -> str:
         worst = self.worst(1)
         tail = f", worst {worst[0].node} {worst[0].sqnr:.3g} dB" if worst else ""
-        return f"<Accuracy {len(self.values)} values on {self.samples} samples{tail}, measured, {self.source}>"
+        return (
+            f"<Accuracy {len(self.values)} values on {self.samples} samples{tail}, measured, {self.source}>"
+        )
 
     @property
     def origin(self) -> str:
@@ -88,16 +90,9 @@ class Comparison:
             if bad:
                 x, y = x[finite], y[finite]
             error = x - y
-            sums += (
-                _dot(x, x),
-                _dot(error, error),
-                _dot(x, y),
-                _dot(y, y),
-                0.0,
-                y.size,
-                bad,
-            )
+            sums[:4] += (_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y))
             sums[4] = max(sums[4], float(np.abs(error).max(initial=0.0)))
+            sums[5:] += (y.size, bad)
 
     def result(self, source: str) -> Accuracy:
         """The errors of all batches so far."""
@@ -106,7 +101,15 @@ class Comparison:
             if not count and not bad:
                 continue
             producer = self.model.producers.get(name)
-            sqnr = -math.inf if bad else math.inf if ee == 0 else -math.inf if xx == 0 else 10 * math.log10(xx / ee)
+            sqnr = (
+                -math.inf
+                if bad
+                else math.inf
+                if ee == 0
+                else -math.inf
+                if xx == 0
+                else 10 * math.log10(xx / ee)
+            )
             norm = math.sqrt(xx * yy)
             values.append(
                 ValueDelta(

@@ -21,15 +21,16 @@ Evidence = Literal["declared", "inferred", "merged"]
 Reason = Literal["folded", "view", "shape", "dead", "unknown"]
 
 #: Operators that only rename, re-index or re-label memory; a compiler need not run anything for them.
-VIEWS = frozenset(
-    "Identity Dropout Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Concat Expand Cast CastLike "
-    "DepthToSpace SpaceToDepth".split()
-)
+VIEWS = frozenset({
+    "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Concat",
+    "Expand", "Cast", "CastLike", "DepthToSpace", "SpaceToDepth",
+})  # fmt: skip
 #: Operators that fold into the weights or the epilogue of what produced their input.
-EPILOGUES = frozenset(
-    "BatchNormalization Relu LeakyRelu PRelu Clip Sigmoid Tanh HardSigmoid HardSwish Elu Selu Softplus Gelu Add Sub Mul "
-    "Div Neg Abs Sqrt Exp QuantizeLinear DequantizeLinear".split()
-)
+EPILOGUES = frozenset({
+    "BatchNormalization", "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu",
+    "Selu", "Softplus", "Gelu", "Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Exp", "QuantizeLinear",
+    "DequantizeLinear",
+})  # fmt: skip
 _SHAPE_SOURCES = frozenset({"Shape", "Size"})
 #: Inputs that carry sizes, not data: operator to positions.
 _SHAPE_SLOTS = {
@@ -78,7 +79,9 @@ class Mapping:
 
     def __repr__(self) -> str:
         unknown = sum(m.reason == "unknown" for m in self.missing)
-        return f"<Mapping {len(self._by_node)} nodes in layers, {len(self.missing)} without, {unknown} unknown>"
+        return (
+            f"<Mapping {len(self._by_node)} nodes in layers, {len(self.missing)} without, {unknown} unknown>"
+        )
 
     @functools.cached_property
     def _by_node(self) -> MappingType[str, tuple[Pair, ...]]:
@@ -163,7 +166,9 @@ class _Relation:
         for layer in self.engine.layers:
             for id_ in layer.origins:
                 if origin := self._origin(id_):
-                    self._pair(origin, layer.id, "declared", "The compiler names this node in the layer's label.")
+                    self._pair(
+                        origin, layer.id, "declared", "The compiler names this node in the layer's label."
+                    )
 
     def _bounded(self) -> None:
         """Layers without labels, by the subgraph between the values that they read and write."""
@@ -238,10 +243,12 @@ class _Relation:
                 labelled[layer].add(node)
         before = self._reached(self.engine.layers, labelled)
         after = self._reached(tuple(reversed(self.engine.layers)), labelled)
-        for layer in self.engine.layers:
-            if layer.id not in labelled and not _moves(layer):
-                for node in sorted(before[layer.id] & after[layer.id]):
-                    self._pair(node, layer.id, "inferred", "The unlabelled step runs between two steps of this node.")
+        for step in self.engine.layers:
+            if step.id not in labelled and not _moves(step):
+                for node in sorted(before[step.id] & after[step.id]):
+                    self._pair(
+                        node, step.id, "inferred", "The unlabelled step runs between two steps of this node."
+                    )
 
     def _reached(
         self, layers: tuple[Layer, ...], labelled: MappingType[str, set[str]]
@@ -271,10 +278,10 @@ class _Relation:
         taken = {i for table in self.found.values() for i in table}
         low = max((self.order[i] for i in before), default=-1)
         high = min((self.order[i] for i in after), default=len(self.engine.layers))
-        for layer in self.engine.layers:
-            if low < layer.index < high and layer.id not in taken and not _moves(layer):
+        for step in self.engine.layers:
+            if low < step.index < high and step.id not in taken and not _moves(step):
                 note = "The unlabelled step runs between the layers of its neighbours."
-                self._pair(node.id, layer.id, "inferred", note)
+                self._pair(node.id, step.id, "inferred", note)
 
     def _near(self, node: Node, step: Callable[[Node], Iterable[Node]]) -> tuple[set[str], bool]:
         """Layers of the nearest nodes in one direction, looking through nodes that need no layer.
@@ -311,7 +318,12 @@ def _moves(layer: Layer) -> bool:
     if layer.origins:
         return False
     word = layer.name.removeprefix("__myl_").split("_", 1)[0]
-    return layer.kind in {"ReorderInput", "ReorderOutput", "Reformat", "copy"} or word in {"Move", "Tran", "Resh", "MoveTran"}
+    return layer.kind in {"ReorderInput", "ReorderOutput", "Reformat", "copy"} or word in {
+        "Move",
+        "Tran",
+        "Resh",
+        "MoveTran",
+    }
 
 
 class _Flow:
@@ -360,7 +372,9 @@ class _Flow:
     def _folded(self) -> set[str]:
         done: set[str] = set()
         for node in self.model.nodes:
-            if node.op == "Constant" or (node.inputs and all(self._fixed(k, done) for k in self.inputs(node))):
+            if node.op == "Constant" or (
+                node.inputs and all(self._fixed(k, done) for k in self.inputs(node))
+            ):
                 done.add(node.id)
         return done
 
@@ -376,7 +390,9 @@ class _Flow:
         for node in self.model.nodes:
             reads = [k for k in self.inputs(node) if not self._fixed(k, set())]
             from_shape = [self.producer.get(k) for k in reads]
-            if node.op in _SHAPE_SOURCES or (reads and all(n is not None and n.id in done for n in from_shape)):
+            if node.op in _SHAPE_SOURCES or (
+                reads and all(n is not None and n.id in done for n in from_shape)
+            ):
                 done.add(node.id)
         # Backwards: what only feeds size inputs is shape arithmetic too.
         for node in reversed(self.model.nodes):

@@ -73,7 +73,10 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     summed = sum(medians.values())
     layers = tuple(
         LayerTime(
-            layer.id, medians[layer.id], _spread(profile.samples[layer.id]), medians[layer.id] / summed if summed else 0.0
+            layer.id,
+            medians[layer.id],
+            _spread(profile.samples[layer.id]),
+            medians[layer.id] / summed if summed else 0.0,
         )
         for layer in engine.layers
         if layer.id in medians
@@ -116,9 +119,7 @@ def on_layers(times: Timing, measured: Mapping, shown: Mapping) -> dict[str, Sha
             touching[i].add(pair.layer)
     result: dict[str, Shared] = {}
     for layer in dict.fromkeys(p.layer for p in shown.pairs):
-        ids = tuple(
-            dict.fromkeys(i for n in shown.nodes(layer) for i in measured.layers(n) if i in table)
-        )
+        ids = tuple(dict.fromkeys(i for n in shown.nodes(layer) for i in measured.layers(n) if i in table))
         if ids:
             sharing = {s for i in ids for s in touching[i]}
             result[layer] = _sum([table[i] for i in ids], len(sharing))

@@ -52,7 +52,9 @@ def get(name: str) -> Backend:
         return registry()[name]
     except KeyError:
         known = ", ".join(f'"{n}"' for n in registry())
-        raise Unavailable(f'Cannot use backend "{name}": no backend has this name. Choose one of {known}.') from None
+        raise Unavailable(
+            f'Cannot use backend "{name}": no backend has this name. Choose one of {known}.'
+        ) from None
 
 
 def available() -> Mapping[str, Availability]:

@@ -84,7 +84,8 @@ def parse(log: str, labels: Mapping[str, str] | None = None) -> Listing:
             "and with profiling verbosity DETAILED."
         )
     body, _, rest = log[start + len("Layers:\n") :].partition("\nI/O Tensors:")
-    layers, unread = [], []
+    layers: list[Layer] = []
+    unread: list[str] = []
     for line in body.split("\n"):
         if not line.strip():
             continue
@@ -93,7 +94,8 @@ def parse(log: str, labels: Mapping[str, str] | None = None) -> Listing:
             unread.append(line)
             continue
         layers.append(_layer(found, len(layers), labels or {}))
-    inputs, outputs = [], []
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
     for line in rest.partition("\nEngine Metadata:")[0].split("\n"):
         if (found := _IO.match(line)) and not _PROFILE.search(found["name"]):
             tensor = Tensor(found["name"], DTYPES.get(found["dtype"], found["dtype"]), _ints(found["shape"]))

@@ -6,6 +6,7 @@ its standard output in pickles; what the vendor prints goes to standard error an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import queue
@@ -55,10 +56,9 @@ def call(target: str, payload: object, *, limits: Limits, progress: Progress, do
             child.wait()
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
-                    try:
+                    # The child may be gone, and with it what we wrote.
+                    with contextlib.suppress(OSError):
                         pipe.close()
-                    except OSError:  # the child is gone and what we wrote with it
-                        pass
 
 
 def _attend(

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from rtlab.errors import BuildError
 
@@ -66,7 +65,12 @@ def serve() -> None:
             try:
                 say("error", error)
             except Exception:  # noqa: BLE001 - not every exception can be pickled
-                say("error", BuildError(f"The compiler's process failed: {error}. See the details.", details=repr(error)))
+                say(
+                    "error",
+                    BuildError(
+                        f"The compiler's process failed: {error}. See the details.", details=repr(error)
+                    ),
+                )
 
     # A chain of thousands of nodes makes the compiler recurse deeper than the usual 8 MiB of stack allow.
     threading.stack_size(stack)

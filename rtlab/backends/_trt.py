@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import re
 import time
 from typing import Any
@@ -45,44 +46,51 @@ def sanitize(proto: Any) -> dict[str, str]:
 
     Node ids are unique already. Graph inputs and outputs stay as they are, because the engine's user needs them.
     """
-    keep = {v.name for v in (*proto.graph.input, *proto.graph.output)}
+    graphs = _graphs(proto)
+    taken = {v.name for v in (*proto.graph.input, *proto.graph.output)}
+    names = {n for g in graphs for node in g.node for n in (*node.input, *node.output) if n}
+    fresh = (f"value_{i}" for i in itertools.count())
+    renamed = {n: next(f for f in fresh if f not in names) for n in sorted(names - taken) if not _plain(n)}
     labels: dict[str, str] = {}
-    renamed: dict[str, str] = {}
-
-    def value(name: str) -> str:
-        if not name or name in keep or _PLAIN.fullmatch(name):
-            return name
-        return renamed.setdefault(name, f"value_{len(renamed)}")
-
-    graphs: list[Any] = [proto.graph, *proto.functions]
-    while graphs:
-        graph = graphs.pop()
+    ids = {node.name for g in graphs for node in g.node}
+    safe = (f"node_{i}" for i in itertools.count())
+    for graph in graphs:
         for node in graph.node:
-            if not _PLAIN.fullmatch(node.name):
-                labels[f"node_{len(labels)}"] = node.name
-                node.name = f"node_{len(labels) - 1}"
-            for names in (node.input, node.output):
-                for i, name in enumerate(names):
-                    if (new := value(name)) != name:
-                        names[i] = new
-            for attribute in node.attribute:
-                graphs.extend(attribute.graphs)
-                if attribute.HasField("g"):
-                    graphs.append(attribute.g)
-        for field in ("initializer", "value_info", "sparse_initializer"):
-            for item in getattr(graph, field, ()):
-                if hasattr(item, "name") and item.name in renamed:
-                    item.name = renamed[item.name]
-        for field in ("input", "output"):
-            items = getattr(graph, field)
-            for i, item in enumerate(items):
-                name = item if isinstance(item, str) else item.name
-                if name in renamed:
-                    if isinstance(item, str):
-                        items[i] = renamed[name]
-                    else:
-                        item.name = renamed[name]
+            if not _plain(node.name):
+                label = next(s for s in safe if s not in ids)
+                labels[label], node.name = node.name, label
+            _rename(node.input, renamed)
+            _rename(node.output, renamed)
+        for field in ("input", "output", "initializer", "value_info"):
+            _rename(getattr(graph, field, ()), renamed)
     return labels
+
+
+def _plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None
+
+
+def _graphs(proto: Any) -> list[Any]:
+    """The main graph, every function and every body."""
+    found: list[Any] = []
+    todo: list[Any] = [proto.graph, *proto.functions]
+    while todo:
+        graph = todo.pop()
+        found.append(graph)
+        for node in graph.node:
+            for attribute in node.attribute:
+                todo += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+    return found
+
+
+def _rename(items: Any, renamed: dict[str, str]) -> None:
+    """Rename in a list of names, or of things that have one."""
+    for i, item in enumerate(items):
+        if isinstance(item, str):
+            if item in renamed:
+                items[i] = renamed[item]
+        elif item.name in renamed:
+            item.name = renamed[item.name]
 
 
 def compile_plan(order: Order, report: Any) -> Built:
@@ -93,6 +101,37 @@ def compile_plan(order: Order, report: Any) -> Built:
     """
     trt = importlib.import_module(order.binding)
     lines: list[str] = []
+    report.phase("Reading the model")
+    logger, monitor = _listeners(trt, lines, report)
+    builder = trt.Builder(logger)
+    network = builder.create_network(_strong(trt))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse(order.model) or network.num_layers == 0:
+        raise BuildError(_refusal(parser, order, trt, logger), details=_errors(parser))
+    report.phase("Compiling")
+    config = builder.create_builder_config()
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    config.progress_monitor = monitor
+    if order.aux_streams is not None:
+        config.max_aux_streams = order.aux_streams
+    if order.sm is not None:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{order.sm}"), 0)
+    started = time.perf_counter()
+    plan = builder.build_serialized_network(network, config)
+    seconds = time.perf_counter() - started
+    if plan is None:
+        said = [m for m in lines if "Error" in m or "error" in m][-1:] or ["It gave no reason."]
+        raise BuildError(
+            f"{order.label}: the builder refused the network. {said[0]} "
+            'Choose another precision or target, or backend="onnxruntime".',
+            details="\n".join(lines[-200:]),
+        )
+    return Built("\n".join(lines) + "\n", bytes(plan) if order.keep_plan else None, seconds, trt.__version__)
+
+
+def _listeners(trt: Any, lines: list[str], report: Any) -> tuple[Any, Any]:
+    """A logger that keeps every message, and a monitor that passes progress on."""
 
     class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
         """Keeps every message. The callback is hot: an append and nothing else."""
@@ -119,33 +158,7 @@ def compile_plan(order: Order, report: Any) -> Built:
         def phase_finish(self, phase_name: str) -> None:
             pass
 
-    report.phase("Reading the model")
-    logger, monitor = Logger(), Monitor()
-    builder = trt.Builder(logger)
-    network = builder.create_network(_strong(trt))
-    parser = trt.OnnxParser(network, logger)
-    if not parser.parse(order.model) or network.num_layers == 0:
-        raise BuildError(_refusal(parser, order, trt, logger), details=_errors(parser))
-    report.phase("Compiling")
-    config = builder.create_builder_config()
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    config.progress_monitor = monitor
-    if order.aux_streams is not None:
-        config.max_aux_streams = order.aux_streams
-    if order.sm is not None:
-        config.num_compute_capabilities = 1
-        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{order.sm}"), 0)
-    started = time.perf_counter()
-    plan = builder.build_serialized_network(network, config)
-    seconds = time.perf_counter() - started
-    if plan is None:
-        said = [m for m in lines if "Error" in m or "error" in m][-5:]
-        raise BuildError(
-            f"{order.label}: the builder refused the network. {said[-1] if said else 'It gave no reason.'} "
-            'Choose another precision or target, or backend="onnxruntime".',
-            details="\n".join(lines[-200:]),
-        )
-    return Built("\n".join(lines) + "\n", bytes(plan) if order.keep_plan else None, seconds, trt.__version__)
+    return Logger(), Monitor()
 
 
 def _errors(parser: Any) -> str:
@@ -181,7 +194,6 @@ def _refusal(parser: Any, order: Order, trt: Any, parser_logger: Any) -> str:
         f"{order.label}: its parser refuses {count}: {listed or _errors(parser)}{more}. "
         'Replace the operators, or choose backend="onnxruntime".'
     )
-
 
 
 def _strong(trt: Any) -> int:

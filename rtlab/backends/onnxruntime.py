@@ -93,9 +93,15 @@ class OnnxRuntime:
                 name=node.name or node.op,
                 kind=node.op,
                 index=i,
-                inputs=tuple(_tensor(optimized.values, n) for n in node.inputs if n and not _constant(optimized.values, n)),
+                inputs=tuple(
+                    _tensor(optimized.values, n)
+                    for n in node.inputs
+                    if n and not _constant(optimized.values, n)
+                ),
                 outputs=tuple(_tensor(optimized.values, n) for n in node.outputs if n),
-                constants=tuple(_tensor(optimized.values, n) for n in node.inputs if n and _constant(optimized.values, n)),
+                constants=tuple(
+                    _tensor(optimized.values, n) for n in node.inputs if n and _constant(optimized.values, n)
+                ),
                 attributes={"value": node.name.removesuffix(_NCHWC)}
                 if node.name.removesuffix(_NCHWC) in known
                 else {},
@@ -196,7 +202,9 @@ class OnnxRuntime:
 
         options = ort.SessionOptions()
         levels = ort.GraphOptimizationLevel
-        options.graph_optimization_level = levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_ALL
+        options.graph_optimization_level = (
+            levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_ALL
+        )
         options.intra_op_num_threads = self.threads
         options.log_severity_level = 4
         return options
@@ -247,11 +255,13 @@ def _expose(data: bytes, names: Sequence[str]) -> bytes:
     made |= {i.name for i in proto.graph.initializer}
     for name in names:
         if name not in made:
-            raise RunError(f'Cannot read value "{name}": the model has no value of this name. See model.values.')
+            raise RunError(
+                f'Cannot read value "{name}": the model has no value of this name. See model.values.'
+            )
         if name not in have:
             have.add(name)
             proto.graph.output.add(name=name)
-    return proto.SerializeToString()
+    return bytes(proto.SerializeToString())
 
 
 def _samples(events: list[dict[str, Any]], engine: Engine, warmup: int) -> dict[str, NDArray[np.float64]]:

@@ -33,12 +33,9 @@ class TensorRTRTX:
                 reason=f'package "tensorrt-rtx" is not installed ({wheels}; this is {here}). '
                 'Run pip install tensorrt-rtx there, or choose backend="onnxruntime".',
             )
-        for package in ("tensorrt_rtx", "tensorrt-rtx", "tensorrt_rtx_cu13", "tensorrt_rtx_cu12"):
-            try:
-                return Availability(ok=True, version=importlib.metadata.version(package))
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        return Availability(ok=True)
+        # The module belongs to one of several packages, by CUDA release.
+        owners = importlib.metadata.packages_distributions().get("tensorrt_rtx", [])
+        return Availability(ok=True, version=importlib.metadata.version(owners[0]) if owners else "")
 
     def capabilities(self) -> Capabilities:
         """Targets of the known RTX generations; compute capability 9.0 is not among them."""
@@ -65,6 +62,12 @@ class TensorRTRTX:
             raise VariantError(
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it compiles for RTX cards. '
                 'Choose target="sm86", "sm89" or "sm120", or backend="onnxruntime".'
+            )
+        if variant.target not in self.capabilities().targets:
+            known = ", ".join(f'"{t}"' for t in self.capabilities().targets)
+            raise VariantError(
+                f'Backend "{self.name}" cannot build for target "{variant.target}": it does not know this compute '
+                f"capability. Choose one of {known}."
             )
         doing = f'Backend "{self.name}" cannot build "{variant.name}" for {variant.target}'
         proto = request.model.proto(static=True)

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import json
 import math
 import re
 from collections import Counter

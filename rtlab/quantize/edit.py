@@ -132,8 +132,7 @@ class Edit:
             entries = [onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items()]
             _replace(node.metadata_props, entries)
         _replace(proto.functions, source.functions)
-        # A body reads an outer constant by name, which GraphSurgeon only sees where a main-graph node reads
-        # it too.
+        # A body reads an outer constant by name; GraphSurgeon sees it only where a main-graph node reads it too.
         have = {t.name for t in proto.graph.initializer}
         made = {out for node in proto.graph.node for out in node.output}
         read = set(_read_in_bodies(proto.graph))
@@ -144,7 +143,9 @@ class Edit:
         names = {t.name for t in source.graph.initializer}
         _replace(proto.graph.input, [v for v in source.graph.input if v.name not in names])
         _replace(proto.graph.output, source.graph.output)
-        proto.graph.value_info.extend(v for v in source.graph.value_info if not v.type.HasField("tensor_type"))
+        proto.graph.value_info.extend(
+            v for v in source.graph.value_info if not v.type.HasField("tensor_type")
+        )
         _replace(proto.metadata_props, source.metadata_props)
         _replace(proto.opset_import, source.opset_import)
         proto.domain, proto.doc_string = source.domain, source.doc_string
@@ -170,7 +171,9 @@ class Edit:
             # From the end, so that a helper finds the node that it helps.
             for node in reversed(graph.node):
                 # The converter may put a new operator in the place of an old one, without its name.
-                replaced = next((written[v] for v in node.output if written.get(v, node.name) not in present), "")
+                replaced = next(
+                    (written[v] for v in node.output if written.get(v, node.name) not in present), ""
+                )
                 origin = replaced or node.name
                 if origin in properties and origin not in seen:
                     node.name = origin

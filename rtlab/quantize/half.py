@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model, Node
 
 _FLOAT, _HALF = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.FLOAT16)
-#: Largest finite FP16 number.
-LARGEST = 65504.0
 _DEFAULT = {"", "ai.onnx"}
-#: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all
-#: inputs.
+#: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all inputs.
 _BOUNDS_ARE_INPUTS = 11
 #: They read a value as it comes, or read nothing.
 _ANY_TYPE = {"Shape", "Size", "Constant"}
@@ -38,44 +35,11 @@ _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _SATURATING = {"Clip", "Pad", "Where", "Max", "Min"}
 #: Their outputs are elements of their inputs, or zero: values that are rounded stay rounded.
 _EXACT = {
-    *(
-        "Identity",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Concat",
-        "Split",
-        "Slice",
-        "Gather",
-    ),
-    *(
-        "GatherElements",
-        "GatherND",
-        "Expand",
-        "Tile",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "Where",
-        "Pad",
-        "Dropout",
-    ),
-    *(
-        "Relu",
-        "Clip",
-        "Max",
-        "Min",
-        "MaxPool",
-        "GlobalMaxPool",
-        "ReduceMax",
-        "ReduceMin",
-        "TopK",
-        "Abs",
-        "Neg",
-    ),
-    *("Compress", "ReverseSequence"),
-}
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather",
+    "GatherElements", "GatherND", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Where", "Pad", "Dropout",
+    "Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "Abs", "Neg",
+    "Compress", "ReverseSequence",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

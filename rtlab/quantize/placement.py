@@ -87,10 +87,11 @@ class _Planner:
         for node in self.model.top:
             if node.op == "Add" and node.domain in _DEFAULT:
                 self._residual(node)
+        written = self._written_quantized()
         # A pool before another pool sees what the later one decided.
         for node in reversed(self.model.top):
             if node.op in _POOLS and node.domain in _DEFAULT:
-                self._pool(node)
+                self._pool(node, written)
         groups = self._share()
         return Plan(
             {v: self._sorted(self.edges[v]) for v in self._in_graph_order(self.edges)},
@@ -161,11 +162,11 @@ class _Planner:
                 return False
             value = inputs[0]
 
-    def _pool(self, node: Node) -> None:
+    def _pool(self, node: Node, written: set[str]) -> None:
         """Quantize a pool's input where its producers and all its consumers are quantized too."""
         value = node.inputs[0]
-        both = self._quantizes(value) and self._reads_quantized(node.outputs[0])
-        if both and (value in self.edges or self._written_quantized(value)):
+        before = value in self.edges or value in written
+        if before and self._quantizes(value) and self._reads_quantized(node.outputs[0]):
             self.edges.setdefault(value, set()).add((node.id, 0))
 
     def _reads_quantized(self, value: str) -> bool:
@@ -187,19 +188,14 @@ class _Planner:
                 stack.append(reader.outputs[0])
         return True
 
-    def _written_quantized(self, value: str) -> bool:
-        """Whether a quantized node writes this value, with nothing but fusible operators between."""
-        stack, seen = [value], set[str]()
-        while stack:
-            node = self.model.producers.get(stack.pop())
-            if node is None or node.id in seen:
-                continue
-            seen.add(node.id)
-            if node.id in self.weighted:
-                return True
-            if node.op in _ACTIVATIONS | _VIEWS | _POOLS | {"BatchNormalization", "Add", "Concat"}:
-                stack.extend(v for v in node.inputs if v and v not in self.constants)
-        return False
+    def _written_quantized(self) -> set[str]:
+        """Values that a quantized node writes, with nothing but fusible operators between."""
+        found: set[str] = set()
+        fusible = _ACTIVATIONS | _VIEWS | _POOLS | {"BatchNormalization", "Add", "Concat"}
+        for node in self.model.top:
+            if node.id in self.weighted or (node.op in fusible and not found.isdisjoint(node.inputs)):
+                found.update(node.outputs)
+        return found
 
     def _share(self) -> tuple[tuple[str, ...], ...]:
         """Route Concat inputs through the quantized form they have, and join scales across Concat and MaxPool."""

@@ -10,6 +10,7 @@ from rtlab.view.contract import EngineView
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+
 @dataclasses.dataclass(frozen=True)
 class Bar:
     """One engine layer on a chart. ``value`` is in the overlay's unit."""
@@ -43,4 +44,3 @@ def label(ops: Iterable[str], most: int = 4) -> str:
     """Operators in execution order as one short text."""
     listed = list(ops)
     return "·".join(listed[:most]) + (f"·+{len(listed) - most}" if len(listed) > most else "")
-

@@ -23,7 +23,9 @@ Origin = Literal["measured", "reported", "estimated"]
 ChipStatus = Literal["ready", "building", "failed"]
 Tab = Literal["timing", "accuracy", "table"]
 Side = Literal["node", "layer"]
-GestureType = Literal["build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss"]
+GestureType = Literal[
+    "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss"
+]
 
 
 class Port(TypedDict):
@@ -105,8 +107,11 @@ class Unmapped(TypedDict):
 
 
 class Reading(TypedDict):
-    """One number on one box. ``spread`` is half the interquartile range; ``shared`` counts the boxes that the
-    number belongs to together (1: to this alone); ``note`` is shown on hover."""
+    """One number on one box.
+
+    ``spread`` is half the interquartile range; ``shared`` counts the boxes that the number belongs to together
+    (1: to this alone); ``note`` is shown on hover.
+    """
 
     value: float
     spread: float | None

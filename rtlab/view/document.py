@@ -75,7 +75,7 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         "unmapped": [{"node": m.node, "reason": m.reason, "text": m.text} for m in result.mapping.missing],
         "timing": _timing(result),
         "accuracy": _accuracy(result),
-        "notes": list((*result.prepared.notes, *engine.notes)),
+        "notes": [*result.prepared.notes, *engine.notes],
     }
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rtlab.analysis.timing import Shared, on_layers, on_nodes
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, Node, shape_text
 from rtlab.view.contract import (
@@ -17,14 +15,12 @@ from rtlab.view.contract import (
     EngineView,
     Family,
     Graph,
-    Histogram,
     OpChip,
-    Overlay,
     Pair,
     Port,
-    Reading,
     Unmapped,
 )
+from rtlab.view.overlays import histograms, overlays
 
 if TYPE_CHECKING:
     from rtlab.study import Result
@@ -34,8 +30,8 @@ _FAMILIES: Mapping[Family, str] = {
     "convolution": "Conv ConvTranspose ConvInteger QLinearConv FusedConv DeformConv NhwcFusedConv QLinearConvTranspose",
     "matmul": "Gemm MatMul MatMulInteger QLinearMatMul FusedMatMul FusedGemm LSTM GRU RNN Attention Einsum "
     "MultiHeadAttention QGemm MatMulNBits DynamicQuantizeMatMul",
-    "activation": "Relu LeakyRelu PRelu Sigmoid Tanh Clip Softmax LogSoftmax HardSigmoid HardSwish Elu Selu Celu Gelu "
-    "Softplus Softsign ThresholdedRelu Mish QuickGelu BiasGelu FastGelu QLinearSigmoid QLinearLeakyRelu Swish",
+    "activation": "Relu LeakyRelu PRelu Sigmoid Tanh Clip Softmax LogSoftmax HardSigmoid HardSwish Elu Selu Celu "
+    "Gelu Softplus Softsign ThresholdedRelu Mish QuickGelu BiasGelu FastGelu QLinearSigmoid QLinearLeakyRelu Swish",
     "pool": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool MaxUnpool ReduceMean "
     "QLinearAveragePool QLinearGlobalAveragePool",
     "normalization": "BatchNormalization LayerNormalization InstanceNormalization GroupNormalization LRN "
@@ -129,7 +125,7 @@ def engine_graph(engine: Engine, result: Result, model: Model) -> Graph:
             edges.append(
                 Edge(source=last - 1, target=last + i, value=tensor.name, label=_tensor_label(tensor))
             )
-    edges += _through_model(engine, result, model, loose, first, edges)
+    edges += _through_model(result, model, loose, first, edges)
     return Graph(
         id=result.variant.id,
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
@@ -140,9 +136,10 @@ def engine_graph(engine: Engine, result: Result, model: Model) -> Graph:
 
 
 def _through_model(
-    engine: Engine, result: Result, model: Model, loose: Sequence[int], first: int, have: Sequence[Edge]
+    result: Result, model: Model, loose: Sequence[int], first: int, have: Sequence[Edge]
 ) -> list[Edge]:
     """Edges into layers that read a tensor under another name, from the dataflow of the model."""
+    engine = result.engine
     known = {(e["source"], e["target"]) for e in have}
     order = {layer.id: layer.index for layer in engine.layers}
     added: list[Edge] = []
@@ -182,98 +179,12 @@ def engine_view(result: Result, model: Model) -> EngineView:
     )
 
 
-def overlays(result: Result, model: Model) -> list[Overlay]:
-    """Time, share of time and error, where they were measured."""
-    made: list[Overlay] = []
-    times, measured = result.timing, result.measured_mapping
-    if times is not None and measured is not None:
-        nodes = on_nodes(times, measured)
-        layers = on_layers(times, measured, result.mapping)
-        cpu = "CPU time"
-        made.append(_timed("time", cpu, "ms", times.origin, nodes, layers, lambda s: s.median, lambda s: s.spread))
-        made.append(
-            _timed("share", f"Share of {cpu}", "%", times.origin, nodes, layers, lambda s: 100 * s.share, lambda _: None)
-        )
-    errors = result.accuracy
-    if errors is not None:
-        readings = {}
-        for value in errors.values:
-            if math.isfinite(value.sqnr) and value.node not in readings:
-                note = f"value {value.value}: max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.6f}"
-                readings[value.node] = Reading(value=value.sqnr, spread=None, shared=1, note=note)
-        by_layer = {}
-        for layer in result.engine.layers:
-            # A layer's error is that of the last value that it computes.
-            with_error = [n for n in result.mapping.nodes(layer.id) if n in readings]
-            if with_error:
-                last = max(with_error, key=lambda n: model.by_id[n].index)
-                by_layer[layer.id] = readings[last]
-        if readings:
-            made.append(
-                Overlay(
-                    id="error", title="SQNR", unit="dB", origin="measured",
-                    source=f"{errors.origin}, against fp32", best="high", nodes=readings, layers=by_layer,
-                )  # fmt: skip
-            )
-    return made
-
-
-def _timed(
-    id_: str,
-    title: str,
-    unit: str,
-    source: str,
-    nodes: Mapping[str, Shared],
-    layers: Mapping[str, Shared],
-    value: object,
-    spread: object,
-) -> Overlay:
-    def read(s: Shared, what: str) -> Reading:
-        names = ", ".join(i.split(":", 1)[-1] for i in s.layers[:4]) + (" ..." if len(s.layers) > 4 else "")
-        together = f", together with {s.shared - 1} other {what}s" if s.shared > 1 else ""
-        return Reading(
-            value=value(s),  # type: ignore[operator]
-            spread=spread(s),  # type: ignore[operator]
-            shared=s.shared,
-            note=f"{names}{together}",
-        )
-
-    return Overlay(
-        id=id_,
-        title=title,
-        unit=unit,
-        origin="measured",
-        source=source,
-        best="low",
-        nodes={k: read(s, "node") for k, s in nodes.items()},
-        layers={k: read(s, "layer") for k, s in layers.items()},
-    )
-
-
-def histograms(result: Result, model: Model) -> dict[str, Histogram]:
-    """What the calibrator saw of each quantized value, by the node that reads it."""
-    from rtlab.quantize.calibrators import display
-
-    made: dict[str, Histogram] = {}
-    ranges = result.ranges
-    chosen = result.variant.calibrator
-    if ranges is None or chosen is None:
-        return made
-    for node in model.top:
-        name = node.inputs[0] if node.inputs else ""
-        if name in result.prepared.scales and name in ranges.values:
-            edges, counts = display(ranges, name)
-            thresholds = {str(chosen): float(result.prepared.scales[name].amax), "minmax": float(ranges.values[name].amax)}
-            made[node.id] = Histogram(
-                value=name, upper=float(edges[-1]), counts=[float(c) for c in counts], thresholds=thresholds, chosen=str(chosen)
-            )
-    return made
-
-
 def _node_box(model: Model, node: Node) -> Box:
     ports = [_port(model, i) for i in node.inputs if i]
     weights = [p["shape"] for p in ports if p["constant"] and "×" in p["shape"]][:1]
-    glance = [f"{label} {_short(node.attributes[key])}" for key, label in _GLANCE.items() if key in node.attributes]
+    glance = [
+        f"{label} {_short(node.attributes[key])}" for key, label in _GLANCE.items() if key in node.attributes
+    ]
     outputs = [_port(model, o) for o in node.outputs if o]
     details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
     details += [Detail(key=k, value=_short(v)) for k, v in node.attributes.items()]
@@ -369,7 +280,8 @@ def _layer_box(layer: Layer, result: Result, model: Model) -> Box:
         precision=layer.precision,
         stream=layer.stream,
         slim=not nodes,
-        inputs=[_tensor_port(t) for t in layer.inputs] + [_tensor_port(t, constant=True) for t in layer.constants],
+        inputs=[_tensor_port(t) for t in layer.inputs]
+        + [_tensor_port(t, constant=True) for t in layer.constants],
         outputs=[_tensor_port(t) for t in layer.outputs],
         details=details,
     )

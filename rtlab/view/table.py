@@ -59,10 +59,14 @@ def study_html(study: Study) -> str:
         if result is None:
             error = study.failures.get(name)
             state = html.escape(str(error)) if error else "not built yet"
-            rows.append(f"<tr><td>{html.escape(name)}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>")
+            rows.append(
+                f"<tr><td>{html.escape(name)}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>"
+            )
             continue
         rows.append(_row(name, result))
-    head = "".join(f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "CPU time", "task", "worst SQNR"))
+    head = "".join(
+        f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "CPU time", "task", "worst SQNR")
+    )
     origin = next((r.timing.origin for r in study.results.values() if r.timing), "")
     return (
         f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"

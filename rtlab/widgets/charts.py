@@ -35,7 +35,12 @@ def timing(view: EngineView) -> go.FigureWidget:
         x=[b.step + 1 for b in rows],
         y=[b.value * factor for b in rows],
         ids=[b.layer for b in rows],
-        error_y={"array": [(b.spread or 0.0) * factor for b in rows], "thickness": 1, "width": 2, "color": "gray"},
+        error_y={
+            "array": [(b.spread or 0.0) * factor for b in rows],
+            "thickness": 1,
+            "width": 2,
+            "color": "gray",
+        },
         marker={"color": _BAR, "line": {"width": 0}},
         text=[b.label if b in named else "" for b in rows],
         textposition="outside",

@@ -20,7 +20,7 @@ from rtlab.core import model as _model
 from rtlab.core.progress import Reporting
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
-from rtlab.view.contract import BuildState, Chip, Choice, Controls, Option, Status, encode
+from rtlab.view.contract import BuildState, Choice, Controls, Option, Status, encode
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
 from rtlab.view.table import chip, failure
@@ -41,7 +41,7 @@ def _references(charts: dict[str, Any], _widget: Any) -> dict[str, str]:
     return {name: f"anywidget:{figure.model_id}" for name, figure in charts.items()}
 
 
-class Explorer(anywidget.AnyWidget):
+class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     """See what a compiler did to a model, in one cell.
 
     ``state`` is what the panes show; ``select`` changes it from Python; ``run`` builds the chosen variant, as the
@@ -82,7 +82,7 @@ class Explorer(anywidget.AnyWidget):
     @property
     def state(self) -> ViewState:
         """What the panes show now."""
-        return ViewState.of(self.view)  # type: ignore[arg-type]
+        return ViewState.of(self.view)
 
     def select(self, *nodes: str) -> None:
         """Select nodes by id in every pane.
@@ -120,7 +120,7 @@ class Explorer(anywidget.AnyWidget):
             unknown = set(choice) - {"precision", "calibrator", "target"}
             if unknown:
                 raise VariantError(
-                    f'Cannot choose "{sorted(unknown)[0]}": the Explorer chooses precision, calibrator and target.'
+                    f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator and target.'
                 )
             self.choice = {**self.choice, **choice}
         if self._thread is not None and self._thread.is_alive():
@@ -242,12 +242,16 @@ class Explorer(anywidget.AnyWidget):
     def _refresh(self, building: str = "") -> None:
         state = self.state
         baseline = self._baseline or next(
-            (n for n, v in self.study.variants.items() if v.precision is Precision.FP32 and n in self.study.results),
+            (
+                n
+                for n, v in self.study.variants.items()
+                if v.precision is Precision.FP32 and n in self.study.results
+            ),
             "",
         )
         if state.baseline != baseline:
             self.view = {**self.view, "baseline": baseline}
-        self.chips: list[Chip] = [
+        self.chips = [
             dict(chip(self.study, n, baseline=baseline, building=building))
             for n in self.study.variants
             if n == building or n in self.study.results or n in self.study.failures
@@ -274,6 +278,12 @@ class Explorer(anywidget.AnyWidget):
                 text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
                 f"the whole takes {times.total:.3g} ms",
             )
+        lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
+        if lost:
+            first = self.study.model.by_id[lost[0].node].title
+            yield Status(
+                origin="measured", text=f'overflow: {len(lost)} values hold infinity, first after "{first}"'
+            )
         for note in (*engine.notes, *result.prepared.notes):
             yield Status(origin="reported", text=note)
 
@@ -287,15 +297,13 @@ class Explorer(anywidget.AnyWidget):
     def _default_target(self) -> str:
         return "cpu" if self._builder() == "onnxruntime" else "sm86"
 
-    def _choice(self, variant: Variant) -> dict[str, str]:
-        return dict(
-            Choice(
-                model=self.study.model.name,
-                precision=str(variant.precision),
-                calibrator=str(variant.calibrator or ""),
-                target=str(variant.target),
-                backend=variant.backend or self._builder(),
-            )
+    def _choice(self, variant: Variant) -> Choice:
+        return Choice(
+            model=self.study.model.name,
+            precision=str(variant.precision),
+            calibrator=str(variant.calibrator or ""),
+            target=str(variant.target),
+            backend=variant.backend or self._builder(),
         )
 
     def _controls(self) -> Controls:
@@ -323,7 +331,11 @@ class Explorer(anywidget.AnyWidget):
                 Option(id=str(c), label=str(c), enabled=not why, reason=why)
                 for c in Calibrator
                 for why in [
-                    f"{chosen} needs no calibrator" if not chosen.needs_calibrator else "" if c in _OFFERED else _LATER
+                    f"{chosen} needs no calibrator"
+                    if not chosen.needs_calibrator
+                    else ""
+                    if c in _OFFERED
+                    else _LATER
                 ]
             ],
             targets=[
@@ -355,33 +367,34 @@ class Explorer(anywidget.AnyWidget):
             self.failure = dict(failure(error))
 
     def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
-        if kind == "build":
-            self.run()
-        elif kind == "cancel":
-            self.cancel()
-        elif kind == "show":
-            if value in self.study.failures:
-                raise self.study.failures[value]
-            self.show(value)
-        elif kind == "baseline":
-            self._baseline = value
-            self._refresh()
-        elif kind == "rebuild":
-            self.study.results.pop(value, None)
-            self.study.failures.pop(value, None)
-            self._forget(value)
-            self.choice = self._choice(self.study.variants[value])
-            self.run()
-        elif kind == "remove":
-            self._remove(value)
-        elif kind == "open":
-            self.load(value)
-        elif kind == "drop":
-            self.load(bytes(buffers[0]) if buffers else b"", name=Path(value).stem)
-        elif kind == "netron":
-            self._netron()
-        elif kind == "dismiss":
-            self.failure = None
+        """What each gesture does; one that a newer front end knows and this kernel does not is ignored."""
+        actions: dict[str, Callable[[], object]] = {
+            "build": self.run,
+            "cancel": self.cancel,
+            "show": lambda: self.show(value),
+            "baseline": lambda: self._rebase(value),
+            "rebuild": lambda: self._rebuild(value),
+            "remove": lambda: self._remove(value),
+            "open": lambda: self.load(value),
+            "drop": lambda: self.load(bytes(buffers[0]) if buffers else b"", name=Path(value).stem),
+            "netron": self._netron,
+            "dismiss": self._dismiss,
+        }
+        actions.get(kind, lambda: None)()
+
+    def _dismiss(self) -> None:
+        self.failure = None
+
+    def _rebase(self, name: str) -> None:
+        self._baseline = name
+        self._refresh()
+
+    def _rebuild(self, name: str) -> None:
+        self.study.results.pop(name, None)
+        self.study.failures.pop(name, None)
+        self._forget(name)
+        self.choice = self._choice(self.study.variants[name])
+        self.run()
 
     def _remove(self, name: str) -> None:
         self.study.remove(name)

@@ -135,7 +135,7 @@ def test_all_unsupported_operators_are_listed_with_their_nodes() -> None:
         ],
     )
     model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
-    with pytest.raises(BuildError, match='2 nodes: "first".*Det.*"second".*Unique') as caught:
+    with pytest.raises(BuildError, match=r'2 nodes: "first".*Det.*"second".*Unique') as caught:
         build(model)
     assert "fine" not in str(caught.value)
 

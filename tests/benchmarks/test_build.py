@@ -49,7 +49,9 @@ def test_load_build_and_mapping_stay_near_the_bare_builder(benchmark, tmp_path, 
     variant = Variant.of("fp32", target="sm86")
 
     def peer() -> None:
-        out = subprocess.run([sys.executable, "-c", BARE, str(path)], check=True, capture_output=True, text=True)
+        out = subprocess.run(
+            [sys.executable, "-c", BARE, str(path)], check=True, capture_output=True, text=True
+        )
         bare.append(float(out.stdout))
 
     def ours() -> None:

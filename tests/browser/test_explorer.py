@@ -38,7 +38,9 @@ class Explorer:
         self.page.mouse.click(at["x"], at["y"])
 
     def wait_data(self, name: str, value: object) -> None:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text = (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        )
         self.page.wait_for_function(
             "([name, text]) => document.querySelector('.rt-explorer').getAttribute('data-' + name) === text",
             arg=[name, text],

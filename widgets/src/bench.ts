@@ -1,4 +1,4 @@
-import { effect, type Signal, signal } from "@preact/signals";
+import { effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Side } from "./contract";
 import type { Stage } from "./draw/stage";
 import { Type } from "./draw/text";
@@ -18,7 +18,7 @@ export class Bench {
   readonly root: HTMLElement;
   readonly layouts = new LayoutClient();
   readonly theme: Signal<Theme>;
-  readonly type: Signal<Type>;
+  readonly type: ReadonlySignal<Type>;
   readonly stages: Partial<Record<Side, Stage>> = {};
   /** Called after any pane moved, for what is drawn across panes. */
   onFrame: () => void = () => {};
@@ -31,18 +31,9 @@ export class Bench {
     onThemeChange(() => {
       this.theme.value = this.#readTheme();
     }, end);
-    // Outside of the page there are no colours and no typeface yet, and Jupyter attaches a widget after building it.
-    const attached = new ResizeObserver(() => {
-      if (!root.isConnected) return;
-      attached.disconnect();
-      this.theme.value = this.#readTheme();
-      this.type.value = new Type(this.theme.value.font);
-    });
-    if (!root.isConnected) attached.observe(root);
     const stop = effect(() => this.#publishState());
     end.addEventListener("abort", () => {
       stop();
-      attached.disconnect();
       this.layouts.stop();
     });
     Object.assign(root, { rtlabBoxAt: (side: Side, id: string) => this.boxAt(side, id) });

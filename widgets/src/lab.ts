@@ -1,5 +1,5 @@
 import type { AnyModel, Host } from "@anywidget/types";
-import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Bench } from "./bench";
 import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, Status } from "./contract";
 import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
@@ -51,11 +51,6 @@ export class Lab {
     this.notice = follow(model, "notice", end);
     this.height = follow(model, "height", end);
     const told = follow(model, "failure", end);
-    const stop = effect(() => {
-      const { dark } = this.bench.theme.value;
-      if (dark !== model.get("dark")) publish(model, "dark", dark);
-    });
-    end.addEventListener("abort", stop);
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
       const shown = this.study.engine.value?.variant;

@@ -21,8 +21,6 @@ export interface ExplorerTraits extends GraphTraits {
   failure: Failure | null;
   charts: Record<string, string>;
   notice: string;
-  /** Written here, for charts that the kernel colours. */
-  dark: boolean;
 }
 
 /** A trait as a signal that follows the kernel until the abort signal fires. */

@@ -119,6 +119,18 @@ def test_moving_values_rounds_nothing_again(make):
     ] == added
 
 
+def test_scattering_that_adds_rounds_its_sums(make, run):
+    """It looks like moving values, but with a reduction it computes."""
+    net = make(
+        [node("ScatterND", ["x", "at", "more"], ["y"], name="add", reduction="add")],
+        {"at": np.int64([[0]]), "more": np.float32([2048])},
+        {"x": [2]},
+        {"y": [2]},
+        opset=18,
+    )
+    assert [2048, 1] == list(run(fp16(net).emulation, {"x": np.float32([1, 1])})["y"])
+
+
 def test_shape_arithmetic_stays_single(make, run):
     """FP16 holds whole numbers up to 2,048 only; a size of 2,049 would come out as 2,048."""
     net = make(

@@ -149,13 +149,15 @@ def test_an_unknown_choice_is_a_card_not_a_traceback(shown) -> None:
     """A saved notebook may ask for something that is gone."""
     shown.choice = {**shown.choice, "precision": "fp7"}
     gesture(shown, "build")
-    assert 'no such precision exists' in shown.failure["message"]
+    assert "no such precision exists" in shown.failure["message"]
 
 
 def test_the_status_line_names_compiler_runner_and_device(shown) -> None:
     """Whoever sees a screenshot must know what made it."""
     text = " ".join(s["text"] for s in shown.status)
-    assert all(word in text for word in ("compiled: ONNX Runtime", "cpu", "measured: ONNX Runtime", "threads"))
+    assert all(
+        word in text for word in ("compiled: ONNX Runtime", "cpu", "measured: ONNX Runtime", "threads")
+    )
     assert {"reported", "measured"} == {s["origin"] for s in shown.status}
 
 

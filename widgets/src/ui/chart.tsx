@@ -1,4 +1,5 @@
 import type { AnyModel } from "@anywidget/types";
+import { effect } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Lab } from "../lab";
 
@@ -6,8 +7,19 @@ import type { Lab } from "../lab";
 interface FigureTraits {
   _config: Record<string, unknown>;
   _widget_layout: Record<string, unknown>;
+  _widget_data: { ids?: string[] }[];
   _py2js_relayout: { relayout_data: Record<string, unknown> } | null;
+  _py2js_restyle: { restyle_data: Record<string, unknown>; restyle_traces: number[] } | null;
 }
+
+/** What plotly adds to the element that it draws in. */
+interface Plot extends HTMLElement {
+  on(name: "plotly_click" | "plotly_hover", listener: (event: { points: { id?: string }[] }) => void): void;
+  on(name: "plotly_unhover", listener: () => void): void;
+}
+
+/** Bars and points that nothing has marked. */
+const PLAIN = { light: "#31688e", dark: "#7aa9d0" };
 
 /** A plotly FigureWidget of the kernel as a child of this widget; it takes the size of its place. */
 export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: boolean }) {
@@ -21,7 +33,7 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
     const el = box.current!;
     const end = new AbortController();
     setProblem("");
-    mount(lab.host, ref, el, end.signal).catch((error: unknown) => {
+    mount(lab, lab.host, ref, el, end.signal).catch((error: unknown) => {
       if (!end.signal.aborted) setProblem(String(error instanceof Error ? error.message : error));
     });
     return () => {
@@ -43,6 +55,7 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
 }
 
 async function mount(
+  lab: Lab,
   host: NonNullable<Lab["host"]>,
   ref: string,
   el: HTMLElement,
@@ -56,23 +69,57 @@ async function mount(
   figure.set("_config", { ...figure.get("_config"), displayModeBar: false });
   Object.assign(figure.get("_widget_layout"), size());
   const view = el.appendChild(document.createElement("div"));
+  // plotly cannot change what it has not drawn yet.
+  const drawn = (event: Event): void => {
+    if (event instanceof CustomEvent && event.detail.element === view)
+      link(lab, figure, el, view as unknown as Plot, end);
+  };
+  document.addEventListener("plotlywidget-after-render", drawn, { signal: end });
+  await widget.render({ el: view, signal: end });
+}
+
+/** Joins a drawn figure to the rest: size, theme, selection and hover. Its points' ids are layer ids. */
+function link(lab: Lab, figure: AnyModel<FigureTraits>, el: HTMLElement, plot: Plot, end: AbortSignal): void {
+  const { study, bench } = lab;
+  const relayout = (data: Record<string, unknown>): void => {
+    figure.set("_py2js_relayout", { relayout_data: data });
+    figure.set("_py2js_relayout", null);
+  };
   let frame = 0;
   const resize = new ResizeObserver(() => {
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(() => {
-      if (!el.clientWidth || !el.clientHeight) return;
-      figure.set("_py2js_relayout", { relayout_data: size() });
-      figure.set("_py2js_relayout", null);
+      if (el.clientWidth && el.clientHeight) relayout({ width: el.clientWidth, height: el.clientHeight });
     });
   });
-  // plotly cannot change a layout before it has drawn the first one.
-  const drawn = (event: Event): void => {
-    if (event instanceof CustomEvent && event.detail.element === view) resize.observe(el);
-  };
-  document.addEventListener("plotlywidget-after-render", drawn, { signal: end });
+  resize.observe(el);
+  const ids = figure.get("_widget_data")[0]?.ids ?? [];
+  const stops = [
+    effect(() => {
+      const { ink, font } = bench.theme.value;
+      relayout({ "font.color": ink, "font.family": font });
+    }),
+    effect(() => {
+      const { dark, select, hover } = bench.theme.value;
+      const selected = new Set(study.view.value.layers);
+      const hovered = new Set(study.hovered("layer"));
+      const plain = dark ? PLAIN.dark : PLAIN.light;
+      const colours = ids.map((id) => (selected.has(id) ? select : hovered.has(id) ? hover : plain));
+      if (!colours.length) return;
+      figure.set("_py2js_restyle", { restyle_data: { "marker.color": [colours] }, restyle_traces: [0] });
+      figure.set("_py2js_restyle", null);
+    }),
+  ];
+  plot.on("plotly_click", ({ points }) => {
+    if (points[0]?.id) study.select("layer", points[0].id, { reveal: true });
+  });
+  plot.on("plotly_hover", ({ points }) => {
+    if (points[0]?.id) study.point("layer", points[0].id);
+  });
+  plot.on("plotly_unhover", () => study.point());
   end.addEventListener("abort", () => {
+    for (const stop of stops) stop();
     resize.disconnect();
     cancelAnimationFrame(frame);
   });
-  await widget.render({ el: view, signal: end });
 }

@@ -1,0 +1,120 @@
+"""Numbers for many boxes at once, each with its origin, and the histograms of calibrated values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rtlab.analysis.timing import Shared, on_layers, on_nodes
+from rtlab.core.model import Model
+from rtlab.quantize import display
+from rtlab.view.contract import Histogram, Overlay, Reading
+
+if TYPE_CHECKING:
+    from rtlab.analysis.accuracy import Accuracy, ValueDelta
+    from rtlab.analysis.mapping import Mapping as NodeMapping
+    from rtlab.analysis.timing import Timing
+    from rtlab.study import Result
+
+#: Names of measured layers that a note lists before it says that there are more.
+_LISTED = 4
+
+
+def overlays(result: Result, model: Model) -> list[Overlay]:
+    """Time, share of time and error, where they were measured."""
+    made: list[Overlay] = []
+    if result.timing is not None and result.measured_mapping is not None:
+        made += _times(result.timing, result.measured_mapping, result.mapping)
+    if result.accuracy is not None and (errors := _errors(result, model, result.accuracy)):
+        made.append(errors)
+    return made
+
+
+def _times(times: Timing, measured: NodeMapping, shown: NodeMapping) -> list[Overlay]:
+    nodes, layers = on_nodes(times, measured), on_layers(times, measured, shown)
+    made = []
+    for share, title, unit in ((False, "CPU time", "ms"), (True, "Share of CPU time", "%")):
+        made.append(
+            Overlay(
+                id="share" if share else "time",
+                title=title,
+                unit=unit,
+                origin="measured",
+                source=times.origin,
+                best="low",
+                nodes=_readings(nodes, "node", share=share),
+                layers=_readings(layers, "layer", share=share),
+            )
+        )
+    return made
+
+
+def _readings(times: Mapping[str, Shared], what: str, *, share: bool) -> dict[str, Reading]:
+    made = {}
+    for id_, time in times.items():
+        names = ", ".join(i.split(":", 1)[-1] for i in time.layers[:_LISTED])
+        more = " ..." if len(time.layers) > _LISTED else ""
+        others = time.shared - 1
+        together = f", together with {others} other {what}{'s' if others > 1 else ''}" if others else ""
+        made[id_] = Reading(
+            value=100 * time.share if share else time.median,
+            spread=None if share else time.spread,
+            shared=time.shared,
+            note=f"{names}{more}{together}",
+        )
+    return made
+
+
+def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:
+    nodes: dict[str, Reading] = {}
+    for value in errors.values:
+        # Equal values have no finite SQNR and need no mark; an overflow is told in the status line.
+        if math.isfinite(value.sqnr):
+            nodes.setdefault(value.node, _error(value))
+    layers: dict[str, Reading] = {}
+    for layer in result.engine.layers:
+        found = [n for n in result.mapping.nodes(layer.id) if n in nodes]
+        if found:
+            # A layer's error is that of the last value that it computes.
+            layers[layer.id] = nodes[max(found, key=lambda n: model.by_id[n].index)]
+    if not nodes:
+        return None
+    return Overlay(
+        id="error",
+        title="SQNR",
+        unit="dB",
+        origin="measured",
+        source=f"{errors.origin}, against fp32",
+        best="high",
+        nodes=nodes,
+        layers=layers,
+    )
+
+
+def _error(value: ValueDelta) -> Reading:
+    note = f"value {value.value}: max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.6f}"
+    return Reading(value=value.sqnr, spread=None, shared=1, note=note)
+
+
+def histograms(result: Result, model: Model) -> dict[str, Histogram]:
+    """What the calibrator saw of each quantized value, by the node that reads it."""
+    ranges, chosen = result.ranges, result.variant.calibrator
+    made: dict[str, Histogram] = {}
+    if ranges is None or chosen is None:
+        return made
+    for node in model.top:
+        name = node.inputs[0] if node.inputs else ""
+        if name in result.prepared.scales and name in ranges.values:
+            edges, counts = display(ranges, name)
+            made[node.id] = Histogram(
+                value=name,
+                upper=float(edges[-1]),
+                counts=[float(c) for c in counts],
+                thresholds={
+                    "minmax": float(ranges.values[name].amax),
+                    str(chosen): float(result.prepared.scales[name].amax),
+                },
+                chosen=str(chosen),
+            )
+    return made
