@@ -36,8 +36,8 @@ _FAMILIES: Mapping[Family, str] = {
     "QLinearAveragePool QLinearGlobalAveragePool",
     "normalization": "BatchNormalization LayerNormalization InstanceNormalization GroupNormalization LRN "
     "LpNormalization MeanVarianceNormalization SkipLayerNormalization RMSNormalization",
-    "shape": "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Concat Expand Tile Gather GatherElements GatherND "
-    "Pad Shape Size Resize Upsample DepthToSpace SpaceToDepth ReorderInput ReorderOutput QLinearConcat",
+    "shape": "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Concat Expand Tile Gather GatherElements "
+    "GatherND Pad Shape Size Resize Upsample DepthToSpace SpaceToDepth ReorderInput ReorderOutput QLinearConcat",
     "quantize": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear Cast CastLike",
     "control": "If Loop Scan SequenceMap",
 }
