@@ -242,7 +242,10 @@ class Status(TypedDict):
 
 
 class Gesture(TypedDict):
-    """The only message that returns. ``value`` is a variant id, a model name or a path; ``buffers`` carry a file."""
+    """The only message that returns.
+
+    ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file.
+    """
 
     type: GestureType
     value: str

@@ -45,6 +45,7 @@ def timing(view: EngineView) -> go.FigureWidget:
         text=[b.label if b in named else "" for b in rows],
         textposition="outside",
         textangle=0,
+        constraintext="none",
         cliponaxis=False,
         customdata=[f"{b.label}<br>{b.note}" for b in rows],
         hovertemplate=f"%{{customdata}}<br>%{{y:.3~g}} ± %{{error_y.array:.2~g}} {unit}<extra>measured, CPU</extra>",
@@ -77,7 +78,9 @@ def accuracy(view: EngineView) -> go.FigureWidget:
 def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> go.FigureWidget:
     axis = {
         "title": {"text": "step of the engine", "standoff": 4},
-        "dtick": 1 if len(rows) <= _NUMBERED else None,
+        "tickmode": "array" if len(rows) <= _NUMBERED else "auto",
+        "tickvals": [b.step + 1 for b in rows] if len(rows) <= _NUMBERED else None,
+        "tickangle": 0,
         "automargin": True,
         "showgrid": False,
         "zeroline": False,

@@ -6,6 +6,7 @@ trip to the kernel. Builds run on a thread, so that the kernel stays free for ge
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -369,7 +370,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
         """What each gesture does; one that a newer front end knows and this kernel does not is ignored."""
         actions: dict[str, Callable[[], object]] = {
-            "build": self.run,
+            "build": lambda: self._run_choice(value),
             "cancel": self.cancel,
             "show": lambda: self.show(value),
             "baseline": lambda: self._rebase(value),
@@ -381,6 +382,12 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             "dismiss": self._dismiss,
         }
         actions.get(kind, lambda: None)()
+
+    def _run_choice(self, text: str) -> None:
+        """Build what the browser had chosen when the button was pressed; the trait may still be on its way."""
+        if text:
+            self.choice = {**self.choice, **json.loads(text)}
+        self.run()
 
     def _dismiss(self) -> None:
         self.failure = None

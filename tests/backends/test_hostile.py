@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hostile
 import pytest
 
+import hostile
 import rtlab
 from rtlab import backends
 from rtlab.core.progress import Silent

@@ -32,6 +32,9 @@ class Explorer:
     def click(self, side: str, box: str) -> None:
         """Click the middle of a box where it is drawn."""
         self.ready()
+        self.page.evaluate(
+            "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+        )
         at = self.page.evaluate(
             "([side, id]) => document.querySelector('.rt-explorer').rtlabBoxAt(side, id)", [side, box]
         )
@@ -47,6 +50,7 @@ class Explorer:
         )
 
     def choose(self, control: str, value: str) -> None:
+        """Choose as a person does: a segment of the precision, an option of a list."""
         if control == "precision":
             self.page.click(f'{EXPLORER} [data-control="precision"] [data-value="{value}"]')
             return
@@ -107,7 +111,11 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
 
     # Another precision and calibrator, one click on Build, no cell.
     explorer.choose("precision", "int8")
+    enabled = '[data-control="calibrator"][data-value="entropy2"] button[aria-disabled="false"]'
+    lab_page.page.wait_for_selector(f"{EXPLORER} {enabled}")
+    explorer.choose("calibrator", "minmax")
     explorer.choose("calibrator", "entropy2")
+    assert "1" == explorer.data("stale")
     explorer.build()
     explorer.shown("int8·entropy2")
     assert lab_page.python("len(explorer.study[explorer.state.variant].engine.layers)") > 1
@@ -116,7 +124,9 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     )
     assert ["time", "share", "error"] == overlays
     assert 2 == lab_page.page.locator(f"{EXPLORER} [data-chip]").count()
-    lab_page.page.wait_for_selector(f"{EXPLORER} .js-plotly-plot .plot-container path")
+    for chart in ("timing", "accuracy"):
+        lab_page.page.wait_for_selector(f'{EXPLORER} [data-chart="{chart}"] .points .point >> visible=true >> nth=0')
+    assert "0" == explorer.data("stale")
     explorer.picture("int8")
 
     # A variant already built comes back at once, by its chip.
@@ -133,8 +143,6 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
 
 def test_cancel_ends_a_build_and_keeps_the_picture(explorer, lab_page) -> None:
     """Half-way is half-way: the finished variant stays, no error card appears."""
-    lab_page.page.evaluate("() => {}")
-    lab_page.python("explorer.study.limits and None")
     explorer.choose("model", "resnet50")
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="cancel"]')
     lab_page.wait_python("explorer.study.model.name == 'resnet50'")

@@ -196,7 +196,7 @@ export interface Status {
   text: string;
 }
 
-/** The only message that returns. ``value`` is a variant id, a model name or a path; ``buffers`` carry a file. */
+/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file. */
 export interface Gesture {
   type: GestureType;
   value: string;

@@ -48,8 +48,7 @@ export function number(value: number | null | undefined): string {
 const STEPS: Record<string, [number, number, string][]> = {
   ms: [
     [1e3, 1e3, "s"],
-    // A time stays in milliseconds down to 0.01, so that neighbours compare at a glance.
-    [0.01, 1, "ms"],
+    [1, 1, "ms"],
     [0, 1e-3, "µs"],
   ],
   B: [

@@ -2,7 +2,7 @@ import type { RenderProps } from "@anywidget/types";
 import { Bench } from "./bench";
 import { mount } from "./mount";
 import { Study } from "./state";
-import { follow, type GraphTraits } from "./traits";
+import { follower, type GraphTraits } from "./traits";
 import { GraphView } from "./ui/graphview";
 
 /** The two linked graphs alone. */
@@ -11,7 +11,7 @@ function render({ model, el }: RenderProps<GraphTraits>): () => void {
     const study = new Study(model, end);
     const bench = new Bench(study, root, end);
     return {
-      view: <GraphView bench={bench} height={follow(model, "height", end)} />,
+      view: <GraphView bench={bench} height={follower(model, end, (error) => study.fail(error))("height")} />,
       problem: study.problem,
     };
   });

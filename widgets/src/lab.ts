@@ -5,7 +5,7 @@ import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, St
 import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
 import { spoken } from "./spoken";
 import { Study } from "./state";
-import { type ExplorerTraits, follow, gesture, publish } from "./traits";
+import { type ExplorerTraits, follower, gesture, publish } from "./traits";
 
 /** The largest file that a browser hands to a kernel: Jupyter limits a message to 10 MiB. */
 const LARGEST_DROP = 9 * 2 ** 20;
@@ -42,15 +42,16 @@ export class Lab {
     this.end = end;
     this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
     this.bench = new Bench(this.study, root, end);
-    this.controls = follow(model, "controls", end);
-    this.choice = follow(model, "choice", end);
-    this.chips = follow(model, "chips", end);
-    this.build = follow(model, "build", end);
-    this.status = follow(model, "status", end);
-    this.charts = follow(model, "charts", end);
-    this.notice = follow(model, "notice", end);
-    this.height = follow(model, "height", end);
-    const told = follow(model, "failure", end);
+    const trait = follower(model, end, (error) => this.study.fail(error));
+    this.controls = trait("controls");
+    this.choice = trait("choice");
+    this.chips = trait("chips");
+    this.build = trait("build");
+    this.status = trait("status");
+    this.charts = trait("charts");
+    this.notice = trait("notice");
+    this.height = trait("height");
+    const told = trait("failure");
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
       const shown = this.study.engine.value?.variant;
@@ -66,6 +67,11 @@ export class Lab {
     const next = { ...this.choice.value, ...part };
     this.choice.value = next;
     publish(this.#model, "choice", next);
+  }
+
+  /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
+  run(): void {
+    this.send("build", JSON.stringify(this.choice.value));
   }
 
   send(type: GestureType, value = ""): void {
@@ -91,7 +97,7 @@ export class Lab {
     try {
       gesture(this.#model, { type: "drop", value: file.name }, [await file.arrayBuffer()]);
     } catch (error) {
-      this.study.problem.value = error;
+      this.study.fail(error);
     }
   }
 

@@ -7,7 +7,15 @@ export async function decode<T>(bytes: Bytes | null | undefined): Promise<T | nu
   const view = ArrayBuffer.isView(bytes)
     ? new Uint8Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength)
     : new Uint8Array(bytes);
-  return (await gunzip(view).json()) as T;
+  try {
+    return (await gunzip(view).json()) as T;
+  } catch (error) {
+    throw new Error(
+      `Cannot show what the kernel sent: its ${bytes.byteLength} bytes are not gzipped JSON. ` +
+        "Restart the kernel and run the cell again.",
+      { cause: error },
+    );
+  }
 }
 
 /** Unpacks gzip. */

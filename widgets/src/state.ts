@@ -3,7 +3,7 @@ import { batch, computed, effect, type ReadonlySignal, type Signal, signal } fro
 import type { Box, EngineView, Graph, Side, ViewState } from "./contract";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
-import { follow, type GraphTraits, publish } from "./traits";
+import { follower, type GraphTraits, publish } from "./traits";
 
 export interface Pointed {
   side: Side;
@@ -46,9 +46,10 @@ export class Study {
   constructor(model: AnyModel<GraphTraits>, end: AbortSignal) {
     this.#model = model;
     this.view = signal({ ...START, ...model.get("view") });
-    this.#decode("source", this.source, end);
-    this.#decode("engine", this.engine, end);
-    const received = follow(model, "view", end);
+    const trait = follower(model, end, (error) => this.fail(error));
+    this.#decode(trait("source"), this.source, end);
+    this.#decode(trait("engine"), this.engine, end);
+    const received = trait("view");
     const stop = [
       effect(() => this.#receive({ ...START, ...received.value })),
       effect(() => this.#rejoin(this.links.value)),
@@ -56,6 +57,11 @@ export class Study {
     end.addEventListener("abort", () => {
       for (const dispose of stop) dispose();
     });
+  }
+
+  /** Puts a readable card in the place of the view. */
+  fail(error: unknown): void {
+    this.problem.value = error;
   }
 
   graph(side: Side): Graph | null {
@@ -154,20 +160,17 @@ export class Study {
     publish(this.#model, "view", next);
   }
 
-  #decode<T>(name: "source" | "engine", into: Signal<T | null>, end: AbortSignal): void {
-    const bytes = follow(this.#model, name, end);
+  #decode<T>(bytes: ReadonlySignal<Bytes>, into: Signal<T | null>, end: AbortSignal): void {
     let latest = 0;
     const stop = effect(() => {
       const mine = ++latest;
-      const received: Bytes = bytes.value;
+      const received = bytes.value;
       this.pending.value = this.pending.peek() + 1;
       decode<T>(received)
         .then((payload) => {
           if (mine === latest && !end.aborted) into.value = payload;
         })
-        .catch((error: unknown) => {
-          this.problem.value = error;
-        })
+        .catch((error: unknown) => this.fail(error))
         .finally(() => {
           this.pending.value -= 1;
         });

@@ -23,19 +23,28 @@ export interface ExplorerTraits extends GraphTraits {
   notice: string;
 }
 
-/** A trait as a signal that follows the kernel until the abort signal fires. */
-export function follow<T extends GraphTraits, K extends keyof T & string>(
+/**
+ * Gives traits as signals that follow the kernel until the abort signal fires. What goes wrong while the view takes
+ * in a new value is reported, because Jupyter would only write it to the console.
+ */
+export function follower<T extends GraphTraits>(
   model: AnyModel<T>,
-  name: K,
   end: AbortSignal,
-): Signal<T[K]> {
-  const value = signal(model.get(name));
-  const update = (): void => {
-    value.value = model.get(name);
+  failed: (error: unknown) => void,
+): <K extends keyof T & string>(name: K) => Signal<T[K]> {
+  return (name) => {
+    const value = signal(model.get(name));
+    const update = (): void => {
+      try {
+        value.value = model.get(name);
+      } catch (error) {
+        failed(error);
+      }
+    };
+    model.on(`change:${name}`, update);
+    end.addEventListener("abort", () => model.off(`change:${name}`, update));
+    return value;
   };
-  model.on(`change:${name}`, update);
-  end.addEventListener("abort", () => model.off(`change:${name}`, update));
-  return value;
 }
 
 /** Sets a trait here and in the kernel. */

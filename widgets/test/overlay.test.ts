@@ -44,8 +44,8 @@ describe("look", () => {
     // An estimate must never be displayed as a measurement.
     const measured = lookOf("layer", layers, "time", engine, links);
     const roof = lookOf("layer", layers, "roof", engine, links);
-    expect(["● 0.210 ms", "● 0.0500 ms"]).toEqual(measured.text);
-    expect(["○ 0.500 ms", null]).toEqual(roof.text);
+    expect(["● 210 µs", "● 50.0 µs"]).toEqual(measured.text);
+    expect(["○ 500 µs", null]).toEqual(roof.text);
     expect([false, true]).toEqual([measured.italic, roof.italic]);
   });
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rtlab import CalibrationData, Study, backends
@@ -73,6 +75,14 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     view = decode(shown.engine)
     assert {"time", "share", "error"} <= {o["id"] for o in view["overlays"]}
     assert "stem/Conv" in view["histograms"]
+
+
+def test_build_means_what_the_browser_shows(shown) -> None:
+    """Jupyter may deliver the press of a button before the choices that were made ahead of it."""
+    choice = {**shown.choice, "precision": "int8", "calibrator": "entropy2"}
+    gesture(shown, "build", json.dumps(choice))
+    shown.wait(300)
+    assert "int8·entropy2" == shown.study[shown.state.variant].variant.name
 
 
 def test_a_variant_built_before_comes_back_without_a_build(shown) -> None:

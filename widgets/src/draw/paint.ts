@@ -20,7 +20,7 @@ export interface Marks {
 }
 
 /** Scales from which on more can be read. */
-const SHOW = { shape: 0.17, title: 0.42, line: 0.56, label: 0.68, everyLabel: 1.35 };
+const SHOW = { shape: 0.17, title: 0.42, line: 0.5, label: 0.68, everyLabel: 1.35 };
 const FRAME = 9;
 
 export function paint(

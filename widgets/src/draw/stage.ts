@@ -14,11 +14,14 @@ export interface StageEvents {
   drawn(): void;
   /** The picture moved or changed. */
   frame(): void;
+  failed(error: unknown): void;
 }
 
 const PAD = 18;
 /** Below this scale names cannot be read, so that the first view shows the top of the graph instead of all of it. */
 const READABLE = 0.62;
+/** At this scale they can just be guessed, which is better than a graph cut at both sides. */
+const LEGIBLE = 0.5;
 const DRAG_PIXELS = 4;
 const WIRE_REACH = 6;
 const LINE_PIXELS = 16;
@@ -152,11 +155,19 @@ export class Stage {
   }
 
   request(): void {
-    if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#draw());
+    if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#attempt());
+  }
+
+  #attempt(): void {
+    this.#frame = 0;
+    try {
+      this.#draw();
+    } catch (error) {
+      this.#events.failed(error);
+    }
   }
 
   #draw(): void {
-    this.#frame = 0;
     const ctx = this.#canvas.getContext("2d");
     if (!ctx || !this.#theme || !this.#type) return;
     const { scene } = this;
@@ -204,13 +215,17 @@ export class Stage {
       camera.fit(scene.bounds, { padding: PAD, largest: 1.1 });
       return;
     }
+    // The minimap's strip stays free where the graph is narrow enough; a graph a little too wide shrinks a little.
     const strip = this.#map.width + PAD;
-    const across = (camera.width - 2 * PAD - strip) / scene.bounds.width;
-    const scale = Math.min(1, Math.max(READABLE, across));
+    const room = camera.width - 2 * PAD;
+    const across = (room - strip) / scene.bounds.width;
+    const tight = room / scene.bounds.width;
+    const scale =
+      across >= READABLE ? Math.min(1, across) : tight >= LEGIBLE ? Math.min(tight, READABLE) : READABLE;
     const first = scene.figures.findIndex(({ box }) => box.kind === "input");
     const wide = scene.bounds.width * scale > camera.width;
     const rect = wide ? { ...rectOf(scene, Math.max(0, first)), y: 0 } : scene.bounds;
-    camera.start(rect, PAD, scale, wide ? 0 : strip);
+    camera.start(rect, PAD, scale, across >= READABLE ? strip : 0);
   }
 
   #at(event: MouseEvent): { x: number; y: number } {

@@ -253,7 +253,7 @@ function move(nodes: number[], edges: number[], into: Drawing, dx: number, dy: n
   for (const e of edges) into.routes[e] = into.routes[e]!.map((at, i) => at + (i % 2 ? dy : dx));
 }
 
-/** Puts components side by side in rows that are about as wide as the widest one or as a square of all. */
+/** Puts components in rows: below the one that dominates, otherwise about as a square of all. */
 function pack(
   boxes: { width: number; height: number }[],
   nodes: number[][],
@@ -261,8 +261,12 @@ function pack(
   into: Drawing,
 ): void {
   const gap = 2 * GAP.node;
-  const area = boxes.reduce((sum, b) => sum + (b.width + gap) * (b.height + gap), 0);
-  const limit = boxes.reduce((widest, b) => Math.max(widest, b.width), Math.sqrt(area));
+  const areas = boxes.map((box) => (box.width + gap) * (box.height + gap));
+  const area = areas.reduce((sum, part) => sum + part, 0);
+  const widest = boxes.reduce((most, box) => Math.max(most, box.width), 0);
+  // Loose boxes beside a graph would only push it aside: they stand below it.
+  const dominated = areas.some((part) => part > area / 2);
+  const limit = dominated ? widest : Math.max(widest, Math.sqrt(area));
   let x = 0;
   let y = 0;
   let row = 0;

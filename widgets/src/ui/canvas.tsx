@@ -69,6 +69,7 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
         },
         drawn: settle,
         frame: () => bench.onFrame(),
+        failed: (error) => study.fail(error),
       },
       end.signal,
     );
@@ -110,7 +111,7 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
         if (side === "node") void study.links.value;
         lay(graph).catch((error: unknown) => {
           settle();
-          study.problem.value = error;
+          study.fail(error);
         });
       }),
       effect(() => {

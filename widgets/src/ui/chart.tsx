@@ -3,25 +3,23 @@ import { effect } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Lab } from "../lab";
 
-/** The parts of plotly's FigureWidget that are set here, in the browser only: the kernel's figure stays as it is. */
+/** The parts of plotly's FigureWidget that are used here. */
 interface FigureTraits {
   _config: Record<string, unknown>;
   _widget_layout: Record<string, unknown>;
   _widget_data: { ids?: string[] }[];
-  _py2js_relayout: { relayout_data: Record<string, unknown> } | null;
-  _py2js_restyle: { restyle_data: Record<string, unknown>; restyle_traces: number[] } | null;
 }
 
 /** What plotly adds to the element that it draws in. */
 interface Plot extends HTMLElement {
   on(name: "plotly_click" | "plotly_hover", listener: (event: { points: { id?: string }[] }) => void): void;
-  on(name: "plotly_unhover", listener: () => void): void;
+  on(name: "plotly_unhover" | "plotly_afterplot", listener: () => void): void;
 }
 
-/** Bars and points that nothing has marked. */
-const PLAIN = { light: "#31688e", dark: "#7aa9d0" };
-
-/** A plotly FigureWidget of the kernel as a child of this widget; it takes the size of its place. */
+/**
+ * A plotly FigureWidget of the kernel as a child of this widget. One that was shown stays in the page, hidden: a
+ * figure's model goes on calling its views, and plotly fails in a view that has been taken down.
+ */
 export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const [problem, setProblem] = useState("");
@@ -31,16 +29,32 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
   useEffect(() => {
     if (!ref || !lab.host || hidden) return;
     const el = box.current!;
-    const end = new AbortController();
+    let place = [...el.children].find((child) => child instanceof HTMLElement && child.dataset.ref === ref);
+    const known = place !== undefined;
+    place ??= el.appendChild(Object.assign(document.createElement("div"), { className: "rt-plot" }));
+    for (const child of el.children) child.toggleAttribute("hidden", child !== place);
     setProblem("");
-    mount(lab, lab.host, ref, el, end.signal).catch((error: unknown) => {
-      if (!end.signal.aborted) setProblem(String(error instanceof Error ? error.message : error));
-    });
-    return () => {
-      end.abort();
-      el.replaceChildren();
-    };
+    if (known) fitPlots();
+    else {
+      (place as HTMLElement).dataset.ref = ref;
+      mount(lab, lab.host, ref, place as HTMLElement).catch((error: unknown) => {
+        if (!lab.end.aborted) setProblem(String(error instanceof Error ? error.message : error));
+      });
+    }
   }, [ref, hidden]);
+
+  useEffect(() => {
+    let frame = 0;
+    const resize = new ResizeObserver(() => {
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(fitPlots);
+    });
+    resize.observe(box.current!);
+    return () => {
+      resize.disconnect();
+      cancelAnimationFrame(frame);
+    };
+  }, []);
 
   return (
     <div class="rt-chart" data-chart={name} hidden={hidden}>
@@ -54,62 +68,44 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
   );
 }
 
+/** A responsive plotly figure takes the size of its element when the window tells a resize. */
+const fitPlots = (): void => void window.dispatchEvent(new Event("resize"));
+
 async function mount(
   lab: Lab,
   host: NonNullable<Lab["host"]>,
   ref: string,
-  el: HTMLElement,
-  end: AbortSignal,
+  place: HTMLElement,
 ): Promise<void> {
-  const figure: AnyModel<FigureTraits> = await host.getModel<FigureTraits>(ref);
+  const figure = await host.getModel<FigureTraits>(ref);
   const widget = await host.getWidget(ref);
-  if (end.aborted) return;
-  const size = (): Record<string, number> => ({ width: el.clientWidth, height: el.clientHeight });
+  if (lab.end.aborted) return;
   // plotly draws from copies of these, so that they must be right before it starts.
-  figure.set("_config", { ...figure.get("_config"), displayModeBar: false });
-  Object.assign(figure.get("_widget_layout"), size());
-  const view = el.appendChild(document.createElement("div"));
-  // plotly cannot change what it has not drawn yet.
+  figure.set("_config", { ...figure.get("_config"), displayModeBar: false, responsive: true });
+  Object.assign(figure.get("_widget_layout"), { width: place.clientWidth, height: place.clientHeight });
   const drawn = (event: Event): void => {
-    if (event instanceof CustomEvent && event.detail.element === view)
-      link(lab, figure, el, view as unknown as Plot, end);
+    if (event instanceof CustomEvent && event.detail.element === place) link(lab, figure, place as Plot);
   };
-  document.addEventListener("plotlywidget-after-render", drawn, { signal: end });
-  await widget.render({ el: view, signal: end });
+  document.addEventListener("plotlywidget-after-render", drawn, { signal: lab.end });
+  await widget.render({ el: place, signal: lab.end });
 }
 
-/** Joins a drawn figure to the rest: size, theme, selection and hover. Its points' ids are layer ids. */
-function link(lab: Lab, figure: AnyModel<FigureTraits>, el: HTMLElement, plot: Plot, end: AbortSignal): void {
-  const { study, bench } = lab;
-  const relayout = (data: Record<string, unknown>): void => {
-    figure.set("_py2js_relayout", { relayout_data: data });
-    figure.set("_py2js_relayout", null);
-  };
-  let frame = 0;
-  const resize = new ResizeObserver(() => {
-    cancelAnimationFrame(frame);
-    frame = requestAnimationFrame(() => {
-      if (el.clientWidth && el.clientHeight) relayout({ width: el.clientWidth, height: el.clientHeight });
-    });
-  });
-  resize.observe(el);
+/** Joins a drawn figure to the selection and the hover. Its points' ids are layer ids. */
+function link({ study, end }: Lab, figure: AnyModel<FigureTraits>, plot: Plot): void {
   const ids = figure.get("_widget_data")[0]?.ids ?? [];
-  const stops = [
-    effect(() => {
-      const { ink, font } = bench.theme.value;
-      relayout({ "font.color": ink, "font.family": font });
-    }),
-    effect(() => {
-      const { dark, select, hover } = bench.theme.value;
-      const selected = new Set(study.view.value.layers);
-      const hovered = new Set(study.hovered("layer"));
-      const plain = dark ? PLAIN.dark : PLAIN.light;
-      const colours = ids.map((id) => (selected.has(id) ? select : hovered.has(id) ? hover : plain));
-      if (!colours.length) return;
-      figure.set("_py2js_restyle", { restyle_data: { "marker.color": [colours] }, restyle_traces: [0] });
-      figure.set("_py2js_restyle", null);
-    }),
-  ];
+  // In the picture alone: plotly's own restyling would go to the kernel and come back late.
+  const mark = (): void => {
+    const selected = new Set(study.view.value.layers);
+    const hovered = new Set(study.hovered("layer"));
+    const points = plot.querySelectorAll(".points .point");
+    if (points.length !== ids.length) return;
+    points.forEach((point, k) => {
+      point.classList.toggle("rt-marked", selected.has(ids[k]!));
+      point.classList.toggle("rt-pointed", hovered.has(ids[k]!));
+    });
+  };
+  end.addEventListener("abort", effect(mark));
+  plot.on("plotly_afterplot", mark);
   plot.on("plotly_click", ({ points }) => {
     if (points[0]?.id) study.select("layer", points[0].id, { reveal: true });
   });
@@ -117,9 +113,4 @@ function link(lab: Lab, figure: AnyModel<FigureTraits>, el: HTMLElement, plot: P
     if (points[0]?.id) study.point("layer", points[0].id);
   });
   plot.on("plotly_unhover", () => study.point());
-  end.addEventListener("abort", () => {
-    for (const stop of stops) stop();
-    resize.disconnect();
-    cancelAnimationFrame(frame);
-  });
 }

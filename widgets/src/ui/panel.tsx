@@ -9,6 +9,7 @@ import { Overview } from "./overview";
 
 const MOST_LINKS = 60;
 const LONGEST = 400;
+const SHORT = 60;
 
 /** Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histogram. */
 export function Panel({ lab }: { lab: Lab }) {
@@ -51,7 +52,7 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
             ? "layout move"
             : "layer"
           : box.kind === "node"
-            ? box.op
+            ? shorten(box.op, SHORT)
             : `graph ${box.kind}`}
         {box.kind === "layer" && box.precision ? ` · ${box.precision}` : ""}
         {box.kind === "layer" && streams.size > 1 ? ` · stream ${box.stream}` : ""}
@@ -163,7 +164,7 @@ function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
               {share}
             </span>
             {reading.shared > 1 && <small>one number for {plural(reading.shared, side)} together</small>}
-            {reading.note && <small>{shorten(reading.note, LONGEST)}</small>}
+            {reading.note && <small title={reading.note}>{shorten(reading.note, LONGEST)}</small>}
           </Row>
         ))}
       </dl>

@@ -9,7 +9,7 @@ import { Select } from "./select";
 
 /** The choice: model, precision, calibrator, target; Build, and the progress of what is being built. */
 export function TopRow({ lab }: { lab: Lab }) {
-  const { models, precisions, calibrators, targets, backends } = lab.controls.value;
+  const { models, precisions, calibrators, targets } = lab.controls.value;
   const choice = lab.choice.value;
   const running = lab.build.value.running;
   const dead = lab.alive.value ? "" : "The kernel was restarted: run the cell again.";
@@ -44,16 +44,6 @@ export function TopRow({ lab }: { lab: Lab }) {
         disabled={dead}
         onPick={(target) => lab.choose({ target })}
       />
-      {backends.length > 1 && (
-        <Select
-          label="Backend"
-          name="backend"
-          options={backends}
-          value={choice.backend}
-          disabled={dead}
-          onPick={(backend) => lab.choose({ backend })}
-        />
-      )}
       <button
         type="button"
         class={`rt-build ${lab.stale.value && !running ? "rt-call" : ""}`}
@@ -64,7 +54,7 @@ export function TopRow({ lab }: { lab: Lab }) {
             ? "Build the chosen variant; until then the last one stays on screen"
             : "Build the chosen variant"
         }
-        onClick={() => lab.send("build")}
+        onClick={() => lab.run()}
       >
         <Play /> Build
       </button>
