@@ -16,10 +16,8 @@ from rtlab.view.contract import EngineView
 _FONT = {"family": "system-ui, sans-serif", "size": 11}
 _BAR = "#31688e"
 _FAINT = "rgba(128,128,128,0.25)"
-#: So many of the tallest bars bear a name; the others tell theirs on hover.
-_NAMED = 3
-#: Above this number of layers not every step can have its number below the axis.
-_NUMBERED = 40
+#: Up to this number of layers every step has its number below the axis; above, every fifth, then Plotly decides.
+_EACH, _FIFTH = 12, 80
 
 
 def timing(view: EngineView) -> go.FigureWidget:
@@ -30,7 +28,6 @@ def timing(view: EngineView) -> go.FigureWidget:
     top = max(b.value for b in rows)
     # Small networks run in microseconds.
     unit, factor = ("µs", 1e3) if top < 1 else ("ms", 1.0)
-    named = sorted(rows, key=lambda b: -b.value)[:_NAMED]
     trace = go.Bar(
         x=[b.step + 1 for b in rows],
         y=[b.value * factor for b in rows],
@@ -42,7 +39,8 @@ def timing(view: EngineView) -> go.FigureWidget:
             "color": "gray",
         },
         marker={"color": _BAR, "line": {"width": 0}},
-        text=[b.label if b in named else "" for b in rows],
+        # The slowest bears its name; the others tell theirs on hover.
+        text=[b.label if b.value == top else "" for b in rows],
         textposition="outside",
         textangle=0,
         constraintext="none",
@@ -78,8 +76,7 @@ def accuracy(view: EngineView) -> go.FigureWidget:
 def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> go.FigureWidget:
     axis = {
         "title": {"text": "step of the engine", "standoff": 4},
-        "tickmode": "array" if len(rows) <= _NUMBERED else "auto",
-        "tickvals": [b.step + 1 for b in rows] if len(rows) <= _NUMBERED else None,
+        "dtick": 1 if len(rows) <= _EACH else 5 if len(rows) <= _FIFTH else None,
         "tickangle": 0,
         "automargin": True,
         "showgrid": False,

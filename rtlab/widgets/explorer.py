@@ -6,6 +6,7 @@ trip to the kernel. Builds run on a thread, so that the kernel stays free for ge
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -69,6 +70,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         self._baseline = baseline or ""
+        self._ours = {"variant": "", "baseline": ""}
         self._figures: dict[str, dict[str, Any]] = {}
         super().__init__(height=height)
         first = next(iter(study.variants.values()), None)
@@ -76,6 +78,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._open()
         self.on_msg(self._gesture)
         self.observe(self._chosen, "choice")
+        self.observe(self._viewed, "view")
 
     def __repr__(self) -> str:
         return f"<Explorer {self.study.model.name}: {len(self.study.results)} variants>"
@@ -92,7 +95,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             ModelError: there is no such node.
         """
         ids = [self.study.model.node(n).id for n in nodes]
-        self.view = dict(self.state.select(ids, self._mapping()).payload())
+        self._put(self.state.select(ids, self._mapping()))
 
     def show(self, name: str) -> None:
         """Show a variant that is built.
@@ -107,7 +110,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             self._figures[name] = {"timing": figures.timing(view), "accuracy": figures.accuracy(view)}
         self.engine = self._views[name]
         self.charts = self._figures[name]
-        self.view = dict(self.state.show(name, result.mapping).payload())
+        self._put(self.state.show(name, result.mapping))
         self.choice = self._choice(result.variant)
         self._refresh()
 
@@ -212,7 +215,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     def _open(self) -> None:
         self.source = encode(source_graph(self.study.model))
         built = next((n for n in self.study.variants if n in self.study.results), "")
-        self.view = dict(ViewState(baseline=self._baseline or built).payload())
+        self._put(ViewState(baseline=self._baseline or built))
         self.controls = dict(self._controls())
         if built:
             self.show(built)
@@ -251,7 +254,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             "",
         )
         if state.baseline != baseline:
-            self.view = {**self.view, "baseline": baseline}
+            self._put(dataclasses.replace(state, baseline=baseline))
         self.chips = [
             dict(chip(self.study, n, baseline=baseline, building=building))
             for n in self.study.variants
@@ -353,6 +356,15 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             ],
         )
 
+    def _put(self, state: ViewState) -> None:
+        self._ours = {"variant": state.variant, "baseline": state.baseline}
+        self.view = dict(state.payload())
+
+    def _viewed(self, _change: Any) -> None:
+        """The browser sends the whole view; the variant and the baseline in it may be those of a moment ago."""
+        if any(self.view.get(key) != value for key, value in self._ours.items()):
+            self.view = {**self.view, **self._ours}
+
     def _chosen(self, _change: Any) -> None:
         chosen = next((p for p in Precision if p.value == self.choice.get("precision")), None)
         if chosen is not None and chosen.needs_calibrator != bool(self.choice["calibrator"]):
@@ -412,7 +424,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
                 self.show(left)
             else:
                 self.engine = b""
-                self.view = {**self.view, "variant": "", "layers": []}
+                self._put(dataclasses.replace(self.state, variant="", layers=()))
         if self._baseline == name:
             self._baseline = ""
         self._refresh()

@@ -149,6 +149,8 @@ class LabPage:
             "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
         )
         self.page.wait_for_selector(f'body[data-jp-theme-light="{str(not dark).lower()}"]', state="attached")
+        # JupyterLab covers the page with a splash until the new theme's styles are there.
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
 
 
 @pytest.fixture(scope="session")

@@ -125,13 +125,22 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     assert ["time", "share", "error"] == overlays
     assert 2 == lab_page.page.locator(f"{EXPLORER} [data-chip]").count()
     for chart in ("timing", "accuracy"):
-        lab_page.page.wait_for_selector(f'{EXPLORER} [data-chart="{chart}"] .points .point >> visible=true >> nth=0')
+        lab_page.page.wait_for_selector(
+            f'{EXPLORER} [data-chart="{chart}"] .points .point >> visible=true >> nth=0'
+        )
     assert "0" == explorer.data("stale")
+    # The selected nodes are what variants have in common: they stay, and their new layers light up.
+    assert fused == sorted(explorer.listed("selection"))
+    now = lab_page.python(
+        f"[i for n in {fused!r} for i in explorer.study[explorer.state.variant].mapping.layers(n)]"
+    )
+    assert set(now) == set(explorer.listed("layers"))
     explorer.picture("int8")
 
     # A variant already built comes back at once, by its chip.
     lab_page.page.click(f'{EXPLORER} [data-chip="fp32"] button')
     explorer.shown("fp32")
+    assert fused == sorted(explorer.listed("selection"))
 
     lab_page.theme(dark=True)
     explorer.ready()

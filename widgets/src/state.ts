@@ -132,7 +132,8 @@ export class Study {
     if (JSON.stringify(next) === this.#published) return;
     const old = this.view.peek();
     const nodes = !same(next.selection, old.selection);
-    const layers = !same(next.layers, old.layers);
+    // Layer ids of another variant mean nothing to the links at hand; its own will join the nodes when they arrive.
+    const layers = next.variant === old.variant && !same(next.layers, old.layers);
     if (JSON.stringify(next) !== JSON.stringify(old)) this.view.value = next;
     if (!nodes && !layers) return;
     this.#joinedTo(nodes ? "node" : "layer", this.links.peek());

@@ -56,6 +56,15 @@ def test_a_selection_from_the_browser_reaches_python(shown) -> None:
     assert ("stem/Conv",) == shown.state.selection
 
 
+def test_a_late_view_from_the_browser_does_not_bring_back_the_last_variant(shown) -> None:
+    """The browser sends the whole view with a selection; what is shown is the kernel's to say."""
+    late = {**shown.view, "selection": ["stem/Conv"]}
+    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+    now = shown.state.variant
+    shown.view = late
+    assert (now, ("stem/Conv",)) == (shown.state.variant, shown.state.selection)
+
+
 def test_charts_name_their_layers_so_that_the_browser_can_link_them(shown) -> None:
     """A click on a bar selects the layer whose id the point carries."""
     layers = {layer.id for layer in shown.study["fp32"].engine.layers}

@@ -31,7 +31,8 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
     const el = box.current!;
     let place = [...el.children].find((child) => child instanceof HTMLElement && child.dataset.ref === ref);
     const known = place !== undefined;
-    place ??= el.appendChild(Object.assign(document.createElement("div"), { className: "rt-plot" }));
+    place ??= Object.assign(document.createElement("div"), { className: "rt-plot" });
+    el.prepend(place);
     for (const child of el.children) child.toggleAttribute("hidden", child !== place);
     setProblem("");
     if (known) fitPlots();
