@@ -95,7 +95,6 @@ def _backends(given: argparse.Namespace) -> int:
 
 
 def _inspect(given: argparse.Namespace) -> int:
-    from rtlab.core.progress import Terminal
     from rtlab.view.document import document
 
     study = _study(given)
@@ -106,10 +105,7 @@ def _inspect(given: argparse.Namespace) -> int:
         target=given.target,
         backend=given.backend,
     )
-    progress = Terminal()
-    study.run(progress=progress, compare=not given.no_run)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
+    study.run(compare=not given.no_run)
     result = study["it"]
     if given.json:
         print(json.dumps(document(result, study.model), ensure_ascii=False, allow_nan=False))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -24,7 +25,7 @@ from rtlab.analysis.mapping import relate
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
-from rtlab.core.progress import Silent, check
+from rtlab.core.progress import Silent, Terminal, check
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
 from rtlab.core.variant import Calibrator, Precision, Target, Variant
 from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError
@@ -221,15 +222,16 @@ class Study:
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants stay.
         """
-        progress = progress or Silent()
+        own = _reporter() if progress is None else None
+        watched: Progress = own or progress or Silent()
         todo = [n for n in (names or self.variants) if n not in self.results]
         try:
             if executor is None:
                 for name in todo:
-                    job = self._job(name, progress, compare=compare)
-                    self._keep(name, functools.partial(_work, job, progress))
+                    job = self._job(name, watched, compare=compare)
+                    self._keep(name, functools.partial(_work, job, watched))
             else:
-                jobs = {n: self._job(n, progress, compare=compare) for n in todo}
+                jobs = {n: self._job(n, watched, compare=compare) for n in todo}
                 futures = {n: executor.submit(_work, job, Silent()) for n, job in jobs.items()}
                 for name, future in futures.items():
                     self._keep(name, future.result)
@@ -237,6 +239,9 @@ class Study:
             raise Cancelled(
                 "Stopped the study: interrupted. Finished variants are kept; run study.run() to go on."
             ) from None
+        finally:
+            if own is not None:
+                own.close()
         failed = [self.failures[n] for n in todo if n in self.failures]
         if failed:
             raise failed[0]
@@ -301,6 +306,17 @@ class Study:
 
         return Explorer(self, baseline=baseline, height=height)
 
+    def to_html(self, path: str | Path) -> Path:
+        """Write the Explorer on all built variants as one HTML file, which needs no kernel and no network.
+
+        Raises:
+            VariantError: no variant is built.
+            RtlabError: the file cannot be written there.
+        """
+        from rtlab import report
+
+        return report.write(self, path)
+
     def explain(self, node: str, *, variant: str) -> str:
         """In words: which layers a node became and how we know, or why it has none."""
         result = self[variant]
@@ -339,6 +355,17 @@ def explore(
     study = Study(model, data=data, task=task)
     study.add("fp32")
     return study.explore(height=height).run()
+
+
+def _reporter() -> Silent:
+    """The host's reporter: a bar in a notebook, a line on a terminal, nothing in a pipe."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None and getattr(shell, "kernel", None) is not None:
+        from rtlab.widgets.progress import Bar
+
+        return Bar()
+    return Terminal()
 
 
 def _builder(backend: str | None, target: str | Target | None) -> str:

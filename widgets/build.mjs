@@ -1,4 +1,5 @@
-// Bundles every src/<entry>.ts(x) listed below to ../rtlab/static/<entry>.js: one ES module, no network import.
+// Bundles every src/<entry>.ts(x) listed below to ../rtlab/static/<entry>.js: one ES module, for a
+// report one classic script, no network import.
 import { mkdir, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -8,6 +9,8 @@ import * as esbuild from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const outdir = join(here, "..", "rtlab", "static");
 const ENTRIES = /^(explorer|graph)\.tsx?$/;
+/** Stands in the HTML file of a report, where a module could not be told from its hash. */
+const INLINE = "report.tsx";
 
 const shared = {
   bundle: true,
@@ -76,8 +79,9 @@ const options = {
   plugins: [workerSource, styleText],
 };
 
-if (process.argv.includes("--watch")) {
-  await (await esbuild.context(options)).watch();
-} else {
-  await esbuild.build(options);
+const inline = { ...options, entryPoints: [join(here, "src", INLINE)], format: "iife" };
+
+for (const each of [options, inline]) {
+  if (process.argv.includes("--watch")) await (await esbuild.context(each)).watch();
+  else await esbuild.build(each);
 }

@@ -10,16 +10,19 @@ import numpy as np
 
 from rtlab.analysis.mapping import Mapping
 from rtlab.core.engine import Engine
-from rtlab.core.trace import Profile
+from rtlab.core.trace import Processor, Profile
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerTime:
-    """Median time in milliseconds, half the interquartile range, and the share of the sum of all layers."""
+    """Median time in milliseconds, half the interquartile range, and the share of the sum of all layers.
+
+    ``spread`` is None where only a summary of the samples is known.
+    """
 
     layer: str
     median: float
-    spread: float
+    spread: float | None
     share: float
 
 
@@ -28,7 +31,7 @@ class Shared:
     """A time in milliseconds that ``shared`` boxes have together; it is not divided among them."""
 
     median: float
-    spread: float
+    spread: float | None
     share: float
     shared: int
     layers: tuple[str, ...]
@@ -40,27 +43,36 @@ class Timing:
 
     ``total`` is the median of whole inferences without instrumentation, ``summed`` the sum of the layers' medians,
     both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
+    ``total`` and ``spread`` are None where only the layers were timed.
     """
 
     source: str
     device: str
-    taken: datetime.datetime
+    taken: datetime.datetime | None
     runs: int
-    total: float
-    spread: float
+    total: float | None
+    spread: float | None
     summed: float
     layers: tuple[LayerTime, ...]
     note: str = ""
+    processor: Processor = "CPU"
 
     def __repr__(self) -> str:
-        return f"<Timing {self.total:.3g} ms, {len(self.layers)} layers, measured, {self.source}>"
+        return f"<Timing {self.shown:.3g} ms, {len(self.layers)} layers, measured, {self.source}>"
+
+    @property
+    def shown(self) -> float:
+        """One number for the whole engine in milliseconds: the inference, or else the sum of its layers."""
+        return self.summed if self.total is None else self.total
 
     @property
     def origin(self) -> str:
         """What stands beside every one of these numbers."""
-        day = self.taken.strftime("%Y-%m-%d")
-        note = f". {self.note}" if self.note else ""
-        return f"measured, {self.source}, {self.device}, {self.runs} runs, {day}{note}"
+        day = self.taken.strftime("%Y-%m-%d") if self.taken else ""
+        runs = f"{self.runs} run{'s' if self.runs != 1 else ''}"
+        whole = "sum of the layers, which overstates the latency" if self.total is None else ""
+        parts = ("measured", self.source, self.device, runs, day, whole)
+        return ", ".join(p for p in parts if p) + (f". {self.note}" if self.note else "")
 
     def worst(self, count: int = 5) -> tuple[LayerTime, ...]:
         """The slowest layers."""
@@ -85,12 +97,13 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
         source=profile.source,
         device=profile.device,
         taken=profile.taken,
-        runs=len(profile.total),
-        total=float(np.median(profile.total)),
+        runs=len(profile.total) if profile.runs is None else profile.runs,
+        total=float(np.median(profile.total)) if len(profile.total) else None,
         spread=_spread(profile.total),
         summed=summed,
         layers=layers,
         note=note or profile.note,
+        processor=profile.processor,
     )
 
 
@@ -127,16 +140,19 @@ def on_layers(times: Timing, measured: Mapping, shown: Mapping) -> dict[str, Sha
 
 
 def _sum(times: list[LayerTime], shared: int) -> Shared:
+    spreads = [t.spread for t in times if t.spread is not None]
     return Shared(
         median=sum(t.median for t in times),
         # Spreads of independent medians add in squares.
-        spread=float(np.sqrt(sum(t.spread**2 for t in times))),
+        spread=float(np.sqrt(sum(s**2 for s in spreads))) if len(spreads) == len(times) else None,
         share=sum(t.share for t in times),
         shared=shared,
         layers=tuple(t.layer for t in times),
     )
 
 
-def _spread(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+def _spread(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float | None:
+    if len(samples) < 2:  # noqa: PLR2004 - one number has no spread
+        return None
     low, high = np.percentile(samples, [25, 75])
     return float(high - low) / 2

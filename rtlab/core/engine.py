@@ -75,7 +75,8 @@ class Engine:
 
     ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals``
     holds memory totals in bytes as the compiler *reported* them. ``plan`` is the serialized engine, where one
-    exists, ``runnable`` the ONNX bytes that a runner of the same backend executes.
+    exists, ``runnable`` the ONNX bytes that a runner of the same backend executes. ``device`` names the GPU of an
+    engine from elsewhere, empty where its files do not tell.
     """
 
     backend: str
@@ -93,6 +94,7 @@ class Engine:
     notes: tuple[str, ...] = ()
     plan: bytes | None = dataclasses.field(default=None, repr=False)
     runnable: bytes | None = dataclasses.field(default=None, repr=False)
+    device: str = ""
 
     def __repr__(self) -> str:
         return f"<Engine {self.backend} {self.version} {self.target}: {len(self.layers)} layers>"
@@ -100,8 +102,20 @@ class Engine:
     @property
     def title(self) -> str:
         """Compiler, version and target: what every picture of this engine must say."""
-        names = {"tensorrt-rtx": "TensorRT-RTX", "tensorrt": "TensorRT", "onnxruntime": "ONNX Runtime"}
-        return f"{names.get(self.backend, self.backend)} {self.version} · {self.target}"
+        names = {
+            "tensorrt-rtx": "TensorRT-RTX",
+            "tensorrt": "TensorRT",
+            "trtexec": "TensorRT",
+            "onnxruntime": "ONNX Runtime",
+        }
+        return f"{names.get(self.backend, self.backend)} {self.version or '(version not told)'} · {self.place}"
+
+    @property
+    def place(self) -> str:
+        """The device, or the target where none is named."""
+        if self.device:
+            return self.device
+        return "device not recorded" if self.target.name == "unknown" else str(self.target)
 
     def layer(self, id: str) -> Layer:  # noqa: A002 - the field's word
         """The layer with this id; KeyError when there is none."""

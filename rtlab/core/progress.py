@@ -33,6 +33,9 @@ class Silent:
         """Whether ``cancel`` was called."""
         return self._stop.is_set()
 
+    def close(self) -> None:
+        """Take away what was shown; nothing here."""
+
 
 class Reporting(Silent):
     """Calls ``show(phase, done, total, elapsed_seconds)`` on each phase, then at most ten times a second."""
@@ -71,7 +74,14 @@ class Terminal(Reporting):
                 out.write(f"\r\x1b[K{name}{part} · {elapsed:.1f} s")
                 out.flush()
 
+        self._out = out
         super().__init__(show)
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._out.isatty():
+            self._out.write("\r\x1b[K")
+            self._out.flush()
 
 
 def check(progress: Progress, doing: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,12 +19,19 @@ Outputs = Mapping[str, "NDArray[np.generic]"]
 OutputStream = Iterator[Outputs]
 
 
+#: What kind of processor a time belongs to; every picture of a time says it.
+Processor = Literal["CPU", "GPU"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Profile:
     """Per-layer times of one engine on one device.
 
     ``samples`` maps a layer id to a float64 array of milliseconds, shape ``(runs,)``; ``total`` holds the
     time of each whole inference in milliseconds, shape ``(runs,)``, measured without timing its layers.
+
+    A profile from elsewhere may hold one median or mean instead of samples; then ``runs`` tells over how many
+    inferences. Its ``total`` is empty and ``taken`` None where the files do not tell.
     """
 
     source: str
@@ -32,8 +39,10 @@ class Profile:
     samples: Mapping[str, NDArray[np.float64]]
     total: NDArray[np.float64]
     warmup: int
-    taken: datetime.datetime
+    taken: datetime.datetime | None
     note: str = ""
+    processor: Processor = "CPU"
+    runs: int | None = None
 
     def __repr__(self) -> str:
         return f"<Profile {self.source} {self.device}: {len(self.samples)} layers, {len(self.total)} runs>"

@@ -71,12 +71,15 @@ KNOWN_TARGETS = {
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Target:
-    """The processor an engine is built for: ``cpu`` or a compute capability such as ``sm89``."""
+    """The processor an engine is built for: ``cpu`` or a compute capability such as ``sm89``.
+
+    ``unknown`` stands for the GPU of an engine from elsewhere whose files do not tell; nothing is built for it.
+    """
 
     name: str
 
     def __post_init__(self) -> None:
-        if self.name != "cpu" and not re.fullmatch(r"sm\d{2,3}", self.name):
+        if self.name not in {"cpu", "unknown"} and not re.fullmatch(r"sm\d{2,3}", self.name):
             raise VariantError(
                 f'Cannot choose target "{self.name}": a target is "cpu" or a compute capability. '
                 'Choose for example "sm86", "sm89" or "sm120".'
@@ -87,8 +90,8 @@ class Target:
 
     @property
     def sm(self) -> int | None:
-        """Compute capability as one number (86 for 8.6), or None for the CPU."""
-        return None if self.name == "cpu" else int(self.name[2:])
+        """Compute capability as one number (86 for 8.6), or None for the CPU and where it is unknown."""
+        return int(self.name[2:]) if self.name.startswith("sm") else None
 
     @property
     def title(self) -> str:
@@ -140,6 +143,11 @@ class Variant:
         how = _member(Calibrator, calibrator, "calibrator") if calibrator is not None else None
         how = (how or Calibrator.ENTROPY2) if chosen.needs_calibrator else None
         where = target if isinstance(target, Target) else Target(target or "cpu")
+        if where.name == "unknown":
+            raise VariantError(
+                'Cannot choose target "unknown": it only describes an engine from elsewhere. '
+                'Choose "cpu" or a compute capability such as "sm86".'
+            )
         if refusal := where.refusal(chosen):
             raise VariantError(refusal)
         return cls(chosen, how, where, backend)

@@ -251,10 +251,29 @@ class Gesture(TypedDict):
     value: str
 
 
+class SavedVariant(TypedDict):
+    """A variant in a report. ``engine`` is its ``EngineView`` as ``encode`` makes it, in base64."""
+
+    id: str
+    engine: str
+    status: list[Status]
+
+
+class Saved(TypedDict):
+    """All that a report holds. ``source`` is the model's ``Graph`` as ``encode`` makes it, in base64."""
+
+    model: str
+    source: str
+    variants: list[SavedVariant]
+    chips: list[Chip]
+    view: ViewState
+
+
 #: Written in this order; a type comes after those it uses.
 TYPES: tuple[type, ...] = (
     Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Histogram, EngineView, Option,
-    Controls, Choice, Failure, Chip, BuildState, ViewState, Status, Gesture,
+    Controls, Choice, Failure, Chip, BuildState, ViewState, Status, Gesture, SavedVariant,
+    Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,

@@ -259,7 +259,11 @@ def _layer_box(layer: Layer, result: Result, model: Model) -> Box:
     nodes = [model.by_id[i] for i in result.mapping.nodes(layer.id)]
     # Execution order is graph order; the compiler lists labels in an order of its own.
     nodes.sort(key=lambda n: n.index)
-    chips = [OpChip(op=_SHORT.get(n.op, n.op), family=family(n.op), node=n.id) for n in nodes]
+    chips = [
+        OpChip(op=_SHORT.get(op, op), family=family(op), node=n.id)
+        for n in nodes
+        for op in _runs(layer, n, result.prepared.model)
+    ]
     move = _move(layer) if not nodes else ""
     details = [
         Detail(key="layer", value=layer.name),
@@ -285,6 +289,14 @@ def _layer_box(layer: Layer, result: Result, model: Model) -> Box:
         outputs=[_tensor_port(t) for t in layer.outputs],
         details=details,
     )
+
+
+def _runs(layer: Layer, node: Node, built: Model) -> list[str]:
+    """What a layer runs of a node: the node itself, or only what a preparation put around it, such as its Q."""
+    parts = [built.by_id[i] for i in layer.origins if i in built.by_id and built.by_id[i].origin == node.id]
+    if not parts or any(p.id == node.id for p in parts):
+        return [node.op]
+    return list(dict.fromkeys(p.op for p in parts))
 
 
 def _move(layer: Layer) -> str:

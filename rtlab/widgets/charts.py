@@ -1,14 +1,19 @@
-"""Plotly figures of a variant.
+"""Plotly figures of a variant, and Plotly itself for the page.
 
-A figure is made once, complete, and never changed here: the browser marks the selection and reads clicks from the
-points' ids, which are layer ids, so that charts follow the other panes without a round trip.
+A figure is plain JSON that the Explorer's front end draws. It marks the selection and reads clicks from the points'
+ids, which are layer ids, so that charts follow the other panes without a round trip. FigureWidget would bring its own
+copy of the library for each figure, five megabytes a chart and variant.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
+import anywidget
 import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
 from rtlab.view import charts
 from rtlab.view.contract import EngineView
@@ -20,7 +25,7 @@ _FAINT = "rgba(128,128,128,0.25)"
 _EACH, _FIFTH = 12, 80
 
 
-def timing(view: EngineView) -> go.FigureWidget:
+def timing(view: EngineView) -> dict[str, Any]:
     """Time measured for the nodes of each layer, in execution order."""
     rows = charts.bars(view, "time")
     if not rows:
@@ -51,7 +56,7 @@ def timing(view: EngineView) -> go.FigureWidget:
     return _figure(trace, rows, f"● CPU time per layer, {unit}", "tozero")
 
 
-def accuracy(view: EngineView) -> go.FigureWidget:
+def accuracy(view: EngineView) -> dict[str, Any]:
     """The error of each layer's last value, in execution order."""
     rows = charts.bars(view, "error")
     if not rows and not any(o["id"] == "time" for o in view["overlays"]):
@@ -73,7 +78,7 @@ def accuracy(view: EngineView) -> go.FigureWidget:
     return _figure(trace, rows, title, "normal")
 
 
-def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> go.FigureWidget:
+def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> dict[str, Any]:
     axis = {
         "title": {"text": "step of the engine", "standoff": 4},
         "dtick": 1 if len(rows) <= _EACH else 5 if len(rows) <= _FIFTH else None,
@@ -82,9 +87,9 @@ def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str
         "showgrid": False,
         "zeroline": False,
     }
-    return go.FigureWidget(
-        data=[trace],
-        layout={
+    return _json(
+        [trace],
+        {
             **_layout(title),
             "xaxis": axis,
             "yaxis": {"rangemode": rangemode, "gridcolor": _FAINT, "automargin": True, "zeroline": False},
@@ -92,10 +97,36 @@ def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str
     )
 
 
-def _empty(title: str) -> go.FigureWidget:
+def _empty(title: str) -> dict[str, Any]:
     hidden = {"visible": False}
     note = {"text": title, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-    return go.FigureWidget(layout={**_layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden})
+    return _json([], {**_layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden})
+
+
+def _json(data: list[Any], layout: dict[str, Any]) -> dict[str, Any]:
+    """A checked figure as Plotly in the page takes it."""
+    figure: dict[str, Any] = json.loads(go.Figure(data=data, layout=layout).to_json())
+    # The template is Plotly's own default and larger than all the rest.
+    figure["layout"].pop("template", None)
+    return figure
+
+
+@functools.cache
+def _script() -> str:
+    """Plotly as an ES module whose only export hands it to the element that it is rendered in."""
+    inside = f"const module = {{ exports: {{}} }}, exports = module.exports;\n{get_plotlyjs()}\nreturn module.exports;"
+    return (
+        f"const plotly = (function () {{\n{inside}\n}}).call(globalThis);\n"
+        "export default { render({ el }) { el.plotly = plotly; } };\n"
+    )
+
+
+class Plotly(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
+    """The library that Python's plotly package carries, brought to the page once."""
+
+    def __init__(self) -> None:
+        self._esm = _script()
+        super().__init__()
 
 
 def _layout(title: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,13 @@ from rtlab.core import model as _model
 from rtlab.core.progress import Reporting
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
-from rtlab.view.contract import BuildState, Choice, Controls, Option, Status, encode
+from rtlab.view import chrome
+from rtlab.view.bundle import bundle
+from rtlab.view.contract import BuildState, Choice, Controls, Option, encode
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
-from rtlab.view.table import chip, failure
+from rtlab.view.table import failure
 from rtlab.widgets import charts as figures
-from rtlab.widgets.bundle import bundle
 
 if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
 _IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
 _OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
 _LATER = "Not offered yet"
-
-
-def _references(charts: dict[str, Any], _widget: Any) -> dict[str, str]:
-    """Child widgets in the form in which anywidget finds them."""
-    return {name: f"anywidget:{figure.model_id}" for name, figure in charts.items()}
 
 
 class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
@@ -61,7 +57,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     notice = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(760).tag(sync=True)
-    charts = traitlets.Dict().tag(sync=True, to_json=_references)
+    charts = traitlets.Dict().tag(sync=True)
+    plotly = anywidget.WidgetTrait().tag(sync=True)
 
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self._esm = bundle("explorer.js")
@@ -72,7 +69,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._baseline = baseline or ""
         self._ours = {"variant": "", "baseline": ""}
         self._figures: dict[str, dict[str, Any]] = {}
-        super().__init__(height=height)
+        super().__init__(height=height, plotly=figures.Plotly())
         first = next(iter(study.variants.values()), None)
         self.choice = self._choice(first or Variant.of("fp32", target=self._default_target()))
         self._open()
@@ -245,51 +242,18 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
 
     def _refresh(self, building: str = "") -> None:
         state = self.state
-        baseline = self._baseline or next(
-            (
-                n
-                for n, v in self.study.variants.items()
-                if v.precision is Precision.FP32 and n in self.study.results
-            ),
-            "",
-        )
+        baseline = self._baseline or chrome.baseline(self.study)
         if state.baseline != baseline:
             self._put(dataclasses.replace(state, baseline=baseline))
-        self.chips = [
-            dict(chip(self.study, n, baseline=baseline, building=building))
-            for n in self.study.variants
-            if n == building or n in self.study.results or n in self.study.failures
-        ]
+        self.chips = [dict(c) for c in chrome.chips(self.study, baseline=baseline, building=building)]
         self.controls = dict(self._controls())
-        self.status = [dict(s) for s in self._status()]
+        self.status = [dict(s) for s in chrome.status(self.study, state.variant)]
         builder = self._builder()
         self.notice = (
             ""
             if builder != "onnxruntime"
             else "No TensorRT builder is installed here, so ONNX Runtime's optimized graph stands in for the engine."
         )
-
-    def _status(self) -> Iterable[Status]:
-        result = self.study.results.get(self.state.variant)
-        if result is None:
-            return
-        engine = result.engine
-        yield Status(origin="reported", text=f"compiled: {engine.title} in {engine.seconds:.2g} s")
-        if result.timing:
-            times = result.timing
-            yield Status(
-                origin="measured",
-                text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
-                f"the whole takes {times.total:.3g} ms",
-            )
-        lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
-        if lost:
-            first = self.study.model.by_id[lost[0].node].title
-            yield Status(
-                origin="measured", text=f'overflow: {len(lost)} values hold infinity, first after "{first}"'
-            )
-        for note in (*engine.notes, *result.prepared.notes):
-            yield Status(origin="reported", text=note)
 
     def _builder(self) -> str:
         for name, backend in backends.registry().items():
@@ -433,8 +397,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         """Drop the payloads and figures of variants, of all by default."""
         for name in names or tuple(self._views):
             self._views.pop(name, None)
-            for figure in self._figures.pop(name, {}).values():
-                figure.close()
+            self._figures.pop(name, None)
 
     def _netron(self) -> None:
         """Open the model in the real Netron, on a port of the kernel's machine."""

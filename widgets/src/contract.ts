@@ -201,3 +201,19 @@ export interface Gesture {
   type: GestureType;
   value: string;
 }
+
+/** A variant in a report. ``engine`` is its ``EngineView`` as ``encode`` makes it, in base64. */
+export interface SavedVariant {
+  id: string;
+  engine: string;
+  status: Status[];
+}
+
+/** All that a report holds. ``source`` is the model's ``Graph`` as ``encode`` makes it, in base64. */
+export interface Saved {
+  model: string;
+  source: string;
+  variants: SavedVariant[];
+  chips: Chip[];
+  view: ViewState;
+}

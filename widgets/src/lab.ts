@@ -3,9 +3,10 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 import { Bench } from "./bench";
 import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, Status } from "./contract";
 import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
+import { loadPlotly, type Plotly } from "./plotly";
 import { spoken } from "./spoken";
 import { Study } from "./state";
-import { type ExplorerTraits, follower, gesture, publish } from "./traits";
+import { type ExplorerTraits, type Figure, follower, gesture, publish } from "./traits";
 
 /** The largest file that a browser hands to a kernel: Jupyter limits a message to 10 MiB. */
 const LARGEST_DROP = 9 * 2 ** 20;
@@ -21,9 +22,11 @@ export class Lab {
   readonly chips: Signal<Chip[]>;
   readonly build: Signal<BuildState>;
   readonly status: Signal<Status[]>;
-  readonly charts: Signal<Record<string, string>>;
+  readonly charts: Signal<Record<string, Figure>>;
   readonly notice: Signal<string>;
   readonly height: Signal<number>;
+  /** This is a report: what needs a kernel is left out. */
+  readonly saved: boolean;
   readonly alive: Signal<boolean> = signal(true);
   readonly help: Signal<boolean> = signal(false);
   readonly width: Signal<number> = signal(1200);
@@ -35,11 +38,13 @@ export class Lab {
   /** One sentence about the selection, for the live region and the status line. */
   readonly sentence: ReadonlySignal<string>;
   readonly #model: AnyModel<ExplorerTraits>;
+  #plotly: Promise<Plotly> | null = null;
 
   constructor(model: AnyModel<ExplorerTraits>, host: Host | undefined, root: HTMLElement, end: AbortSignal) {
     this.#model = model;
     this.host = host;
     this.end = end;
+    this.saved = model.get("saved") === true;
     this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
     this.bench = new Bench(this.study, root, end);
     const trait = follower(model, end, (error) => this.study.fail(error));
@@ -54,6 +59,7 @@ export class Lab {
     const told = trait("failure");
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
+      if (this.saved) return false;
       const shown = this.study.engine.value?.variant;
       const chip = this.chips.value.find(({ id }) => id === shown);
       if (!chip) return false;
@@ -61,6 +67,12 @@ export class Lab {
       return chip.label !== (calibrator ? `${precision}·${calibrator}` : precision) || chip.target !== target;
     });
     this.sentence = computed(() => spoken(this.study));
+  }
+
+  /** Plotly, which a widget of its own brings to the page; loaded when a chart is first drawn. */
+  plotly(): Promise<Plotly> {
+    this.#plotly ??= loadPlotly(this.host, this.#model.get("plotly"), this.end);
+    return this.#plotly;
   }
 
   choose(part: Partial<Choice>): void {

@@ -89,7 +89,10 @@ function card(error: unknown): HTMLElement {
   };
   add("h3", "The view stopped");
   add("p", error instanceof Error ? error.message : String(error));
-  add("p", "The results in the kernel are safe. Run the cell again to rebuild the view.");
+  add(
+    "p",
+    "The results are safe. Run the cell again, or reload the page of a saved report, to rebuild the view.",
+  );
   if (error instanceof Error && error.stack) add("pre", error.stack);
   return box;
 }

@@ -11,12 +11,15 @@ export async function decode<T>(bytes: Bytes | null | undefined): Promise<T | nu
     return (await gunzip(view).json()) as T;
   } catch (error) {
     throw new Error(
-      `Cannot show what the kernel sent: its ${bytes.byteLength} bytes are not gzipped JSON. ` +
-        "Restart the kernel and run the cell again.",
+      `Cannot show these results: their ${bytes.byteLength} bytes are not gzipped JSON. ` +
+        "Restart the kernel and run the cell again; a saved report must be written anew.",
       { cause: error },
     );
   }
 }
+
+export const fromBase64 = (text: string): Uint8Array<ArrayBuffer> =>
+  Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 
 /** Unpacks gzip. */
 export function gunzip(bytes: Uint8Array<ArrayBuffer>): Response {

@@ -11,6 +11,12 @@ export interface GraphTraits {
   height: number;
 }
 
+/** A plotly figure. The ids of its first trace's points are layer ids. */
+export interface Figure {
+  data: { ids?: string[] }[];
+  layout: Record<string, unknown>;
+}
+
 /** Traits of the Python class behind explorer.tsx. */
 export interface ExplorerTraits extends GraphTraits {
   controls: Controls;
@@ -19,8 +25,12 @@ export interface ExplorerTraits extends GraphTraits {
   build: BuildState;
   status: Status[];
   failure: Failure | null;
-  charts: Record<string, string>;
+  charts: Record<string, Figure>;
+  /** Reference to the widget that brings plotly. */
+  plotly: string | null;
   notice: string;
+  /** A report's model alone has it: there is no kernel behind the view. */
+  saved?: true;
 }
 
 /**

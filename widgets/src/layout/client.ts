@@ -1,5 +1,5 @@
 import source from "worker:./worker.ts";
-import { gunzip } from "../payload";
+import { fromBase64, gunzip } from "../payload";
 import type { LayoutInput, LayoutOutput, LayoutRequest, LayoutResponse } from "./types";
 
 /** Lays graphs out in a worker that is started from the bundle itself, so that nothing is fetched. */
@@ -29,8 +29,7 @@ export class LayoutClient {
   }
 
   async #start(): Promise<Worker> {
-    const packed = Uint8Array.from(atob(source), (letter) => letter.charCodeAt(0));
-    const text = await gunzip(packed).text();
+    const text = await gunzip(fromBase64(source)).text();
     const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
     const worker = new Worker(url);
     worker.onmessage = ({ data }: MessageEvent<LayoutResponse>) => {

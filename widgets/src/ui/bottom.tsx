@@ -9,6 +9,16 @@ const SIDE_BY_SIDE = 900;
 const LABELS: Record<Tab, string> = { timing: "Timing", accuracy: "Accuracy", table: "Table" };
 
 export function Bottom({ lab, height }: { lab: Lab; height: number }) {
+  // plotly draws the charts, and a report comes without it.
+  if (lab.saved) {
+    return (
+      <div class="rt-bottom" style={{ height: `${height}px` }}>
+        <section aria-label="Layers">
+          <LayerTable lab={lab} />
+        </section>
+      </div>
+    );
+  }
   const wide = lab.width.value >= SIDE_BY_SIDE;
   const wanted = lab.study.view.value.tab;
   const tab: Tab = wide && wanted === "accuracy" ? "timing" : wanted;

@@ -56,16 +56,18 @@ function ChipView({ lab, chip, current }: { lab: Lab; chip: Chip; current: boole
         <b>{chip.label}</b>
         <Facts chip={chip} />
       </button>
-      <button
-        type="button"
-        class="rt-more"
-        aria-haspopup="menu"
-        aria-expanded={open}
-        aria-label={`More for ${chip.label}`}
-        onClick={() => setOpen(!open)}
-      >
-        <More />
-      </button>
+      {!lab.saved && (
+        <button
+          type="button"
+          class="rt-more"
+          aria-haspopup="menu"
+          aria-expanded={open}
+          aria-label={`More for ${chip.label}`}
+          onClick={() => setOpen(!open)}
+        >
+          <More />
+        </button>
+      )}
       {open && (
         <div class="rt-popup rt-menu" role="menu">
           <button

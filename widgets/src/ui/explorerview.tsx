@@ -53,7 +53,8 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
   const tall = bottom ?? Math.max(150, Math.round(lab.height.value * 0.28));
   const most = lab.height.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
-  const files = (event: DragEvent): boolean => Boolean(event.dataTransfer?.types.includes("Files"));
+  const files = (event: DragEvent): boolean =>
+    !lab.saved && Boolean(event.dataTransfer?.types.includes("Files"));
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files; the model list offers the same by path
     <div
@@ -102,15 +103,17 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
       />
       <Bottom lab={lab} height={height} />
       <StatusLine lab={lab} />
-      <Divider
-        label="Change the height"
-        axis="y"
-        class="rt-handle"
-        value={lab.height.value}
-        least={LEAST_HEIGHT}
-        most={2000}
-        onMove={(by, done) => lab.resize(Math.max(LEAST_HEIGHT, lab.height.value + by), done)}
-      />
+      {!lab.saved && (
+        <Divider
+          label="Change the height"
+          axis="y"
+          class="rt-handle"
+          value={lab.height.value}
+          least={LEAST_HEIGHT}
+          most={2000}
+          onMove={(by, done) => lab.resize(Math.max(LEAST_HEIGHT, lab.height.value + by), done)}
+        />
+      )}
     </div>
   );
 }

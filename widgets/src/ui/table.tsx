@@ -38,6 +38,11 @@ const SPARE = 8;
 /** All layers with their numbers; sorts by any column and shares the selection with the graphs. */
 export function LayerTable({ lab }: { lab: Lab }) {
   const engine = lab.study.engine.value;
+  if (!engine) return <p class="rt-quiet rt-pad">Layers appear here after the first build.</p>;
+  return <Lines lab={lab} engine={engine} />;
+}
+
+function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   const links = lab.study.links.value;
   const [sort, setSort] = useState<{ key: Key; down: boolean }>({ key: "index", down: false });
   const [top, setTop] = useState(0);
@@ -76,7 +81,6 @@ export function LayerTable({ lab }: { lab: Lab }) {
     });
   });
 
-  if (!engine) return <p class="rt-quiet rt-pad">Layers appear here after the first build.</p>;
   const from = Math.max(0, Math.floor(top / ROW) - SPARE);
   const to = Math.min(sorted.length, Math.ceil((top + tall) / ROW) + SPARE);
   return (
@@ -147,11 +151,11 @@ function Cell({ value, overlay }: { value: number | null; overlay: Overlay | und
 }
 
 /** The first overlay in this unit that has numbers for layers. */
-const overlayOf = (engine: EngineView | null, unit: string): Overlay | undefined =>
-  engine?.overlays.find((overlay) => overlay.unit === unit && Object.keys(overlay.layers).length > 0);
+const overlayOf = (engine: EngineView, unit: string): Overlay | undefined =>
+  engine.overlays.find((overlay) => overlay.unit === unit && Object.keys(overlay.layers).length > 0);
 
-function linesOf(engine: EngineView | null, links: Links, time?: Overlay, noise?: Overlay): Line[] {
-  const layers = engine?.graph.boxes.filter(({ kind }) => kind === "layer") ?? [];
+function linesOf(engine: EngineView, links: Links, time?: Overlay, noise?: Overlay): Line[] {
+  const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
   // A number that several layers have together counts once in the sum.
   const total = Object.values(time?.layers ?? {}).reduce(
     (sum, r) => sum + r.value / Math.max(1, r.shared),

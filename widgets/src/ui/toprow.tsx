@@ -1,6 +1,6 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Option } from "../contract";
-import { elapsed } from "../format";
+import { elapsed, shorten } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { Close, Outside, Play } from "./icons";
@@ -9,6 +9,7 @@ import { Select } from "./select";
 
 /** The choice: model, precision, calibrator, target; Build, and the progress of what is being built. */
 export function TopRow({ lab }: { lab: Lab }) {
+  if (lab.saved) return <SavedRow lab={lab} />;
   const { models, precisions, calibrators, targets } = lab.controls.value;
   const choice = lab.choice.value;
   const running = lab.build.value.running;
@@ -61,10 +62,29 @@ export function TopRow({ lab }: { lab: Lab }) {
       {running && <Progress lab={lab} />}
       <div class="rt-fill" />
       <Tool label="Open the model in Netron" icon={<Outside />} onClick={() => lab.send("netron", "model")} />
-      <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => lab.toggleHelp()} />
+      <HelpTool lab={lab} />
     </div>
   );
 }
+
+/** In a report: whose it is, and why nothing can be built. */
+function SavedRow({ lab }: { lab: Lab }) {
+  const { model } = lab.choice.value;
+  return (
+    <div class="rt-top" role="toolbar" aria-label="Report">
+      <h2 title={shorten(model, LONGEST)}>{shorten(model, LONGEST)}</h2>
+      <span class="rt-quiet">Saved report. To build other variants, open the study in a notebook.</span>
+      <div class="rt-fill" />
+      <HelpTool lab={lab} />
+    </div>
+  );
+}
+
+const LONGEST = 400;
+
+const HelpTool = ({ lab }: { lab: Lab }) => (
+  <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => lab.toggleHelp()} />
+);
 
 /** A model that was opened by its path is in no list of samples; it is still the one on screen. */
 function listed(models: readonly Option[], current: string): readonly Option[] {

@@ -1,0 +1,139 @@
+"""Report: a study as one HTML file that opens from disk, with no network and no kernel.
+
+The file holds the Explorer's own script and every payload that the kernel would send. Charts are left out: Plotly
+would make the file 5 MB larger, and the table shows the same numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import html
+import json
+import re
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtlab.errors import RtlabError, VariantError
+from rtlab.view import chrome
+from rtlab.view.bundle import bundle
+from rtlab.view.contract import Saved, SavedVariant, encode
+from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.state import ViewState
+
+if TYPE_CHECKING:
+    from rtlab.study import Study
+
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="rtlab">
+<title>{title}</title>
+<style>
+body {{ margin: 0; font-family: system-ui, sans-serif; }}
+body > p {{ padding: 16px; }}
+#report .rtlab {{ border: 0; border-radius: 0; }}
+</style>
+</head>
+<body>
+<noscript><p>This report draws its graphs with JavaScript, which is switched off in this browser.</p></noscript>
+<div id="report"></div>
+<script type="application/json" id="saved">{saved}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def write(study: Study, path: str | Path) -> Path:
+    """Write a study's built variants as one HTML file; returns its path.
+
+    The same study gives the same bytes. A file at ``path`` is replaced at once, when the new one is complete.
+
+    Raises:
+        VariantError: no variant is built.
+        RtlabError: the file cannot be written there.
+        Unavailable: the front end of a checkout was never built.
+    """
+    path = Path(path)
+    if study.model.path is not None and path.resolve() == study.model.path.resolve():
+        raise RtlabError(
+            f'Cannot write the report to "{path}": the model was read from this file. Choose another name.'
+        )
+    content = page(saved(study)).encode("utf-8")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    except OSError as error:
+        found = error.strerror if path.parent.is_dir() else f'there is no folder "{path.parent}"'
+        raise RtlabError(
+            f'Cannot write the report to "{path}": {found}. Name a file in a folder that exists and is yours to '
+            "write to."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+    return path
+
+
+def saved(study: Study) -> Saved:
+    """Every payload of a study's built variants.
+
+    Raises:
+        VariantError: no variant is built.
+    """
+    built = [n for n in study.variants if n in study.results]
+    if not built:
+        found = (
+            f"none of its {len(study.variants)} variants is built" if study.variants else "it has no variant"
+        )
+        raise VariantError(
+            f'Cannot write a report of "{study.model.name}": {found}. '
+            'Plan variants with study.add("fp32"), run study.run(), then write it again.'
+        )
+    first = chrome.baseline(study)
+    return Saved(
+        model=study.model.name,
+        source=_base64(encode(source_graph(study.model))),
+        variants=[
+            SavedVariant(
+                id=name,
+                engine=_base64(encode(engine_view(study.results[name], study.model))),
+                status=list(chrome.status(study, name)),
+            )
+            for name in built
+        ],
+        chips=chrome.chips(study, baseline=first),
+        view=ViewState(variant=built[0], baseline=first, tab="table").payload(),
+    )
+
+
+def page(content: Saved) -> str:
+    """The HTML. Names stand in it as data only, and the browser is told to fetch nothing and to run one script."""
+    # In a script, HTML still looks for the end tag and for the start of a comment; both can only be in strings.
+    script = re.sub(r"<(?=/script|!--)", r"\\x3C", bundle("report.js"), flags=re.IGNORECASE)
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; worker-src blob:; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    name = content["model"].encode("utf-8", "replace").decode("utf-8")
+    return _PAGE.format(
+        policy=policy,
+        title=html.escape(f"{name} · rtlab report"),
+        # All ASCII; "<" would be able to end the element.
+        saved=json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        script=script,
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

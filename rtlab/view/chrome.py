@@ -1,0 +1,52 @@
+"""What stands around the graphs, in the Explorer and in a report: the chips and the status line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rtlab.core.variant import Precision
+from rtlab.view.contract import Chip, Status
+from rtlab.view.table import chip
+
+if TYPE_CHECKING:
+    from rtlab.study import Study
+
+
+def baseline(study: Study) -> str:
+    """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
+    built = (n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in study.results)
+    return next(built, "")
+
+
+def chips(study: Study, *, baseline: str, building: str = "") -> list[Chip]:
+    """The second row: variants that are built, that failed, or that are being built."""
+    return [
+        chip(study, n, baseline=baseline, building=building)
+        for n in study.variants
+        if n == building or n in study.results or n in study.failures
+    ]
+
+
+def status(study: Study, name: str) -> Iterator[Status]:
+    """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
+    result = study.results.get(name)
+    if result is None:
+        return
+    engine = result.engine
+    yield Status(origin="reported", text=f"compiled: {engine.title} in {engine.seconds:.2g} s")
+    if result.timing:
+        times = result.timing
+        yield Status(
+            origin="measured",
+            text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
+            f"the whole takes {times.total:.3g} ms",
+        )
+    lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
+    if lost:
+        first = study.model.by_id[lost[0].node].title
+        yield Status(
+            origin="measured", text=f'overflow: {len(lost)} values hold infinity, first after "{first}"'
+        )
+    for note in (*engine.notes, *result.prepared.notes):
+        yield Status(origin="reported", text=note)

@@ -1,0 +1,24 @@
+import type { AnyModel } from "@anywidget/types";
+import type { Saved } from "./contract";
+import explorer from "./explorer";
+import { StaticModel } from "./static_model";
+import type { ExplorerTraits } from "./traits";
+
+/** The Explorer as the whole page, on what the file holds. */
+function open(el: HTMLElement): void {
+  const model = new StaticModel(JSON.parse(document.getElementById("saved")!.textContent!) as Saved);
+  const fill = (): void => model.set("height", window.innerHeight);
+  fill();
+  window.addEventListener("resize", fill);
+  explorer.render({ model: model as unknown as AnyModel<ExplorerTraits>, el });
+}
+
+const place = document.getElementById("report")!;
+try {
+  open(place);
+} catch (error) {
+  console.error(error);
+  place.appendChild(document.createElement("p")).textContent =
+    "This report cannot be shown: the file is damaged, or only a part of it was copied. Copy it again, or write " +
+    "it anew with study.to_html.";
+}
