@@ -1,4 +1,4 @@
-"""The command line: ``rtlab lab``, ``rtlab inspect``, ``rtlab backends``."""
+"""The command line: ``rtlab lab``, ``rtlab inspect``, ``rtlab report``, ``rtlab backends``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,27 +58,41 @@ def _parser() -> argparse.ArgumentParser:
     lab.set_defaults(work=_lab)
 
     look = commands.add_parser("inspect", help="build one variant of a model and list its layers")
-    look.add_argument("model", help="an ONNX file, or the name of a sample")
     look.add_argument("--precision", default="fp32", help="fp32, fp16 or int8 (default: %(default)s)")
-    look.add_argument("--calibrator", default=None, help="minmax or entropy2, for int8 (default: entropy2)")
-    look.add_argument(
-        "--data", default=None, metavar="D.npz", help="one array per model input, samples first"
-    )
-    look.add_argument("--target", default=None, help="cpu, sm86, sm89, sm120, ... (default: the backend's)")
-    look.add_argument(
-        "--backend", default=None, help="tensorrt-rtx or onnxruntime (default: the best available)"
-    )
-    look.add_argument(
-        "--shape", action="append", default=[], metavar="NAME=1x3x224x224", help="size of a dynamic input"
-    )
-    look.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
     look.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(look)
     look.set_defaults(work=_inspect)
+
+    told = commands.add_parser("report", help="build variants of a model and write them as one HTML file")
+    told.add_argument("-o", "--output", default="report.html", help="the file (default: %(default)s)")
+    told.add_argument(
+        "--precision",
+        action="append",
+        help="fp32, fp16 or int8; repeat it for several variants (default: fp32)",
+    )
+    _model_arguments(told)
+    told.set_defaults(work=_report)
 
     listed = commands.add_parser("backends", help="what is available here, and why not")
     listed.add_argument("--json", action="store_true", help="print one JSON object")
     listed.set_defaults(work=_backends)
     return parser
+
+
+def _model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="an ONNX file, or the name of a sample")
+    parser.add_argument("--calibrator", default=None, help="minmax or entropy2, for int8 (default: entropy2)")
+    parser.add_argument(
+        "--data", default=None, metavar="D.npz", help="one array per model input, samples first"
+    )
+    parser.add_argument("--target", default=None, help="cpu, sm86, sm89, sm120, ... (default: the backend's)")
+    parser.add_argument(
+        "--backend", default=None, help="tensorrt-rtx or onnxruntime (default: the best available)"
+    )
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="NAME=1x3x224x224", help="size of a dynamic input"
+    )
+    parser.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
 
 
 def _backends(given: argparse.Namespace) -> int:
@@ -97,15 +111,7 @@ def _backends(given: argparse.Namespace) -> int:
 def _inspect(given: argparse.Namespace) -> int:
     from rtlab.view.document import document
 
-    study = _study(given)
-    study.add(
-        "it",
-        precision=given.precision,
-        calibrator=given.calibrator,
-        target=given.target,
-        backend=given.backend,
-    )
-    study.run(compare=not given.no_run)
+    study = _study(given, {"it": given.precision})
     result = study["it"]
     if given.json:
         print(json.dumps(document(result, study.model), ensure_ascii=False, allow_nan=False))
@@ -114,7 +120,27 @@ def _inspect(given: argparse.Namespace) -> int:
     return 0
 
 
-def _study(given: argparse.Namespace) -> Study:
+def _report(given: argparse.Namespace) -> int:
+    precisions = given.precision or ["fp32"]
+    print(_study(given, {p: p for p in precisions}).to_html(given.output))
+    return 0
+
+
+def _study(given: argparse.Namespace, precisions: Mapping[str, str]) -> Study:
+    """The model's study with these variants, built."""
+    study = _opened(given)
+    for name, precision in precisions.items():
+        study.add(
+            name,
+            precision=precision,
+            calibrator=given.calibrator,
+            target=given.target,
+            backend=given.backend,
+        )
+    return study.run(compare=not given.no_run)
+
+
+def _opened(given: argparse.Namespace) -> Study:
     from rtlab import samples
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import load

@@ -220,6 +220,10 @@ class _Relation:
         for layer in self.engine.layers:
             if layer.id not in taken and not layer.origins and (origin := self._origin(layer.name)):
                 self._pair(origin, layer.id, "inferred", "The layer bears the node's name.")
+            if not layer.origins:
+                for id_ in self._listed(layer.name):
+                    if (listed := self._origin(id_)) and listed not in self.found:
+                        self._pair(listed, layer.id, "inferred", "The layer's name lists the node.")
 
     def _merged(self) -> None:
         """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them."""

@@ -24,8 +24,9 @@ def registry() -> Mapping[str, Backend]:
     """Every backend by name, best builder first."""
     from rtlab.backends.onnxruntime import OnnxRuntime
     from rtlab.backends.tensorrt_rtx import TensorRTRTX
+    from rtlab.backends.trtexec import Trtexec
 
-    table: dict[str, Backend] = {b.name: b for b in (TensorRTRTX(), OnnxRuntime())}
+    table: dict[str, Backend] = {b.name: b for b in (TensorRTRTX(), OnnxRuntime(), Trtexec())}
     for point in importlib.metadata.entry_points(group="rtlab.backends"):
         try:
             found = point.load()

@@ -108,7 +108,9 @@ class Engine:
             "trtexec": "TensorRT",
             "onnxruntime": "ONNX Runtime",
         }
-        return f"{names.get(self.backend, self.backend)} {self.version or '(version not told)'} · {self.place}"
+        return (
+            f"{names.get(self.backend, self.backend)} {self.version or '(version not told)'} · {self.place}"
+        )
 
     @property
     def place(self) -> str:

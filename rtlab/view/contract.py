@@ -24,7 +24,7 @@ ChipStatus = Literal["ready", "building", "failed"]
 Tab = Literal["timing", "accuracy", "table"]
 Side = Literal["node", "layer"]
 GestureType = Literal[
-    "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss"
+    "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly"
 ]
 
 

@@ -129,7 +129,7 @@ def engine_graph(engine: Engine, result: Result, model: Model) -> Graph:
     return Graph(
         id=result.variant.id,
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
-        subtitle=f"{engine.target} · {len(engine.layers)} {engine.detail}s",
+        subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
         boxes=boxes,
         edges=edges,
     )

@@ -35,13 +35,13 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
     delta = score.value - base.value if score and base and name != baseline else None
     return Chip(
         id=name,
-        label=variant.name,
-        target=str(variant.target),
+        label=f"{name} · {variant.name}" if engine is not None and engine.device_elsewhere else variant.name,
+        target=engine.place if engine else str(variant.target),
         status="building" if name == building else "failed" if error else "ready",
         baseline=name == baseline,
         nodes=len(result.prepared.model.top) if result else 0,
         layers=len(result.engine.layers) if result else 0,
-        time=result.timing.total if result and result.timing else None,
+        time=result.timing.shown if result and result.timing else None,
         time_source=result.timing.origin if result and result.timing else "",
         score=score.value if score else None,
         score_delta=delta,
@@ -65,17 +65,17 @@ def study_html(study: Study) -> str:
             continue
         rows.append(_row(name, result))
     head = "".join(
-        f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "CPU time", "task", "worst SQNR")
+        f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
     )
-    origin = next((r.timing.origin for r in study.results.values() if r.timing), "")
+    origins = dict.fromkeys(r.timing.origin for r in study.results.values() if r.timing)
     return (
         f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"
-        f"<small>{html.escape(origin)}</small>"
+        f"<small>{'<br>'.join(html.escape(o) for o in origins)}</small>"
     )
 
 
 def _row(name: str, result: Result) -> str:
-    time = number(result.timing.total, "ms") if result.timing else "—"
+    time = f"{number(result.timing.shown, 'ms')} {result.timing.processor}" if result.timing else "—"
     score = number(result.score.value, result.score.unit) if result.score else "—"
     finite = [v for v in (result.accuracy.values if result.accuracy else ()) if v.sqnr != float("inf")]
     worst = number(min(v.sqnr for v in finite), "dB") if finite else "—"

@@ -8,10 +8,10 @@ copy of the library for each figure, five megabytes a chart and variant.
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 from typing import Any
 
-import anywidget
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
@@ -112,21 +112,14 @@ def _json(data: list[Any], layout: dict[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _script() -> str:
-    """Plotly as an ES module whose only export hands it to the element that it is rendered in."""
+def script() -> bytes:
+    """Plotly as a gzipped ES module with the library as its default export.
+
+    It is the script that Python's plotly package carries; the page asks for it when it draws the first chart.
+    """
     inside = f"const module = {{ exports: {{}} }}, exports = module.exports;\n{get_plotlyjs()}\nreturn module.exports;"
-    return (
-        f"const plotly = (function () {{\n{inside}\n}}).call(globalThis);\n"
-        "export default { render({ el }) { el.plotly = plotly; } };\n"
-    )
-
-
-class Plotly(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
-    """The library that Python's plotly package carries, brought to the page once."""
-
-    def __init__(self) -> None:
-        self._esm = _script()
-        super().__init__()
+    text = f"export default (function () {{\n{inside}\n}}).call(globalThis);\n"
+    return gzip.compress(text.encode(), compresslevel=6, mtime=0)
 
 
 def _layout(title: str) -> dict[str, Any]:

@@ -58,7 +58,6 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     notice = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(760).tag(sync=True)
     charts = traitlets.Dict().tag(sync=True)
-    plotly = anywidget.WidgetTrait().tag(sync=True)
 
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self._esm = bundle("explorer.js")
@@ -69,7 +68,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._baseline = baseline or ""
         self._ours = {"variant": "", "baseline": ""}
         self._figures: dict[str, dict[str, Any]] = {}
-        super().__init__(height=height, plotly=figures.Plotly())
+        super().__init__(height=height)
         first = next(iter(study.variants.values()), None)
         self.choice = self._choice(first or Variant.of("fp32", target=self._default_target()))
         self._open()
@@ -356,6 +355,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             "drop": lambda: self.load(bytes(buffers[0]) if buffers else b"", name=Path(value).stem),
             "netron": self._netron,
             "dismiss": self._dismiss,
+            "plotly": lambda: self.send({"type": "plotly"}, buffers=[figures.script()]),
         }
         actions.get(kind, lambda: None)()
 

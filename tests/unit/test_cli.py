@@ -98,3 +98,15 @@ def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> 
     (tmp_path / first).write_text("mine")
     copy_notebooks(tmp_path)
     assert "mine" == (tmp_path / first).read_text()
+
+
+def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> None:
+    """A shell script goes on with what is printed."""
+    path = tmp_path / "it.html"
+    code, out, _ = run(
+        capsys, "report", str(file), "-o", str(path), "--target", "cpu", "--no-run",
+        "--precision", "fp32", "--precision", "int8", "--calibrator", "minmax",
+    )  # fmt: skip
+    assert (0, f"{path}\n") == (code, out)
+    assert '"id":"fp32"' in path.read_text(encoding="utf-8")
+    assert '"id":"int8"' in path.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ export type Origin = "measured" | "reported" | "estimated";
 export type ChipStatus = "ready" | "building" | "failed";
 export type Tab = "timing" | "accuracy" | "table";
 export type Side = "node" | "layer";
-export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss";
+export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly";
 
 /** A tensor that a box reads or writes. ``shape`` is ready to show, such as ``1×16×32×32``. */
 export interface Port {

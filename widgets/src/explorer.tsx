@@ -1,16 +1,15 @@
-import type { AnyModel, Host, RenderProps } from "@anywidget/types";
+import type { AnyModel, RenderProps } from "@anywidget/types";
 import { Lab } from "./lab";
 import { mount } from "./mount";
 import type { ExplorerTraits } from "./traits";
 import { ExplorerView } from "./ui/explorerview";
 
-/** `host` shows child widgets; a report has none. */
-type Props = Pick<RenderProps<ExplorerTraits>, "model" | "el"> & { host?: Host };
+type Props = Pick<RenderProps<ExplorerTraits>, "model" | "el">;
 
 /** The whole Explorer: choice, variants, two linked graphs, details, charts and table. */
-function render({ model, el, host }: Props): () => void {
+function render({ model, el }: Props): () => void {
   return mount(el, "explorer", ({ root, end }) => {
-    const lab = new Lab(model, host, root, end);
+    const lab = new Lab(model, root, end);
     watchKernel(model, end, (alive) => {
       lab.alive.value = alive;
     });

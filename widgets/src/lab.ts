@@ -1,4 +1,4 @@
-import type { AnyModel, Host } from "@anywidget/types";
+import type { AnyModel } from "@anywidget/types";
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Bench } from "./bench";
 import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, Status } from "./contract";
@@ -15,7 +15,6 @@ const LARGEST_DROP = 9 * 2 ** 20;
 export class Lab {
   readonly study: Study;
   readonly bench: Bench;
-  readonly host: Host | undefined;
   readonly end: AbortSignal;
   readonly controls: Signal<Controls>;
   readonly choice: Signal<Choice>;
@@ -40,9 +39,8 @@ export class Lab {
   readonly #model: AnyModel<ExplorerTraits>;
   #plotly: Promise<Plotly> | null = null;
 
-  constructor(model: AnyModel<ExplorerTraits>, host: Host | undefined, root: HTMLElement, end: AbortSignal) {
+  constructor(model: AnyModel<ExplorerTraits>, root: HTMLElement, end: AbortSignal) {
     this.#model = model;
-    this.host = host;
     this.end = end;
     this.saved = model.get("saved") === true;
     this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
@@ -69,9 +67,9 @@ export class Lab {
     this.sentence = computed(() => spoken(this.study));
   }
 
-  /** Plotly, which a widget of its own brings to the page; loaded when a chart is first drawn. */
+  /** Plotly, which the kernel sends when a chart is first drawn. */
   plotly(): Promise<Plotly> {
-    this.#plotly ??= loadPlotly(this.host, this.#model.get("plotly"), this.end);
+    this.#plotly ??= loadPlotly(this.#model, this.end);
     return this.#plotly;
   }
 

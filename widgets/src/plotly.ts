@@ -1,5 +1,6 @@
-import type { Host } from "@anywidget/types";
-import type { Figure } from "./traits";
+import type { AnyModel } from "@anywidget/types";
+import { gunzip } from "./payload";
+import { type ExplorerTraits, type Figure, gesture } from "./traits";
 
 /** What plotly adds to the element that it draws in. */
 export interface Plot extends HTMLElement {
@@ -18,25 +19,43 @@ export interface Plotly {
   purge(place: HTMLElement): void;
 }
 
-/** anywidget gives a widget two seconds to start, and plotly is large: a busy machine may need a second try. */
-const TRIES = 3;
+/** One copy serves every Explorer of the page. */
+let loaded: Promise<Plotly> | null = null;
 
-/** Takes plotly from the widget that brings it. */
-export async function loadPlotly(
-  host: Host | undefined,
-  ref: string | null,
-  end: AbortSignal,
-): Promise<Plotly> {
-  if (!host || !ref) throw new Error("Charts need anywidget 0.11 or newer in this notebook server.");
-  for (let left = TRIES; ; left -= 1) {
+/**
+ * Asks the kernel for plotly and imports it. It comes as a message and not as a trait, so that its megabytes are never
+ * part of a saved notebook.
+ */
+export function loadPlotly(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<Plotly> {
+  loaded ??= received(model, end).then(async (data) => {
+    const packed = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+    const text = await gunzip(packed).text();
+    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
     try {
-      const widget = await host.getWidget(ref);
-      const el = Object.assign(document.createElement("div"), { plotly: null as Plotly | null });
-      await widget.render({ el, signal: end });
-      if (!el.plotly) throw new Error("The widget that brings plotly did not hand it over.");
-      return el.plotly;
-    } catch (error) {
-      if (left <= 1 || end.aborted) throw error;
+      const module: { default: Plotly } = await import(url);
+      return module.default;
+    } finally {
+      URL.revokeObjectURL(url);
     }
-  }
+  });
+  loaded.catch(() => {
+    loaded = null;
+  });
+  return loaded;
+}
+
+function received(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<DataView> {
+  return new Promise((resolve, reject) => {
+    const take = (message: { type?: string }, buffers: DataView[]): void => {
+      if (message.type !== "plotly" || !buffers[0]) return;
+      model.off("msg:custom", take);
+      resolve(buffers[0]);
+    };
+    model.on("msg:custom", take);
+    end.addEventListener("abort", () => {
+      model.off("msg:custom", take);
+      reject(new Error("The view was closed."));
+    });
+    gesture(model, { type: "plotly", value: "" });
+  });
 }

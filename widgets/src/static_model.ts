@@ -26,7 +26,6 @@ export class StaticModel {
       status: [],
       failure: null,
       charts: {},
-      plotly: null,
       notice: "",
     };
     this.#show(saved.view.variant);

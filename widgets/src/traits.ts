@@ -26,8 +26,6 @@ export interface ExplorerTraits extends GraphTraits {
   status: Status[];
   failure: Failure | null;
   charts: Record<string, Figure>;
-  /** Reference to the widget that brings plotly. */
-  plotly: string | null;
   notice: string;
   /** A report's model alone has it: there is no kernel behind the view. */
   saved?: true;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -198,3 +199,15 @@ def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
     shown._refresh()
     gesture(shown, "show", "bad")
     assert ("planted", "vendor words") == (shown.failure["message"], shown.failure["details"])
+
+
+def test_plotly_comes_when_the_page_asks_and_never_in_saved_state(shown, monkeypatch) -> None:
+    """Its megabytes would otherwise be part of every saved notebook."""
+    sent = []
+    monkeypatch.setattr(shown, "send", lambda content, buffers=None: sent.append((content, buffers)))
+    gesture(shown, "plotly")
+    content, buffers = sent[0]
+    assert {"type": "plotly"} == content
+    assert b"export default" == gzip.decompress(buffers[0])[:14]
+    assert len(buffers[0]) < 2_000_000
+    assert max(len(str(v)) for v in shown.get_state().values()) < 500_000

@@ -1,0 +1,146 @@
+"""A saved report in system Chromium, opened from disk as a person would who received it by mail."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from rtlab import CalibrationData, Study, load
+from rtlab.testing import tiny_model
+
+REPORT = ".rt-explorer"
+READY = f'{REPORT}[data-ready="1"]'
+
+
+class Opened:
+    """The report on a page. ``fetched`` holds every address but the file itself and what is inside it."""
+
+    def __init__(self, page, path: Path) -> None:
+        self.page = page
+        self.fetched: list[str] = []
+        self.errors: list[str] = []
+        page.on("request", self._request)
+        page.on("console", lambda m: self.errors.append(m.text) if m.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.address = path.as_uri()
+        page.goto(self.address)
+        page.wait_for_selector(READY)
+
+    def _request(self, request) -> None:
+        if request.url != self.address and urlsplit(request.url).scheme not in {"data", "blob"}:
+            self.fetched.append(request.url)
+
+    def listed(self, name: str) -> list[str]:
+        return json.loads(self.page.get_attribute(REPORT, f"data-{name}"))
+
+    def click(self, side: str, box: str) -> None:
+        """Click the middle of a box where it is drawn, once the layout is there."""
+        find = "([side, id]) => document.querySelector('.rt-explorer').rtlabBoxAt(side, id)"
+        at = self.page.wait_for_function(find, arg=[side, box]).json_value()
+        self.page.mouse.click(at["x"], at["y"])
+
+    def show(self, variant: str) -> None:
+        self.page.click(f'{REPORT} [data-chip="{variant}"] button')
+        self.page.wait_for_selector(f'{READY}[data-variant="{variant}"]')
+
+    def picture(self, name: str) -> None:
+        """Keep a screenshot where RTLAB_SHOTS asks for it."""
+        if folder := os.environ.get("RTLAB_SHOTS"):
+            self.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    model = load(tiny_model().bytes(), name="tiny")
+    made = Study(model, data=CalibrationData.random(model, samples=16))
+    made.add("fp32")
+    made.add("int8", calibrator="minmax")
+    return made.run()
+
+
+@pytest.fixture(scope="module")
+def path(study, tmp_path_factory) -> Path:
+    return study.to_html(tmp_path_factory.mktemp("a folder with spaces") / "report é #1.html")
+
+
+@pytest.fixture(params=["light", "dark"])
+def report(request, chromium, path):
+    context = chromium.new_context(
+        viewport={"width": 1400, "height": 900}, color_scheme=request.param, offline=True
+    )
+    yield Opened(context.new_page(), path), request.param
+    context.close()
+
+
+def test_a_report_is_explored_without_kernel_and_network(report, study) -> None:
+    """Click a node, change the variant, click a row: all of it is in the file."""
+    opened, scheme = report
+    page = opened.page
+    assert "fp32" == page.get_attribute(REPORT, "data-variant")
+    assert (scheme == "dark") == ("rt-dark" in page.get_attribute(REPORT, "class"))
+    assert [900, 1400] == page.evaluate(
+        "() => [document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
+    )
+    opened.picture(f"report-{scheme}")
+
+    opened.click("node", "stem/Relu")
+    page.wait_for_selector(f"""{REPORT}[data-selection='["stem/Relu"]']""")
+    assert list(study["fp32"].mapping.layers("stem/Relu")) == opened.listed("layers")
+    assert "stem/Relu" in page.inner_text(f"{REPORT} .rt-panel")
+
+    # The node stays selected, and its layers are now those of the other engine.
+    opened.show("int8")
+    page.wait_for_function(
+        "wanted => document.querySelector('.rt-explorer').dataset.layers === wanted",
+        arg=json.dumps(
+            list(study["int8"].mapping.layers("stem/Relu")), ensure_ascii=False, separators=(",", ":")
+        ),
+    )
+    assert ["stem/Relu"] == opened.listed("selection")
+    assert study["int8"].engine.title in page.inner_text(f"{REPORT} .rt-status")
+    opened.picture(f"report-{scheme}-int8")
+
+    layer = study["int8"].engine.layers[-1].id
+    page.locator(f"{REPORT} tr[data-layer]").last.click()
+    page.wait_for_function(
+        "id => JSON.parse(document.querySelector('.rt-explorer').dataset.layers)[0] === id", arg=layer
+    )
+    assert set(study["int8"].mapping.nodes(layer)) == set(opened.listed("selection"))
+
+    assert [] == opened.fetched
+    assert [] == opened.errors
+
+
+def test_what_needs_a_kernel_is_not_offered(report) -> None:
+    """A button that does nothing is a lie; a sentence says where the rest is."""
+    opened, _ = report
+    page = opened.page
+    for gone in ("build", "cancel", "model", "precision", "calibrator", "target"):
+        assert 0 == page.locator(f'{REPORT} [data-control="{gone}"]').count(), gone
+    assert 0 == page.locator(f'{REPORT} [aria-haspopup="menu"], {REPORT} [data-chart]').count()
+    assert 0 == page.get_by_label("Netron").count()
+    assert "Saved report" in page.inner_text(f"{REPORT} .rt-top")
+
+
+def test_it_fills_the_window(report) -> None:
+    """A report is a page of its own."""
+    opened, _ = report
+    opened.page.set_viewport_size({"width": 800, "height": 600})
+    opened.page.wait_for_function("() => document.querySelector('.rt-explorer').clientHeight === 600")
+
+
+def test_half_a_report_says_so(chromium, path, tmp_path) -> None:
+    """Files are cut by mail and by full disks."""
+    text = path.read_text(encoding="utf-8")
+    cut = tmp_path / "cut.html"
+    at = text.index('id="saved">') + 400
+    end = text.index("</script>", at)
+    cut.write_text(text[:at] + text[end:], encoding="utf-8")
+    page = chromium.new_page()
+    page.goto(cut.as_uri())
+    assert "the file is damaged" in page.inner_text("#report")
+    page.close()

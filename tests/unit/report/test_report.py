@@ -1,0 +1,191 @@
+"""The report: one file with everything in it, and nothing in it that the browser would fetch or run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+
+from rtlab import CalibrationData, Study, load
+from rtlab.errors import BuildError, RtlabError, VariantError
+from rtlab.testing import tiny_model
+from rtlab.view.contract import decode
+
+HOSTILE = (
+    "</script><script>alert(1)</script><!--<img src=http://evil.test/x onerror=alert(2)>\u2028&quot;'\"{}%"
+)
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser reads: elements with their attributes, and the text of scripts, by its rules."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = dict(attrs).get("id") or tag
+
+    def handle_endtag(self, tag) -> None:
+        self._inside = ""
+
+    def handle_data(self, data) -> None:
+        if self._inside:
+            self.texts[self._inside] = self.texts.get(self._inside, "") + data
+
+    @property
+    def saved(self) -> dict:
+        return json.loads(self.texts["saved"])
+
+    @property
+    def policy(self) -> str:
+        return next(
+            a["content"] for t, a in self.elements if a.get("http-equiv") == "Content-Security-Policy"
+        )
+
+
+def planned(model) -> Study:
+    study = Study(model, data=CalibrationData.random(model, samples=8))
+    study.add("fp32", target="cpu", backend="onnxruntime")
+    study.add("int8", calibrator="minmax", target="cpu", backend="onnxruntime")
+    return study
+
+
+def hostile_model():
+    """The small model with names that are HTML, JavaScript and format strings."""
+    proto = onnx.load_from_string(tiny_model().bytes())
+    for i, node in enumerate(proto.graph.node):
+        node.name = f"{HOSTILE}{i}"
+    return load(proto, name=HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    made = planned(hostile_model()).run()
+    made.add("fp16", target="cpu", backend="onnxruntime")
+    made.failures["fp16"] = BuildError("Cannot build.", details=HOSTILE)
+    made.add(HOSTILE, precision="fp32", target="cpu", backend="onnxruntime")
+    return made.run([HOSTILE])
+
+
+@pytest.fixture(scope="module")
+def path(study, tmp_path_factory) -> Path:
+    return study.to_html(tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture(scope="module")
+def page(path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_every_built_variant_is_inside(study, page) -> None:
+    """A chip that shows nothing when it is clicked would be worse than none."""
+    views = {v["id"]: decode(base64.b64decode(v["engine"])) for v in page.saved["variants"]}
+    assert ["fp32", "int8", HOSTILE] == list(views) == [v["variant"] for v in views.values()]
+    for name, view in views.items():
+        layers = [b["id"] for b in view["graph"]["boxes"] if b["kind"] == "layer"]
+        assert [layer.id for layer in study[name].engine.layers] == layers
+    assert {"time", "error"} <= {o["id"] for o in views["int8"]["overlays"]}
+
+
+def test_the_source_graph_is_inside(study, page) -> None:
+    """Both sides, or there is nothing to link."""
+    boxes = decode(base64.b64decode(page.saved["source"]))["boxes"]
+    assert {n.id for n in study.model.top} == {b["id"] for b in boxes if b["kind"] == "node"}
+
+
+def test_a_failed_variant_tells_why(page) -> None:
+    """Failures are results too."""
+    chips = {c["id"]: c for c in page.saved["chips"]}
+    assert "failed" == chips["fp16"]["status"]
+    assert ["Cannot build.", HOSTILE] == [chips["fp16"]["error"][k] for k in ("message", "details")]
+
+
+def test_the_status_line_names_compiler_and_runner_of_each_variant(page) -> None:
+    """Whoever receives the file must know what made its numbers."""
+    for variant in page.saved["variants"]:
+        text = " ".join(s["text"] for s in variant["status"])
+        assert "compiled: ONNX Runtime" in text
+        assert "measured: ONNX Runtime" in text
+
+
+def test_names_are_data_and_never_markup(page) -> None:
+    """Node names come from a file that somebody else made."""
+    assert ["script", "script"] == [t for t, _ in page.elements if t in {"script", "img"}]
+    assert HOSTILE == page.saved["model"]
+    assert f"{HOSTILE} · rtlab report" == page.texts["title"]
+
+
+def test_the_browser_is_told_to_fetch_nothing_and_to_run_one_script(page) -> None:
+    """Should a name ever get through as markup, it still cannot run or tell anybody."""
+    assert [] == [(t, a) for t, a in page.elements if {"src", "href", "srcset", "data"} & set(a)]
+    assert "default-src 'none'" in page.policy
+    assert not re.search(r"\w+://", page.policy)
+    digest = base64.b64encode(hashlib.sha256(page.texts["script"].encode()).digest()).decode()
+    assert [f"'sha256-{digest}'"] == re.findall(r"script-src ([^;]*);", page.policy)
+
+
+def test_the_same_study_gives_the_same_bytes(study, path, tmp_path) -> None:
+    """A report under version control changes when the results change."""
+    assert path.read_bytes() == study.to_html(tmp_path / "again.html").read_bytes()
+
+
+def test_a_name_that_no_encoding_has_is_written_all_the_same(study, tmp_path) -> None:
+    """A file name on Linux may hold bytes that are no text."""
+    model = load(tiny_model().bytes(), name="a\udcffb")
+    made = Study(model, data=CalibrationData.random(model, samples=8))
+    made.add("fp32", target="cpu", backend="onnxruntime")
+    written = made.run(compare=False).to_html(tmp_path / "report.html")
+    assert "a?b · rtlab report" == Page(written.read_text(encoding="utf-8")).texts["title"]
+
+
+def test_a_report_is_replaced_as_a_whole_and_nothing_stays_beside_it(study, path, tmp_path) -> None:
+    """Somebody may be reading the last one."""
+    there = tmp_path / "report.html"
+    there.write_text("the last one")
+    assert there == study.to_html(str(there))
+    assert path.read_bytes() == there.read_bytes()
+    assert [there] == list(tmp_path.iterdir())
+
+
+def test_a_study_without_a_built_variant_says_what_to_do(tmp_path) -> None:
+    """An empty report would look like a broken one."""
+    with pytest.raises(VariantError, match=r"it has no variant. Plan variants with study.add"):
+        Study(tiny_model()).to_html(tmp_path / "report.html")
+    with pytest.raises(VariantError, match=r"none of its 2 variants is built. .* run study.run\(\)"):
+        planned(tiny_model()).to_html(tmp_path / "report.html")
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named(study, tmp_path) -> None:
+    """The results stay; only the path has to be another."""
+    with pytest.raises(RtlabError, match=r'there is no folder ".*nowhere"\. Name a file in a folder'):
+        study.to_html(tmp_path / "nowhere" / "report.html")
+    with pytest.raises(RtlabError, match=r"Cannot write the report to .*irectory"):
+        study.to_html(tmp_path)
+    with pytest.raises(RtlabError, match=r"Cannot write the report to"):
+        study.to_html(tmp_path / ("long" * 100))
+    assert [] == list(tmp_path.iterdir())
+    assert [] == [p for p in tmp_path.parent.iterdir() if p.name.startswith(f".{tmp_path.name}")]
+
+
+def test_the_model_is_never_overwritten(tmp_path) -> None:
+    """Input files are never written to, whatever the user types."""
+    file = tmp_path / "model.onnx"
+    file.write_bytes(tiny_model().bytes())
+    before = file.read_bytes()
+    study = planned(load(file)).run(["fp32"], compare=False)
+    with pytest.raises(RtlabError, match=r"the model was read from this file. Choose another name"):
+        study.to_html(tmp_path / ".." / tmp_path.name / "model.onnx")
+    assert before == file.read_bytes()

@@ -1,0 +1,84 @@
+import type { AnyModel } from "@anywidget/types";
+import { describe, expect, it, vi } from "vitest";
+import type { Saved } from "../src/contract";
+import { Study } from "../src/state";
+import { StaticModel } from "../src/static_model";
+import type { GraphTraits } from "../src/traits";
+import { box, engineView, graph, packed } from "./payloads";
+
+const base64 = async (value: unknown): Promise<string> => Buffer.from(await packed(value)).toString("base64");
+
+/** A model of one node, which is in layer A of one variant and in layer B of the other. */
+async function saved(): Promise<Saved> {
+  const variant = async (id: string, layer: string) => ({
+    id,
+    engine: await base64(
+      engineView({
+        variant: id,
+        graph: graph("engine", [box({ id: layer, kind: "layer" })]),
+        pairs: [{ node: "conv", layer, evidence: "declared" }],
+      }),
+    ),
+    status: [{ origin: "reported" as const, text: `compiled: ${id}` }],
+  });
+  return {
+    model: "tiny",
+    source: await base64(graph("model", [box({ id: "conv" })])),
+    variants: [await variant("fp32", "A"), await variant("__proto__", "B")],
+    chips: [],
+    view: {
+      selection: [],
+      layers: [],
+      anchor: "node",
+      variant: "fp32",
+      baseline: "fp32",
+      colour: "time",
+      colour_nodes: "operator",
+      tab: "table",
+    },
+  };
+}
+
+describe("the model of a report", () => {
+  it("lets the views switch variants as the kernel does", async () => {
+    // The selected node stays, its layer is another: comparing is what a report is for.
+    const model = new StaticModel(await saved());
+    const end = new AbortController();
+    const study = new Study(model as unknown as AnyModel<GraphTraits>, end.signal);
+    await vi.waitUntil(() => study.pending.value === 0);
+    study.select("node", "conv");
+    expect(["fp32", ["A"]]).toEqual([study.engine.value?.variant, study.view.value.layers]);
+    model.send({ type: "show", value: "__proto__" });
+    await vi.waitUntil(() => study.engine.value?.variant === "__proto__");
+    expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
+    expect("__proto__").toBe(study.view.value.variant);
+    expect([{ origin: "reported", text: "compiled: __proto__" }]).toEqual(model.get("status"));
+    end.abort();
+  });
+
+  it("leaves everything as it is when a gesture needs a kernel or a variant is not there", async () => {
+    // What the views still send must do no harm.
+    const model = new StaticModel(await saved());
+    const before = [model.get("engine"), model.get("view"), model.get("chips")];
+    model.send({ type: "build", value: "{}" });
+    model.send({ type: "remove", value: "fp32" });
+    model.send({ type: "show", value: "constructor" });
+    expect(before).toEqual([model.get("engine"), model.get("view"), model.get("chips")]);
+  });
+
+  it("tells each listener until it leaves", async () => {
+    // A listener that takes itself off must not cost another its turn.
+    const model = new StaticModel(await saved());
+    const told: string[] = [];
+    const once = (): void => {
+      told.push("once");
+      model.off("change:height", once);
+    };
+    model.on("change:height", once);
+    model.on("change:height", () => told.push("always"));
+    model.set("height", 500);
+    model.set("height", 600);
+    expect(["once", "always", "always"]).toEqual(told);
+    expect(600).toBe(model.get("height"));
+  });
+});
