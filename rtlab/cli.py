@@ -177,12 +177,13 @@ def _print(result: Result, study: Study) -> None:
           f"{len(engine.layers)} {engine.detail}s")  # fmt: skip
     print(f"compiled: {engine.title} in {engine.seconds:.2g} s (reported by the compiler)")
     if result.timing:
-        print(f"whole inference: {number(result.timing.total, 'ms')} ({result.timing.origin})")
+        print(f"whole inference: {number(result.timing.shown, 'ms')} ({result.timing.origin})")
     if result.score:
         print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
               f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip
     rows = [_line(result, study, layer) for layer in engine.layers]
-    _columns(("step", "kind", "operators", "type", "CPU time", "SQNR"), rows)
+    time = f"{result.timing.processor} time" if result.timing else "time"
+    _columns(("step", "kind", "operators", "type", time, "SQNR"), rows)
     if result.mapping.missing:
         print("\nnodes without a layer")
         _columns(

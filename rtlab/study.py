@@ -26,7 +26,7 @@ from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent, Terminal, check
-from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
+from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Reader, Runner
 from rtlab.core.variant import Calibrator, Precision, Target, Variant
 from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError
 from rtlab.quantize import Prepared, prepare, quantizable
@@ -64,7 +64,7 @@ class Result:
 
     ``engine`` is the picture, related to the source model by ``mapping``; ``measured`` is the engine that ran here,
     related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``, ``accuracy`` and ``score`` are
-    None where nothing could run.
+    None where nothing could run. ``recorded`` says that the engine was read from files of another machine.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Result:
     accuracy: _accuracy.Accuracy | None = None
     score: Score | None = None
     ranges: Ranges | None = None
+    recorded: bool = False
 
     def __repr__(self) -> str:
         return f"<Result {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
@@ -195,6 +196,58 @@ class Study:
                 self.failures.pop(name, None)
             self.variants[name] = variant
         return variant
+
+    def read(
+        self,
+        name: str,
+        *,
+        layers: str | Path,
+        profile: str | Path | None = None,
+        times: str | Path | None = None,
+        metadata: str | Path | None = None,
+    ) -> Result:
+        """Read an engine of this model that TensorRT built on another machine, as a variant beside the others.
+
+        Args:
+            name: What the variant is called here; one of this name is replaced.
+            layers: ``trtexec --exportLayerInfo``.
+            profile: ``trtexec --exportProfile``: GPU times of the layers, joined by name.
+            times: ``trtexec --exportTimes``: GPU times of whole inferences.
+            metadata: JSON with ``device_information``, as NVIDIA's trex writes it: the GPU's name.
+
+        Raises:
+            ReadError: a file is damaged, or the profile belongs to another engine.
+        """
+        given = {"layers": layers, "profile": profile, "times": times, "metadata": metadata}
+        files = {k: Path(p) for k, p in given.items() if p is not None}
+        reader = cast("Reader", backends.get("trtexec"))
+        engine, times_ = reader.read(files)
+        mapping = relate(self.model, self.model, engine)
+        if not mapping.pairs:
+            engine = dataclasses.replace(
+                engine,
+                notes=(
+                    *engine.notes,
+                    f'No layer names a node of model "{self.model.name}": is it the same model?',
+                ),
+            )
+        variant = Variant(_narrowest(engine), target=engine.target, backend=engine.backend)
+        result = Result(
+            name,
+            variant,
+            Prepared(self.model, self.model),
+            engine,
+            mapping,
+            measured=engine if times_ else None,
+            measured_mapping=mapping if times_ else None,
+            timing=_timing.timing(times_, engine) if times_ else None,
+            recorded=True,
+        )
+        with self._lock:
+            self.failures.pop(name, None)
+            self.variants[name] = variant
+            self.results[name] = result
+        return result
 
     def remove(self, name: str) -> None:
         """Forget a variant and its results."""
@@ -374,6 +427,10 @@ def _builder(backend: str | None, target: str | Target | None) -> str:
         here = found.availability()
         if not here.ok:
             raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
+        if not found.capabilities().builds:
+            raise Unavailable(
+                f'Backend "{backend}" cannot build: it only runs or reads. Choose another backend, or use study.read.'
+            )
         return backend
     if str(target) == "cpu":
         return "onnxruntime"
@@ -387,6 +444,15 @@ def _builder(backend: str | None, target: str | Target | None) -> str:
             'Choose target="cpu", or see rtlab.available().'
         )
     return "onnxruntime"
+
+
+def _narrowest(engine: Engine) -> Precision:
+    """The narrowest precision among an engine's layers; fp32 where their types are not told."""
+    seen = {layer.precision for layer in engine.layers}
+    order = (
+        Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16,
+    )  # fmt: skip
+    return next((p for p in order if p.value in seen), Precision.FP32)
 
 
 def _runner(name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as MappingType
@@ -38,6 +39,10 @@ _SHAPE_SLOTS = {
     "Resize": (1, 2, 3), "Unsqueeze": (1,), "Squeeze": (1,), "Pad": (1,), "Upsample": (1,), "Range": (0, 1, 2),
     "TopK": (1,), "Split": (1,),
 }  # fmt: skip
+
+#: Grammar of TensorRT's names of fused layers.
+_FOREIGN = re.compile(r"^\{ForeignNode\[(.*?)\.\.\.(.*)\]\}$")
+_JOINT = re.compile(r" \+ | \|\| |, ")
 
 _WORDS = {
     "folded": "All its inputs are constant, so it is computed once at build time (inferred from the graph).",
@@ -225,6 +230,25 @@ class _Relation:
                     if (listed := self._origin(id_)) and listed not in self.found:
                         self._pair(listed, layer.id, "inferred", "The layer's name lists the node.")
 
+    def _listed(self, name: str) -> list[str]:
+        """Nodes in a fused layer's name: ``a + b``, ``a || b``, ``PWN(a, b)``, ``{ForeignNode[a...b]}``."""
+        if name.startswith("Reformatting CopyNode"):
+            return []
+        if region := _FOREIGN.match(name):
+            first, last = region.groups()
+            # Without both ends in the graph, only what the name bears is known.
+            return self.graph.between(first, last) or [first, last]
+        parts = []
+        for part in _JOINT.split(name):
+            word = part
+            while word.startswith("PWN("):
+                word = word[len("PWN(") :]
+            # Of a bracket around several names each end is in another part.
+            while word.count(")") > word.count("("):
+                word = word[:-1] if word.endswith(")") else word.replace(")", "", 1)
+            parts.append(word.strip())
+        return parts
+
     def _merged(self) -> None:
         """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them."""
         twins: defaultdict[tuple[object, ...], list[Node]] = defaultdict(list)
@@ -272,7 +296,10 @@ class _Relation:
     def _inferred(self, node: Node) -> None:
         """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node."""
         before, settled = self._near(node, self.graph.writers)
-        after, _ = self._near(node, self.graph.readers)
+        after, ended = self._near(node, self.graph.readers)
+        if not before and not after and not (settled and ended):
+            # Nothing around it is known either, so any layer would be a guess.
+            return
         both = before & after
         if both or (node.op in EPILOGUES and before and settled):
             # Of several producers the last one to run carries the epilogue.
@@ -322,6 +349,8 @@ def _moves(layer: Layer) -> bool:
     if layer.origins:
         return False
     word = layer.name.removeprefix("__myl_").split("_", 1)[0]
+    if layer.name.startswith("Reformatting CopyNode"):
+        return True
     return layer.kind in {"ReorderInput", "ReorderOutput", "Reformat", "copy"} or word in {
         "Move",
         "Tran",
@@ -381,6 +410,24 @@ class _Flow:
             ):
                 done.add(node.id)
         return done
+
+    def between(self, first: str, last: str) -> list[str]:
+        """Ids of the nodes on the paths from one node to another, both included; empty when there is none."""
+        table = self.model.by_id
+        if first not in table or last not in table:
+            return []
+        down, up = self._closure(table[first], self.readers), self._closure(table[last], self.writers)
+        return [n.id for n in self.model.nodes if n.id in down and n.id in up]
+
+    def _closure(self, node: Node, step: Callable[[Node], Iterable[Node]]) -> set[str]:
+        seen: set[str] = set()
+        todo = [node]
+        while todo:
+            found = todo.pop()
+            if found.id not in seen:
+                seen.add(found.id)
+                todo += step(found)
+        return seen
 
     def _fixed(self, key: tuple[str, str], done: set[str]) -> bool:
         node = self.producer.get(key)

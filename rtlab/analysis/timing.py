@@ -152,7 +152,7 @@ def _sum(times: list[LayerTime], shared: int) -> Shared:
 
 
 def _spread(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float | None:
-    if len(samples) < 2:  # noqa: PLR2004 - one number has no spread
+    if len(samples) < 2:
         return None
     low, high = np.percentile(samples, [25, 75])
     return float(high - low) / 2

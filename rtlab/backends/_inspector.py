@@ -56,8 +56,8 @@ def parse(document: object, file: str) -> Inspected:
     top = document if isinstance(document, dict) else {"Layers": document}
     entries = top.get("Layers")
     if not isinstance(entries, list) or not entries:
-        found = f"keys {_quoted(top)}" if isinstance(document, dict) else f"a JSON {type(document).__name__}"
-        raise ReadError(f'Cannot read layers from "{file}": it holds {found}, not a list of layers. {_NEXT}')
+        held = f"keys {_quoted(top)}" if isinstance(document, dict) else f"a JSON {type(document).__name__}"
+        raise ReadError(f'Cannot read layers from "{file}": it holds {held}, not a list of layers. {_NEXT}')
     found = [_entry(e, i, file) for i, e in enumerate(entries)]
     profiles = sorted({p for _, p, _ in found if p is not None})
     first = profiles[0] if profiles else None

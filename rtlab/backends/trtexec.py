@@ -31,10 +31,13 @@ _AGAIN = {
 _UNESCAPED = re.compile(r'("name"\s*:\s*")(.*)("\s*,\s*"timeMs")')
 
 
+_UNKNOWN = Target("unknown")
+
+
 @dataclasses.dataclass(frozen=True)
 class _Device:
     name: str = ""
-    target: Target = Target("unknown")
+    target: Target = _UNKNOWN
     version: str = ""
     latency: float | None = None
 
@@ -74,12 +77,9 @@ class Trtexec:
         inspected = _inspector.parse(_json(files["layers"], "layers"), files["layers"].name)
         device = _device(files.get("metadata"))
         notes = list(inspected.notes)
-        profile = None
-        if "profile" in files:
-            profile, told = _profile(
-                files["profile"], inspected, device, _latencies(files.get("times"), device)
-            )
-            notes += told
+        latencies = _latencies(files.get("times"), device)
+        profile, told = _profile(files.get("profile"), inspected, device, latencies)
+        notes += told
         engine = Engine(
             backend=self.name,
             version=device.version,
@@ -134,12 +134,12 @@ def _device(path: Path | None) -> _Device:
     summary = entry.get("performance_summary")
     compute = summary.get("GPU Compute Time") if isinstance(summary, dict) else None
     # Least, greatest, mean, median, then percentiles.
-    median = compute[3] if isinstance(compute, list) and len(compute) > 3 else None  # noqa: PLR2004
+    median = compute[3] if isinstance(compute, list) and len(compute) > 3 else None
     return _Device(
         name=name if isinstance(name, str) else "",
         target=_target(told.get("Compute Capability", told.get("ComputeCapability"))),
         version=version if isinstance(version, str) else "",
-        latency=float(median) if _time(median) else None,
+        latency=float(median) if median is not None and _time(median) else None,
     )
 
 
@@ -149,7 +149,7 @@ def _target(capability: object) -> Target:
     try:
         return Target("sm" + "".join(str(int(d)) for d in digits))
     except (ValueError, TypeError, VariantError, OverflowError):
-        return Target("unknown")
+        return _UNKNOWN
 
 
 def _latencies(path: Path | None, device: _Device) -> list[float]:
@@ -166,8 +166,14 @@ def _latencies(path: Path | None, device: _Device) -> list[float]:
 
 
 def _profile(
-    path: Path, inspected: _inspector.Inspected, device: _Device, latencies: Sequence[float]
-) -> tuple[Profile, list[str]]:
+    path: Path | None, inspected: _inspector.Inspected, device: _Device, latencies: Sequence[float]
+) -> tuple[Profile | None, list[str]]:
+    where = f"trtexec on {device.name}" if device.name else "trtexec, device not recorded"
+    total = np.asarray(latencies, dtype=np.float64)
+    if path is None:
+        if not latencies:
+            return None, []
+        return Profile(where, "", {}, total, warmup=0, taken=None, processor="GPU"), []
     rows, count, key = _rows(path)
     by_name: dict[str, list[Layer]] = {}
     for layer in inspected.layers:
@@ -204,13 +210,12 @@ def _profile(
             f"{_many(twins, 'name belongs', 'names belong')} to several layers; the first of each shows the time "
             f"of all: {_listed(twins)}."
         )
-    where = f"on {device.name}" if device.name else ""
     return (
         Profile(
-            source=f"trtexec {where}" if where else "trtexec, device not recorded",
+            source=where,
             device="",
             samples={i: np.array([t]) for i, t in samples.items()},
-            total=np.asarray(latencies, dtype=np.float64),
+            total=total,
             warmup=0,
             taken=None,
             note="" if key == "medianMs" else "Times of layers are means, because the file holds no medians",

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 def baseline(study: Study) -> str:
     """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
-    built = (n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in study.results)
-    return next(built, "")
+    built = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in study.results]
+    # One that was read from files has no accuracy to compare with.
+    return next((n for n in built if not study.results[n].recorded), built[0] if built else "")
 
 
 def chips(study: Study, *, baseline: str, building: str = "") -> list[Chip]:
@@ -34,13 +35,17 @@ def status(study: Study, name: str) -> Iterator[Status]:
     if result is None:
         return
     engine = result.engine
-    yield Status(origin="reported", text=f"compiled: {engine.title} in {engine.seconds:.2g} s")
+    made = (
+        f"read: {engine.title}" if result.recorded else f"compiled: {engine.title} in {engine.seconds:.2g} s"
+    )
+    yield Status(origin="reported", text=made)
     if result.timing:
         times = result.timing
+        whole = "was not timed" if times.total is None else f"takes {times.total:.3g} ms"
         yield Status(
             origin="measured",
             text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
-            f"the whole takes {times.total:.3g} ms",
+            f"the whole {whole}",
         )
     lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
     if lost:

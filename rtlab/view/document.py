@@ -58,11 +58,8 @@ def document(result: Result, model: Model) -> dict[str, Any]:
                     "id": layer.id,
                     "name": layer.name,
                     "kind": layer.kind,
-                    "nodes": [
-                        {"id": p.node, "evidence": p.evidence}
-                        for p in result.mapping.pairs
-                        if p.layer == layer.id
-                    ],
+                    "nodes": list(result.mapping.nodes(layer.id)),
+                    "evidence": {p.node: p.evidence for p in result.mapping.pairs if p.layer == layer.id},
                     "inputs": [_tensor(t) for t in layer.inputs],
                     "outputs": [_tensor(t) for t in layer.outputs],
                     "precision": layer.precision,
@@ -96,7 +93,8 @@ def _timing(result: Result) -> dict[str, Any] | None:
         "origin": "measured",
         "source": times.source,
         "device": times.device,
-        "taken": times.taken.isoformat(),
+        "processor": times.processor,
+        "taken": times.taken.isoformat() if times.taken else None,
         "runs": times.runs,
         "note": times.note,
         "total_ms": times.total,

@@ -34,9 +34,10 @@ def overlays(result: Result, model: Model) -> list[Overlay]:
 def _times(times: Timing, measured: NodeMapping, shown: NodeMapping) -> list[Overlay]:
     nodes, layers = on_nodes(times, measured), on_layers(times, measured, shown)
     made = []
-    for share, title, unit in ((False, f"{times.processor} time", "ms"),
+    for share, title, unit in (
+        (False, f"{times.processor} time", "ms"),
         (True, f"Share of {times.processor} time", "%"),
-   ):
+    ):
         made.append(
             Overlay(
                 id="share" if share else "time",

@@ -35,8 +35,9 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
     delta = score.value - base.value if score and base and name != baseline else None
     return Chip(
         id=name,
-        label=f"{name} · {variant.name}" if engine is not None and engine.device_elsewhere else variant.name,
-        target=engine.place if engine else str(variant.target),
+        # Two engines from elsewhere may have one precision; their names tell them apart.
+        label=f"{name} · {_precision(result)}" if result and result.recorded else variant.name,
+        target=result.engine.place if result and result.recorded else str(variant.target),
         status="building" if name == building else "failed" if error else "ready",
         baseline=name == baseline,
         nodes=len(result.prepared.model.top) if result else 0,
@@ -49,6 +50,12 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
         error=failure(error) if error else None,
     )
+
+
+def _precision(result: Result) -> str:
+    """Precision and processor of an engine from elsewhere, as far as its files tell."""
+    typed = any(layer.precision for layer in result.engine.layers)
+    return f"{result.variant.precision if typed else 'types not told'} · GPU"
 
 
 def study_html(study: Study) -> str:
@@ -81,7 +88,7 @@ def _row(name: str, result: Result) -> str:
     worst = number(min(v.sqnr for v in finite), "dB") if finite else "—"
     cells = (
         name,
-        str(result.variant.target),
+        result.engine.place if result.recorded else str(result.variant.target),
         f"{len(result.prepared.model.top)} → {len(result.engine.layers)}",
         time,
         score,

@@ -29,10 +29,13 @@ def timing(view: EngineView) -> dict[str, Any]:
     """Time measured for the nodes of each layer, in execution order."""
     rows = charts.bars(view, "time")
     if not rows:
-        return _empty("No layer times: nothing here can run this variant.")
+        return _empty("No layer times: nothing here can run this variant, or its files hold none.")
+    title = next(o["title"] for o in view["overlays"] if o["id"] == "time")
     top = max(b.value for b in rows)
     # Small networks run in microseconds.
     unit, factor = ("µs", 1e3) if top < 1 else ("ms", 1.0)
+    # A recorded profile holds one number a layer, which has no spread to show.
+    spread = "" if all(b.spread is None for b in rows) else " ± %{error_y.array:.2~g}"
     trace = go.Bar(
         x=[b.step + 1 for b in rows],
         y=[b.value * factor for b in rows],
@@ -51,16 +54,16 @@ def timing(view: EngineView) -> dict[str, Any]:
         constraintext="none",
         cliponaxis=False,
         customdata=[f"{b.label}<br>{b.note}" for b in rows],
-        hovertemplate=f"%{{customdata}}<br>%{{y:.3~g}} ± %{{error_y.array:.2~g}} {unit}<extra>measured, CPU</extra>",
+        hovertemplate=f"%{{customdata}}<br>%{{y:.3~g}}{spread} {unit}<extra>measured, {title}</extra>",
     )
-    return _figure(trace, rows, f"● CPU time per layer, {unit}", "tozero")
+    return _figure(trace, rows, f"● {title} per layer, {unit}", "tozero")
 
 
-def accuracy(view: EngineView) -> dict[str, Any]:
-    """The error of each layer's last value, in execution order."""
+def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
+    """The error of each layer's last value, in execution order; ``compared`` tells whether errors were measured."""
     rows = charts.bars(view, "error")
-    if not rows and not any(o["id"] == "time" for o in view["overlays"]):
-        return _empty("No errors: nothing here can run this variant.")
+    if not rows and not (compared and any(o["id"] == "time" for o in view["overlays"])):
+        return _empty("No errors: the values of this variant were not compared here.")
     if not rows:
         return _empty("Every value equals the fp32 reference.")
     worst = min(rows, key=lambda b: b.value)

@@ -69,7 +69,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._ours = {"variant": "", "baseline": ""}
         self._figures: dict[str, dict[str, Any]] = {}
         super().__init__(height=height)
-        first = next(iter(study.variants.values()), None)
+        first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
         self.choice = self._choice(first or Variant.of("fp32", target=self._default_target()))
         self._open()
         self.on_msg(self._gesture)
@@ -103,11 +103,16 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         if name not in self._views:
             view = engine_view(result, self.study.model)
             self._views[name] = encode(view)
-            self._figures[name] = {"timing": figures.timing(view), "accuracy": figures.accuracy(view)}
+            self._figures[name] = {
+                "timing": figures.timing(view),
+                "accuracy": figures.accuracy(view, compared=result.accuracy is not None),
+            }
         self.engine = self._views[name]
         self.charts = self._figures[name]
         self._put(self.state.show(name, result.mapping))
-        self.choice = self._choice(result.variant)
+        # What was read from files is no choice that could be built here.
+        if not result.recorded:
+            self.choice = self._choice(result.variant)
         self._refresh()
 
     def run(self, **choice: str) -> Explorer:
@@ -225,7 +230,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             choice["precision"], calibrator=choice["calibrator"] or None, target=choice["target"] or None
         )
         for name, variant in self.study.variants.items():
-            if (variant.precision, variant.calibrator, variant.target) == (
+            if not self._recorded(name) and (variant.precision, variant.calibrator, variant.target) == (
                 wanted.precision,
                 wanted.calibrator,
                 wanted.target,
@@ -234,6 +239,10 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         name = wanted.id
         self.study.add(name, precision=wanted.precision, calibrator=wanted.calibrator, target=wanted.target)
         return name
+
+    def _recorded(self, name: str) -> bool:
+        """Whether a variant was read from files of another machine."""
+        return name in self.study.results and self.study.results[name].recorded
 
     def _mapping(self) -> Mapping | None:
         result = self.study.results.get(self.state.variant)
@@ -315,7 +324,9 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
                 for t in capable.targets
             ],
             backends=[
-                Option(id=n, label=n, enabled=a.ok, reason=a.reason) for n, a in backends.available().items()
+                Option(id=n, label=n, enabled=a.ok, reason=a.reason)
+                for n, a in backends.available().items()
+                if not backends.get(n).capabilities().reads
             ],
         )
 
@@ -373,6 +384,10 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._refresh()
 
     def _rebuild(self, name: str) -> None:
+        if self._recorded(name):
+            raise VariantError(
+                f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
+            )
         self.study.results.pop(name, None)
         self.study.failures.pop(name, None)
         self._forget(name)

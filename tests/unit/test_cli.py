@@ -40,7 +40,7 @@ def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, t
     assert {"name", "kind", "nodes", "inputs", "outputs", "precision", "stream"} <= set(
         found["engine"]["layers"][0]
     )
-    placed = {n["id"] for layer in found["engine"]["layers"] for n in layer["nodes"]}
+    placed = {n for layer in found["engine"]["layers"] for n in layer["nodes"]}
     assert {n["id"] for n in found["model"]["nodes"]} == placed | {u["node"] for u in found["unmapped"]}
     assert "measured" == found["timing"]["origin"] == found["accuracy"]["origin"]
     assert 8 == found["accuracy"]["samples"]

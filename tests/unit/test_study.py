@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import pickle
 
 import numpy as np
@@ -12,6 +13,7 @@ from rtlab import CalibrationData, Study, Task
 from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, Cancelled, Unavailable, VariantError
 from rtlab.testing import tiny_model
+from rtlab.view.contract import decode
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +152,82 @@ def test_the_summary_shows_every_variant_with_its_origin(study) -> None:
     """What a notebook shows for `study` must stand alone."""
     html = study._repr_html_()
     assert all(word in html for word in ("fp32", "int8", "10 → ", "ONNX Runtime", "%"))
+
+
+def recorded(folder, model) -> dict[str, object]:
+    """Files of an engine of the tiny model, as trtexec writes them."""
+    names = [n.id for n in model.top]
+    fused = [
+        {"Name": " + ".join(names[:2]), "LayerType": "CaskConvolution"},
+        *({"Name": n} for n in names[2:]),
+    ]
+    half = [{"Name": "t", "Dimensions": [1], "Format/Datatype": "Row major linear FP16 format"}]
+    documents = {
+        "layers": {"Layers": [{**layer, "Inputs": half, "Outputs": []} for layer in fused]},
+        "profile": [{"count": 9}, *({"name": y["Name"], "averageMs": 2.0, "medianMs": 1.0} for y in fused)],
+        "metadata": {
+            "performance_summary": {"GPU Compute Time": [0.5, 0.9, 0.7, 0.625, 0.8]},
+            "device_information": {"Selected Device": "NVIDIA A100 80GB PCIe", "Compute Capability": 8.0},
+        },
+    }
+    paths = {kind: folder / f"{kind}.json" for kind in documents}
+    for kind, document in documents.items():
+        paths[kind].write_text(json.dumps(document), encoding="utf-8")
+    return paths
+
+
+def test_an_engine_from_elsewhere_is_a_variant_with_gpu_times(tmp_path, model) -> None:
+    """Its times are the GPU's own, its precision is what its layers say, and nothing here pretends to have run it."""
+    read = Study(model).read("a100", **recorded(tmp_path, model))
+    assert "fp16" == read.variant.precision
+    assert ("GPU", 0.625, 9) == (read.timing.processor, read.timing.total, read.timing.runs)
+    assert "NVIDIA A100" in read.timing.origin
+    assert (None, None) == (read.accuracy, read.score)
+    first, second = (n.id for n in model.top[:2])
+    assert read.mapping.layers(first)[:1] == read.mapping.layers(second)[:1]
+
+
+def test_the_explorer_shows_an_engine_from_elsewhere_beside_the_others(tmp_path, model) -> None:
+    """A GPU time must never stand under the word CPU, nor the reading be taken for what Build would make."""
+    study = Study(model, data=CalibrationData.random(model, samples=4))
+    study.add("fp32", target="cpu")
+    study.run()
+    study.read("a100", **recorded(tmp_path, model))
+    explorer = study.explore()
+    explorer.show("a100")
+    chips = {c["id"]: c for c in explorer.chips}
+    assert (0.625, "NVIDIA A100 80GB PCIe") == (chips["a100"]["time"], chips["a100"]["target"])
+    assert "GPU" in chips["a100"]["label"]
+    assert "CPU" in chips["fp32"]["time_source"]
+    titles = {o["id"]: o["title"] for o in decode(explorer.engine)["overlays"]}
+    assert {"time": "GPU time", "share": "Share of GPU time"} == titles
+    assert "CPU" not in json.dumps(explorer.charts["timing"])
+    assert "equals" not in json.dumps(explorer.charts["accuracy"])
+    assert any("trtexec on NVIDIA A100" in s["text"] for s in explorer.status)
+    assert "GPU" in study._repr_html_()
+    assert "fp32" == explorer.choice["precision"]
+
+
+def test_build_never_returns_an_engine_from_elsewhere(tmp_path, model) -> None:
+    """The same precision on the same target is still another compiler on another machine."""
+    study = Study(model, data=CalibrationData.random(model, samples=4))
+    study.read("a100", **recorded(tmp_path, model))
+    target = str(study.variants["a100"].target)
+    explorer = study.explore()
+    explorer.choice = {**explorer.choice, "precision": "fp16", "target": target}
+    assert "a100" != explorer._planned()
+
+
+def test_nothing_is_built_by_a_reader(model) -> None:
+    """The mistake is named at once, not after the calibration."""
+    with pytest.raises(Unavailable, match="only runs or reads"):
+        Study(model).add("fp32", backend="trtexec")
+
+
+def test_files_of_another_model_are_told(tmp_path, model) -> None:
+    """Every node would look lost without a word."""
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": ["conv_of_another", "relu_of_another"]}), encoding="utf-8")
+    read = Study(model).read("other", layers=path)
+    assert any("same model" in n for n in read.engine.notes)
+    assert {"unknown", "view", "folded"} >= {m.reason for m in read.mapping.missing}

@@ -97,7 +97,7 @@ def test_a_packaged_sample_is_inspected(installed, tmp_path):
     """The README's command, on a machine that has nothing else: every node is in a layer or has a reason."""
     said = json.loads(run(installed, "rtlab", "inspect", "digits_inception", "--json", folder=tmp_path))
     nodes = {node["id"] for node in said["model"]["nodes"]}
-    in_layers = {node["id"] for layer in said["engine"]["layers"] for node in layer["nodes"]}
+    in_layers = {node for layer in said["engine"]["layers"] for node in layer["nodes"]}
     reasons = {entry["node"]: entry["reason"] for entry in said["unmapped"]}
 
     assert nodes == in_layers | set(reasons)

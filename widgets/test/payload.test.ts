@@ -21,7 +21,7 @@ describe("payload", () => {
     // The widget then shows a card instead of half a graph.
     const bytes = await packed({ boxes: [] });
     await expect(decode(new Uint8Array(bytes.subarray(0, 9)))).rejects.toThrow(
-      "its 9 bytes are not gzipped JSON",
+      "their 9 bytes are not gzipped JSON",
     );
   });
 });

@@ -6,7 +6,7 @@ import { StaticModel } from "../src/static_model";
 import type { GraphTraits } from "../src/traits";
 import { box, engineView, graph, packed } from "./payloads";
 
-const base64 = async (value: unknown): Promise<string> => Buffer.from(await packed(value)).toString("base64");
+const base64 = async (value: unknown): Promise<string> => btoa(String.fromCharCode(...(await packed(value))));
 
 /** A model of one node, which is in layer A of one variant and in layer B of the other. */
 async function saved(): Promise<Saved> {

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
-import type { Box, Overlay, Port, Reading, Side } from "../contract";
-import { GLYPH, NONE, number, plural, REASON_GLYPH, shorten, shortOp, withSpread } from "../format";
+import type { Box, Port, Side } from "../contract";
+import { GLYPH, NONE, plural, REASON_GLYPH, shorten, shortOp, withSpread } from "../format";
 import type { Lab } from "../lab";
 import { readings } from "../overlay";
 import { layerPlace } from "../spoken";
@@ -146,22 +146,20 @@ function FromNodes({ lab, box }: { lab: Lab; box: Box }) {
 
 function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
   const shown = (lab.study.engine.value?.overlays ?? []).flatMap((overlay) => {
-    const values = readings(overlay, side);
-    const reading = values[box.id];
-    return reading ? [{ overlay, reading, share: shareOf(overlay, values, reading) }] : [];
+    const reading = readings(overlay, side)[box.id];
+    return reading ? [{ overlay, reading }] : [];
   });
   if (!shown.length) return null;
   return (
     <Section title="Numbers">
       <dl>
-        {shown.map(({ overlay, reading, share }) => (
+        {shown.map(({ overlay, reading }) => (
           <Row key={overlay.id} name={overlay.title}>
             <span
               class={`rt-number ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
               title={[`${overlay.origin}: ${overlay.source}`, reading.note].filter(Boolean).join("\n")}
             >
               {GLYPH[overlay.origin]} <b>{withSpread(reading.value, reading.spread, overlay.unit)}</b>
-              {share}
             </span>
             {reading.shared > 1 && <small>one number for {plural(reading.shared, side)} together</small>}
             {reading.note && <small title={reading.note}>{shorten(reading.note, LONGEST)}</small>}
@@ -170,16 +168,6 @@ function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
       </dl>
     </Section>
   );
-}
-
-/** Times and sizes add up, so that a part of the whole says something; decibels do not. */
-function shareOf(overlay: Overlay, values: Record<string, Reading>, reading: Reading): string {
-  if (overlay.unit !== "ms" && overlay.unit !== "B") return "";
-  const total = Object.values(values).reduce(
-    (sum, { value, shared }) => sum + value / Math.max(1, shared),
-    0,
-  );
-  return total > 0 ? ` (${number((100 * reading.value) / total)} %)` : "";
 }
 
 function Ports({ title, ports }: { title: string; ports: Port[] }) {

@@ -1,6 +1,6 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { EngineView, Overlay } from "../contract";
-import { GLYPH, NONE, number, quantity, shorten, shortOp } from "../format";
+import { GLYPH, NONE, quantity, shorten, shortOp } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import type { Links } from "../links";
@@ -49,8 +49,9 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   const [tall, setTall] = useState(200);
   const box = useRef<HTMLDivElement>(null);
   const time = overlayOf(engine, "ms");
+  const part = overlayOf(engine, "%");
   const noise = overlayOf(engine, "dB");
-  const lines = useMemo(() => linesOf(engine, links, time, noise), [engine, links]);
+  const lines = useMemo(() => linesOf(engine, links, time, part, noise), [engine, links]);
   const sorted = useMemo(
     () => lines.toSorted((a, b) => compare(a[sort.key], b[sort.key], sort.down)),
     [lines, sort],
@@ -126,7 +127,7 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
               <td class="rt-num">{line.nodes || NONE}</td>
               <td>{line.precision || NONE}</td>
               <Cell value={line.time} overlay={time} />
-              <td class="rt-num">{line.share === null ? NONE : `${number(line.share)} %`}</td>
+              <Cell value={line.share} overlay={part} />
               <Cell value={line.sqnr} overlay={noise} />
               <td class="rt-num">{line.stream}</td>
             </tr>
@@ -154,15 +155,9 @@ function Cell({ value, overlay }: { value: number | null; overlay: Overlay | und
 const overlayOf = (engine: EngineView, unit: string): Overlay | undefined =>
   engine.overlays.find((overlay) => overlay.unit === unit && Object.keys(overlay.layers).length > 0);
 
-function linesOf(engine: EngineView, links: Links, time?: Overlay, noise?: Overlay): Line[] {
+function linesOf(engine: EngineView, links: Links, time?: Overlay, part?: Overlay, noise?: Overlay): Line[] {
   const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
-  // A number that several layers have together counts once in the sum.
-  const total = Object.values(time?.layers ?? {}).reduce(
-    (sum, r) => sum + r.value / Math.max(1, r.shared),
-    0,
-  );
   return layers.map((box, i) => {
-    const spent = time?.layers[box.id]?.value ?? null;
     const ops = box.chips.map(({ op }) => shortOp(op));
     return {
       id: box.id,
@@ -171,8 +166,8 @@ function linesOf(engine: EngineView, links: Links, time?: Overlay, noise?: Overl
       operators: ops.length ? ops.slice(0, 8).join(" · ") + (ops.length > 8 ? " …" : "") : box.op,
       nodes: links.pairsOfLayer(box.id).length,
       precision: box.precision,
-      time: spent,
-      share: spent !== null && total > 0 ? (100 * spent) / total : null,
+      time: time?.layers[box.id]?.value ?? null,
+      share: part?.layers[box.id]?.value ?? null,
       sqnr: noise?.layers[box.id]?.value ?? null,
       stream: box.stream,
     };

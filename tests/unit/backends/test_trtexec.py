@@ -1,0 +1,364 @@
+"""Reading what trtexec wrote: every recorded engine, each era of the schema, and damaged files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rtlab.analysis.mapping import relate
+from rtlab.analysis.timing import timing
+from rtlab.backends.trtexec import Trtexec
+from rtlab.core.model import load
+from rtlab.core.protocols import Reader
+from rtlab.errors import ReadError
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "engines"
+ENGINES = sorted(RECORDED.iterdir()) if RECORDED.is_dir() else []
+recorded = pytest.mark.parametrize(
+    "folder",
+    ENGINES
+    or [pytest.param(None, marks=pytest.mark.skip(reason="no ../shared/recorded beside the checkout"))],
+    ids=lambda f: f.name if f else "none",
+)
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """What a folder of recordings holds, by kind."""
+    names = {
+        "layers": ("engine.graph.json", "resnet18_trt_engine_info.json"),
+        "profile": ("engine.profile.json",),
+        "times": ("engine.timing.json",),
+        "metadata": ("engine.profile.metadata.json", "engine.metadata.json"),
+    }
+    found = {k: next((folder / n for n in v if (folder / n).exists()), None) for k, v in names.items()}
+    return {k: p for k, p in found.items() if p is not None}
+
+
+def written(folder: Path, **documents: object) -> dict[str, Path]:
+    """Documents as files; bytes and text are written as they are."""
+    paths = {}
+    for kind, document in documents.items():
+        paths[kind] = folder / f"{kind}.json"
+        if isinstance(document, bytes):
+            paths[kind].write_bytes(document)
+        else:
+            text = document if isinstance(document, str) else json.dumps(document)
+            paths[kind].write_text(text, encoding="utf-8")
+    return paths
+
+
+def tensor(name: str, type_: str = "Row major linear FP32", **more: object) -> dict[str, object]:
+    return {"Name": name, "Dimensions": [1, 8], "Format/Datatype": type_, **more}
+
+
+def layer(name: str, reads: str, writes: str, **more: object) -> dict[str, object]:
+    return {"Name": name, "LayerType": "X", "Inputs": [tensor(reads)], "Outputs": [tensor(writes)], **more}
+
+
+TWO = {"Layers": [layer("a + b", "x", "t"), layer("c", "t", "y")], "Bindings": ["x", "y"]}
+ROWS = [
+    {"count": 7},
+    {"name": "a + b", "averageMs": 1.5, "medianMs": 1.0},
+    {"name": "c", "averageMs": 3, "medianMs": 2},
+]
+
+
+def test_it_reads_and_does_nothing_else() -> None:
+    """A study must not plan a build on it."""
+    able = Trtexec().capabilities()
+    assert isinstance(Trtexec(), Reader)
+    assert (True, False, False) == (able.reads, able.builds, able.runs)
+
+
+@recorded
+def test_every_recorded_layer_is_read(folder) -> None:
+    """Eight years of schemas, and no layer may be lost on the way."""
+    given = files(folder)
+    engine, _ = Trtexec().read(given)
+    raw = json.loads(given["layers"].read_text(encoding="utf-8"), strict=False)
+    assert [e["Name"] for e in raw["Layers"]] == [y.name for y in engine.layers]
+    assert {str(b) for b in raw["Bindings"]} == {t.name for t in (*engine.inputs, *engine.outputs)}
+    typed = [t.dtype for y in engine.layers for t in (*y.inputs, *y.outputs)]
+    assert all(typed), "every recorded tensor tells its type"
+
+
+@recorded
+def test_every_recorded_time_joins_and_none_is_invented(folder) -> None:
+    """The sum over the layers is the file's own sum."""
+    given = files(folder)
+    if "profile" not in given:
+        pytest.skip("no profile was recorded with this engine")
+    engine, profile = Trtexec().read(given)
+    rows = [r for r in json.loads(given["profile"].read_text(encoding="utf-8"), strict=False) if "name" in r]
+    expected = sum(r.get("medianMs", r["averageMs"]) for r in rows)
+    times = timing(profile, engine)
+    assert pytest.approx(expected) == times.summed
+    assert () == engine.notes
+    assert "GPU" == times.processor
+    assert engine.device in times.source
+    assert {None} == {t.spread for t in times.layers}
+
+
+@recorded
+def test_latencies_are_those_that_trtexec_summarized(folder) -> None:
+    """Two files tell the same run: samples in one, their median in the other."""
+    given = files(folder)
+    if not {"times", "metadata"} <= set(given):
+        pytest.skip("no latencies were recorded with this engine")
+    _, profile = Trtexec().read(given)
+    _, summary = Trtexec().read({k: p for k, p in given.items() if k != "times"})
+    assert pytest.approx(float(summary.total[0]), rel=0.02) == float(np.median(profile.total))
+
+
+def without_weights(path: Path) -> onnx.ModelProto:
+    """A structure whose weights were left out, with zeros in their place."""
+    proto = onnx.load(path, load_external_data=False)
+    for weight in proto.graph.initializer:
+        if weight.external_data:
+            zeros = np.zeros(list(weight.dims), onnx.helper.tensor_dtype_to_np_dtype(weight.data_type))
+            weight.CopyFrom(onnx.numpy_helper.from_array(zeros, weight.name))
+    return proto
+
+
+@pytest.fixture(scope="module")
+def mobilenet():
+    folder = RECORDED / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
+    if not folder.is_dir():
+        pytest.skip("no ../shared/recorded beside the checkout")
+    return load(without_weights(folder / "model.structure-only.onnx")), Trtexec().read(files(folder))[0]
+
+
+def test_every_declared_origin_is_a_node_of_the_model(mobilenet) -> None:
+    """TensorRT's labels are ONNX names, so the map is exact: 99 of 170 nodes, the rest are constants and views."""
+    model, engine = mobilenet
+    mapping = relate(model, model, engine)
+    declared = {p.node for p in mapping.pairs if p.evidence == "declared"}
+    assert {o for y in engine.layers for o in y.origins} == declared
+    assert 99 == len(declared)
+    assert {"folded", "view"} >= {m.reason for m in mapping.missing}
+
+
+@pytest.mark.parametrize(
+    "lost", [("origins",), ("origins", "inputs", "outputs", "kind")], ids=["8.2", "names only"]
+)
+def test_engines_without_labels_map_to_the_same_nodes(mobilenet, lost) -> None:
+    """The labels of a new engine are the oracle for what older files leave to tensors and names."""
+    model, engine = mobilenet
+    declared = {(p.node, p.layer) for p in relate(model, model, engine).pairs}
+    blank = {"origins": (), "inputs": (), "outputs": (), "kind": ""}
+    old = tuple(dataclasses.replace(y, **{k: blank[k] for k in lost}) for y in engine.layers)
+    found = {(p.node, p.layer) for p in relate(model, model, dataclasses.replace(engine, layers=old)).pairs}
+    assert set() == declared - found
+    assert len(found - declared) <= 1
+
+
+def test_type_and_format_are_told_apart_in_every_era(tmp_path) -> None:
+    """8.x hides the type in a sentence, Myelin writes it bare, 11 gives it a key."""
+    reads = [
+        tensor("a", "Thirty-two wide channel vectorized row major Int8 format", Location="Device"),
+        tensor("b", "Half"),
+        tensor("c", "N/A due to dynamic shapes"),
+        {
+            "Name": "d",
+            "Dimensions": [-1, 4],
+            "Datatype": "BFloat16",
+            "Format": "Row major linear",
+            "Strides": [4, 1],
+        },
+        {"Name": "e", "Dimensions": [2], "DataType": "FP8", "Format": "Row major linear"},
+    ]
+    engine, profile = Trtexec().read(written(tmp_path, layers={"Layers": [{"Name": "n", "Inputs": reads}]}))
+    assert profile is None
+    found = engine.layers[0].inputs
+    assert ["int8", "fp16", "", "bf16", "fp8"] == [t.dtype for t in found]
+    assert [True, False, True, True, True] == [bool(t.format) for t in found]
+    assert ((-1, 4), (4, 1)) == (found[3].shape, found[3].strides)
+
+
+def test_labels_are_split_at_control_characters_that_stand_in_the_file_as_they_are(tmp_path) -> None:
+    """The writer does not escape them, so strict JSON readers fail on real files."""
+    text = '{"Layers": [{"Name": "k", "Metadata": "[ONNX Layer: a]\x1e[ONNX Layer: b]\x1f[ONNX Layer: c]"}]}'
+    engine, _ = Trtexec().read(written(tmp_path, layers=text))
+    assert ("a", "b", "c") == engine.layers[0].origins
+
+
+def test_inputs_and_outputs_of_eleven_are_read(tmp_path) -> None:
+    """Bindings are gone there."""
+    io = [{"Name": "x", "IOMode": "Input", "DataType": "Float", "Dimensions": [1]},
+          {"Name": "y", "IOMode": "Output", "DataType": "Half", "Dimensions": [2]}]  # fmt: skip
+    engine, _ = Trtexec().read(written(tmp_path, layers={"Layers": [{"Name": "n"}], "I/O Tensors": io}))
+    assert ("x", "fp32", "y", "fp16") == (
+        engine.inputs[0].name, engine.inputs[0].dtype, engine.outputs[0].name, engine.outputs[0].dtype,
+    )  # fmt: skip
+
+
+def test_names_alone_are_accepted_and_said_to_be_all(tmp_path) -> None:
+    """The default verbosity writes nothing else, and users do not know why the picture is poor."""
+    engine, profile = Trtexec().read(written(tmp_path, layers={"Layers": ["a + b", "c"]}, profile=ROWS))
+    assert ["a + b", "c"] == [y.name for y in engine.layers]
+    assert "--profilingVerbosity=detailed" in engine.notes[0]
+    assert 2 == len(profile.samples)
+
+
+def test_only_the_first_optimization_profile_is_shown(tmp_path) -> None:
+    """Every layer is repeated for each profile; shown together they would run twice."""
+    both = [layer(f"c [profile {i}]", f"x [profile {i}]", f"y [profile {i}]") for i in range(2)]
+    bound = [f"{n} [profile {i}]" for i in range(2) for n in "xy"]
+    rows = [{"name": "c [profile 0]", "averageMs": 1.0}, {"name": "c [profile 1]", "averageMs": 5.0}]
+    engine, profile = Trtexec().read(
+        written(tmp_path, layers={"Layers": both, "Bindings": bound}, profile=rows)
+    )
+    assert [("c", "x")] == [(y.name, y.inputs[0].name) for y in engine.layers]
+    assert ["x", "y"] == [t.name for t in (*engine.inputs, *engine.outputs)]
+    assert [1.0] == [float(s[0]) for s in profile.samples.values()]
+    assert any("c [profile 1]" in n for n in engine.notes)
+
+
+def test_a_row_that_names_no_layer_is_reported_and_its_layer_has_no_time(tmp_path) -> None:
+    """A zero in its place would be an invented measurement."""
+    rows = [*ROWS[:2], {"name": "renamed", "averageMs": 3, "medianMs": 2}]
+    engine, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=rows))
+    assert {"0:a + b"} == set(profile.samples)
+    assert any('"renamed"' in n and "2 ms" in n for n in engine.notes)
+    assert any('"c"' in n and "no time" in n for n in engine.notes)
+
+
+def test_the_order_of_rows_does_not_matter_and_equal_names_add_up(tmp_path) -> None:
+    """Position tells nothing: some releases leave rows out and repeat others."""
+    rows = [ROWS[2], ROWS[0], ROWS[1], ROWS[2]]
+    _, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=rows))
+    assert {"0:a + b": 1.0, "1:c": 4.0} == {i: float(s[0]) for i, s in profile.samples.items()}
+    assert 7 == profile.runs
+
+
+def test_means_are_said_to_be_means(tmp_path) -> None:
+    """Up to 8.2 there is no median."""
+    rows = [{"name": r["name"], "averageMs": r["averageMs"]} for r in ROWS[1:]]
+    engine, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=rows))
+    assert 4.5 == timing(profile, engine).summed
+    assert "means" in timing(profile, engine).origin
+
+
+def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
+    """The sum of the layers overstates it by up to 78 % in the recordings, so it must not pass for it."""
+    engine, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=ROWS))
+    times = timing(profile, engine)
+    assert (None, 3.0, 3.0) == (times.total, times.summed, times.shown)
+    assert "overstates" in times.origin
+    assert "device not recorded" in times.origin
+    assert "device not recorded" in engine.title
+
+
+def test_names_that_the_writer_did_not_escape_are_read(tmp_path) -> None:
+    """A quote or a backslash in a node's name breaks the profile's JSON."""
+    name = 'a "quoted" \\ name'
+    text = f'[ {{ "count" : 3 }}\n, {{ "name" : "{name}", "timeMs" : 3, "averageMs" : 1, "percentage" : 100 }}\n]'
+    engine, profile = Trtexec().read(written(tmp_path, layers={"Layers": [name]}, profile=text))
+    assert {engine.layers[0].id} == set(profile.samples)
+
+
+def test_a_profile_of_another_engine_is_refused(tmp_path) -> None:
+    """Nothing joins: a picture without any time would hide the mistake."""
+    given = written(tmp_path, layers=TWO, profile=[{"name": "z", "averageMs": 1}])
+    with pytest.raises(
+        ReadError, match=r'Cannot join profile "profile.json".*none of its 1 rows.*Give the layers'
+    ):
+        Trtexec().read(given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "told"),
+    [
+        ("layers", '{"Layers": [{"Name": "a", "Inp', "not whole JSON"),
+        ("layers", b"\xff\xfe\x00\x81", "not text"),
+        ("layers", {"Bindings": []}, 'keys "Bindings"'),
+        ("layers", {"Layers": [{"LayerType": "X"}]}, "layer 0"),
+        ("layers", "7", "a JSON int"),
+        ("layers", "[" * 100_000, "not whole JSON"),
+        ("profile", '[{"name": "c", "averageMs": NaN}]', 'row "c" has no time'),
+        ("profile", {"count": 1}, "no rows"),
+        ("times", [{"latencyMs": 1}], '"computeMs"'),
+        ("metadata", [], "no object"),
+    ],
+)
+def test_damaged_files_are_refused_with_the_next_step(tmp_path, kind, content, told) -> None:
+    """What was tried, what was found, what to do next."""
+    given = written(tmp_path, **{"layers": TWO, "profile": ROWS, kind: content})
+    with pytest.raises(ReadError) as refused:
+        Trtexec().read(given)
+    message = str(refused.value)
+    assert message.startswith(f"Cannot read {kind}") or kind == "layers", message
+    assert told in message
+    assert any(word in message for word in ("Export it again", "Leave it out"))
+
+
+def test_a_missing_file_is_named(tmp_path) -> None:
+    """The usual slip."""
+    with pytest.raises(ReadError, match=r"none\.json.*Check the path"):
+        Trtexec().read({"layers": tmp_path / "none.json"})
+
+
+def refused_or_read(paths: dict[str, Path]) -> bool:
+    """Whether the reader gave an engine with layers, or refused in its own words; any other exception is a fault."""
+    try:
+        engine, _ = Trtexec().read(paths)
+    except ReadError as error:
+        return str(error).startswith("Cannot ")
+    return bool(engine.layers) and engine.title != ""
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damage_is_refused_or_survived(tmp_path, data) -> None:
+    """Whatever happened to a file on its way, the notebook gets a ReadError or an engine."""
+    contents = {
+        "layers": TWO,
+        "profile": ROWS,
+        "times": [{"computeMs": 1.0}],
+        "metadata": {"Compute Capability": 8.6},
+    }
+    kind = data.draw(st.sampled_from(sorted(contents)))
+    raw = bytearray(json.dumps(contents[kind]).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(raw) - 1))
+        raw[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=4))
+        raw = raw or bytearray(b" ")
+    assert refused_or_read(written(tmp_path, **{**contents, kind: bytes(raw)}))
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(
+        st.sampled_from([
+            "Layers", "Name", "Inputs", "Outputs", "Metadata", "Bindings", "I/O Tensors", "Dimensions", "StreamId",
+            "name", "averageMs", "medianMs", "count", "Selected Device", "Compute Capability", "performance_summary",
+            "GPU Compute Time", "device_information", "computeMs", "Format/Datatype", "Strides", "IOMode",
+        ]),
+        inner,
+        max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(layers=_JSON, profile=_JSON, times=_JSON, metadata=_JSON)
+def test_documents_of_any_shape_are_refused_or_survived(tmp_path, layers, profile, times, metadata) -> None:
+    """Right keys with wrong values are the damage that a JSON parser lets through."""
+    for documents in (
+        {"layers": layers},
+        {"layers": TWO, "profile": profile, "times": [{"computeMs": 1}]},
+        {"layers": TWO, "times": times},
+        {"layers": TWO, "metadata": metadata},
+        {"layers": {"Layers": [{"Name": "n", "Inputs": layers, "Metadata": profile}]}},
+    ):
+        assert refused_or_read(written(tmp_path, **documents))
