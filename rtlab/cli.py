@@ -192,13 +192,10 @@ def _print(result: Result, study: Study) -> None:
 
 
 def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
-    from rtlab.analysis.timing import on_layers
     from rtlab.view.table import number
 
     nodes = sorted((study.model.by_id[n] for n in result.mapping.nodes(layer.id)), key=lambda n: n.index)
-    time = None
-    if result.timing and result.measured_mapping:
-        time = on_layers(result.timing, result.measured_mapping, result.mapping).get(layer.id)
+    time = result.layer_times.get(layer.id)
     errors = [e.sqnr for n in nodes if result.accuracy and (e := result.accuracy.of(n.id))]
     sqnr = "equal" if errors and errors[-1] == float("inf") else number(errors[-1], "dB") if errors else "—"
     shared = f" /{time.shared}" if time and time.shared > 1 else ""

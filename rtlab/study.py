@@ -83,6 +83,23 @@ class Result:
     def __repr__(self) -> str:
         return f"<Result {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
 
+    @functools.cached_property
+    def layer_times(self) -> Mapping[str, _timing.Shared]:
+        """Times on the layers of ``engine``, by layer id; empty where nothing was measured.
+
+        An engine that ran itself shows its own times. Otherwise they are joined by the nodes of the prepared model,
+        which both engines were built from: a layer that only quantizes the input of a convolution gets the time of
+        that quantization, not of the convolution.
+        """
+        if self.timing is None or self.measured is None:
+            return {}
+        if self.measured is self.engine:
+            return _timing.own(self.timing)
+        built = self.prepared.model
+        return _timing.on_layers(
+            self.timing, relate(built, built, self.measured), relate(built, built, self.engine)
+        )
+
     @property
     def unmapped(self) -> tuple[tuple[str, str], ...]:
         """Nodes without a layer with the reason, in graph order."""

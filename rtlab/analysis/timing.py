@@ -119,6 +119,11 @@ def on_nodes(times: Timing, mapping: Mapping) -> dict[str, Shared]:
     return result
 
 
+def own(times: Timing) -> dict[str, Shared]:
+    """The times of an engine on its own layers."""
+    return {t.layer: Shared(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
+
+
 def on_layers(times: Timing, measured: Mapping, shown: Mapping) -> dict[str, Shared]:
     """The times of one engine read on the layers of another, joined by node.
 

@@ -6,14 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.analysis.timing import Shared, on_layers, on_nodes
+from rtlab.analysis.timing import Shared, on_nodes
 from rtlab.core.model import Model
 from rtlab.quantize import display
 from rtlab.view.contract import Histogram, Overlay, Reading
 
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy, ValueDelta
-    from rtlab.analysis.mapping import Mapping as NodeMapping
     from rtlab.analysis.timing import Timing
     from rtlab.study import Result
 
@@ -25,14 +24,13 @@ def overlays(result: Result, model: Model) -> list[Overlay]:
     """Time, share of time and error, where they were measured."""
     made: list[Overlay] = []
     if result.timing is not None and result.measured_mapping is not None:
-        made += _times(result.timing, result.measured_mapping, result.mapping)
+        made += _times(result.timing, on_nodes(result.timing, result.measured_mapping), result.layer_times)
     if result.accuracy is not None and (errors := _errors(result, model, result.accuracy)):
         made.append(errors)
     return made
 
 
-def _times(times: Timing, measured: NodeMapping, shown: NodeMapping) -> list[Overlay]:
-    nodes, layers = on_nodes(times, measured), on_layers(times, measured, shown)
+def _times(times: Timing, nodes: Mapping[str, Shared], layers: Mapping[str, Shared]) -> list[Overlay]:
     made = []
     for share, title, unit in (
         (False, f"{times.processor} time", "ms"),

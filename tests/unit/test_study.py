@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
-from rtlab import CalibrationData, Study, Task
+from rtlab import CalibrationData, Study, Task, backends
 from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, Cancelled, Unavailable, VariantError
 from rtlab.testing import tiny_model
@@ -231,3 +231,30 @@ def test_files_of_another_model_are_told(tmp_path, model) -> None:
     read = Study(model).read("other", layers=path)
     assert any("same model" in n for n in read.engine.notes)
     assert {"unknown", "view", "folded"} >= {m.reason for m in read.mapping.missing}
+
+
+def test_an_engine_that_ran_itself_shows_its_own_times(study) -> None:
+    """Layout moves hold no node, and still cost what they cost."""
+    result = study["int8"]
+    assert {t.layer: t.median for t in result.timing.layers} == {
+        i: t.median for i, t in result.layer_times.items()
+    }
+
+
+def test_a_layer_that_only_quantizes_does_not_get_the_time_of_the_convolution(model) -> None:
+    """Otherwise every layer beside an INT8 convolution would look as slow as the convolution."""
+    here = backends.get("tensorrt-rtx").availability()
+    if not here.ok:
+        pytest.skip(here.reason)
+    study = Study(model, data=CalibrationData.random(model, samples=4))
+    study.add("int8", calibrator="minmax", target="sm86")
+    result = study.run()["int8"]
+    built = result.prepared.model.by_id
+    for layer in result.engine.layers:
+        own = [built[i] for i in layer.origins if i in built]
+        helps = [n for n in own if n.id != n.origin]
+        if own and len(helps) == len(own):
+            convs = {
+                t.layer for t in result.timing.layers if result.measured.layer(t.layer).kind.endswith("Conv")
+            }
+            assert set() == convs & set(result.layer_times[layer.id].layers)
