@@ -163,9 +163,11 @@ class _Relation:
         self.found[node].setdefault(layer, Pair(node, layer, evidence, note))
 
     def _origin(self, id_: str) -> str | None:
+        """The node of the source that a node of the built model stands for; itself where the source has it."""
+        if id_ in self.source.by_id:
+            return id_
         node = self.built.by_id.get(id_)
-        origin = node.origin if node is not None else id_
-        return origin if origin in self.source.by_id else None
+        return node.origin if node is not None and node.origin in self.source.by_id else None
 
     def _declared(self) -> None:
         for layer in self.engine.layers:
