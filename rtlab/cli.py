@@ -18,6 +18,10 @@ from rtlab.errors import ModelError, RtlabError
 if TYPE_CHECKING:
     from rtlab.study import Result, Study
 
+#: JupyterLab asks on its first start whether to fetch news, over the corner of the notebook.
+_QUIET = json.dumps(
+    {"page_config_data": {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}}
+)
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
 _USAGE, _FAILED = 2, 1
 
@@ -148,6 +152,8 @@ def _opened(given: argparse.Namespace) -> Study:
 
     data = CalibrationData.read(given.data) if given.data else None
     if not Path(given.model).exists() and given.model in samples.names():
+        if given.shape:
+            raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
         sample = samples.load(given.model)
         return Study(sample.model, data=data or sample.calibration, task=sample.task)
     return Study(load(given.model, shapes=_shapes(given.shape)), data=data)
@@ -175,7 +181,7 @@ def _print(result: Result, study: Study) -> None:
     engine = result.engine
     print(f"{study.model.name} · {result.variant.name}: {len(result.prepared.model.top)} nodes → "
           f"{len(engine.layers)} {engine.detail}s")  # fmt: skip
-    print(f"compiled: {engine.title} in {engine.seconds:.2g} s (reported by the compiler)")
+    print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
     if result.timing:
         print(f"whole inference: {number(result.timing.shown, 'ms')} ({result.timing.origin})")
     if result.score:
@@ -224,7 +230,7 @@ def _lab(given: argparse.Namespace) -> int:
     first = copy_notebooks(folder)
     command = [
         sys.executable, "-m", "jupyter", "lab", "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.default_url=/lab/tree/{first}",
+        f"--LabApp.default_url=/lab/tree/{first}", f"--ServerApp.tornado_settings={_QUIET}",
     ]  # fmt: skip
     if given.port is not None:
         command += [f"--ServerApp.port={given.port}"]
@@ -234,10 +240,10 @@ def _lab(given: argparse.Namespace) -> int:
         # Jupyter refuses to serve as root, which is the usual user in a container.
         command += ["--allow-root"]
     print(f"rtlab: notebooks are in {folder}; stop with Ctrl-C", file=sys.stderr)
-    try:
-        return subprocess.call(command)
-    except KeyboardInterrupt:
-        return 0
+    if os.name == "posix":
+        # In our place, so that whoever ends this command ends the server.
+        os.execv(sys.executable, command)  # noqa: S606 - the interpreter that runs us, with a fixed list
+    return subprocess.call(command)
 
 
 def copy_notebooks(folder: Path) -> str:

@@ -200,7 +200,14 @@ class Study:
         if target is None:
             target = "cpu" if builder == "onnxruntime" else _DEFAULT_SM
         variant = Variant.of(precision, calibrator=calibrator, target=target, backend=builder)
-        allowed = backends.get(builder).capabilities().precisions
+        capable = backends.get(builder).capabilities()
+        if variant.target not in capable.targets:
+            known = ", ".join(f'"{t}"' for t in capable.targets)
+            raise VariantError(
+                f'Backend "{builder}" cannot build for target "{variant.target}": it does not compile for it. '
+                f"Choose one of {known}, or another backend."
+            )
+        allowed = capable.precisions
         if variant.precision not in allowed:
             names = ", ".join(f'"{p}"' for p in allowed)
             raise VariantError(
@@ -362,12 +369,15 @@ class Study:
             progress.phase(
                 "Calibrating", -(-len(self.data) // size) if self.model.dynamic_batch else len(self.data)
             )
-            self._ranges = collect(
-                names,
-                self.data.batches(self.model, size),
-                functools.partial(runner.outputs, engine, names=names),
-                progress,
-            )
+            try:
+                self._ranges = collect(
+                    names,
+                    self.data.batches(self.model, size),
+                    functools.partial(runner.outputs, engine, names=names),
+                    progress,
+                )
+            finally:
+                runner.release(engine)
         return self._ranges
 
     def explore(self, *, baseline: str | None = None, height: int = 760) -> Explorer:
@@ -496,6 +506,11 @@ def _batch_size(model: Model, names: Sequence[str]) -> int:
     return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * elements)))
 
 
+def _fixed_batch(model: Model) -> int:
+    """The batch that the graph itself demands; 1 where it is free."""
+    return max((s[0] for s in map(model.input_shape, model.inputs) if s), default=1)
+
+
 def _work(job: Job, progress: Progress) -> Result:
     """One variant from model to numbers; runs in this process or in an executor's."""
     progress.phase(f"Preparing {job.variant.name}")
@@ -510,7 +525,15 @@ def _work(job: Job, progress: Progress) -> Result:
     result = Result(job.name, job.variant, prepared, engine, mapping, ranges=job.ranges)
     if not job.compare or job.runner is None:
         return result
-    return _measure(job, result, progress)
+    try:
+        return _measure(job, result, progress)
+    except Cancelled:
+        raise
+    except RtlabError as error:
+        # What was compiled is worth showing even where it cannot run here.
+        return dataclasses.replace(
+            result, engine=dataclasses.replace(engine, notes=(*engine.notes, f"not measured: {error}"))
+        )
 
 
 def _measure(job: Job, result: Result, progress: Progress) -> Result:
@@ -526,8 +549,11 @@ def _measure(job: Job, result: Result, progress: Progress) -> Result:
         note = "The CPU has no arithmetic of this precision, so these are times of FP32 kernels with casts"
     times = _timing.timing(profile, measured, note=note)
     emulated = runner.build(BuildRequest(prepared.emulation, job.variant, level="basic"), progress)
-    errors = _compare(job, runner, emulated, prepared, progress)
-    score = _score(job, runner, emulated, prepared, progress)
+    try:
+        errors = _compare(job, runner, emulated, prepared, progress)
+        score = _score(job, runner, emulated, prepared, progress)
+    finally:
+        runner.release(emulated)
     return dataclasses.replace(
         result,
         measured=measured,
@@ -541,24 +567,28 @@ def _measure(job: Job, result: Result, progress: Progress) -> Result:
 def _compare(
     job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress
 ) -> _accuracy.Accuracy:
-    data = (job.task.data if job.task else job.data).take(_COMPARED)
+    data = (job.task.data if job.task else job.data).take(max(_COMPARED, _fixed_batch(job.model)))
     names = _accuracy.comparable(job.model, prepared.emulation)
     reference = _reference(job.model, progress)
     size = _batch_size(job.model, names)
     comparison = _accuracy.Comparison(job.model, names)
     progress.phase("Comparing values", len(data))
-    for batch in data.batches(job.model, size):
-        check(progress, "comparing values")
-        count = len(next(iter(batch.values()))) if job.model.dynamic_batch else 1
-        comparison.add(runner.outputs(reference, batch, names), runner.outputs(emulated, batch, names), count)
-        progress.advance(count)
+    try:
+        for batch in data.batches(job.model, size):
+            check(progress, "comparing values")
+            count = data.samples_in(job.model, batch)
+            before, after = runner.outputs(reference, batch, names), runner.outputs(emulated, batch, names)
+            comparison.add(before, after, count)
+            progress.advance(count)
+    finally:
+        runner.release(reference)
     return comparison.result(f"{runner.source}, {data.source}")
 
 
 def _score(job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress) -> Score | None:
     if job.task is None:
         return None
-    data = job.task.data.take(_SCORED)
+    data = job.task.data.take(max(_SCORED, _fixed_batch(job.model)))
     parts: list[Any] = []
     progress.phase("Scoring the task", len(data))
     size = _batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o))

@@ -142,3 +142,6 @@ class ReferenceBackend:
                 proto.graph.output.add(name=name)
         wanted = list(names) or [o.name for o in proto.graph.output]
         return dict(zip(wanted, ReferenceEvaluator(proto).run(wanted, dict(inputs)), strict=True))
+
+    def release(self, engine: Engine) -> None:
+        """Nothing is kept."""

@@ -47,6 +47,8 @@ def call(target: str, payload: object, *, limits: Limits, progress: Progress, do
             stderr=spoken,
             # A fault handler of the parent's environment would print over the signal that we name ourselves.
             env={**os.environ, "PYTHONFAULTHANDLER": ""},
+            # Interrupting the kernel signals its whole group; the build is ended by us, not by accident.
+            start_new_session=os.name == "posix",
         )
         try:
             return _attend(child, target, payload, spoken, limits=limits, progress=progress, doing=doing)
@@ -90,7 +92,7 @@ def _attend(
         elif kind == "advance":
             progress.advance(value)
         elif kind == "end":
-            code = child.wait()
+            code = _ended(child)
             spoken.seek(0)
             words = spoken.read().decode("utf-8", "replace")
             raise BuildError(_crash(code, doing), details=words)
@@ -107,6 +109,15 @@ def _attend(
                 f"{limits.memory / 2**30:.1f} GiB. Raise it with limits=rtlab.Limits(memory=...), or build a "
                 "smaller model."
             )
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """The exit code of a child that has nothing more to say."""
+    try:
+        return child.wait(5)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()
 
 
 def _process(pid: int) -> Any:
@@ -162,5 +173,5 @@ def _receive(child: subprocess.Popen[bytes], messages: queue.SimpleQueue[tuple[s
     try:
         while True:
             messages.put(pickle.load(pipe))  # noqa: S301 - from our own child
-    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+    except Exception:  # noqa: BLE001 - the end of the stream, or a message that nothing here can read
         messages.put(("end", None))

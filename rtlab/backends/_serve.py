@@ -45,6 +45,7 @@ def serve() -> None:
     """The child's side: read one call from standard input, do it on a thread with the wanted stack."""
     target, stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
     payload = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+    threading.Thread(target=_follow, daemon=True).start()
     # The vendor may print: keep the real standard output for our messages and give it standard error instead.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -80,3 +81,9 @@ def serve() -> None:
     out.flush()
     # The vendor's destructors may crash at exit, after the result was sent.
     os._exit(0)
+
+
+def _follow() -> None:
+    """End with the parent: its side of the pipe stays open for as long as it lives."""
+    sys.stdin.buffer.read(1)
+    os._exit(1)

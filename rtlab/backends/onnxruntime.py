@@ -84,13 +84,16 @@ class OnnxRuntime:
             options.optimized_model_filepath = str(saved)
             self._session(data, options, f'Backend "{self.name}" cannot build "{request.variant.name}"')
             seconds = time.perf_counter() - started
-            optimized = wrap(onnx.load(str(saved), load_external_data=False), name=model.name)
+            proto = onnx.load(str(saved), load_external_data=False)
+        # The profiler speaks of nodes by the names in this file, whatever their author called them.
+        names = [n.name for n in proto.graph.node]
+        optimized = wrap(proto, name=model.name)
         check(progress, "the build")
         known = set(model.values)
         layers = tuple(
             Layer(
-                id=f"{i}:{node.name or node.op}",
-                name=node.name or node.op,
+                id=f"{i}:{name or node.op}",
+                name=name or node.op,
                 kind=node.op,
                 index=i,
                 inputs=tuple(
@@ -102,11 +105,9 @@ class OnnxRuntime:
                 constants=tuple(
                     _tensor(optimized.values, n) for n in node.inputs if n and _constant(optimized.values, n)
                 ),
-                attributes={"value": node.name.removesuffix(_NCHWC)}
-                if node.name.removesuffix(_NCHWC) in known
-                else {},
+                attributes={"value": name.removesuffix(_NCHWC)} if name.removesuffix(_NCHWC) in known else {},
             )
-            for i, node in enumerate(optimized.top)
+            for i, (node, name) in enumerate(zip(optimized.top, names, strict=True))
         )
         return Engine(
             backend=self.name,
@@ -180,6 +181,11 @@ class OnnxRuntime:
         session = self._sessions[key][1]
         wanted = list(names) or [o.name for o in session.get_outputs()]
         return dict(zip(wanted, _run(session, wanted, dict(inputs)), strict=True))
+
+    def release(self, engine: Engine) -> None:
+        """Forget the sessions of an engine, which hold its weights."""
+        for key in [k for k, (kept, _) in self._sessions.items() if kept is engine]:
+            del self._sessions[key]
 
     def _time(
         self, session: Any, feed: dict[str, Any], progress: Progress, runs: int, warmup: int

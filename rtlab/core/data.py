@@ -148,6 +148,13 @@ class CalibrationData:
         step = self._step(model, name)
         return len(self.arrays[name]) // step if step else len(self.arrays[name])
 
+    def samples_in(self, model: Model, batch: Batch) -> int:
+        """How many samples a batch of ``batches`` holds: its first dimension, or one whole tensor per input."""
+        for name in model.inputs:
+            if batch[name].ndim and self.arrays[name].ndim == batch[name].ndim:
+                return len(batch[name])
+        return 1
+
     def batches(self, model: Model, size: int | None = None) -> Iterator[Batch]:
         """Batches in order; a model without inputs has one, the empty one.
 

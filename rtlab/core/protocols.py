@@ -104,8 +104,11 @@ class Runner(Protocol):
         """Run one batch and return the named values (graph outputs when none are named).
 
         Any value of the engine's runnable model may be named. A session is kept between calls with the same
-        engine and names, so streaming many batches costs one set-up.
+        engine and names, so streaming many batches costs one set-up; ``release`` ends it.
         """
+
+    def release(self, engine: Engine) -> None:
+        """Forget what is kept for an engine."""
 
 
 @runtime_checkable

@@ -35,17 +35,15 @@ def status(study: Study, name: str) -> Iterator[Status]:
     if result is None:
         return
     engine = result.engine
-    made = (
-        f"read: {engine.title}" if result.recorded else f"compiled: {engine.title} in {engine.seconds:.2g} s"
-    )
-    yield Status(origin="reported", text=made)
+    made = "read" if result.recorded else "compiled"
+    yield Status(origin="reported", text=f"{made}: {engine.title}")
     if result.timing:
         times = result.timing
         whole = "was not timed" if times.total is None else f"takes {times.total:.3g} ms"
         yield Status(
             origin="measured",
             text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
-            f"the whole {whole}",
+            f"the whole {whole}" + ("" if result.recorded else f"; building took {engine.seconds:.2g} s"),
         )
     lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
     if lost:

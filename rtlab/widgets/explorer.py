@@ -67,6 +67,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._progress: Reporting | None = None
         self._baseline = baseline or ""
         self._ours = {"variant": "", "baseline": ""}
+        self._building = ""
         self._figures: dict[str, dict[str, Any]] = {}
         super().__init__(height=height)
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
@@ -143,7 +144,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         return self
 
     def wait(self, timeout: float | None = None) -> Explorer:
-        """Block until the running build is done; raises what made it fail."""
+        """Block until the running build is done; a failure is shown in the Explorer, and in ``failure``."""
         if self._thread is not None:
             self._thread.join(timeout)
         return self
@@ -161,6 +162,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
 
     def _start(self, work: Callable[[Reporting], None], name: str) -> None:
         since = time.time()
+        self._building = name
 
         def tell(phase: str, done: int, total: int | None, _elapsed: float) -> None:
             fraction = min(1.0, done / total) if total else None
@@ -178,6 +180,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
                 self.failure = dict(failure(error))
             finally:
+                self._building = ""
                 self.build = dict(_IDLE)
                 self._refresh()
 
@@ -379,7 +382,18 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     def _dismiss(self) -> None:
         self.failure = None
 
+    def _check_known(self, name: str) -> None:
+        if name not in self.study.variants:
+            raise VariantError(
+                f'Cannot use variant "{name}": the study has none of this name. Choose another.'
+            )
+
+    def _check_idle(self, doing: str) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            raise VariantError(f"{doing}: another build is running. Wait for it, or cancel it first.")
+
     def _rebase(self, name: str) -> None:
+        self._check_known(name)
         self._baseline = name
         self._refresh()
 
@@ -388,6 +402,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             raise VariantError(
                 f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
             )
+        self._check_known(name)
+        self._check_idle(f'Cannot build "{name}" again')
         self.study.results.pop(name, None)
         self.study.failures.pop(name, None)
         self._forget(name)
@@ -395,6 +411,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self.run()
 
     def _remove(self, name: str) -> None:
+        if name == self._building:
+            self._check_idle(f'Cannot remove "{name}"')
         self.study.remove(name)
         self._forget(name)
         left = next(iter(self.study.results), "")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -176,3 +181,25 @@ def test_the_model_given_is_not_changed_by_a_build() -> None:
     before = model.bytes()
     build(model)
     assert onnx.load_from_string(before) == onnx.load_from_string(model.bytes())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_build_ends_with_the_process_that_asked_for_it() -> None:
+    """A kernel that is restarted must not leave compilers behind."""
+    script = (
+        "import os, sys, threading; sys.path.insert(0, sys.argv[1])\n"
+        "from test_tensorrt_rtx import chain, build\n"
+        "from rtlab.core.progress import Silent\n"
+        "class Tell(Silent):\n"
+        "    def phase(self, name, total=None):\n"
+        "        if name == 'Compiling':\n"
+        "            print(*[c.pid for c in __import__('psutil').Process().children()], flush=True)\n"
+        "            os._exit(0)\n"
+        "build(chain(3000), progress=Tell())\n"
+    )
+    here_ = str(Path(__file__).parent)
+    out = subprocess.run([sys.executable, "-c", script, here_], check=True, capture_output=True, text=True)
+    children = [int(pid) for pid in out.stdout.split()]
+    assert children
+    gone = [psutil.Process(p) for p in children if psutil.pid_exists(p)]
+    assert [] == psutil.wait_procs(gone, timeout=30)[1]

@@ -258,3 +258,37 @@ def test_a_layer_that_only_quantizes_does_not_get_the_time_of_the_convolution(mo
                 t.layer for t in result.timing.layers if result.measured.layer(t.layer).kind.endswith("Conv")
             }
             assert set() == convs & set(result.layer_times[layer.id].layers)
+
+
+def test_a_graph_with_a_fixed_batch_is_compared_and_scored_on_whole_batches() -> None:
+    """The batch of an exported model is often fixed, and larger than any default of ours."""
+    model = tiny_model(batch=40)
+    data = CalibrationData.random(model, samples=80)
+    study = Study(model, data=data, task=Task(data, np.arange(len(data)) % 4))
+    study.add("int8", calibrator="minmax", target="cpu")
+    result = study.run()["int8"]
+    assert (40, len(data)) == (result.accuracy.samples, result.score.samples)
+
+
+def test_nodes_without_names_have_their_times_too() -> None:
+    """The profiler speaks of nodes by the names that it was given."""
+    proto = tiny_model().proto()
+    for node in proto.graph.node:
+        node.name = "same"
+        del node.metadata_props[:]
+    study = Study(proto)
+    study.add("fp32", target="cpu")
+    result = study.run()["fp32"]
+    assert {layer.id for layer in result.engine.layers} == set(result.layer_times)
+
+
+def test_a_target_that_the_backend_does_not_compile_for_is_refused(model) -> None:
+    """A chip must not say sm86 over an engine for the CPU."""
+    with pytest.raises(VariantError, match='cannot build for target "sm86"'):
+        Study(model).add("fp32", target="sm86", backend="onnxruntime")
+
+
+def test_sessions_are_let_go_when_a_variant_is_done(study) -> None:
+    """They hold the weights once more, for as long as the notebook lives."""
+    assert len(study) == 2
+    assert {} == dict(backends.get("onnxruntime")._sessions)

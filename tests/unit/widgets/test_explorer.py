@@ -211,3 +211,22 @@ def test_plotly_comes_when_the_page_asks_and_never_in_saved_state(shown, monkeyp
     assert b"export default" == gzip.decompress(buffers[0])[:14]
     assert len(buffers[0]) < 2_000_000
     assert max(len(str(v)) for v in shown.get_state().values()) < 500_000
+
+
+def test_building_one_again_while_another_builds_loses_neither(shown) -> None:
+    """The second click waits its turn, in words."""
+    shown.study.add("other", precision="int8", calibrator="minmax", target="cpu")
+    gesture(shown, "rebuild", "other")
+    gesture(shown, "rebuild", "fp32")
+    busy = shown.failure
+    shown.wait(300)
+    if busy is not None:
+        assert "another build is running" in busy["message"]
+    assert {"fp32", "other"} == set(shown.study.results)
+
+
+def test_an_unknown_variant_in_a_gesture_is_words(shown) -> None:
+    """A saved notebook may name one that is gone."""
+    for kind in ("rebuild", "baseline"):
+        gesture(shown, kind, "gone")
+        assert 'Cannot use variant "gone"' in shown.failure["message"]
