@@ -18,10 +18,6 @@ from rtlab.errors import ModelError, RtlabError
 if TYPE_CHECKING:
     from rtlab.study import Result, Study
 
-#: JupyterLab asks on its first start whether to fetch news, over the corner of the notebook.
-_QUIET = json.dumps(
-    {"page_config_data": {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}}
-)
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
 _USAGE, _FAILED = 2, 1
 
@@ -230,7 +226,7 @@ def _lab(given: argparse.Namespace) -> int:
     first = copy_notebooks(folder)
     command = [
         sys.executable, "-m", "jupyter", "lab", "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.default_url=/lab/tree/{first}", f"--ServerApp.tornado_settings={_QUIET}",
+        f"--LabApp.default_url=/lab/tree/{first}",
     ]  # fmt: skip
     if given.port is not None:
         command += [f"--ServerApp.port={given.port}"]
@@ -239,6 +235,11 @@ def _lab(given: argparse.Namespace) -> int:
     if getattr(os, "geteuid", lambda: 1)() == 0:
         # Jupyter refuses to serve as root, which is the usual user in a container.
         command += ["--allow-root"]
+    # JupyterLab asks on its first start whether to fetch news, over the corner of the notebook.
+    ours = str(Path(__file__).parent / "static")
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
+        filter(None, (ours, os.environ.get("JUPYTER_CONFIG_PATH")))
+    )
     print(f"rtlab: notebooks are in {folder}; stop with Ctrl-C", file=sys.stderr)
     if os.name == "posix":
         # In our place, so that whoever ends this command ends the server.

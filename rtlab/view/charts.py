@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """One engine layer on a chart. ``value`` is in the overlay's unit."""
+    """One engine layer on a chart. ``value`` is in the overlay's unit and belongs to ``shared`` layers together."""
 
     layer: str
     label: str
@@ -21,6 +21,7 @@ class Bar:
     spread: float | None
     note: str
     step: int
+    shared: int = 1
 
 
 def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
@@ -35,7 +36,7 @@ def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
         if reading is not None:
             made.append(
                 Bar(box["id"], label(c["op"] for c in box["chips"]) or box["title"], reading["value"],
-                    reading["spread"], f"{box['title']}<br>{reading['note']}", step)
+                    reading["spread"], f"{box['title']}<br>{reading['note']}", step, reading["shared"])
             )  # fmt: skip
     return tuple(made)
 

@@ -16,6 +16,8 @@ def number(value: float | None, unit: str = "", *, signed: bool = False) -> str:
     """Three significant digits and a unit; an em dash where there is no number."""
     if value is None:
         return "—"
+    if unit == "ms" and 0 < abs(value) < 1:
+        value, unit = value * 1e3, "µs"
     text = f"{value:+.3g}" if signed else f"{value:.3g}"
     return f"{text.replace('-', '−')} {unit}".strip()
 
@@ -85,7 +87,7 @@ def _row(name: str, result: Result) -> str:
     time = f"{number(result.timing.shown, 'ms')} {result.timing.processor}" if result.timing else "—"
     score = number(result.score.value, result.score.unit) if result.score else "—"
     finite = [v for v in (result.accuracy.values if result.accuracy else ()) if v.sqnr != float("inf")]
-    worst = number(min(v.sqnr for v in finite), "dB") if finite else "—"
+    worst = number(min(v.sqnr for v in finite), "dB") if finite else "equal" if result.accuracy else "—"
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),

@@ -31,24 +31,33 @@ def timing(view: EngineView) -> dict[str, Any]:
     if not rows:
         return _empty("No layer times: nothing here can run this variant, or its files hold none.")
     title = next(o["title"] for o in view["overlays"] if o["id"] == "time")
-    top = max(b.value for b in rows)
+    slowest = max(rows, key=lambda b: b.value)
     # Small networks run in microseconds.
-    unit, factor = ("µs", 1e3) if top < 1 else ("ms", 1.0)
+    unit, factor = ("µs", 1e3) if slowest.value < 1 else ("ms", 1.0)
     # A recorded profile holds one number a layer, which has no spread to show.
     spread = "" if all(b.spread is None for b in rows) else " ± %{error_y.array:.2~g}"
+    shared = " · hatched: shared by layers" if any(b.shared > 1 for b in rows) else ""
     trace = go.Bar(
         x=[b.step + 1 for b in rows],
         y=[b.value * factor for b in rows],
         ids=[b.layer for b in rows],
         error_y={
             "array": [(b.spread or 0.0) * factor for b in rows],
+            # No time is below zero.
+            "arrayminus": [min(b.spread or 0.0, b.value) * factor for b in rows],
+            "symmetric": False,
             "thickness": 1,
             "width": 2,
             "color": "gray",
         },
-        marker={"color": _BAR, "line": {"width": 0}},
+        # One time that several layers have together is hatched on each of them: it counts once.
+        marker={
+            "color": _BAR,
+            "line": {"width": 0},
+            "pattern": {"shape": ["/" if b.shared > 1 else "" for b in rows], "solidity": 0.35},
+        },
         # The slowest bears its name; the others tell theirs on hover.
-        text=[b.label if b.value == top else "" for b in rows],
+        text=[b.label if b is slowest else "" for b in rows],
         textposition="outside",
         textangle=0,
         constraintext="none",
@@ -56,7 +65,7 @@ def timing(view: EngineView) -> dict[str, Any]:
         customdata=[f"{b.label}<br>{b.note}" for b in rows],
         hovertemplate=f"%{{customdata}}<br>%{{y:.3~g}}{spread} {unit}<extra>measured, {title}</extra>",
     )
-    return _figure(trace, rows, f"● {title} per layer, {unit}", "tozero")
+    return _figure(trace, rows, f"● {title} per layer, {unit}{shared}", "tozero")
 
 
 def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:

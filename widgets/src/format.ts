@@ -16,7 +16,7 @@ export const REASON_GLYPH: Record<Reason, string> = {
 export const REASON_WORDS: Record<Reason, string> = {
   "": "",
   folded: "folded to a constant",
-  view: "a view, writes in place",
+  view: "view, writes in place",
   shape: "shape arithmetic",
   dead: "dead, nothing reads it",
   unknown: "unknown",
@@ -96,6 +96,11 @@ export function elapsed(seconds: number): string {
 /** The first characters of a long text, for places that cannot measure. */
 export function shorten(text: string, limit: number): string {
   return text.length <= limit ? text : `${text.slice(0, limit - 1)}…`;
+}
+
+/** The last characters of a long name, which tell it from others of the same scope. */
+export function ending(text: string, limit: number): string {
+  return text.length <= limit ? text : `…${text.slice(1 - limit)}`;
 }
 
 /** A title inside a sentence: "Time" becomes "time", "SQNR" stays. */

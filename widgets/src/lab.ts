@@ -1,5 +1,5 @@
 import type { AnyModel } from "@anywidget/types";
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Bench } from "./bench";
 import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, Status } from "./contract";
 import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
@@ -28,6 +28,8 @@ export class Lab {
   readonly saved: boolean;
   readonly alive: Signal<boolean> = signal(true);
   readonly help: Signal<boolean> = signal(false);
+  /** The model that was asked for, until the kernel has it or has failed. */
+  readonly opening: Signal<string> = signal("");
   readonly width: Signal<number> = signal(1200);
   /** A failure that the browser found itself, or that a red chip tells of; it stands before the kernel's. */
   readonly ownFailure: Signal<Failure | null> = signal(null);
@@ -65,6 +67,7 @@ export class Lab {
       return chip.label !== (calibrator ? `${precision}·${calibrator}` : precision) || chip.target !== target;
     });
     this.sentence = computed(() => spoken(this.study));
+    this.#forgetOpened(told);
   }
 
   /** Plotly, which the kernel sends when a chart is first drawn. */
@@ -82,6 +85,25 @@ export class Lab {
   /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
   run(): void {
     this.send("build", JSON.stringify(this.choice.value));
+  }
+
+  open(model: string): void {
+    this.opening.value = model;
+    this.send("open", model);
+  }
+
+  /** What was to be opened is on screen, or failed, or was cancelled. */
+  #forgetOpened(failure: ReadonlySignal<Failure | null>): void {
+    let model = this.choice.peek().model;
+    let running = this.build.peek().running;
+    let failed = failure.peek();
+    const stop = effect(() => {
+      const now = { model: this.choice.value.model, running: this.build.value.running, failed: failure.value };
+      if (now.model !== model || (running && !now.running) || (now.failed && now.failed !== failed))
+        this.opening.value = "";
+      ({ model, running, failed } = now);
+    });
+    this.end.addEventListener("abort", stop);
   }
 
   send(type: GestureType, value = ""): void {
@@ -132,7 +154,7 @@ export class Lab {
     for (const { reason } of this.study.links.value.reasons)
       counts.set(reason, (counts.get(reason) ?? 0) + 1);
     return [...counts].map(
-      ([reason, count]) => `${plural(count, "node")} ${REASON_WORDS[reason as keyof typeof REASON_WORDS]}`,
+      ([reason, count]) => `${plural(count, "node")}: ${REASON_WORDS[reason as keyof typeof REASON_WORDS]}`,
     );
   }
 

@@ -1,6 +1,7 @@
 import type { AnyModel } from "@anywidget/types";
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Box, EngineView, Graph, Side, ViewState } from "./contract";
+import { withoutSync } from "./drawn";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
 import { follower, type GraphTraits, publish } from "./traits";
@@ -40,6 +41,7 @@ export class Study {
     node: computed(() => byId(this.source.value)),
     layer: computed(() => byId(this.engine.value?.graph ?? null)),
   };
+  readonly #drawn = computed(() => this.engine.value && withoutSync(this.engine.value.graph));
   readonly #model: AnyModel<GraphTraits>;
   #published = "";
 
@@ -64,8 +66,9 @@ export class Study {
     this.problem.value = error;
   }
 
+  /** What a pane draws. */
   graph(side: Side): Graph | null {
-    return side === "node" ? this.source.value : (this.engine.value?.graph ?? null);
+    return side === "node" ? this.source.value : this.#drawn.value;
   }
 
   box(side: Side, id: string): Box | null {

@@ -19,6 +19,12 @@ const SMALLEST = 0.02;
 const LARGEST = 4;
 const GLIDE_MS = 260;
 
+interface Place {
+  scale: number;
+  x: number;
+  y: number;
+}
+
 export const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 /** Where a pane looks: screen = world × scale + offset, in CSS pixels. */
@@ -30,8 +36,8 @@ export class Camera {
   height = 1;
   readonly #changed: () => void;
   #glide = 0;
-  /** Where a running glide will end. */
-  #goal: { scale: number; x: number; y: number } | null = null;
+  /** The ends of a running glide. */
+  #run: { from: Place; goal: Place } | null = null;
 
   constructor(changed: () => void) {
     this.#changed = changed;
@@ -66,44 +72,63 @@ export class Camera {
     this.#set(this.scale, this.x + dx, this.y + dy);
   }
 
+  /** Moves the picture without ending a running glide: what is on its way arrives, moved as much. */
+  shift(dx: number, dy: number): void {
+    for (const place of [this, ...(this.#run ? [this.#run.from, this.#run.goal] : [])]) {
+      place.x += dx;
+      place.y += dy;
+    }
+    this.#changed();
+  }
+
+  /** Sees to it that at rest at least so many pixels of the rectangle are in view. */
+  keep(rect: Rect, pixels: number): void {
+    const { scale, x, y } = this.#run?.goal ?? this;
+    const left = rect.x * scale + x;
+    const top = rect.y * scale + y;
+    const dx = Math.min(this.width - pixels - left, Math.max(pixels - left - rect.width * scale, 0));
+    const dy = Math.min(this.height - pixels - top, Math.max(pixels - top - rect.height * scale, 0));
+    if (dx || dy) this.shift(dx, dy);
+  }
+
   zoomAt(sx: number, sy: number, factor: number): void {
     const scale = Math.min(LARGEST, Math.max(SMALLEST, this.scale * factor));
     const [wx, wy] = this.toWorld(sx, sy);
     this.#set(scale, sx - wx * scale, sy - wy * scale);
   }
 
-  /** Shows all of the rectangle, centred. */
-  fit(rect: Rect, { padding = 18, largest = 1.25, glide = false } = {}): void {
-    const scale = this.fitScale(rect, padding, largest);
-    this.#go(scale, ...this.#centred(rect, scale), glide);
+  /** Shows all of the rectangle in the middle of what the edges leave free. */
+  fit(rect: Rect, keep: Insets, { largest = 1.25, glide = false } = {}): void {
+    const scale = this.fitScale(rect, keep, largest);
+    this.#go(scale, ...this.#centred(rect, scale, keep), glide);
   }
 
-  fitScale(rect: Rect, padding: number, largest: number): number {
-    const across = (this.width - 2 * padding) / Math.max(1, rect.width);
-    const down = (this.height - 2 * padding) / Math.max(1, rect.height);
+  fitScale(rect: Rect, keep: Insets, largest: number): number {
+    const across = (this.width - keep.left - keep.right) / Math.max(1, rect.width);
+    const down = (this.height - keep.top - keep.bottom) / Math.max(1, rect.height);
     return Math.max(SMALLEST, Math.min(across, down, largest));
   }
 
   /** Shows the top of the rectangle, with a strip left free at the right. */
   start(rect: Rect, padding: number, scale: number, strip: number): void {
-    const [x] = this.#centred(rect, scale);
-    this.#set(scale, x - strip / 2, padding - rect.y * scale);
+    const [x] = this.#centred(rect, scale, { left: 0, top: 0, right: strip, bottom: 0 });
+    this.#set(scale, x, padding - rect.y * scale);
   }
 
   /** Moves as little as needed to have the rectangle in view, and zooms out only where it would not fit. */
   reveal(rect: Rect, keep: Insets, glide: boolean): void {
-    const now = this.#goal ?? this;
+    const now = this.#run?.goal ?? this;
     const room = { width: this.width - keep.left - keep.right, height: this.height - keep.top - keep.bottom };
     const fitting = Math.min(room.width / rect.width, room.height / rect.height);
     const scale = Math.max(SMALLEST, Math.min(Math.max(now.scale, READABLE), fitting));
     let { x, y } = now;
-    if (scale !== now.scale) [x, y] = this.#centred(rect, scale);
+    if (scale !== now.scale) [x, y] = this.#centred(rect, scale, keep);
     const left = rect.x * scale + x;
     const right = left + rect.width * scale;
     const top = rect.y * scale + y;
     const bottom = top + rect.height * scale;
     if (right < 0 || left > this.width || bottom < 0 || top > this.height)
-      [x, y] = this.#centred(rect, scale);
+      [x, y] = this.#centred(rect, scale, keep);
     else {
       if (left < keep.left) x += keep.left - left;
       else if (right > this.width - keep.right) x -= right - this.width + keep.right;
@@ -119,39 +144,42 @@ export class Camera {
 
   stop(): void {
     cancelAnimationFrame(this.#glide);
-    this.#goal = null;
+    this.#run = null;
   }
 
-  #centred(rect: Rect, scale: number): [number, number] {
+  #centred(rect: Rect, scale: number, keep: Insets): [number, number] {
     return [
-      this.width / 2 - (rect.x + rect.width / 2) * scale,
-      this.height / 2 - (rect.y + rect.height / 2) * scale,
+      (this.width + keep.left - keep.right) / 2 - (rect.x + rect.width / 2) * scale,
+      (this.height + keep.top - keep.bottom) / 2 - (rect.y + rect.height / 2) * scale,
     ];
   }
 
   #go(scale: number, x: number, y: number, glide: boolean): void {
-    if (!glide || calm()) {
+    if (!glide || calm() || ![scale, x, y].every(Number.isFinite)) {
       this.#set(scale, x, y);
       return;
     }
     this.stop();
     const from = { scale: this.scale, x: this.x, y: this.y };
-    this.#goal = { scale, x, y };
+    const goal = { scale, x, y };
+    this.#run = { from, goal };
     const began = performance.now();
     const step = (now: number): void => {
-      const t = Math.min(1, (now - began) / GLIDE_MS);
+      // A frame's time is that of its start, which lies before the glide's when the page was busy.
+      const t = Math.min(1, Math.max(0, (now - began) / GLIDE_MS));
       const eased = 1 - (1 - t) ** 3;
-      this.scale = from.scale + (scale - from.scale) * eased;
-      this.x = from.x + (x - from.x) * eased;
-      this.y = from.y + (y - from.y) * eased;
+      this.scale = from.scale + (goal.scale - from.scale) * eased;
+      this.x = from.x + (goal.x - from.x) * eased;
+      this.y = from.y + (goal.y - from.y) * eased;
       this.#changed();
       if (t < 1) this.#glide = requestAnimationFrame(step);
-      else this.#goal = null;
+      else this.#run = null;
     };
     this.#glide = requestAnimationFrame(step);
   }
 
   #set(scale: number, x: number, y: number): void {
+    if (![scale, x, y].every(Number.isFinite)) return;
     this.stop();
     this.scale = scale;
     this.x = x;

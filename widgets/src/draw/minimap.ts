@@ -4,9 +4,9 @@ import type { Camera } from "./camera";
 import type { Scene } from "./scene";
 import type { Theme } from "./theme";
 
-const LARGEST = { width: 88, height: 132 };
-const NARROWEST = 44;
-const PAD = 5;
+const LARGEST = { width: 72, height: 96 };
+const NARROWEST = 36;
+const PAD = 4;
 /** At most this part of the pane is covered, twice as much of its height. */
 const PART = 0.17;
 
@@ -27,8 +27,8 @@ export class Minimap {
   /** Draws the boxes; needed after a change of graph, colours, selection or the pane's size. */
   redraw(scene: Scene, camera: Camera, theme: Theme, look: Look, selected: ReadonlySet<number>): void {
     const { bounds } = scene;
-    const widest = Math.min(LARGEST.width, camera.width * PART);
-    const tallest = Math.min(LARGEST.height, camera.height * 2 * PART);
+    const widest = Math.min(LARGEST.width - 2 * PAD, camera.width * PART);
+    const tallest = Math.min(LARGEST.height - 2 * PAD, camera.height * 2 * PART);
     const scale = Math.min(widest / bounds.width, tallest / bounds.height, 0.12);
     this.#width = Math.max(NARROWEST, bounds.width * scale) + 2 * PAD;
     this.#height = Math.max(NARROWEST, bounds.height * scale) + 2 * PAD;

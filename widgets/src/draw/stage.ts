@@ -22,6 +22,8 @@ const PAD = 18;
 const READABLE = 0.62;
 /** At this scale they can just be guessed, which is better than a graph cut at both sides. */
 const LEGIBLE = 0.5;
+/** So much of the graph stays in view, wherever it is moved. */
+const KEEP = 60;
 const DRAG_PIXELS = 4;
 const WIRE_REACH = 6;
 const LINE_PIXELS = 16;
@@ -123,7 +125,7 @@ export class Stage {
   }
 
   fit(): void {
-    if (this.scene) this.camera.fit(this.scene.bounds, { padding: PAD, glide: true });
+    if (this.scene) this.camera.fit(this.scene.bounds, this.#margins, { glide: true });
   }
 
   /** Brings boxes into view; with many of them the first that fit. */
@@ -131,7 +133,7 @@ export class Stage {
     const { scene, camera } = this;
     if (!scene || !boxes.length) return;
     let rect = around(scene, boxes);
-    if (rect && camera.fitScale(rect, PAD, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
+    if (rect && camera.fitScale(rect, this.#margins, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
     if (rect) camera.reveal(rect, this.#insets, glide);
   }
 
@@ -141,7 +143,14 @@ export class Stage {
     const side = Math.min(36, width / 6);
     const top = Math.min(28, height / 8);
     const right = width > 300 ? this.#map.width + 20 : side;
-    return { left: side, top, right, bottom: height > 260 ? 64 : top };
+    return { left: side, top, right, bottom: Math.max(top, this.#margins.bottom) };
+  }
+
+  /** What a graph that is shown as a whole leaves free: a small edge, and the legend's height at the bottom. */
+  get #margins(): Insets {
+    const legend = this.#canvas.closest(".rt-body")?.querySelector<HTMLElement>(".rt-legend");
+    const spare = Math.min((legend?.offsetHeight ?? 0) + PAD, this.camera.height / 3);
+    return { left: PAD, top: PAD, right: PAD, bottom: Math.max(PAD, spare) };
   }
 
   /** The rectangle of a box in CSS pixels of the pane. */
@@ -201,7 +210,10 @@ export class Stage {
     this.corner = { x: this.origin.left - home.left, y: this.origin.top - home.top };
     this.#mapStale = true;
     if (first && this.scene) this.#firstView(this.scene);
-    else if (!first) this.camera.pan(dx, 0);
+    else if (!first) {
+      this.camera.shift(dx, 0);
+      if (this.scene) this.camera.keep(this.scene.bounds, KEEP);
+    }
     this.request();
   }
 
@@ -210,9 +222,9 @@ export class Stage {
     if (camera.width <= 1) return;
     if (this.#theme && this.#look)
       this.#map.redraw(scene, camera, this.#theme, this.#look, this.#marks.selected);
-    const whole = camera.fitScale(scene.bounds, PAD, 1.1);
+    const whole = camera.fitScale(scene.bounds, this.#margins, 1.1);
     if (whole >= READABLE) {
-      camera.fit(scene.bounds, { padding: PAD, largest: 1.1 });
+      camera.fit(scene.bounds, this.#margins, { largest: 1.1 });
       return;
     }
     // The minimap's strip stays free where the graph is narrow enough; a graph a little too wide shrinks a little.
@@ -272,7 +284,10 @@ export class Stage {
       const was = Math.hypot(before.x - other.x, before.y - other.y);
       this.camera.zoomAt((now.x + other.x) / 2, (now.y + other.y) / 2, far / Math.max(1, was));
     } else if (this.#travelled <= DRAG_PIXELS) return;
-    else this.#pan(dx, dy);
+    else {
+      this.camera.pan(dx, dy);
+      if (this.scene) this.camera.keep(this.scene.bounds, KEEP);
+    }
     this.#canvas.style.cursor = "grabbing";
     this.#pointers.set(event.pointerId, now);
   }
@@ -325,18 +340,9 @@ export class Stage {
           width: rect.width * (1 + 2 / PART),
           height: rect.height + 120,
         },
+        this.#margins,
         { largest: 1.6, glide: true },
       );
     } else this.camera.zoomAt(x, y, 1.5);
-  }
-
-  /** Moves the picture, but never quite out of the pane. */
-  #pan(dx: number, dy: number): void {
-    if (!this.scene) return;
-    const world = this.camera.toScreen(this.scene.bounds);
-    const KEEP = 60;
-    const x = Math.min(this.camera.width - KEEP - world.x, Math.max(KEEP - world.x - world.width, dx));
-    const y = Math.min(this.camera.height - KEEP - world.y, Math.max(KEEP - world.y - world.height, dy));
-    this.camera.pan(x, y);
   }
 }

@@ -8,7 +8,8 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
   const box = useRef<HTMLDivElement>(null);
   const [plotly, setPlotly] = useState<Plotly | null>(null);
   const [problem, setProblem] = useState("");
-  const figure = lab.charts.value[name];
+  // Charts of a model that is no longer on screen are gone with its engine.
+  const figure = lab.study.engine.value ? lab.charts.value[name] : undefined;
   const wanted = figure !== undefined && !hidden;
 
   useEffect(() => {
@@ -53,7 +54,7 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
 
   return (
     <div class="rt-chart" data-chart={name} hidden={hidden}>
-      <div class="rt-plot" ref={box} />
+      <div class="rt-plot" ref={box} hidden={!figure} />
       {!figure && <p class="rt-quiet">A chart appears here after the first build.</p>}
       {problem && <p class="rt-worse">The chart could not be shown: {problem}</p>}
     </div>

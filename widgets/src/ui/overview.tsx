@@ -1,5 +1,5 @@
-import type { Overlay } from "../contract";
-import { GLYPH, quantity, shorten, shortOp, uncapitalised } from "../format";
+import type { Overlay, Reading } from "../contract";
+import { GLYPH, plural, quantity, shorten, shortOp, uncapitalised } from "../format";
 import type { Lab } from "../lab";
 import { Row, Section } from "./panel";
 
@@ -31,9 +31,7 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
   const side = Object.keys(overlay.layers).length ? "layer" : "node";
   const sign = overlay.best === "low" ? -1 : 1;
   const values = side === "layer" ? overlay.layers : overlay.nodes;
-  const worst = Object.entries(values)
-    .sort(([, a], [, b]) => sign * (a.value - b.value))
-    .slice(0, WORST);
+  const worst = once(Object.entries(values).sort(([, a], [, b]) => sign * (a.value - b.value))).slice(0, WORST);
   if (!worst.length) return null;
   return (
     <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>
@@ -62,10 +60,19 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
               >
                 {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)}
               </span>
+              {reading.shared > 1 && <small>shared by {plural(reading.shared, side)}</small>}
             </Row>
           );
         })}
       </dl>
     </Section>
   );
+}
+
+/** Boxes that have one number together are one entry, the first of them. */
+export function once(entries: readonly [string, Reading][]): [string, Reading][] {
+  const groups = Map.groupBy(entries, ([id, { shared, value, spread, note }]) =>
+    shared > 1 ? JSON.stringify([shared, value, spread, note]) : id,
+  );
+  return [...groups.values()].map((group) => group[0]!);
 }

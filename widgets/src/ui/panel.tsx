@@ -162,13 +162,16 @@ function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
               {GLYPH[overlay.origin]} <b>{withSpread(reading.value, reading.spread, overlay.unit)}</b>
             </span>
             {reading.shared > 1 && <small>one number for {plural(reading.shared, side)} together</small>}
-            {reading.note && <small title={reading.note}>{shorten(reading.note, LONGEST)}</small>}
+            {reading.note && <small title={reading.note}>{shorten(alone(reading.note), LONGEST)}</small>}
           </Row>
         ))}
       </dl>
     </Section>
   );
 }
+
+/** A note without its end that says how many share the number, which stands above it. */
+const alone = (note: string): string => note.replace(/, together with \d+ other \w+$/, "");
 
 function Ports({ title, ports }: { title: string; ports: Port[] }) {
   if (!ports.length) return null;

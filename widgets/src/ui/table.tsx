@@ -1,6 +1,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { EngineView, Overlay } from "../contract";
-import { GLYPH, NONE, quantity, shorten, shortOp } from "../format";
+import { syncSteps } from "../drawn";
+import { ending, GLYPH, NONE, quantity, shorten, shortOp } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import type { Links } from "../links";
@@ -16,9 +17,11 @@ interface Line {
   share: number | null;
   sqnr: number | null;
   stream: number;
+  /** A step that only keeps the engine's books, and is not drawn. */
+  sync: boolean;
 }
 
-type Key = Exclude<keyof Line, "id">;
+type Key = Exclude<keyof Line, "id" | "sync">;
 
 const COLUMNS: { key: Key; label: string; numeric: boolean }[] = [
   { key: "index", label: "#", numeric: true },
@@ -115,6 +118,7 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
             <tr
               key={line.id}
               data-layer={line.id}
+              class={line.sync ? "rt-quiet" : ""}
               aria-rowindex={from + i + 1}
               aria-selected={selected.has(line.id)}
               onClick={(event) => lab.study.select("layer", line.id, { add: event.shiftKey, reveal: true })}
@@ -122,13 +126,15 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
               onPointerLeave={() => lab.study.point()}
             >
               <td class="rt-num">{line.index}</td>
-              <td title={shorten(line.layer, 300)}>{shorten(line.layer, 120)}</td>
+              <td title={shorten(line.layer, 300)}>
+                <bdi dir="ltr">{ending(line.layer, 160)}</bdi>
+              </td>
               <td>{line.operators}</td>
               <td class="rt-num">{line.nodes || NONE}</td>
               <td>{line.precision || NONE}</td>
-              <Cell value={line.time} overlay={time} />
-              <Cell value={line.share} overlay={part} />
-              <Cell value={line.sqnr} overlay={noise} />
+              <Cell id={line.id} overlay={time} />
+              <Cell id={line.id} overlay={part} />
+              <Cell id={line.id} overlay={noise} />
               <td class="rt-num">{line.stream}</td>
             </tr>
           ))}
@@ -139,14 +145,19 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   );
 }
 
-function Cell({ value, overlay }: { value: number | null; overlay: Overlay | undefined }) {
-  if (value === null || !overlay) return <td class="rt-num">{NONE}</td>;
+function Cell({ id, overlay }: { id: string; overlay: Overlay | undefined }) {
+  const reading = overlay?.layers[id];
+  if (!reading || !overlay) return <td class="rt-num">{NONE}</td>;
+  const { value, shared } = reading;
+  const together =
+    shared > 1 ? `one ${overlay.unit === "ms" ? "time" : "number"} for ${shared} layers together` : "";
   return (
     <td
       class={`rt-num ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
-      title={`${overlay.origin}: ${overlay.source}`}
+      title={[together, `${overlay.origin}: ${overlay.source}`].filter(Boolean).join("\n")}
     >
       {GLYPH[overlay.origin]} {quantity(value, overlay.unit)}
+      {shared > 1 && <span class="rt-quiet"> /{shared}</span>}
     </td>
   );
 }
@@ -156,6 +167,7 @@ const overlayOf = (engine: EngineView, unit: string): Overlay | undefined =>
   engine.overlays.find((overlay) => overlay.unit === unit && Object.keys(overlay.layers).length > 0);
 
 function linesOf(engine: EngineView, links: Links, time?: Overlay, part?: Overlay, noise?: Overlay): Line[] {
+  const sync = syncSteps(engine.graph);
   const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
   return layers.map((box, i) => {
     const ops = box.chips.map(({ op }) => shortOp(op));
@@ -170,6 +182,7 @@ function linesOf(engine: EngineView, links: Links, time?: Overlay, part?: Overla
       share: part?.layers[box.id]?.value ?? null,
       sqnr: noise?.layers[box.id]?.value ?? null,
       stream: box.stream,
+      sync: sync.has(box.id),
     };
   });
 }

@@ -12,6 +12,7 @@ export function TopRow({ lab }: { lab: Lab }) {
   if (lab.saved) return <SavedRow lab={lab} />;
   const { models, precisions, calibrators, targets } = lab.controls.value;
   const choice = lab.choice.value;
+  const model = lab.opening.value || choice.model;
   const running = lab.build.value.running;
   const dead = lab.alive.value ? "" : "The kernel was restarted: run the cell again.";
   const noCalibrator = calibrators.some(({ enabled }) => enabled)
@@ -19,13 +20,14 @@ export function TopRow({ lab }: { lab: Lab }) {
     : calibrators[0]?.reason || `${choice.precision || "This precision"} needs no calibrator`;
   return (
     <div class="rt-top" role="toolbar" aria-label="Choice of model, precision and target">
+      <div class="rt-choices">
       <Select
         label="Model"
         name="model"
-        options={listed(models, choice.model)}
-        value={choice.model}
+        options={listed(models, model)}
+        value={model}
         disabled={dead}
-        onPick={(id) => lab.send("open", id)}
+        onPick={(id) => lab.open(id)}
         footer={(close) => <PathField lab={lab} close={close} />}
       />
       <Segments lab={lab} options={precisions} value={choice.precision} dead={dead} />
@@ -60,7 +62,7 @@ export function TopRow({ lab }: { lab: Lab }) {
         <Play /> Build
       </button>
       {running && <Progress lab={lab} />}
-      <div class="rt-fill" />
+      </div>
       <Tool label="Open the model in Netron" icon={<Outside />} onClick={() => lab.send("netron", "model")} />
       <HelpTool lab={lab} />
     </div>
@@ -98,7 +100,7 @@ function PathField({ lab, close }: { lab: Lab; close: () => void }) {
   const form = useRef<HTMLFormElement>(null);
   const open = (): void => {
     if (!path.trim()) return;
-    lab.send("open", path.trim());
+    lab.open(path.trim());
     close();
   };
   useLayoutEffect(() => {
