@@ -36,7 +36,7 @@ def timing(view: EngineView) -> dict[str, Any]:
     unit, factor = ("µs", 1e3) if slowest.value < 1 else ("ms", 1.0)
     # A recorded profile holds one number a layer, which has no spread to show.
     spread = "" if all(b.spread is None for b in rows) else " ± %{error_y.array:.2~g}"
-    shared = " · hatched: shared by layers" if any(b.shared > 1 for b in rows) else ""
+    shared = " · pale: one time for several layers" if any(b.shared > 1 for b in rows) else ""
     trace = go.Bar(
         x=[b.step + 1 for b in rows],
         y=[b.value * factor for b in rows],
@@ -50,11 +50,11 @@ def timing(view: EngineView) -> dict[str, Any]:
             "width": 2,
             "color": "gray",
         },
-        # One time that several layers have together is hatched on each of them: it counts once.
+        # One time that several layers have together is pale on each of them: it counts once.
         marker={
             "color": _BAR,
             "line": {"width": 0},
-            "pattern": {"shape": ["/" if b.shared > 1 else "" for b in rows], "solidity": 0.35},
+            "opacity": [0.45 if b.shared > 1 else 1.0 for b in rows],
         },
         # The slowest bears its name; the others tell theirs on hover.
         text=[b.label if b is slowest else "" for b in rows],
