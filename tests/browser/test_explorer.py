@@ -154,6 +154,8 @@ def test_cancel_ends_a_build_and_keeps_the_picture(explorer, lab_page) -> None:
     """Half-way is half-way: the finished variant stays, no error card appears."""
     explorer.choose("model", "resnet50")
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="cancel"]')
+    # What is being opened is named at once, although the kernel still has the old model.
+    assert "resnet50" == lab_page.page.get_attribute(f'{EXPLORER} [data-control="model"]', "data-value")
     lab_page.wait_python("explorer.study.model.name == 'resnet50'")
     lab_page.page.click(f'{EXPLORER} [data-control="cancel"]')
     lab_page.wait_python("not explorer.build['running']")

@@ -22,7 +22,7 @@ export function withoutSync(graph: Graph): Graph {
   const at = (old: number): number => place.get(graph.boxes[old]!.id)!;
   const edges = graph.edges.map((edge) => ({ ...edge, source: at(edge.source), target: at(edge.target) }));
   const layers = boxes.filter(({ kind }) => kind === "layer").length;
-  const where = graph.subtitle.replace(/(^| · )\d+ \w+$/, "");
-  const subtitle = [where, plural(layers, "layer"), plural(sync.size, "sync step")].filter(Boolean).join(" · ");
+  const told = graph.subtitle.replace(/\d+ (\w+?)s?$/, (_, noun: string) => plural(layers, noun));
+  const subtitle = [told, plural(sync.size, "sync step")].filter(Boolean).join(" · ");
   return { ...graph, boxes, edges, subtitle };
 }

@@ -1,4 +1,4 @@
-import type { Evidence, Origin, Reason } from "./contract";
+import type { Chip, Evidence, Origin, Reason } from "./contract";
 
 export const NONE = "—";
 
@@ -76,6 +76,14 @@ export function withSpread(value: number, spread: number | null, unit: string): 
   const [amount, ...name] = told.split(" ");
   const half = Number((spread / (step?.[1] ?? 1)).toPrecision(2));
   return [amount, "±", half < 1e-4 ? number(half) : String(half), ...name].join(" ");
+}
+
+/** A variant's time with its origin and the processor that took it: ● CPU 76.0 µs. */
+export function timeOf({ label, time, time_source }: Pick<Chip, "label" | "time" | "time_source">): string {
+  const origin = (Object.keys(GLYPH) as Origin[]).find((name) => time_source.startsWith(name));
+  // An engine from elsewhere has the processor in its label.
+  const processor = /\b[CG]PU\b/.test(label) ? "" : time_source.match(/\b[CG]PU\b/)?.[0];
+  return [origin && GLYPH[origin], processor, quantity(time, "ms")].filter(Boolean).join(" ");
 }
 
 /** A difference with its sign; percentages differ by points. */

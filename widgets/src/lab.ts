@@ -98,7 +98,11 @@ export class Lab {
     let running = this.build.peek().running;
     let failed = failure.peek();
     const stop = effect(() => {
-      const now = { model: this.choice.value.model, running: this.build.value.running, failed: failure.value };
+      const now = {
+        model: this.choice.value.model,
+        running: this.build.value.running,
+        failed: failure.value,
+      };
       if (now.model !== model || (running && !now.running) || (now.failed && now.failed !== failed))
         this.opening.value = "";
       ({ model, running, failed } = now);

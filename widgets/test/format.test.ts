@@ -7,6 +7,7 @@ import {
   number,
   quantity,
   shorten,
+  timeOf,
   uncapitalised,
   withSpread,
 } from "../src/format";
@@ -91,5 +92,20 @@ describe("words", () => {
     expect("3.1 s").toBe(elapsed(3.14));
     expect("2 min 5 s").toBe(elapsed(125.4));
     expect("0.0 s").toBe(elapsed(-1));
+  });
+});
+
+describe("a variant's time", () => {
+  const chip = { label: "fp32", time: 0.076, time_source: "measured, ONNX Runtime 1.23.2, CPU, 30 runs" };
+
+  it("tells its origin and the processor", () => {
+    // A time of the CPU beside the name of a GPU would be read as the GPU's.
+    expect("● CPU 76.0 µs").toBe(timeOf(chip));
+  });
+
+  it("leaves out the processor that the label names, and what it is not told", () => {
+    // No word twice, no word made up.
+    expect("● 76.0 µs").toBe(timeOf({ ...chip, label: "first · fp16 · GPU" }));
+    expect("76.0 µs").toBe(timeOf({ ...chip, time_source: "" }));
   });
 });

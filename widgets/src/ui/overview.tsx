@@ -31,7 +31,10 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
   const side = Object.keys(overlay.layers).length ? "layer" : "node";
   const sign = overlay.best === "low" ? -1 : 1;
   const values = side === "layer" ? overlay.layers : overlay.nodes;
-  const worst = once(Object.entries(values).sort(([, a], [, b]) => sign * (a.value - b.value))).slice(0, WORST);
+  const worst = once(Object.entries(values).sort(([, a], [, b]) => sign * (a.value - b.value))).slice(
+    0,
+    WORST,
+  );
   if (!worst.length) return null;
   return (
     <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>
@@ -71,8 +74,11 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
 
 /** Boxes that have one number together are one entry, the first of them. */
 export function once(entries: readonly [string, Reading][]): [string, Reading][] {
-  const groups = Map.groupBy(entries, ([id, { shared, value, spread, note }]) =>
-    shared > 1 ? JSON.stringify([shared, value, spread, note]) : id,
-  );
-  return [...groups.values()].map((group) => group[0]!);
+  const groups = new Map<string, [string, Reading]>();
+  for (const entry of entries) {
+    const [id, { shared, value, spread, note }] = entry;
+    const key = shared > 1 ? JSON.stringify([shared, value, spread, note]) : id;
+    if (!groups.has(key)) groups.set(key, entry);
+  }
+  return [...groups.values()];
 }

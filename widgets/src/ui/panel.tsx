@@ -48,9 +48,11 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
       <h3 title={shorten(box.title, LONGEST)}>{shorten(box.title || box.op, LONGEST)}</h3>
       <p class="rt-quiet">
         {box.kind === "layer"
-          ? box.slim
-            ? "layout move"
-            : "layer"
+          ? !lab.study.graph("layer")?.boxes.includes(box)
+            ? "sync step, not drawn"
+            : box.slim
+              ? "layout move"
+              : "layer"
           : box.kind === "node"
             ? shorten(box.op, SHORT)
             : `graph ${box.kind}`}

@@ -55,6 +55,12 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   const part = overlayOf(engine, "%");
   const noise = overlayOf(engine, "dB");
   const lines = useMemo(() => linesOf(engine, links, time, part, noise), [engine, links]);
+  const absent = new Set<Key>([
+    ...(time ? [] : ["time" as const]),
+    ...(part ? [] : ["share" as const]),
+    ...(noise ? [] : ["sqnr" as const]),
+    ...(lines.some(({ stream }) => stream !== lines[0]!.stream) ? [] : ["stream" as const]),
+  ]);
   const sorted = useMemo(
     () => lines.toSorted((a, b) => compare(a[sort.key], b[sort.key], sort.down)),
     [lines, sort],
@@ -93,7 +99,7 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
       <table aria-rowcount={sorted.length}>
         <thead>
           <tr>
-            {COLUMNS.map(({ key, label, numeric }) => (
+            {COLUMNS.filter(({ key }) => !absent.has(key)).map(({ key, label, numeric }) => (
               <th
                 key={key}
                 class={numeric ? "rt-num" : ""}
@@ -132,10 +138,10 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
               <td>{line.operators}</td>
               <td class="rt-num">{line.nodes || NONE}</td>
               <td>{line.precision || NONE}</td>
-              <Cell id={line.id} overlay={time} />
-              <Cell id={line.id} overlay={part} />
-              <Cell id={line.id} overlay={noise} />
-              <td class="rt-num">{line.stream}</td>
+              {time && <Cell id={line.id} overlay={time} />}
+              {part && <Cell id={line.id} overlay={part} />}
+              {noise && <Cell id={line.id} overlay={noise} />}
+              {!absent.has("stream") && <td class="rt-num">{line.stream}</td>}
             </tr>
           ))}
           <tr style={{ height: `${(sorted.length - to) * ROW}px` }} />
@@ -145,9 +151,9 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   );
 }
 
-function Cell({ id, overlay }: { id: string; overlay: Overlay | undefined }) {
-  const reading = overlay?.layers[id];
-  if (!reading || !overlay) return <td class="rt-num">{NONE}</td>;
+function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
+  const reading = overlay.layers[id];
+  if (!reading) return <td class="rt-num">{NONE}</td>;
   const { value, shared } = reading;
   const together =
     shared > 1 ? `one ${overlay.unit === "ms" ? "time" : "number"} for ${shared} layers together` : "";
@@ -157,7 +163,7 @@ function Cell({ id, overlay }: { id: string; overlay: Overlay | undefined }) {
       title={[together, `${overlay.origin}: ${overlay.source}`].filter(Boolean).join("\n")}
     >
       {GLYPH[overlay.origin]} {quantity(value, overlay.unit)}
-      {shared > 1 && <span class="rt-quiet"> /{shared}</span>}
+      {shared > 1 && overlay.unit === "ms" && <span class="rt-quiet"> /{shared}</span>}
     </td>
   );
 }

@@ -21,47 +21,47 @@ export function TopRow({ lab }: { lab: Lab }) {
   return (
     <div class="rt-top" role="toolbar" aria-label="Choice of model, precision and target">
       <div class="rt-choices">
-      <Select
-        label="Model"
-        name="model"
-        options={listed(models, model)}
-        value={model}
-        disabled={dead}
-        onPick={(id) => lab.open(id)}
-        footer={(close) => <PathField lab={lab} close={close} />}
-      />
-      <Segments lab={lab} options={precisions} value={choice.precision} dead={dead} />
-      <Select
-        label="Calibrator"
-        name="calibrator"
-        options={calibrators}
-        value={choice.calibrator}
-        disabled={dead || noCalibrator}
-        onPick={(calibrator) => lab.choose({ calibrator })}
-      />
-      <Select
-        label="Target"
-        name="target"
-        options={targets}
-        value={choice.target}
-        disabled={dead}
-        onPick={(target) => lab.choose({ target })}
-      />
-      <button
-        type="button"
-        class={`rt-build ${lab.stale.value && !running ? "rt-call" : ""}`}
-        data-control="build"
-        disabled={running || dead !== "" || !lab.study.source.value}
-        title={
-          lab.stale.value
-            ? "Build the chosen variant; until then the last one stays on screen"
-            : "Build the chosen variant"
-        }
-        onClick={() => lab.run()}
-      >
-        <Play /> Build
-      </button>
-      {running && <Progress lab={lab} />}
+        <Select
+          label="Model"
+          name="model"
+          options={listed(models, model)}
+          value={model}
+          disabled={dead}
+          onPick={(id) => lab.open(id)}
+          footer={(close) => <PathField lab={lab} close={close} />}
+        />
+        <Segments lab={lab} options={precisions} value={choice.precision} dead={dead} />
+        <Select
+          label="Calibrator"
+          name="calibrator"
+          options={calibrators}
+          value={choice.calibrator}
+          disabled={dead || noCalibrator}
+          onPick={(calibrator) => lab.choose({ calibrator })}
+        />
+        <Select
+          label="Target"
+          name="target"
+          options={targets}
+          value={choice.target}
+          disabled={dead}
+          onPick={(target) => lab.choose({ target })}
+        />
+        <button
+          type="button"
+          class={`rt-build ${lab.stale.value && !running ? "rt-call" : ""}`}
+          data-control="build"
+          disabled={running || dead !== "" || !lab.study.source.value}
+          title={
+            lab.stale.value
+              ? "Build the chosen variant; until then the last one stays on screen"
+              : "Build the chosen variant"
+          }
+          onClick={() => lab.run()}
+        >
+          <Play /> Build
+        </button>
+        {running && <Progress lab={lab} />}
       </div>
       <Tool label="Open the model in Netron" icon={<Outside />} onClick={() => lab.send("netron", "model")} />
       <HelpTool lab={lab} />

@@ -1,0 +1,49 @@
+import { describe, expect, it } from "vitest";
+import { syncSteps, withoutSync } from "../src/drawn";
+import { once } from "../src/ui/overview";
+import { box, graph, reading } from "./payloads";
+
+const layer = (id: string, node = "") =>
+  box({ id, kind: "layer", chips: node ? [{ op: "Conv", family: "convolution", node }] : [] });
+const edge = (source: number, target: number) => ({ source, target, value: "t", label: "" });
+
+const engine = {
+  ...graph("engine", [layer("wait"), layer("a", "n"), layer("signal"), layer("move"), layer("lone", "m")]),
+  subtitle: "sm86 · 5 layers",
+  edges: [edge(1, 3)],
+};
+
+describe("sync steps", () => {
+  it("are those without a node and without a tensor", () => {
+    // A layout move has tensors, and a layer that lost its tensors still has its node: both are drawn.
+    expect(["wait", "signal"]).toEqual([...syncSteps(engine)]);
+  });
+
+  it("are left out of the picture and counted in its subtitle, and edges still join the same boxes", () => {
+    // Nothing vanishes without a word.
+    const drawn = withoutSync(engine);
+    expect(["a", "move", "lone"]).toEqual(drawn.boxes.map(({ id }) => id));
+    const [only] = drawn.edges;
+    expect(["a", "move"]).toEqual([drawn.boxes[only!.source]!.id, drawn.boxes[only!.target]!.id]);
+    expect("sm86 · 3 layers · 2 sync steps").toBe(drawn.subtitle);
+  });
+
+  it("cannot be told in a graph without tensors", () => {
+    // Names alone are still worth a picture.
+    const names = { ...engine, edges: [] };
+    expect(names).toBe(withoutSync(names));
+  });
+});
+
+describe("once", () => {
+  it("lists one number of several layers once", () => {
+    // Three layers with one time together are not three slow layers.
+    const listed = once([
+      ["a", reading(21.3, 2)],
+      ["b", reading(21.3, 2)],
+      ["c", reading(4, 1)],
+      ["d", reading(4, 1)],
+    ]);
+    expect(["a", "c", "d"]).toEqual(listed.map(([id]) => id));
+  });
+});
