@@ -210,9 +210,9 @@ class _Relation:
             for tensor in (*layer.inputs, *layer.outputs):
                 if tensor.name in values:
                     alias[tensor.name] = tensor.name
-            hint = layer.attributes.get("value")
-            if isinstance(hint, str) and layer.outputs:
-                alias.setdefault(layer.outputs[0].name, hint)
+            stands_for = layer.attributes.get("values")
+            if isinstance(stands_for, dict):
+                alias |= stands_for
         for layer in self.engine.layers:
             if _moves(layer) and layer.inputs and layer.outputs:
                 a, b = layer.inputs[0].name, layer.outputs[0].name

@@ -19,7 +19,7 @@ import onnx
 
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import wrap
+from rtlab.core.model import Node, wrap
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.trace import Outputs, Profile
@@ -29,7 +29,8 @@ from rtlab.errors import BuildError, RunError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NCHWC = "_nchwc"
+#: What ONNX Runtime adds to the name of a value: a node in its blocked layout, and an FP16 value kept in FP32.
+_NCHWC, _FREE_CAST = "_nchwc", "InsertedPrecisionFreeCast_"
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _KEPT = 4
 
@@ -105,7 +106,7 @@ class OnnxRuntime:
                 constants=tuple(
                     _tensor(optimized.values, n) for n in node.inputs if n and _constant(optimized.values, n)
                 ),
-                attributes={"value": name.removesuffix(_NCHWC)} if name.removesuffix(_NCHWC) in known else {},
+                attributes={"values": _stands_for(node, name, known)},
             )
             for i, (node, name) in enumerate(zip(optimized.top, names, strict=True))
         )
@@ -226,6 +227,15 @@ class OnnxRuntime:
                 "Check that every operator has a CPU kernel for its types.",
                 details=str(error),
             ) from error
+
+
+def _stands_for(node: Node, name: str, known: set[str]) -> dict[str, str]:
+    """Values of the optimized graph that stand for values of the model under another name."""
+    table = {v: v.removeprefix(_FREE_CAST) for v in (*node.inputs, *node.outputs) if v.startswith(_FREE_CAST)}
+    if name.endswith(_NCHWC) and node.outputs:
+        # A node in blocked layout is named after the value that it computes, and writes a nameless one.
+        table[node.outputs[0]] = name.removesuffix(_NCHWC).removeprefix(_FREE_CAST)
+    return {v: model for v, model in table.items() if model in known}
 
 
 def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[NDArray[Any]]:

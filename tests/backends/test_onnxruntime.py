@@ -12,6 +12,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
+from rtlab.quantize import prepare
 from rtlab.testing import ReferenceBackend, tiny_model
 
 
@@ -78,3 +79,13 @@ def test_profiling_stops_when_asked(model, engine) -> None:
     inputs = next(CalibrationData.random(model).batches(model, 1))
     with pytest.raises(Cancelled):
         backends.get("onnxruntime").profile(engine, inputs, progress)
+
+
+def test_an_fp16_graph_that_runs_in_fp32_still_maps_layer_by_layer(model) -> None:
+    """ONNX Runtime renames every FP16 value; taken for unknown, one cast would seem to hold the whole model."""
+    half = prepare(model, Variant.of("fp16")).model
+    engine = backends.get("onnxruntime").build(BuildRequest(half, Variant.of("fp16")), Silent())
+    mapping = relate(half, half, engine)
+    fused = ("stem/Conv/input/Cast", "stem/Conv", "stem/BatchNormalization", "stem/Relu")
+    assert fused == mapping.nodes(mapping.layers("stem/Conv")[0])
+    assert len(fused) == max(len(mapping.nodes(layer.id)) for layer in engine.layers)
