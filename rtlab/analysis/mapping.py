@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingType
 from typing import Literal
 
@@ -204,15 +204,10 @@ class _Relation:
 
     def _aliases(self) -> dict[str, str]:
         """Tensor names of the engine that stand for values of the built model, copies resolved."""
-        values = self.built.values
         alias: dict[str, str] = {}
         for layer in self.engine.layers:
-            for tensor in (*layer.inputs, *layer.outputs):
-                if tensor.name in values:
-                    alias[tensor.name] = tensor.name
-            stands_for = layer.attributes.get("values")
-            if isinstance(stands_for, dict):
-                alias |= stands_for
+            for name, value in self._standing(layer):
+                alias.setdefault(name, value)
         for layer in self.engine.layers:
             if _moves(layer) and layer.inputs and layer.outputs:
                 a, b = layer.inputs[0].name, layer.outputs[0].name
@@ -221,6 +216,19 @@ class _Relation:
                 elif b in alias:
                     alias.setdefault(a, alias[b])
         return alias
+
+    def _standing(self, layer: Layer) -> Iterator[tuple[str, str]]:
+        """Tensors of one layer with the values that they stand for, the surest first."""
+        for tensor in (*layer.inputs, *layer.outputs):
+            if tensor.name in self.built.values:
+                yield tensor.name, tensor.name
+        told = layer.attributes.get("values")
+        if isinstance(told, dict):
+            yield from told.items()
+        node = self.built.by_id.get(layer.name)
+        if node is not None and node.op == layer.kind:
+            # A node that was kept as it is, though what it writes may have been renamed.
+            yield from zip((t.name for t in layer.outputs), node.outputs, strict=False)
 
     def _named(self) -> None:
         taken = {p.layer for table in self.found.values() for p in table.values()}

@@ -154,3 +154,15 @@ def test_a_layout_move_holds_no_node() -> None:
     m = tiny_model()
     layers = (layer(0, name="__myl_Move_myl0_0", reads=("x",), writes=("t",)), layer(1, ("stem/Conv",)))
     assert () == relate(m, m, engine(*layers)).nodes("L0")
+
+
+def test_a_kept_node_whose_output_was_renamed_is_not_taken_into_its_reader() -> None:
+    """An optimizer that splits a value renames it; the node that writes it stays a layer of its own."""
+    m = tiny_model()
+    layers = (
+        layer(0, name="stem/Conv", kind="Conv", reads=("x",), writes=("renamed",)),
+        layer(1, name="rest", reads=("renamed",), writes=("act",)),
+    )
+    mapping = relate(m, m, engine(*layers))
+    assert ("stem/Conv",) == mapping.nodes("L0")
+    assert ("stem/BatchNormalization", "stem/Relu") == mapping.nodes("L1")
