@@ -309,7 +309,7 @@ class Study:
                     self._keep(name, functools.partial(_work, job, watched))
             else:
                 jobs = {n: self._job(n, watched, compare=compare) for n in todo}
-                futures = {n: executor.submit(_work, job, Silent()) for n, job in jobs.items()}
+                futures = {n: executor.submit(_work, job) for n, job in jobs.items()}
                 for name, future in futures.items():
                     self._keep(name, future.result)
         except KeyboardInterrupt:
@@ -511,8 +511,9 @@ def _fixed_batch(model: Model) -> int:
     return max((s[0] for s in map(model.input_shape, model.inputs) if s), default=1)
 
 
-def _work(job: Job, progress: Progress) -> Result:
-    """One variant from model to numbers; runs in this process or in an executor's."""
+def _work(job: Job, progress: Progress | None = None) -> Result:
+    """One variant from model to numbers; runs in this process or in an executor's, which reports nothing."""
+    progress = progress or Silent()
     progress.phase(f"Preparing {job.variant.name}")
     prepared = prepare(job.model, job.variant, job.ranges)
     builder = backends.get(job.builder)
