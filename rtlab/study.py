@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import onnx
 
     from rtlab.widgets.explorer import Explorer
+    from rtlab.widgets.graph import Graph
 
 #: Where an engine is built for when the user does not say.
 _DEFAULT_SM = "sm86"
@@ -396,6 +397,12 @@ class Study:
         from rtlab import report
 
         return report.write(self, path)
+
+    def graph(self, name: str, *, height: int = 480) -> Graph:
+        """The two linked graphs of one built variant, without the rest of the Explorer."""
+        from rtlab.widgets.graph import Graph
+
+        return Graph(self, name, height=height)
 
     def explain(self, node: str, *, variant: str) -> str:
         """In words: which layers a node became and how we know, or why it has none."""

@@ -176,3 +176,26 @@ def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_p
     assert before == lab_page.python("len(explorer.engine)")
     assert 4 == lab_page.python("2 + 2")
     assert b"no model at all" == bad.read_bytes()
+
+
+def test_the_graphs_alone_link_both_ways(lab_page) -> None:
+    """`study.graph` is the picture without the rest."""
+    lab_page.open(
+        [
+            (
+                "import rtlab\nfrom rtlab.testing import tiny_model\nstudy = rtlab.Study(tiny_model())\n"
+                "study.add('fp32', target='cpu')\nstudy.run()\ngraph = study.graph('fp32')"
+            ),
+            "graph",
+        ]
+    )
+    lab_page.run_all()
+    lab_page.page.wait_for_selector('.rt-graph[data-ready="1"]')
+    lab_page.python("graph.select('stem/Relu')")
+    lab_page.page.wait_for_function(
+        "() => document.querySelector('.rt-graph').dataset.selection === JSON.stringify(['stem/Relu'])"
+    )
+    shown = json.loads(lab_page.page.get_attribute(".rt-graph", "data-layers"))
+    assert shown == lab_page.python("list(study['fp32'].mapping.layers('stem/Relu'))")
+    assert [] == lab_page.left_machine
+    assert [] == lab_page.console_errors

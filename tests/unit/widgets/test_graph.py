@@ -1,0 +1,43 @@
+"""The two linked graphs without the rest of the Explorer."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtlab import Study
+from rtlab.errors import ModelError, VariantError
+from rtlab.testing import tiny_model
+from rtlab.view.contract import decode
+
+
+@pytest.fixture(scope="module")
+def study():
+    made = Study(tiny_model())
+    made.add("fp32", target="cpu")
+    return made.run()
+
+
+def test_a_graph_carries_both_sides_and_what_joins_them(study) -> None:
+    """Nothing else is needed to draw and to link."""
+    graph = study.graph("fp32")
+    assert [n.id for n in study.model.top] == [
+        b["id"] for b in decode(graph.source)["boxes"] if b["kind"] == "node"
+    ]
+    assert len(study["fp32"].engine.layers) == sum(
+        b["kind"] == "layer" for b in decode(graph.engine)["graph"]["boxes"]
+    )
+
+
+def test_a_selected_node_lights_up_its_layers(study) -> None:
+    """The same rule as in the Explorer."""
+    graph = study.graph("fp32")
+    graph.select("stem/Relu")
+    assert study["fp32"].mapping.layers("stem/Relu") == graph.state.layers
+    with pytest.raises(ModelError, match="no node has this id"):
+        graph.select("nonsense")
+
+
+def test_a_variant_that_is_not_built_cannot_be_drawn(study) -> None:
+    """And the message says what to do."""
+    with pytest.raises(VariantError, match="is not built"):
+        study.graph("fp16")
