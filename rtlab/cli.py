@@ -176,7 +176,8 @@ def _print(result: Result, study: Study) -> None:
 
     engine = result.engine
     print(f"{study.model.name} · {result.variant.name}: {len(result.prepared.model.top)} nodes → "
-          f"{len(engine.layers)} {engine.detail}s")  # fmt: skip
+          f"{len(engine.layers) - engine.sync} {engine.detail}s"
+          + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
     print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
     if result.timing:
         print(f"whole inference: {number(result.timing.shown, 'ms')} ({result.timing.origin})")

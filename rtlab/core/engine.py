@@ -119,6 +119,11 @@ class Engine:
             return self.device
         return "device not recorded" if self.target.name == "unknown" else str(self.target)
 
+    @property
+    def sync(self) -> int:
+        """Steps that only order the streams. They are no layers to a person who counts what runs."""
+        return sum(layer.kind in {"signal", "wait"} for layer in self.layers)
+
     def layer(self, id: str) -> Layer:  # noqa: A002 - the field's word
         """The layer with this id; KeyError when there is none."""
         for layer in self.layers:

@@ -43,7 +43,7 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         status="building" if name == building else "failed" if error else "ready",
         baseline=name == baseline,
         nodes=len(result.prepared.model.top) if result else 0,
-        layers=len(result.engine.layers) if result else 0,
+        layers=len(result.engine.layers) - result.engine.sync if result else 0,
         time=result.timing.shown if result and result.timing else None,
         time_source=result.timing.origin if result and result.timing else "",
         score=score.value if score else None,
@@ -91,7 +91,7 @@ def _row(name: str, result: Result) -> str:
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),
-        f"{len(result.prepared.model.top)} → {len(result.engine.layers)}",
+        f"{len(result.prepared.model.top)} → {len(result.engine.layers) - result.engine.sync}",
         time,
         score,
         worst,

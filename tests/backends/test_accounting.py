@@ -52,3 +52,17 @@ def test_fusion_is_really_seen(sample) -> None:
     relus = [n.id for n in sample.model.nodes if n.op == "Relu"]
     alone = [r for r in relus if all(len(mapping.nodes(i)) == 1 for i in mapping.layers(r))]
     assert len(alone) <= len(relus) / 10
+
+
+def test_steps_that_only_order_streams_are_not_counted_as_layers() -> None:
+    """GoogLeNet runs on several streams; signals and waits between them would outnumber its layers."""
+    here = backends.get("tensorrt-rtx").availability()
+    if not here.ok:
+        pytest.skip(here.reason)
+    study = rtlab.Study(rtlab.samples.load("googlenet").model)
+    study.add("fp32", target="sm86")
+    engine = study.run(compare=False)["fp32"].engine
+    assert len({layer.stream for layer in engine.layers}) > 1
+    silent = [layer for layer in engine.layers if not (layer.inputs or layer.outputs or layer.origins)]
+    assert len(silent) == engine.sync
+    assert len(engine.layers) - engine.sync < len(study.model.top)
