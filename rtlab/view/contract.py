@@ -172,7 +172,6 @@ class Controls(TypedDict):
     precisions: list[Option]
     calibrators: list[Option]
     targets: list[Option]
-    backends: list[Option]
 
 
 class Choice(TypedDict):

@@ -53,12 +53,6 @@ class ViewState:
         layers = dict.fromkeys(i for n in chosen for i in (mapping.layers(n) if mapping else ()))
         return dataclasses.replace(self, selection=chosen, layers=tuple(layers), anchor="node")
 
-    def select_layers(self, layers: Iterable[str], mapping: Mapping | None) -> ViewState:
-        """Select layers; all their nodes light up."""
-        chosen = tuple(dict.fromkeys(layers))
-        nodes = dict.fromkeys(n for i in chosen for n in (mapping.nodes(i) if mapping else ()))
-        return dataclasses.replace(self, selection=tuple(nodes), layers=chosen, anchor="layer")
-
     def show(self, variant: str, mapping: Mapping | None) -> ViewState:
         """Show another variant; the selected nodes stay, their layers are looked up anew."""
         return dataclasses.replace(self, variant=variant).select(self.selection, mapping)

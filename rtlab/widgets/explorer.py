@@ -326,11 +326,6 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
                 )
                 for t in capable.targets
             ],
-            backends=[
-                Option(id=n, label=n, enabled=a.ok, reason=a.reason)
-                for n, a in backends.available().items()
-                if not backends.get(n).capabilities().reads
-            ],
         )
 
     def _put(self, state: ViewState) -> None:

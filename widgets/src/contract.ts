@@ -133,7 +133,6 @@ export interface Controls {
   precisions: Option[];
   calibrators: Option[];
   targets: Option[];
-  backends: Option[];
 }
 
 /** What the top row has chosen; ``calibrator`` is empty where the precision needs none. */

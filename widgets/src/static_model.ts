@@ -19,7 +19,7 @@ export class StaticModel {
       engine: new Uint8Array(),
       view: saved.view,
       height: 760,
-      controls: { models: [], precisions: [], calibrators: [], targets: [], backends: [] },
+      controls: { models: [], precisions: [], calibrators: [], targets: [] },
       choice: { model: saved.model, precision: "", calibrator: "", target: "", backend: "" },
       chips: saved.chips,
       build: { running: false, phase: "", fraction: null, since: 0 },

@@ -21,12 +21,6 @@ def test_a_selected_node_lights_up_all_its_layers() -> None:
     assert (("gemm",), ("B", "C"), "node") == (state.selection, state.layers, state.anchor)
 
 
-def test_a_selected_layer_lights_up_all_its_nodes() -> None:
-    """That is what fusion means."""
-    state = ViewState().select_layers(["A"], MAPPING)
-    assert (("conv", "relu"), ("A",), "layer") == (state.selection, state.layers, state.anchor)
-
-
 def test_another_variant_keeps_the_nodes_and_finds_their_new_layers() -> None:
     """Layer ids belong to one engine; nodes are what variants have in common."""
     other = Mapping((Pair("conv", "X", "declared"),), ())
