@@ -16,20 +16,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import onnx_ir as ir
 
 from rtlab import backends
 from rtlab.analysis import accuracy as _accuracy
+from rtlab.analysis import tensors as _tensors
 from rtlab.analysis import timing as _timing
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import relate
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model, dtype_text, load
 from rtlab.core.progress import Silent, Terminal, check
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Reader, Runner
 from rtlab.core.variant import Calibrator, Precision, Target, Variant
-from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError
-from rtlab.quantize import Prepared, prepare, quantizable
+from rtlab.errors import Cancelled, RtlabError, RunError, Unavailable, VariantError
+from rtlab.quantize import Prepared, display, prepare, quantizable
 from rtlab.quantize.ranges import Ranges, collect
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ _DEFAULT_SM = "sm86"
 #: Samples that values are compared on, and that the task is scored on; both bound the waiting time.
 _COMPARED = 32
 _SCORED = 2000
+#: Samples on which a node is observed that calibration did not watch.
+_OBSERVED = 4
 #: Bytes of intermediate values that one batch may take.
 _BATCH_BYTES = 64 << 20
 _MOST_BATCH = 64
@@ -153,6 +157,8 @@ class Study:
         self.failures: dict[str, RtlabError] = {}
         self._ranges: Ranges | None = None
         self._lock = threading.Lock()
+        self._observer: Engine | None = None
+        self._observing = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
@@ -381,6 +387,97 @@ class Study:
                 runner.release(engine)
         return self._ranges
 
+    def weights(self, node: str) -> tuple[_tensors.TensorStats, ...]:
+        """Statistics of the constants that a node reads.
+
+        Raises:
+            ModelError: there is no such node, or its weights cannot be read any more.
+        """
+        made = []
+        for name, tensor in self.model.constants(node).items():
+            if tensor.dtype == ir.DataType.STRING:
+                continue
+            found = _tensors.stats(
+                [tensor.numpy()],
+                name=name,
+                kind="weight",
+                dtype=dtype_text(tensor.dtype),
+                shape=tuple(tensor.shape.numpy()),
+                source="weights of the model",
+            )
+            if found is not None:
+                made.append(found)
+        return tuple(made)
+
+    def activations(self, node: str, *, progress: Progress | None = None) -> tuple[_tensors.TensorStats, ...]:
+        """Statistics of what a node of the main graph writes, in fp32.
+
+        What calibration observed is taken from there; the rest is measured on a few samples.
+
+        Raises:
+            ModelError: there is no such node.
+            RunError: it stands in a body or a function, or nothing here can run the model.
+            Cancelled: the work was stopped.
+        """
+        found = self.model.node(node)
+        if found.scope:
+            raise RunError(
+                f'Cannot observe node "{found.title}": it stands inside "{found.scope[0]}", and tensors of a body or a '
+                "function cannot be read from outside. Select the node that owns it."
+            )
+        progress = progress or Silent()
+        names = [o for o in found.outputs if o]
+        seen = self._ranges.values if self._ranges is not None else {}
+        missing = [n for n in names if n not in seen]
+        made = {n: self._observed(n) for n in names if n in seen}
+        made |= self._sampled(missing, progress) if missing else {}
+        return tuple(made[n] for n in names if n in made)
+
+    def _observed(self, name: str) -> _tensors.TensorStats:
+        ranges = self.ranges()
+        value, seen = self.model.values[name], ranges.values[name]
+        return _tensors.magnitudes(
+            name,
+            dtype=value.dtype,
+            shape=value.shape,
+            source=f"calibration on {len(self.data)} samples of {self.data.source}",
+            minimum=seen.min,
+            maximum=seen.max,
+            zeros=seen.zeros,
+            small=seen.small,
+            fine=(seen.edges, seen.counts),
+            coarse=display(ranges, name, _tensors.BINS),
+        )
+
+    def _sampled(self, names: Sequence[str], progress: Progress) -> dict[str, _tensors.TensorStats]:
+        runner = _runner("onnxruntime")
+        with self._observing:
+            if self._observer is None:
+                self._observer = _reference(self.model, progress)
+            check(progress, "observing a node")
+            data = self.data.take(max(_OBSERVED, _fixed_batch(self.model)))
+            batches: list[Any] = []
+            for batch in data.batches(self.model, min(_OBSERVED, _batch_size(self.model, names))):
+                batches.append(runner.outputs(self._observer, batch, names))
+                check(progress, "observing a node")
+        made = {}
+        for name in names:
+            arrays = [b[name] for b in batches if isinstance(b[name], np.ndarray)]
+            if not arrays or arrays[0].dtype.kind not in "fiubV":
+                continue
+            value = self.model.values[name]
+            stats = _tensors.stats(
+                arrays,
+                name=name,
+                kind="activation",
+                dtype=value.dtype,
+                shape=value.shape,
+                source=f"{runner.source}, {_plural(len(data), 'sample')} of {data.source}",
+            )
+            if stats is not None:
+                made[name] = stats
+        return made
+
     def explore(self, *, baseline: str | None = None, height: int = 760) -> Explorer:
         """The Explorer on this study's variants."""
         from rtlab.widgets.explorer import Explorer
@@ -398,11 +495,11 @@ class Study:
 
         return report.write(self, path)
 
-    def graph(self, name: str, *, height: int = 480) -> Graph:
-        """The two linked graphs of one built variant, without the rest of the Explorer."""
+    def graph(self, name: str, other: str | None = None, *, height: int = 480) -> Graph:
+        """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
         from rtlab.widgets.graph import Graph
 
-        return Graph(self, name, height=height)
+        return Graph(self, name, other, height=height)
 
     def explain(self, node: str, *, variant: str) -> str:
         """In words: which layers a node became and how we know, or why it has none."""
@@ -511,6 +608,10 @@ def _batch_size(model: Model, names: Sequence[str]) -> int:
         shape = model.values[name].shape or ()
         elements += int(np.prod([d for d in shape[1:] if isinstance(d, int)], dtype=np.int64))
     return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * elements)))
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _fixed_batch(model: Model) -> int:

@@ -1,14 +1,13 @@
-// Bundles every src/<entry>.ts(x) listed below to ../rtlab/static/<entry>.js: one ES module, for a
-// report one classic script, no network import.
+// Bundles every src/<entry>.ts(x) listed below to ../rtlab/static/<entry>.js: one ES module, for a report one classic
+// script, no network import.
 import { mkdir, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const outdir = join(here, "..", "rtlab", "static");
-const ENTRIES = /^(explorer|graph)\.tsx?$/;
+const ENTRIES = /^(explorer|graph|loader)\.tsx?$/;
 /** Stands in the HTML file of a report, where a module could not be told from its hash. */
 const INLINE = "report.tsx";
 
@@ -23,10 +22,7 @@ const shared = {
   logLevel: "info",
 };
 
-/**
- * `import source from "worker:./file"` gives the worker's bundle as gzip in base64, half as long as its text:
- * notebooks keep a copy of every bundle.
- */
+/** `import source from "worker:./file"` gives the text of the worker's bundle. */
 const workerSource = {
   name: "worker-source",
   setup(build) {
@@ -45,7 +41,7 @@ const workerSource = {
       });
       const watchFiles = Object.keys(result.metafile.inputs).map((file) => join(process.cwd(), file));
       return {
-        contents: gzipSync(result.outputFiles[0].contents, { level: 9 }).toString("base64"),
+        contents: result.outputFiles[0].text,
         loader: "text",
         watchFiles,
       };
@@ -81,7 +77,14 @@ const options = {
 
 const inline = { ...options, entryPoints: [join(here, "src", INLINE)], format: "iife" };
 
-for (const each of [options, inline]) {
+/** The page for measurements is no part of the package. */
+const bench = {
+  ...options,
+  entryPoints: [join(here, "bench", "bench.ts")],
+  outdir: join(here, "bench", "dist"),
+};
+
+for (const each of process.argv.includes("--bench") ? [bench] : [options, inline]) {
   if (process.argv.includes("--watch")) await (await esbuild.context(each)).watch();
   else await esbuild.build(each);
 }

@@ -116,6 +116,37 @@ def _group(pairs: Iterable[Pair], key: Callable[[Pair], str]) -> dict[str, tuple
     return {k: tuple(v) for k, v in table.items()}
 
 
+def placed(mapping: Mapping, model: Model) -> Mapping:
+    """A mapping of nodes as one of the places where they run (``Model.places``).
+
+    The same, where no function is called more than once. Otherwise a node of such a function has one pair per call:
+    with the layers of that call as far as these are known, else with all layers of the node.
+    """
+    if len(model.places) == len(model.nodes) and all(i in model.places for i in model.by_id):
+        return mapping
+    pairs: list[Pair] = []
+    for pair in mapping.pairs:
+        for id_ in model.where(pair.node):
+            if id_ != pair.node and (call := _known_call(id_, mapping, model)):
+                layers = mapping.layers(model.places[call].node.id)
+                if pair.layer not in layers and set(layers) & set(mapping.layers(pair.node)):
+                    continue
+            pairs.append(dataclasses.replace(pair, node=id_))
+    missing = [dataclasses.replace(m, node=id_) for m in mapping.missing for id_ in model.where(m.node)]
+    return Mapping(tuple(pairs), tuple(missing))
+
+
+def _known_call(place: str, mapping: Mapping, model: Model) -> str | None:
+    """The nearest owner of a place that runs in this place alone and has layers."""
+    owner = model.owners[place]
+    while owner:
+        node = model.places[owner].node.id
+        if node == owner and mapping.layers(node):
+            return owner
+        owner = model.owners[owner]
+    return None
+
+
 def relate(source: Model, built: Model, engine: Engine) -> Mapping:
     """Relate the nodes of ``source`` to the layers of ``engine``, which was built from ``built``.
 

@@ -111,7 +111,7 @@ def on_nodes(times: Timing, mapping: Mapping) -> dict[str, Shared]:
     """The time of each node: that of its layers, with the number of nodes that share them."""
     table = {t.layer: t for t in times.layers}
     result: dict[str, Shared] = {}
-    for node in {p.node for p in mapping.pairs}:
+    for node in dict.fromkeys(p.node for p in mapping.pairs):
         layers = tuple(dict.fromkeys(i for i in mapping.layers(node) if i in table))
         if layers:
             sharing = {n for i in layers for n in mapping.nodes(i)}

@@ -172,21 +172,21 @@ class OnnxRuntime:
             RunError: a name is unknown, or ONNX Runtime fails on the inputs.
         """
         key = (id(engine), tuple(names))
-        if key not in self._sessions:
+        # Another thread may end what is kept at any time, so it is taken out while it is used.
+        _, session = self._sessions.pop(key, (engine, None))
+        if session is None:
             data = _expose(_runnable(engine), names)
             session = self._session(data, self._options("basic"), 'Backend "onnxruntime" cannot run')
-            self._sessions[key] = (engine, session)
-            while len(self._sessions) > _KEPT:
-                self._sessions.popitem(last=False)
-        self._sessions.move_to_end(key)
-        session = self._sessions[key][1]
+        self._sessions[key] = (engine, session)
+        while len(self._sessions) > _KEPT:
+            self._sessions.popitem(last=False)
         wanted = list(names) or [o.name for o in session.get_outputs()]
         return dict(zip(wanted, _run(session, wanted, dict(inputs)), strict=True))
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
-        for key in [k for k, (kept, _) in self._sessions.items() if kept is engine]:
-            del self._sessions[key]
+        for key in [k for k, (kept, _) in tuple(self._sessions.items()) if kept is engine]:
+            self._sessions.pop(key, None)
 
     def _time(
         self, session: Any, feed: dict[str, Any], progress: Progress, runs: int, warmup: int

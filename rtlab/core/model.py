@@ -14,15 +14,17 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
+from onnx_ir import TensorProtocol
 
 from rtlab.core import check
+from rtlab.core.places import Place, Scope, scopes
 from rtlab.errors import ModelError
 
 #: Metadata property that names the source node of an inserted or changed node.
@@ -132,6 +134,40 @@ class Model:
         return tuple(n for n in self.nodes if not n.scope)
 
     @functools.cached_property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The main graph, the bodies, and each call of a local function, an owner's scope before its bodies'."""
+        return scopes(self.ir, {id(n): node for (n, _), node in zip(_walk(self.ir), self.nodes, strict=True)})
+
+    @functools.cached_property
+    def places(self) -> Mapping[str, Place]:
+        """Where nodes run, by the id that the graph view gives it; a function's nodes run once per call."""
+        return {p.id: p for s in self.scopes for p in s.places}
+
+    @functools.cached_property
+    def owners(self) -> Mapping[str, str]:
+        """The place of the node that owns the body or the call in which a place stands; empty in the main graph."""
+        return {p.id: s.owner for s in self.scopes for p in s.places}
+
+    @functools.cached_property
+    def _copies(self) -> Mapping[str, tuple[str, ...]]:
+        table: dict[str, list[str]] = {}
+        for place in self.places.values():
+            table.setdefault(place.node.id, []).append(place.id)
+        return {k: tuple(v) for k, v in table.items()}
+
+    def where(self, node: str) -> tuple[str, ...]:
+        """Ids of the places where a node runs: itself, one per call in a function, none when it is never called."""
+        return self._copies.get(node, ())
+
+    def chosen(self, nodes: Iterable[str]) -> list[str]:
+        """The places of nodes given by id, by place or by unique name: what a view marks.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        return [p for n in nodes for p in ((n,) if n in self.places else self.where(self.node(n).id))]
+
+    @functools.cached_property
     def producers(self) -> Mapping[str, Node]:
         """The main-graph node that writes each value."""
         return {out: n for n in self.top for out in n.outputs if out}
@@ -146,13 +182,15 @@ class Model:
         return {k: tuple(v) for k, v in table.items()}
 
     def node(self, id: str) -> Node:  # noqa: A002 - the field's word
-        """The node with this id, or with this original name when it is unique.
+        """The node with this id or at this place, or with this original name when it is unique.
 
         Raises:
             ModelError: there is none, or several have this name; the message names their ids or the nearest.
         """
         if id in self.by_id:
             return self.by_id[id]
+        if id in self.places:
+            return self.places[id].node
         named = [n for n in self.nodes if n.name == id]
         if len(named) == 1:
             return named[0]
@@ -219,6 +257,37 @@ class Model:
                 "Load a smaller model.",
                 details=str(error),
             ) from error
+
+    def constants(self, node: str) -> Mapping[str, TensorProtocol]:
+        """The constant tensors that a node reads, by value: initializers, and what Constant nodes hold.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        found = self.node(node)
+        inner = next(n for (n, _), known in zip(_walk(self.ir), self.nodes, strict=True) if known is found)
+        table: dict[str, TensorProtocol] = {}
+        for value in inner.inputs:
+            maker = value.producer() if value is not None else None
+            if value is not None and value.const_value is not None:
+                table[value.name or ""] = value.const_value
+            elif value is not None and maker is not None and maker.op_type == "Constant":
+                held = maker.attributes.get("value")
+                if held is not None and held.type == ir.AttributeType.TENSOR:
+                    table[value.name or ""] = held.as_tensor()
+        return table
+
+    def extract(self, ids: Iterable[str]) -> Model:
+        """The chosen nodes as a model of their own, whose inputs and outputs are where it was cut.
+
+        A node of a body or of a function stands for the node of the main graph that it runs in.
+
+        Raises:
+            ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
+        """
+        from rtlab.core.extract import extract
+
+        return extract(self, ids)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """The concrete shape of an input: what the user named, else the model's own with a batch of 1.
@@ -391,12 +460,18 @@ def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     )
     light.graph.ClearField("initializer")
     light.graph.initializer.extend(small)
-    inferred = ir.from_proto(onnx.shape_inference.infer_shapes(light, data_prop=True))
-    for graph, known in zip(model.graphs(), inferred.graphs(), strict=True):
-        found = ir.convenience.create_value_mapping(known)
-        for name, value in ir.convenience.create_value_mapping(graph).items():
-            if name in found and found[name].type is not None:
-                value.type, value.shape = found[name].type, found[name].shape
+    inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    # Read from the proto: making a second model of it takes as long as all the rest.
+    todo: list[tuple[ir.Graph, onnx.GraphProto]] = [(model.graph, inferred.graph)]
+    while todo:
+        graph, known = todo.pop()
+        found = {i.name: i.type for i in (*known.value_info, *known.input, *known.output)}
+        for value in (*graph.inputs, *(o for n in graph for o in n.outputs)):
+            told = found.get(value.name or "")
+            if told is not None and (kind := ir.serde.deserialize_type_proto_for_type(told)) is not None:
+                value.type, value.shape = kind, ir.serde.deserialize_type_proto_for_shape(told)
+        for node, source in zip(graph, known.node, strict=True):
+            todo += [(node.attributes[a.name].as_graph(), a.g) for a in source.attribute if a.HasField("g")]
 
 
 def _assign_ids(model: ir.Model) -> None:
@@ -455,23 +530,29 @@ def _plain(attribute: ir.Attr) -> object:
 
 def dtype_text(dtype: ir.DataType | None) -> str:
     """An ONNX type in rtlab's names: ``fp32``, ``fp16``, ``int8``, ..., empty when unknown."""
-    return "" if dtype is None else _DTYPES.get(dtype.name, dtype.name.lower())
+    if dtype is None or dtype == ir.DataType.UNDEFINED:
+        return ""
+    return _DTYPES.get(dtype.name, dtype.name.lower())
+
+
+def describe(value: ir.Value, kind: ValueKind) -> Value:
+    """What is known of a value, by the value itself: names of bodies and functions may repeat."""
+    shape: tuple[int | str | None, ...] | None = None
+    if value.shape is not None:
+        shape = tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    dtype = value.dtype
+    if value.const_value is not None:
+        shape = tuple(value.const_value.shape.numpy())
+        dtype = value.const_value.dtype
+    return Value(value.name or "", dtype_text(dtype), shape, kind)
 
 
 def _values(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
     table: dict[str, Value] = {}
 
     def put(value: ir.Value | None, kind: ValueKind) -> None:
-        if value is None or not value.name or value.name in table:
-            return
-        shape: tuple[int | str | None, ...] | None = None
-        if value.shape is not None:
-            shape = tuple(d if isinstance(d, int) else d.value for d in value.shape)
-        dtype = value.dtype
-        if value.const_value is not None:
-            shape = tuple(value.const_value.shape.numpy())
-            dtype = value.const_value.dtype
-        table[value.name] = Value(value.name, dtype_text(dtype), shape, kind)
+        if value is not None and value.name and value.name not in table:
+            table[value.name] = describe(value, kind)
 
     for given in model.graph.inputs:
         put(given, "input" if given.name in inputs else "constant")

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view import chrome
 from rtlab.view.bundle import bundle
-from rtlab.view.contract import Saved, SavedVariant, encode
+from rtlab.view.contract import EngineView, Graph, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
 
 if TYPE_CHECKING:
@@ -102,11 +103,11 @@ def saved(study: Study) -> Saved:
     first = chrome.baseline(study)
     return Saved(
         model=study.model.name,
-        source=_base64(encode(source_graph(study.model))),
+        source=_base64(encode(source_graph(study.model), Graph)),
         variants=[
             SavedVariant(
                 id=name,
-                engine=_base64(encode(engine_view(study.results[name], study.model))),
+                engine=_base64(encode(engine_view(study.results[name], study.model), EngineView)),
                 status=list(chrome.status(study, name)),
             )
             for name in built

@@ -298,8 +298,12 @@ class _Network:
     def pool(self, x: _Tensor, where: str, *, stride: int, pads: tuple[int, int]) -> _Tensor:
         """Maximum over 3x3; ``pads`` before and after, the same for rows and columns."""
         edges = ((0, 0), (0, 0), pads, pads)
-        padded = np.pad(x.data, edges, constant_values=-np.inf)
-        data = sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride].max(axis=(4, 5))
+        data = np.pad(x.data, edges, constant_values=-np.inf)
+        # Along one axis, then along the other: a maximum over windows takes twenty times as long.
+        for axis in (2, 3):
+            windows = np.moveaxis(sliding_window_view(data, 3, axis=axis), -1, 0)
+            data = np.maximum.reduce(windows)
+            data = data[:, :, ::stride] if axis == 2 else data[:, :, :, ::stride]
         layout = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [pads[0]] * 2 + [pads[1]] * 2}
         return _Tensor(self.writer.node("MaxPool", [x.name], where, **layout), data)
 

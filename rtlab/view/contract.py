@@ -6,7 +6,6 @@ TypeScript twin ``widgets/src/contract.ts``; a test compares the two.
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 import typing
@@ -16,16 +15,20 @@ from typing import Any, Literal, TypedDict
 Family = Literal[
     "convolution", "activation", "pool", "shape", "normalization", "quantize", "matmul", "control", "other"
 ]
-BoxKind = Literal["node", "layer", "input", "output"]
+BoxKind = Literal["node", "layer", "input", "output", "group"]
 Reason = Literal["", "folded", "view", "shape", "dead", "unknown"]
 Evidence = Literal["declared", "inferred", "merged"]
 Origin = Literal["measured", "reported", "estimated"]
 ChipStatus = Literal["ready", "building", "failed"]
 Tab = Literal["timing", "accuracy", "table"]
-Side = Literal["node", "layer"]
+Side = Literal["node", "layer", "other"]
+Grouping = Literal["none", "layers", "repeats", "scopes"]
+TensorKind = Literal["weight", "activation"]
 GestureType = Literal[
-    "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly"
-]
+    "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
+    "compare", "inspect", "extract", "fetch",
+]  # fmt: skip
+ReplyType = Literal["plotly", "link", "file", "parcel"]
 
 
 class Port(TypedDict):
@@ -54,10 +57,16 @@ class Detail(TypedDict):
 
 
 class Box(TypedDict):
-    """A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move."""
+    """A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move.
+
+    ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and ``body`` the
+    name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only.
+    """
 
     id: str
     kind: BoxKind
+    parent: int
+    body: str
     op: str
     family: Family
     title: str
@@ -156,6 +165,37 @@ class EngineView(TypedDict):
     histograms: dict[str, Histogram]
 
 
+class TensorStats(TypedDict):
+    """What is known of the numbers of one tensor: ``count`` of them, and their distribution.
+
+    ``histogram`` has ``counts`` over equal bins from ``lower`` to ``upper``. ``zeros`` is a share from 0 to 1.
+    """
+
+    name: str
+    kind: TensorKind
+    origin: Origin
+    source: str
+    shape: str
+    dtype: str
+    count: int
+    minimum: float
+    maximum: float
+    mean: float
+    std: float
+    zeros: float
+    lower: float
+    upper: float
+    counts: list[float]
+
+
+class Inspection(TypedDict):
+    """The kernel's answer to the gesture ``inspect``: the tensors of one node, or in words why there are none."""
+
+    node: str
+    tensors: list[TensorStats]
+    note: str
+
+
 class Option(TypedDict):
     """One thing to choose. A disabled one says why on hover."""
 
@@ -221,16 +261,31 @@ class BuildState(TypedDict):
 
 
 class ViewState(TypedDict):
-    """What every pane reads: selection, hover, overlays and tab. ``anchor`` tells the side that was clicked."""
+    """What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping.
+
+    ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the
+    variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other;
+    ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of
+    the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open.
+    """
 
     selection: list[str]
     layers: list[str]
+    others: list[str]
     anchor: Side
     variant: str
+    compared: str
     baseline: str
     colour: str
     colour_nodes: str
     tab: Tab
+    panes: list[Side]
+    stacked: bool
+    across: bool
+    follow: bool
+    grouping: Grouping
+    grouping_nodes: Grouping
+    folds: list[str]
 
 
 class Status(TypedDict):
@@ -244,9 +299,20 @@ class Gesture(TypedDict):
     """The only message that returns.
 
     ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file.
+    ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model;
+    ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script".
     """
 
     type: GestureType
+    value: str
+
+
+class Reply(TypedDict):
+    """A message from the kernel that no trait keeps: a file's name with its bytes, a link, plotly's script, or a
+    parcel: its name and digest, with its bytes or with ``content``.
+    """
+
+    type: ReplyType
     value: str
 
 
@@ -270,25 +336,15 @@ class Saved(TypedDict):
 
 #: Written in this order; a type comes after those it uses.
 TYPES: tuple[type, ...] = (
-    Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Histogram, EngineView, Option,
-    Controls, Choice, Failure, Chip, BuildState, ViewState, Status, Gesture, SavedVariant,
+    Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Histogram, EngineView, TensorStats,
+    Inspection, Option, Controls, Choice, Failure, Chip, BuildState, ViewState, Status, Gesture, Reply, SavedVariant,
     Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,
-    "ChipStatus": ChipStatus, "Tab": Tab, "Side": Side, "GestureType": GestureType,
+    "ChipStatus": ChipStatus, "Tab": Tab, "Side": Side, "Grouping": Grouping, "TensorKind": TensorKind,
+    "GestureType": GestureType, "ReplyType": ReplyType,
 }  # fmt: skip
-
-
-def encode(payload: Any) -> bytes:
-    """A payload as the bytes trait carries it: gzipped JSON in UTF-8, no NaN."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return gzip.compress(text.encode("utf-8", "replace"), compresslevel=5, mtime=0)
-
-
-def decode(data: bytes) -> Any:
-    """The inverse of ``encode``."""
-    return json.loads(gzip.decompress(data))
 
 
 def _ts(kind: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from rtlab.core.engine import Tensor
@@ -22,6 +23,9 @@ def document(result: Result, model: Model) -> dict[str, Any]:
     infinite SQNR (equal values) is null with ``equal`` true.
     """
     engine = result.engine
+    evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for pair in result.mapping.pairs:
+        evidence[pair.layer][pair.node] = pair.evidence
     return {
         "schema": SCHEMA,
         "variant": {
@@ -59,7 +63,7 @@ def document(result: Result, model: Model) -> dict[str, Any]:
                     "name": layer.name,
                     "kind": layer.kind,
                     "nodes": list(result.mapping.nodes(layer.id)),
-                    "evidence": {p.node: p.evidence for p in result.mapping.pairs if p.layer == layer.id},
+                    "evidence": evidence[layer.id],
                     "inputs": [_tensor(t) for t in layer.inputs],
                     "outputs": [_tensor(t) for t in layer.outputs],
                     "precision": layer.precision,

@@ -6,8 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
+from rtlab.analysis.mapping import Mapping as NodeMapping
+from rtlab.analysis.mapping import placed
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, Node, shape_text
+from rtlab.core.model import Model, Node, describe, shape_text
+from rtlab.core.places import Place, Scope
 from rtlab.view.contract import (
     Box,
     Detail,
@@ -53,48 +58,92 @@ def family(op: str) -> Family:
     return _FAMILY.get(op, "other")
 
 
+class _Source:
+    """The boxes and edges of a model under construction, scope by scope."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.boxes: list[Box] = []
+        self.edges: list[Edge] = []
+        # Node ids are taken even where a node is drawn later, so that they stay what selections name.
+        self.taken = set(model.places)
+        self.position: dict[str, int] = {}
+        #: Position of the box that makes a value, by call of a function and identity.
+        self.makers: dict[tuple[int, int], int] = {}
+
+    def graph(self) -> Graph:
+        model = self.model
+        for scope in model.scopes:
+            self.scope(scope)
+        inner = sum(b["kind"] == "node" and b["parent"] >= 0 for b in self.boxes)
+        drawn = sum(b["kind"] == "node" for b in self.boxes) - inner
+        parts = [_count(drawn, "node")]
+        if constants := sum(n.op == "Constant" for n in model.top):
+            parts.append(_count(constants, "constant"))
+        if inner:
+            parts.append(f"{inner} in bodies")
+        return Graph(
+            id="source", title="ONNX", subtitle=" · ".join(parts), boxes=self.boxes, edges=self.edges
+        )
+
+    def scope(self, scope: Scope) -> None:
+        graph = scope.graph
+        parent = self.position.get(scope.owner, -1)
+        prefix = f"{scope.owner}/{scope.body}/" if scope.body else ""
+        initializers = {} if isinstance(graph, ir.Function) else graph.initializers
+        for value in graph.inputs:
+            if value.name not in initializers:
+                self.put(self.pill(value, "input", prefix), scope, parent, [value])
+        readers: list[tuple[int, Iterable[ir.Value | None]]] = []
+        for node, place in zip(scope.nodes, scope.places, strict=True):
+            if node.op_type != "Constant":
+                self.put(_node_box(node, place), scope, parent, node.outputs)
+                readers.append((len(self.boxes) - 1, node.inputs))
+        for value in graph.outputs:
+            self.put(self.pill(value, "output", prefix), scope, parent, [])
+            readers.append((len(self.boxes) - 1, [value]))
+        # Bodies come later in ``scopes``, so what they read from outside is known by then.
+        for at, values in readers:
+            for value in dict.fromkeys(v for v in values if v is not None):
+                maker = self.makers.get((scope.space, id(value)))
+                if maker is not None:
+                    self.edges.append(
+                        Edge(source=maker, target=at, value=value.name or "", label=_label(_port(value)))
+                    )
+
+    def put(self, box: Box, scope: Scope, parent: int, makes: Iterable[ir.Value]) -> None:
+        box["parent"], box["body"] = parent, scope.body
+        at = self.position[box["id"]] = len(self.boxes)
+        self.boxes.append(box)
+        for value in makes:
+            self.makers[scope.space, id(value)] = at
+
+    def pill(self, value: ir.Value, kind: str, prefix: str) -> Box:
+        id_ = f"{prefix}{kind} {value.name}"
+        while id_ in self.taken:
+            id_ += "'"
+        self.taken.add(id_)
+        return _empty_box(id_, kind, value.name or "", _port(value))
+
+
 def source_graph(model: Model) -> Graph:
-    """The main graph of a model: nodes, input and output pills; constants show inside their consumers."""
-    nodes = [n for n in model.top if n.op != "Constant"]
-    boxes: list[Box] = [_pill(model, name, "input") for name in model.inputs]
-    boxes += [_node_box(model, n) for n in nodes]
-    boxes += [_pill(model, name, "output") for name in model.outputs]
-    position = {b["id"]: i for i, b in enumerate(boxes)}
-    edges: list[Edge] = []
-    producers = {**{name: f"input {name}" for name in model.inputs}}
-    producers.update({o: n.id for n in nodes for o in n.outputs if o})
-    reads: list[tuple[str, Iterable[str]]] = [(n.id, _reads(model, n)) for n in nodes]
-    reads += [(f"output {name}", (name,)) for name in model.outputs]
-    for reader, names in reads:
-        for name in dict.fromkeys(names):
-            if name in producers:
-                value = model.values.get(name)
-                label = f"{shape_text(value.shape)} {value.dtype}".strip() if value else ""
-                edges.append(
-                    Edge(source=position[producers[name]], target=position[reader], value=name, label=label)
-                )
-    return Graph(
-        id="source",
-        title="ONNX",
-        subtitle=f"{len(model.top)} nodes",
-        boxes=boxes,
-        edges=edges,
-    )
+    """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
+
+    The boxes of a body or of a called function stand after their owner and name it as ``parent``; edges lead from a
+    value outside straight to the node inside that reads it.
+    """
+    return _Source(model).graph()
 
 
-def _reads(model: Model, node: Node) -> list[str]:
-    """Values that a node reads, those of its bodies included."""
-    names = [i for i in node.inputs if i]
-    if any(str(v).startswith("graph of") for v in node.attributes.values()):
-        names += [i for n in model.nodes if node.id in n.scope for i in n.inputs if i]
-    return names
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def engine_graph(engine: Engine, result: Result, model: Model) -> Graph:
-    """The layers of an engine in order of execution."""
+def engine_graph(engine: Engine, result: Result, model: Model, mapping: NodeMapping) -> Graph:
+    """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
     boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
     first = len(boxes)
-    boxes += [_layer_box(layer, result, model) for layer in engine.layers]
+    boxes += [_layer_box(layer, result, model, mapping) for layer in engine.layers]
     last = len(boxes)
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
     edges: list[Edge] = []
@@ -169,28 +218,42 @@ def _through_model(
 
 def engine_view(result: Result, model: Model) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin."""
+    mapping = placed(result.mapping, model)
     return EngineView(
         variant=result.name,
-        graph=engine_graph(result.engine, result, model),
-        pairs=[Pair(node=p.node, layer=p.layer, evidence=p.evidence) for p in result.mapping.pairs],
-        unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in result.mapping.missing],
+        graph=engine_graph(result.engine, result, model, mapping),
+        pairs=_home_first(mapping, result, model),
+        unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in mapping.missing],
         overlays=overlays(result, model),
         histograms=histograms(result, model),
     )
 
 
-def _node_box(model: Model, node: Node) -> Box:
-    ports = [_port(model, i) for i in node.inputs if i]
+def _home_first(mapping: NodeMapping, result: Result, model: Model) -> list[Pair]:
+    """The pairs, those of a layer that runs only what a preparation put around the node, such as its Q, last."""
+    parts = {layer.id: _parts(layer, result.prepared.model) for layer in result.engine.layers}
+    found = [Pair(node=p.node, layer=p.layer, evidence=p.evidence) for p in mapping.pairs]
+    return sorted(
+        found,
+        key=lambda p: (node := model.places[p["node"]].node).op not in _runs(parts.get(p["layer"], {}), node),
+    )
+
+
+def _node_box(inner: ir.Node, place: Place) -> Box:
+    node = place.node
+    ports = [_port(i) for i in inner.inputs if i is not None and i.name]
     weights = [p["shape"] for p in ports if p["constant"] and "×" in p["shape"]][:1]
     glance = [
         f"{label} {_short(node.attributes[key])}" for key, label in _GLANCE.items() if key in node.attributes
     ]
-    outputs = [_port(model, o) for o in node.outputs if o]
+    outputs = [_port(o) for o in inner.outputs if o.name]
     details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
     details += [Detail(key=k, value=_short(v)) for k, v in node.attributes.items()]
     return Box(
-        id=node.id,
+        id=place.id,
         kind="node",
+        parent=-1,
+        body="",
         op=node.op,
         family=family(node.op),
         title=node.title,
@@ -217,20 +280,15 @@ def _short(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def _port(model: Model, name: str) -> Port:
-    value = model.values.get(name)
-    return Port(
-        name=name,
-        dtype=value.dtype if value else "",
-        shape=shape_text(value.shape if value else None),
-        format="",
-        constant=value is not None and value.kind == "constant",
-    )
+def _port(value: ir.Value) -> Port:
+    maker = value.producer()
+    fixed = value.const_value is not None or (maker is not None and maker.op_type == "Constant")
+    known = describe(value, "constant" if fixed else "activation")
+    return Port(name=known.name, dtype=known.dtype, shape=shape_text(known.shape), format="", constant=fixed)
 
 
-def _pill(model: Model, name: str, kind: str) -> Box:
-    port = _port(model, name)
-    return _empty_box(f"{kind} {name}", kind, name, port)
+def _label(port: Port) -> str:
+    return f"{port['shape']} {port['dtype']}".strip()
 
 
 def _engine_pill(tensor: Tensor, kind: str) -> Box:
@@ -241,6 +299,8 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
     return Box(
         id=id_,
         kind="input" if kind == "input" else "output",
+        parent=-1,
+        body="",
         op=kind,
         family="other",
         title=title,
@@ -255,14 +315,16 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
     )
 
 
-def _layer_box(layer: Layer, result: Result, model: Model) -> Box:
-    nodes = [model.by_id[i] for i in result.mapping.nodes(layer.id)]
+def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping) -> Box:
+    places = [model.places[i] for i in mapping.nodes(layer.id)]
     # Execution order is graph order; the compiler lists labels in an order of its own.
-    nodes.sort(key=lambda n: n.index)
+    places.sort(key=lambda p: p.node.index)
+    nodes = [p.node for p in places]
+    parts = _parts(layer, result.prepared.model)
     chips = [
-        OpChip(op=_SHORT.get(op, op), family=family(op), node=n.id)
-        for n in nodes
-        for op in _runs(layer, n, result.prepared.model)
+        OpChip(op=_SHORT.get(op, op), family=family(op), node=p.id)
+        for p in places
+        for op in _runs(parts, p.node)
     ]
     move = _move(layer) if not nodes else ""
     details = [
@@ -276,6 +338,8 @@ def _layer_box(layer: Layer, result: Result, model: Model) -> Box:
     return Box(
         id=layer.id,
         kind="layer",
+        parent=-1,
+        body="",
         op=layer.kind,
         family=family(nodes[0].op) if nodes else "shape",
         title=move or layer.name,
@@ -291,12 +355,21 @@ def _layer_box(layer: Layer, result: Result, model: Model) -> Box:
     )
 
 
-def _runs(layer: Layer, node: Node, built: Model) -> list[str]:
+def _parts(layer: Layer, built: Model) -> dict[str, list[Node]]:
+    """The nodes of the built model that a layer declares, under the source node that each was made for."""
+    found: dict[str, list[Node]] = {}
+    for name in layer.origins:
+        if (node := built.by_id.get(name)) is not None:
+            found.setdefault(node.origin, []).append(node)
+    return found
+
+
+def _runs(parts: dict[str, list[Node]], node: Node) -> list[str]:
     """What a layer runs of a node: the node itself, or only what a preparation put around it, such as its Q."""
-    parts = [built.by_id[i] for i in layer.origins if i in built.by_id and built.by_id[i].origin == node.id]
-    if not parts or any(p.id == node.id for p in parts):
+    mine = parts.get(node.id, [])
+    if not mine or any(p.id == node.id for p in mine):
         return [node.op]
-    return list(dict.fromkeys(p.op for p in parts))
+    return list(dict.fromkeys(p.op for p in mine))
 
 
 def _move(layer: Layer) -> str:

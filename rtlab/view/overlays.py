@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rtlab.analysis.memory import Footprint, of_layers, of_nodes, sizes
 from rtlab.analysis.timing import Shared, on_nodes
 from rtlab.core.model import Model
 from rtlab.quantize import display
@@ -21,13 +22,43 @@ _LISTED = 4
 
 
 def overlays(result: Result, model: Model) -> list[Overlay]:
-    """Time, share of time and error, where they were measured."""
+    """Time, share of time and error, where they were measured, and the memory of outputs."""
     made: list[Overlay] = []
     if result.timing is not None and result.measured_mapping is not None:
         made += _times(result.timing, on_nodes(result.timing, result.measured_mapping), result.layer_times)
     if result.accuracy is not None and (errors := _errors(result, model, result.accuracy)):
         made.append(errors)
+    for overlay in made:
+        # What is known of a node of a function holds wherever the function is called.
+        overlay["nodes"] = {i: r for n, r in overlay["nodes"].items() for i in model.where(n)}
+    if found := _memory(result, model):
+        made.append(found)
     return made
+
+
+def _memory(result: Result, model: Model) -> Overlay | None:
+    nodes, layers = of_nodes(model), of_layers(result.engine, result.prepared.model)
+    if not nodes and not layers:
+        return None
+    told = all(f.origin == "reported" for f in (*nodes.values(), *layers.values()))
+    at = ", ".join(f"{symbol} = {size}" for symbol, size in sizes(model).items())
+    return Overlay(
+        id="memory",
+        title="Output memory",
+        unit="B",
+        # One estimate among reported sizes makes the whole an estimate.
+        origin="reported" if told else "estimated",
+        source=result.engine.title if told else f"from shapes and types{at and ', at '}{at}",
+        best="low",
+        nodes={i: _bytes(f) for i, f in nodes.items()},
+        layers={i: _bytes(f) for i, f in layers.items()},
+    )
+
+
+def _bytes(found: Footprint) -> Reading:
+    outputs = f"{found.tensors} outputs" if found.tensors > 1 else "1 output"
+    note = f"{outputs}, {found.origin}"
+    return Reading(value=float(found.nbytes), spread=None, shared=1, note=note)
 
 
 def _times(times: Timing, nodes: Mapping[str, Shared], layers: Mapping[str, Shared]) -> list[Overlay]:
@@ -94,7 +125,8 @@ def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:
 
 
 def _error(value: ValueDelta) -> Reading:
-    note = f"value {value.value}: max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.6f}"
+    # Two digits: thousands of these sentences travel, and their digits are what does not compress.
+    note = f"max |error| {value.max_abs:.2g}, RMSE {value.rmse:.2g}, cosine {value.cosine:.4f}"
     return Reading(value=value.sqnr, spread=None, shared=1, note=note)
 
 

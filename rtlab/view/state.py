@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Literal
+from typing import cast
 
 from rtlab.analysis.mapping import Mapping
+from rtlab.view.contract import Grouping, Side, Tab
 from rtlab.view.contract import ViewState as Payload
 
 
@@ -14,18 +15,27 @@ from rtlab.view.contract import ViewState as Payload
 class ViewState:
     """Selection and choice of overlays.
 
-    ``selection`` holds node ids, ``layers`` layer ids of the variant shown; ``anchor`` tells which of the two the
-    user picked, the other follows from the mapping.
+    ``selection`` holds node ids, ``layers`` layer ids of the variant shown, ``others`` those of the variant compared
+    with it; ``anchor`` tells which of them the user picked, the others follow from the mappings.
     """
 
     selection: tuple[str, ...] = ()
     layers: tuple[str, ...] = ()
-    anchor: Literal["node", "layer"] = "node"
+    others: tuple[str, ...] = ()
+    anchor: Side = "node"
     variant: str = ""
+    compared: str = ""
     baseline: str = ""
     colour: str = "time"
     colour_nodes: str = "operator"
-    tab: Literal["timing", "accuracy", "table"] = "timing"
+    tab: Tab = "timing"
+    panes: tuple[Side, ...] = ("node", "layer")
+    stacked: bool = False
+    across: bool = False
+    follow: bool = False
+    grouping: Grouping = "none"
+    grouping_nodes: Grouping = "none"
+    folds: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, payload: Payload) -> ViewState:
@@ -36,23 +46,40 @@ class ViewState:
 
     def payload(self) -> Payload:
         """For the browser."""
-        return Payload(
-            selection=list(self.selection),
-            layers=list(self.layers),
-            anchor=self.anchor,
-            variant=self.variant,
-            baseline=self.baseline,
-            colour=self.colour,
-            colour_nodes=self.colour_nodes,
-            tab=self.tab,
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return cast("Payload", {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
+
+    def select(
+        self, nodes: Iterable[str], mapping: Mapping | None, other: Mapping | None = None
+    ) -> ViewState:
+        """Select nodes; their layers light up, in the engine shown and in the one compared with it."""
+        chosen = tuple(dict.fromkeys(nodes))
+        return dataclasses.replace(
+            self,
+            selection=chosen,
+            layers=_layers(chosen, mapping),
+            others=_layers(chosen, other),
+            anchor="node",
         )
 
-    def select(self, nodes: Iterable[str], mapping: Mapping | None) -> ViewState:
-        """Select nodes; their layers light up."""
-        chosen = tuple(dict.fromkeys(nodes))
-        layers = dict.fromkeys(i for n in chosen for i in (mapping.layers(n) if mapping else ()))
-        return dataclasses.replace(self, selection=chosen, layers=tuple(layers), anchor="node")
-
-    def show(self, variant: str, mapping: Mapping | None) -> ViewState:
+    def show(self, variant: str, mapping: Mapping | None, other: Mapping | None = None) -> ViewState:
         """Show another variant; the selected nodes stay, their layers are looked up anew."""
-        return dataclasses.replace(self, variant=variant).select(self.selection, mapping)
+        return dataclasses.replace(self, variant=variant).select(self.selection, mapping, other)
+
+    def compare(self, variant: str, other: Mapping | None) -> ViewState:
+        """Show a second engine in a third pane, or with an empty name take that pane away."""
+        if variant:
+            # The order of the panes is the user's.
+            panes = self.panes if "other" in self.panes else (*self.panes, "other")
+            return dataclasses.replace(
+                self, compared=variant, others=_layers(self.selection, other), panes=panes
+            )
+        panes = tuple(p for p in self.panes if p != "other")
+        anchor: Side = "node" if self.anchor == "other" else self.anchor
+        return dataclasses.replace(
+            self, compared="", others=(), anchor=anchor, panes=panes or ("node", "layer")
+        )
+
+
+def _layers(nodes: Iterable[str], mapping: Mapping | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(i for n in nodes for i in (mapping.layers(n) if mapping else ())))

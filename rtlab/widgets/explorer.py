@@ -7,47 +7,57 @@ trip to the kernel. Builds run on a thread, so that the kernel stays free for ge
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import anywidget
 import traitlets
 
 from rtlab import backends
+from rtlab.analysis.mapping import placed
 from rtlab.core import model as _model
-from rtlab.core.progress import Reporting
+from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.view import chrome
-from rtlab.view.bundle import bundle
-from rtlab.view.contract import BuildState, Choice, Controls, Option, encode
+from rtlab.view.contract import BuildState, Choice, Controls, EngineView, Graph, Inspection, Option
 from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.inspection import inspection
+from rtlab.view.layers import layers_model
+from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
 from rtlab.view.table import failure
 from rtlab.widgets import charts as figures
+from rtlab.widgets import netron
+from rtlab.widgets.delivering import Delivering
+from rtlab.widgets.inspecting import Inspecting
 
 if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
+    from rtlab.analysis.tensors import TensorStats
     from rtlab.study import Study
+    from rtlab.view.contract import ViewState as Payload
 
 _IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
 _OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
 _LATER = "Not offered yet"
 
 
-class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
+class Explorer(Delivering):
     """See what a compiler did to a model, in one cell.
 
-    ``state`` is what the panes show; ``select`` changes it from Python; ``run`` builds the chosen variant, as the
-    Build button does; ``wait`` blocks until that is done.
+    ``state`` is what the panes show; ``select`` changes it from Python; ``compare`` shows a second engine beside the
+    first; ``run`` builds the chosen variant, as the Build button does; ``wait`` blocks until that is done.
     """
 
-    source = traitlets.Bytes(b"").tag(sync=True)
-    engine = traitlets.Bytes(b"").tag(sync=True)
+    source = traitlets.Bytes(b"").tag(delivered=True)
+    engine = traitlets.Bytes(b"").tag(delivered=True)
+    other = traitlets.Bytes(b"").tag(delivered=True)
+    inspection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     controls = traitlets.Dict().tag(sync=True)
     choice = traitlets.Dict().tag(sync=True)
     chips = traitlets.List().tag(sync=True)
@@ -57,19 +67,19 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     notice = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(760).tag(sync=True)
-    charts = traitlets.Dict().tag(sync=True)
+    charts = traitlets.Dict().tag(delivered=True)
 
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
-        self._esm = bundle("explorer.js")
         self.study = study
         self._views: dict[str, bytes] = {}
         self._thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         self._baseline = baseline or ""
-        self._ours = {"variant": "", "baseline": ""}
+        self._ours = {"variant": "", "baseline": "", "compared": ""}
+        self._inspecting = Inspecting(self._inspect, self._publish)
         self._building = ""
         self._figures: dict[str, dict[str, Any]] = {}
-        super().__init__(height=height)
+        super().__init__("explorer.js", height=height)
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
         self.choice = self._choice(first or Variant.of("fp32", target=self._default_target()))
         self._open()
@@ -91,8 +101,9 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         Raises:
             ModelError: there is no such node.
         """
-        ids = [self.study.model.node(n).id for n in nodes]
-        self._put(self.state.select(ids, self._mapping()))
+        state = self.state
+        mappings = (self._mapping(state.variant), self._mapping(state.compared))
+        self._put(state.select(self.study.model.chosen(nodes), *mappings))
 
     def show(self, name: str) -> None:
         """Show a variant that is built.
@@ -101,20 +112,51 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             VariantError: it is not built; or the error of its failed build.
         """
         result = self.study[name]
-        if name not in self._views:
-            view = engine_view(result, self.study.model)
-            self._views[name] = encode(view)
-            self._figures[name] = {
-                "timing": figures.timing(view),
-                "accuracy": figures.accuracy(view, compared=result.accuracy is not None),
-            }
-        self.engine = self._views[name]
+        self.engine = self._encoded(name)
         self.charts = self._figures[name]
-        self._put(self.state.show(name, result.mapping))
+        state = self.state
+        self._put(state.show(name, self._mapping(name), self._mapping(state.compared)))
         # What was read from files is no choice that could be built here.
         if not result.recorded:
             self.choice = self._choice(result.variant)
         self._refresh()
+
+    def compare(self, name: str | None) -> None:
+        """Show the engine of a second variant in a third pane; None takes that pane away.
+
+        Raises:
+            VariantError: it is not built; or the error of its failed build.
+        """
+        self.other = self._encoded(name) if name else b""
+        self._put(self.state.compare(name or "", self._mapping(name or "")))
+
+    def inspect(self, node: str) -> None:
+        """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        (place, *_) = self.study.model.chosen([node]) or [node]
+        self._inspecting.ask(place)
+
+    def open_in_netron(self, variant: str | None = None) -> str:
+        """Serve the model, or the engine of a variant drawn as a graph, in Netron; returns the address of the page.
+
+        The address is one of the kernel's machine. A model that was not read from a file is written to a temporary
+        folder, which goes away with the process.
+
+        Raises:
+            VariantError: the variant is not built.
+            ModelError: the model does not fit into one file.
+        """
+        model = self.study.model
+        if variant:
+            result = self.study[variant]
+            data = bytes(layers_model(result).SerializeToString())
+            return netron.serve_bytes(data, f"{model.name} {variant}", hashlib.sha256(data).hexdigest())
+        if model.path is not None and model.path.is_file():
+            return netron.serve(model.path)
+        return netron.serve_bytes(model.bytes(), model.name, model.digest)
 
     def run(self, **choice: str) -> Explorer:
         """Build the chosen variant on a thread and show it; one that is built comes back at once.
@@ -194,6 +236,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             self.study.remove(name)
             raise
         self.show(name)
+        if self.state.compared == name:
+            self.compare(name)
 
     def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:
         from rtlab import samples
@@ -209,7 +253,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._forget()
         self.study, self._baseline = study, ""
         variant = Variant.of("fp32", target=self._default_target())
-        self.engine = b""
+        self.engine = self.other = b""
+        self.inspection = None
         self.choice = self._choice(variant)
         self._open()
         planned = self._planned()
@@ -217,7 +262,7 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         self._build(planned, progress)
 
     def _open(self) -> None:
-        self.source = encode(source_graph(self.study.model))
+        self.source = encode(source_graph(self.study.model), Graph)
         built = next((n for n in self.study.variants if n in self.study.results), "")
         self._put(ViewState(baseline=self._baseline or built))
         self.controls = dict(self._controls())
@@ -247,12 +292,47 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         """Whether a variant was read from files of another machine."""
         return name in self.study.results and self.study.results[name].recorded
 
-    def _mapping(self) -> Mapping | None:
-        result = self.study.results.get(self.state.variant)
-        return result.mapping if result else None
+    def _mapping(self, name: str) -> Mapping | None:
+        result = self.study.results.get(name)
+        return placed(result.mapping, self.study.model) if result else None
+
+    def _encoded(self, name: str) -> bytes:
+        """The engine view of a built variant as bytes, made once."""
+        result = self.study[name]
+        if name not in self._views:
+            view = engine_view(result, self.study.model)
+            self._figures[name] = {
+                "timing": figures.timing(view),
+                "accuracy": figures.accuracy(view, compared=result.accuracy is not None),
+            }
+            self._views[name] = encode(view, EngineView)
+        return self._views[name]
+
+    def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
+        """The weights at once, then the outputs; what cannot be had is a note."""
+        study = self.study
+        tensors: tuple[TensorStats, ...] = ()
+        try:
+            tensors = study.weights(place)
+            yield inspection(place, tensors, "Measuring the outputs …")
+            tensors += study.activations(place, progress=progress)
+        except Cancelled:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the panel
+            yield inspection(place, tensors, str(error))
+            return
+        yield inspection(
+            place, tensors, "" if tensors else "This node reads no weights and writes no numbers."
+        )
+
+    def _publish(self, found: Inspection) -> None:
+        self.inspection = dict(found)
 
     def _refresh(self, building: str = "") -> None:
         state = self.state
+        if state.compared and state.compared not in self.study.results and state.compared != self._building:
+            self.compare(None)
+            state = self.state
         baseline = self._baseline or chrome.baseline(self.study)
         if state.baseline != baseline:
             self._put(dataclasses.replace(state, baseline=baseline))
@@ -329,13 +409,16 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         )
 
     def _put(self, state: ViewState) -> None:
-        self._ours = {"variant": state.variant, "baseline": state.baseline}
+        self._ours = {"variant": state.variant, "baseline": state.baseline, "compared": state.compared}
         self.view = dict(state.payload())
 
     def _viewed(self, _change: Any) -> None:
-        """The browser sends the whole view; the variant and the baseline in it may be those of a moment ago."""
+        """The browser sends the whole view; the variants in it may be those of a moment ago."""
         if any(self.view.get(key) != value for key, value in self._ours.items()):
-            self.view = {**self.view, **self._ours}
+            late = ViewState.of(cast("Payload", {**self.view, **self._ours}))
+            if self.view.get("compared") != late.compared:
+                late = late.compare(late.compared, self._mapping(late.compared))
+            self.view = dict(late.payload())
 
     def _chosen(self, _change: Any) -> None:
         chosen = next((p for p in Precision if p.value == self.choice.get("precision")), None)
@@ -362,7 +445,10 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             "remove": lambda: self._remove(value),
             "open": lambda: self.load(value),
             "drop": lambda: self.load(bytes(buffers[0]) if buffers else b"", name=Path(value).stem),
-            "netron": self._netron,
+            "netron": lambda: self.send({"type": "link", "value": self.open_in_netron(value)}),
+            "compare": lambda: self.compare(value),
+            "inspect": lambda: self._asked(value),
+            "extract": lambda: self._extract(value),
             "dismiss": self._dismiss,
             "plotly": lambda: self.send({"type": "plotly"}, buffers=[figures.script()]),
         }
@@ -427,13 +513,15 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
             self._views.pop(name, None)
             self._figures.pop(name, None)
 
-    def _netron(self) -> None:
-        """Open the model in the real Netron, on a port of the kernel's machine."""
-        import netron
+    def _asked(self, place: str) -> None:
+        """What the browser asks about may be a pill, or gone with the model of a moment ago."""
+        if place in self.study.model.places:
+            self._inspecting.ask(place)
+        else:
+            self.inspection = dict(inspection(place, (), "Only nodes have weights and outputs to look at."))
 
-        if self.study.model.path is None:
-            raise VariantError(
-                f'Cannot open model "{self.study.model.name}" in Netron: it was not read from a file. '
-                "Save it and load it by its path."
-            )
-        netron.start(str(self.study.model.path))
+    def _extract(self, text: str) -> None:
+        """Send the selected nodes as a file; pills among them come along as what they stand for."""
+        model = self.study.model
+        part = model.extract(i for i in json.loads(text) if i in model.places)
+        self.send({"type": "file", "value": f"{part.name}.onnx"}, buffers=[part.bytes()])

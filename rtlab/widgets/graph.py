@@ -4,39 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import anywidget
 import traitlets
 
-from rtlab.view.bundle import bundle
-from rtlab.view.contract import encode
+from rtlab.analysis.mapping import placed
+from rtlab.view.contract import EngineView
+from rtlab.view.contract import Graph as GraphPayload
 from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
+from rtlab.widgets.delivering import Delivering
 
 if TYPE_CHECKING:
     from rtlab.study import Result, Study
 
 
-class Graph(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
-    """A model beside the engine of one variant. ``state`` tells what is selected; ``select`` changes it."""
+class Graph(Delivering):
+    """A model beside the engine of one variant, or of two. ``state`` tells what is selected; ``select`` changes it."""
 
-    source = traitlets.Bytes(b"").tag(sync=True)
-    engine = traitlets.Bytes(b"").tag(sync=True)
+    source = traitlets.Bytes(b"").tag(delivered=True)
+    engine = traitlets.Bytes(b"").tag(delivered=True)
+    other = traitlets.Bytes(b"").tag(delivered=True)
     view = traitlets.Dict().tag(sync=True)
     height = traitlets.Int(480).tag(sync=True)
 
-    def __init__(self, study: Study, name: str, *, height: int = 480) -> None:
-        self._esm = bundle("graph.js")
+    def __init__(self, study: Study, name: str, other: str | None = None, *, height: int = 480) -> None:
         self._model = study.model
         self._result: Result = study[name]
+        self._other: Result | None = study[other] if other else None
+        view = ViewState(variant=name)
+        if self._other is not None:
+            view = view.compare(self._other.name, None)
         super().__init__(
-            source=encode(source_graph(self._model)),
-            engine=encode(engine_view(self._result, self._model)),
-            view=dict(ViewState(variant=name).payload()),
+            "graph.js",
+            source=encode(source_graph(self._model), GraphPayload),
+            engine=encode(engine_view(self._result, self._model), EngineView),
+            other=encode(engine_view(self._other, self._model), EngineView) if self._other else b"",
+            view=dict(view.payload()),
             height=height,
         )
 
     def __repr__(self) -> str:
-        return f"<Graph {self._model.name}: {self._result.name}>"
+        return f"<Graph {self._model.name}: {', '.join(r.name for r in (self._result, self._other) if r)}>"
 
     @property
     def state(self) -> ViewState:
@@ -49,5 +57,5 @@ class Graph(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
         Raises:
             ModelError: there is no such node.
         """
-        ids = [self._model.node(n).id for n in nodes]
-        self.view = dict(self.state.select(ids, self._result.mapping).payload())
+        mappings = [placed(r.mapping, self._model) if r else None for r in (self._result, self._other)]
+        self.view = dict(self.state.select(self._model.chosen(nodes), *mappings).payload())

@@ -1,4 +1,4 @@
-"""A real JupyterLab on loopback and system Chromium. Everything waits for conditions; nothing sleeps."""
+"""Real JupyterLab, Notebook 7 and Voila on loopback and system Chromium. Everything waits for conditions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ PATIENCE = 60_000
 
 @dataclasses.dataclass(frozen=True)
 class Lab:
-    """A running server: its address, its token and the folder it serves."""
+    """A running server: its address, its token, the folder it serves, and the path under which a notebook opens."""
 
     url: str
     token: str
     root: Path
+    tree: str
 
 
 class LabPage:
@@ -75,17 +76,25 @@ class LabPage:
 
     def open(self, notebook: str | Path | list[str]) -> None:
         """Open a notebook, given as a file or as the sources of its code cells, and wait for its kernel."""
+        path = self.place(notebook)
+        self.page.goto(f"{self.lab.url}/{self.lab.tree}/{quote(path.name)}?reset&token={self.lab.token}")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        self.wait_idle()
+
+    def visit(self, notebook: str | Path | list[str]) -> None:
+        """Open a notebook where no kernel can be reached from the page: its outputs alone."""
+        self.page.goto(f"{self.lab.url}/{self.lab.tree}/{quote(self.place(notebook).name)}")
+
+    def place(self, notebook: str | Path | list[str]) -> Path:
+        """Put a notebook, given as a file or as the sources of its code cells, where the server finds it."""
         if isinstance(notebook, list):
             path = self.lab.root / f"drawn_{secrets.token_hex(4)}.ipynb"
             kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
             cells = [nbformat.v4.new_code_cell(source) for source in notebook]
             document = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
             nbformat.write(document, path)
-        else:
-            path = Path(shutil.copy(notebook, self.lab.root))
-        self.page.goto(f"{self.lab.url}/lab/tree/{quote(path.name)}?reset&token={self.lab.token}")
-        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
-        self.wait_idle()
+            return path
+        return Path(shutil.copy(notebook, self.lab.root))
 
     def wait_idle(self, timeout: float = PATIENCE) -> None:
         """Wait until the kernel has nothing to do. ``timeout`` is in milliseconds, here and below."""
@@ -173,19 +182,51 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab as a user starts it, with a home of its own."""
-    home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("root")
-    token = secrets.token_hex(16)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    variables = (
+def _variables(home: Path) -> dict[str, str]:
+    """An environment in which Jupyter finds nothing of this machine's user."""
+    names = (
         "JUPYTER_CONFIG_DIR JUPYTER_DATA_DIR JUPYTER_RUNTIME_DIR IPYTHONDIR JUPYTERLAB_SETTINGS_DIR "
         "JUPYTERLAB_WORKSPACES_DIR"
     )
-    env = {**os.environ, "HOME": str(home), **{v: str(home / v.lower()) for v in variables.split()}}
+    return {**os.environ, "HOME": str(home), **{v: str(home / v.lower()) for v in names.split()}}
+
+
+def _port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _served(command: list[str], root: Path, home: Path, ready: str) -> Iterator[None]:
+    """A server while the block runs; ``ready`` is an address that it answers once it is up."""
+    log = home / "jupyter.log"
+    with log.open("wb") as spoken:
+        server = subprocess.Popen(
+            command,
+            cwd=root,
+            env=_variables(home),
+            stdin=subprocess.DEVNULL,
+            stdout=spoken,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait_for_server(server, ready, log)
+        yield
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+@contextlib.contextmanager
+def _jupyter(module: str, tree: str, temporary: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab or Notebook 7 as a user starts it, with a home of its own."""
+    home, root = temporary.mktemp("home"), temporary.mktemp("root")
+    token, port = secrets.token_hex(16), _port()
     # A first start asks whether to fetch news, over the corner of every picture.
     asks = (
         home
@@ -209,27 +250,42 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
     ]
-    log = home / "jupyter.log"
-    with log.open("wb") as spoken:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *arguments],
-            cwd=root,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=spoken,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_for_server(server, f"{url}/api/status?token={token}", log)
-        yield Lab(url, token, root)
-    finally:
-        server.terminate()
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+    url = f"http://127.0.0.1:{port}"
+    with _served([sys.executable, "-m", module, *arguments], root, home, f"{url}/api/status?token={token}"):
+        yield Lab(url, token, root, tree)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab."""
+    with _jupyter("jupyterlab", "lab/tree", tmp_path_factory) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Notebook 7."""
+    with _jupyter("notebook", "notebooks", tmp_path_factory) as served:
+        yield served
+
+
+@pytest.fixture
+def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Voila, which runs a notebook for each visitor and shows its outputs alone."""
+    home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("root")
+    port = _port()
+    command = [
+        sys.executable,
+        "-m",
+        "voila",
+        "--no-browser",
+        "--Voila.ip=127.0.0.1",
+        f"--port={port}",
+        str(root),
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with _served(command, root, home, url):
+        yield Lab(url, "", root, "voila/render")
 
 
 def _wait_for_server(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
@@ -265,9 +321,26 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
-@pytest.fixture
-def lab_page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
+def _page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
     """A page with a fresh profile, 1440 by 900."""
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
     yield LabPage(lab, context.new_page())
     context.close()
+
+
+@pytest.fixture
+def lab_page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
+    """A page of JupyterLab."""
+    yield from _page(lab, chromium)
+
+
+@pytest.fixture
+def notebook_page(notebook: Lab, chromium: Browser) -> Iterator[LabPage]:
+    """A page of Notebook 7."""
+    yield from _page(notebook, chromium)
+
+
+@pytest.fixture
+def voila_page(voila: Lab, chromium: Browser) -> Iterator[LabPage]:
+    """A page of Voila."""
+    yield from _page(voila, chromium)

@@ -121,8 +121,15 @@ def test_what_needs_a_kernel_is_not_offered(report) -> None:
     page = opened.page
     for gone in ("build", "cancel", "model", "precision", "calibrator", "target"):
         assert 0 == page.locator(f'{REPORT} [data-control="{gone}"]').count(), gone
-    assert 0 == page.locator(f'{REPORT} [aria-haspopup="menu"], {REPORT} [data-chart]').count()
+    assert 0 == page.locator(f"{REPORT} [data-chart]").count()
     assert 0 == page.get_by_label("Netron").count()
+    offered = "items => items.map(item => item.dataset.item)"
+    page.click(f"{REPORT} [data-chip] >> nth=0 >> .rt-more")
+    assert ["compare"] == page.eval_on_selector_all(f"{REPORT} [data-item]", offered)
+    page.keyboard.press("Escape")
+    page.click(f'{REPORT} [data-control="more-node"] button')
+    assert {"extract", "netron"}.isdisjoint(page.eval_on_selector_all(f"{REPORT} [data-item]", offered))
+    page.keyboard.press("Escape")
     assert "Saved report" in page.inner_text(f"{REPORT} .rt-top")
 
 

@@ -9,12 +9,13 @@ import pickle
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
-from rtlab import CalibrationData, Study, Task, backends
+from rtlab import CalibrationData, Study, Task, backends, samples
 from rtlab.core.progress import Silent
-from rtlab.errors import CalibrationError, Cancelled, Unavailable, VariantError
+from rtlab.errors import CalibrationError, Cancelled, RunError, Unavailable, VariantError
 from rtlab.testing import tiny_model
-from rtlab.view.contract import decode
+from rtlab.view.payload import decode
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +209,7 @@ def test_the_explorer_shows_an_engine_from_elsewhere_beside_the_others(tmp_path,
     assert "GPU" in chips["a100"]["label"]
     assert "CPU" in chips["fp32"]["time_source"]
     titles = {o["id"]: o["title"] for o in decode(explorer.engine)["overlays"]}
-    assert {"time": "GPU time", "share": "Share of GPU time"} == titles
+    assert {"time": "GPU time", "share": "Share of GPU time", "memory": "Output memory"} == titles
     assert "CPU" not in json.dumps(explorer.charts["timing"])
     assert "equals" not in json.dumps(explorer.charts["accuracy"])
     assert any("trtexec on NVIDIA A100" in s["text"] for s in explorer.status)
@@ -302,3 +303,26 @@ def test_sessions_are_let_go_when_a_variant_is_done(model) -> None:
     before = set(sessions)
     on_cpu(model).run()
     assert set() == set(sessions) - before
+
+
+def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:
+    """The message names the node to select instead."""
+    sample = samples.load("control_flow")
+    study = Study(sample.model, data=sample.calibration)
+    inner = next(n for n in study.model.nodes if n.scope and n.op == "Conv")
+    assert "weight" == study.weights(inner.id)[0].kind
+    with pytest.raises(RunError, match="Select the node that owns it"):
+        study.activations(inner.id)
+
+
+def test_observing_a_node_gives_the_numbers_of_the_model_itself() -> None:
+    """ONNX's own evaluator is the oracle, on the same four samples."""
+    model = tiny_model()
+    study = Study(model, data=CalibrationData.random(model, samples=8))
+    (found,) = study.activations("join/Add")
+    proto = model.proto()
+    proto.graph.output.add(name="sum")
+    expected = ReferenceEvaluator(proto).run(["sum"], {"x": study.data.arrays["x"][:4]})[0]
+    assert expected.size == found.count
+    assert pytest.approx((expected.min(), expected.max()), rel=1e-4) == (found.minimum, found.maximum)
+    assert pytest.approx((expected.mean(), expected.std()), rel=1e-4, abs=1e-6) == (found.mean, found.std)

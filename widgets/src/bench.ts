@@ -1,15 +1,22 @@
-import { effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Side } from "./contract";
+import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Graph, Side } from "./contract";
 import type { Stage } from "./draw/stage";
 import { Type } from "./draw/text";
 import { isDark, onThemeChange, readTheme, type Theme } from "./draw/theme";
 import { LayoutClient } from "./layout/client";
-import type { Study } from "./state";
+import { activeMode, type ColourMode, colourField, colourModes, enginesOf, type Look, look } from "./overlay";
+import { type Pointed, SIDES, START, type Study } from "./state";
 
 /** Where a box is drawn, for a browser test that clicks at a real point. */
 interface Point {
   x: number;
   y: number;
+}
+
+interface Colours {
+  modes: ReadonlySignal<ColourMode[]>;
+  mode: ReadonlySignal<string>;
+  look: ReadonlySignal<Look | null>;
 }
 
 /** What the panes of one widget share besides the study: its root, the layout worker, the theme, and each other. */
@@ -20,6 +27,23 @@ export class Bench {
   readonly theme: Signal<Theme>;
   readonly type: ReadonlySignal<Type>;
   readonly stages: Partial<Record<Side, Stage>> = {};
+  /** The sides in view, in their order. */
+  readonly sides: ReadonlySignal<readonly Side[]>;
+  /** Whether graphs run from left to right. */
+  readonly across: ReadonlySignal<boolean>;
+  /** Whether the panes stand above each other, by choice or because the widget is narrow. */
+  readonly stacked: Signal<boolean> = signal(false);
+  /** Words for one pane that pass with the next selection. */
+  readonly hint: Signal<{ side: Side; words: string } | null> = signal(null);
+  /** The box that the arrow keys have come to, for those who hear it. */
+  readonly reading: Signal<Pointed | null> = signal(null);
+  /** How many boxes the search of each pane has found. */
+  readonly hits: Signal<Partial<Record<Side, number>>> = signal({});
+  /** The node pane shows before and after. */
+  readonly morphing: Signal<boolean> = signal(false);
+  /** How a pane can be coloured, how it is, and what comes of it; worked out anew only when one of these changes. */
+  readonly colours: Record<Side, Colours>;
+  readonly #shown = new Map<Side, Graph | null>();
   /** Called after any pane moved, for what is drawn across panes. */
   onFrame: () => void = () => {};
 
@@ -28,12 +52,35 @@ export class Bench {
     this.root = root;
     this.theme = signal(this.#readTheme());
     this.type = signal(new Type(this.theme.value.font));
+    this.colours = {
+      node: this.#colours("node"),
+      layer: this.#colours("layer"),
+      other: this.#colours("other"),
+    };
+    this.across = computed(() => study.view.value.across);
+    const text = computed(() => JSON.stringify(study.view.value.panes));
+    this.sides = computed(() => {
+      const panes = new Set<Side>(JSON.parse(text.value));
+      const known = [...panes].filter((side) => SIDES.includes(side));
+      return known.length ? known : START.panes;
+    });
     onThemeChange(() => {
       this.theme.value = this.#readTheme();
     }, end);
-    const stop = effect(() => this.#publishState());
+    const stops = [
+      effect(() => this.#publishState()),
+      effect(() => this.#forgetFocus()),
+      effect(() => {
+        if (!this.canMorph()) this.morphing.value = false;
+      }),
+      effect(() => {
+        void study.view.value.selection;
+        this.hint.value = null;
+        this.reading.value = null;
+      }),
+    ];
     end.addEventListener("abort", () => {
-      stop();
+      for (const stop of stops) stop();
       this.layouts.stop();
     });
     Object.assign(root, { rtlabBoxAt: (side: Side, id: string) => this.boxAt(side, id) });
@@ -50,6 +97,83 @@ export class Bench {
     return { x: left + place.x + place.width / 2, y: top + place.y + place.height / 2 };
   }
 
+  /** Shows a side that is not in view, or takes it away; the last one stays. */
+  togglePane(side: Side): void {
+    const now = this.sides.value;
+    const panes = now.includes(side) ? now.filter((one) => one !== side) : [...now, side];
+    if (panes.length) this.study.change({ panes });
+  }
+
+  /** Changes places with the next pane; the last one with the one before. */
+  swap(side: Side): void {
+    const panes = [...this.sides.value];
+    const at = Math.min(panes.indexOf(side), panes.length - 2);
+    if (at < 0) return;
+    panes.splice(at, 2, panes[at + 1]!, panes[at]!);
+    this.study.change({ panes });
+  }
+
+  /** Fits what is selected into its pane. */
+  zoomToSelection(side: Side): void {
+    this.stages[side]?.zoomTo(this.study.selected(side));
+  }
+
+  /** Leaves what Escape leaves first: what stands out, then the morph, then the selection. */
+  leave(): boolean {
+    const { focus, hover, view } = this.study;
+    hover.value = null;
+    if (this.hint.value) this.hint.value = null;
+    else if (focus.value) focus.value = null;
+    else if (this.morphing.value) this.morphing.value = false;
+    else if (SIDES.some((side) => this.study.selected(side, view.value).length)) this.study.clear();
+    else return false;
+    return true;
+  }
+
+  /** Takes where the panes stand, after they changed places. */
+  settle(home: HTMLElement): void {
+    const { left, top } = home.getBoundingClientRect();
+    for (const stage of Object.values(this.stages))
+      stage.corner = { x: stage.origin.left - left, y: stage.origin.top - top };
+    this.onFrame();
+  }
+
+  /** Whether before and after are both in view. */
+  canMorph(): boolean {
+    const sides = this.sides.value;
+    return sides.includes("node") && sides.some((side) => side !== "node" && this.study.engineOf(side));
+  }
+
+  toggleMorph(): void {
+    this.morphing.value = !this.morphing.value && this.canMorph();
+  }
+
+  closeOther(lab?: { send(type: "compare", value: string): void }): void {
+    if (this.sides.value.includes("other")) this.togglePane("other");
+    lab?.send("compare", "");
+  }
+
+  focusPane(side: Side): void {
+    this.root.querySelector<HTMLElement>(`canvas[data-pane="${side}"]`)?.focus({ preventScroll: true });
+  }
+
+  /** What stands out of one graph means nothing in another. */
+  #forgetFocus(): void {
+    const { study } = this;
+    for (const side of SIDES) {
+      const graph = study.whole(side);
+      if (this.#shown.get(side) !== graph && study.focus.peek()?.side === side) study.focus.value = null;
+      this.#shown.set(side, graph);
+    }
+  }
+
+  #colours(side: Side): Colours {
+    const { study } = this;
+    const modes = computed(() => colourModes(side, enginesOf(study, side)));
+    const mode = computed(() => activeMode(modes.value, study.view.value[colourField(side)]));
+    return { modes, mode, look: computed(() => look(study, side, mode.value)) };
+  }
+
   #readTheme(): Theme {
     const dark = isDark();
     this.root.classList.toggle("rt-dark", dark);
@@ -57,10 +181,14 @@ export class Bench {
   }
 
   #publishState(): void {
-    const { view, pending, engine, source } = this.study;
-    this.root.dataset.selection = JSON.stringify(view.value.selection);
-    this.root.dataset.layers = JSON.stringify(view.value.layers);
-    this.root.dataset.variant = engine.value?.variant ?? "";
-    this.root.dataset.ready = pending.value === 0 && source.value ? "1" : "0";
+    const { view, pending, engine, source, focus } = this.study;
+    const { dataset } = this.root;
+    dataset.selection = JSON.stringify(view.value.selection);
+    dataset.layers = JSON.stringify(view.value.layers);
+    dataset.others = JSON.stringify(view.value.others);
+    dataset.variant = engine.value?.variant ?? "";
+    dataset.focus = String(focus.value?.ids.size ?? 0);
+    dataset.hits = String(Object.values(this.hits.value).reduce((a, b) => a + b, 0));
+    dataset.ready = pending.value === 0 && source.value ? "1" : "0";
   }
 }

@@ -134,3 +134,10 @@ const SHORT: Record<string, string> = {
 export function shortOp(op: string): string {
   return SHORT[op] ?? shorten(op, 16);
 }
+
+/** What a layer runs, shortly: its operators in their order, or else what it is. */
+export function opsOf({ chips, op }: Box, most: number): string {
+  const ops = chips.slice(0, most).map((chip) => shortOp(chip.op));
+  if (chips.length > most) ops.push(`+${chips.length - most}`);
+  return ops.join(" · ") || shortOp(op);
+}

@@ -1,15 +1,32 @@
 import type { AnyModel } from "@anywidget/types";
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Bench } from "./bench";
-import type { BuildState, Chip, Choice, Controls, Failure, GestureType, Side, Status } from "./contract";
+import type {
+  BuildState,
+  Chip,
+  Choice,
+  Controls,
+  Failure,
+  GestureType,
+  Inspection,
+  Reply,
+  Side,
+  Status,
+} from "./contract";
 import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
+import { engineSide } from "./overlay";
 import { loadPlotly, type Plotly } from "./plotly";
 import { spoken } from "./spoken";
 import { Study } from "./state";
 import { type ExplorerTraits, type Figure, follower, gesture, publish } from "./traits";
+import { unfold } from "./ui/folding";
+import { saveFile } from "./ui/save";
 
 /** The largest file that a browser hands to a kernel: Jupyter limits a message to 10 MiB. */
 const LARGEST_DROP = 9 * 2 ** 20;
+
+/** Nodes that the selection only passes on its way are not measured. */
+const INSPECT_MS = 180;
 
 /** Everything the Explorer shows and does: the study on its bench, the choice, the variants, and the gestures. */
 export class Lab {
@@ -24,6 +41,9 @@ export class Lab {
   readonly charts: Signal<Record<string, Figure>>;
   readonly notice: Signal<string>;
   readonly height: Signal<number>;
+  readonly inspection: Signal<Inspection | null>;
+  /** The address of a Netron that the kernel has started. */
+  readonly link: Signal<string> = signal("");
   /** This is a report: what needs a kernel is left out. */
   readonly saved: boolean;
   readonly alive: Signal<boolean> = signal(true);
@@ -38,6 +58,11 @@ export class Lab {
   readonly stale: ReadonlySignal<boolean>;
   /** One sentence about the selection, for the live region and the status line. */
   readonly sentence: ReadonlySignal<string>;
+  /** The node whose tensors the panel shows: the only one that is selected. */
+  readonly inspected: ReadonlySignal<string> = computed(() => {
+    const [only, ...more] = this.study.view.value.anchor === "node" ? this.selectedNodes() : [];
+    return only !== undefined && !more.length ? only : "";
+  });
   readonly #model: AnyModel<ExplorerTraits>;
   #plotly: Promise<Plotly> | null = null;
 
@@ -56,6 +81,7 @@ export class Lab {
     this.charts = trait("charts");
     this.notice = trait("notice");
     this.height = trait("height");
+    this.inspection = trait("inspection");
     const told = trait("failure");
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
@@ -66,8 +92,53 @@ export class Lab {
       const { precision, calibrator, target } = this.choice.value;
       return chip.label !== (calibrator ? `${precision}·${calibrator}` : precision) || chip.target !== target;
     });
-    this.sentence = computed(() => spoken(this.study));
+    this.sentence = computed(() => spoken(this.study, this.bench.reading.value));
     this.#forgetOpened(told);
+    this.#inspectSelected();
+    const reply = ({ type, value }: Reply, buffers: DataView[]): void => {
+      if (type === "link") this.link.value = value;
+      if (type === "file" && buffers[0]) saveFile(value, new Blob([buffers[0] as DataView<ArrayBuffer>]));
+    };
+    model.on("msg:custom", reply);
+    end.addEventListener("abort", () => model.off("msg:custom", reply));
+  }
+
+  /** Why the kernel cannot be asked for anything; empty where it can. */
+  unusable(): string {
+    if (this.saved) return "A saved report has no kernel: open the study in a notebook";
+    return this.alive.value ? "" : "The kernel was restarted: run the cell again";
+  }
+
+  /** Shows a variant in a third pane. */
+  compare(variant: string): void {
+    const { panes } = this.study.view.peek();
+    if (!panes.includes("other")) this.study.change({ panes: [...panes, "other"] });
+    this.send("compare", variant);
+  }
+
+  /** The selected boxes that are nodes, and not inputs or outputs of the graph. */
+  selectedNodes(): string[] {
+    return this.study.selected("node").filter((id) => this.study.box("node", id)?.kind === "node");
+  }
+
+  /** Asks for the selected nodes as a model of their own. */
+  extract(): void {
+    this.send("extract", JSON.stringify(this.selectedNodes()));
+  }
+
+  /** Has the kernel measure the tensors of the node that is selected, each node once in a row. */
+  #inspectSelected(): void {
+    let timer = 0;
+    const stop = effect(() => {
+      const id = this.inspected.value;
+      clearTimeout(timer);
+      if (!id || this.unusable() || this.inspection.peek()?.node === id) return;
+      timer = window.setTimeout(() => this.send("inspect", id), INSPECT_MS);
+    });
+    this.end.addEventListener("abort", () => {
+      clearTimeout(timer);
+      stop();
+    });
   }
 
   /** Plotly, which the kernel sends when a chart is first drawn. */
@@ -146,9 +217,9 @@ export class Lab {
     else this.send("dismiss");
   }
 
-  /** Why a node has no layer, or on what evidence it has one. */
-  evidenceWords(node: string, layer: string): string {
-    const evidence = this.study.links.value.evidence(node, layer);
+  /** On what evidence a node belongs to a layer. */
+  evidenceWords(side: Side, node: string, layer: string): string {
+    const evidence = this.study.linksOf(engineSide(side)).evidence(node, layer);
     return evidence ? EVIDENCE_WORDS[evidence] : "";
   }
 
@@ -162,7 +233,9 @@ export class Lab {
     );
   }
 
+  /** Selects a box and brings it into view, out of any folded group. */
   jump(side: Side, id: string): void {
+    unfold(this.study, side, id);
     this.study.select(side, id, { reveal: true });
   }
 }

@@ -1,30 +1,56 @@
-import type { Box, Overlay } from "./contract";
+import type { Box, Overlay, Side } from "./contract";
 import { number, plural, REASON_WORDS, shorten } from "./format";
-import { readings } from "./overlay";
-import type { Study } from "./state";
+import { combined, engineSide } from "./overlay";
+import type { Pointed, Study } from "./state";
 
 const UNITS: Record<string, string> = { ms: "milliseconds", dB: "decibel", "%": "percent", B: "bytes" };
 const LONGEST_NAME = 80;
 
 /** The selection, or what the keyboard points at, as a sentence that a screen reader speaks. */
-export function spoken(study: Study): string {
-  const { selection, layers, anchor } = study.view.value;
-  const ids = anchor === "node" ? selection : layers;
+export function spoken(study: Study, at: Pointed | null = null): string {
+  const anchor = at?.side ?? study.view.value.anchor;
+  const ids = at ? study.members(at.side, at.id) : study.selected(anchor);
   if (!ids.length) return "";
-  if (ids.length > 1) return `${plural(ids.length, anchor)} selected`;
-  const box = study.box(anchor, ids[0]!);
-  if (!box) return "";
-  const parts = [named(box), anchor === "node" ? ofNode(study, box) : ofLayer(box)];
-  const numbers = (study.engine.value?.overlays ?? []).map((overlay) =>
-    told(overlay, readings(overlay, anchor)[box.id]),
+  const single = at?.id ?? (ids.length === 1 ? ids[0]! : "");
+  const box = single ? study.box(anchor, single) : groupOf(study, anchor, ids);
+  if (!box) return ids.length > 1 ? `${plural(ids.length, noun(anchor))} selected` : "";
+  const about =
+    box.kind === "group"
+      ? `group of ${plural(ids.length, noun(anchor))}`
+      : anchor === "node"
+        ? ofNode(study, box)
+        : ofLayer(box);
+  const where = anchor === "other" ? `in ${study.other.value?.variant ?? "another engine"}` : "";
+  const numbers = (study.engineOf(engineSide(anchor))?.overlays ?? []).map((overlay) =>
+    told(overlay, combined(overlay, anchor, ids)),
   );
-  return [...parts, ...numbers].filter(Boolean).join(", ");
+  return [named(box), where, about, ...numbers].filter(Boolean).join(", ");
 }
 
-function named(box: Box): string {
-  const name = box.title === box.op ? "" : ` ${box.title}`;
-  return shorten(box.op + name, LONGEST_NAME);
+export const noun = (side: Side): string => (side === "node" ? side : "layer");
+
+/** The innermost group whose members are exactly these boxes, folded or open. */
+export function groupOf(study: Study, side: Side, ids: readonly string[]): Box | null {
+  const drawn = study.drawn(side);
+  if (!drawn || !ids.length) return null;
+  const wanted = new Set(ids);
+  for (let at = drawn.place.get(ids[0]!) ?? -1; at >= 0; at = drawn.parent[at]!) {
+    const box = drawn.graph.boxes[at]!;
+    if (box.kind !== "group") continue;
+    const members = drawn.members(box.id);
+    if (members.length === wanted.size && members.every((id) => wanted.has(id))) return box;
+    if (members.length > wanted.size) return null;
+  }
+  return null;
 }
+
+export function named(box: Box): string {
+  return shorten(`${box.op} ${untitled(box)}`, LONGEST_NAME).trim();
+}
+
+/** A title without the operator or the kind of group that it may begin with. */
+export const untitled = ({ op, title }: Box): string =>
+  title === op || title.startsWith(`${op} `) ? title.slice(op.length + 1) : title;
 
 function ofNode(study: Study, box: Box): string {
   const links = study.links.value;
@@ -35,7 +61,7 @@ function ofNode(study: Study, box: Box): string {
   const others = links
     .nodesOf([pair.layer])
     .flatMap((id) => (id === box.id ? [] : (study.box("node", id)?.op ?? [])));
-  const place = layerPlace(study, pair.layer);
+  const place = layerPlace(study, "layer", pair.layer);
   const where = place ? `in layer ${place.at} of ${place.of}` : "in a layer";
   const company = others.length > 3 ? [...others.slice(0, 3), `${others.length - 3} more`] : others;
   const told = company.length
@@ -48,7 +74,7 @@ function ofLayer(box: Box): string {
   return box.chips.length > 1 ? `fused from ${plural(box.chips.length, "node")}` : "";
 }
 
-function told(overlay: Overlay, reading: { value: number } | undefined): string {
+function told(overlay: Overlay, reading: { value: number } | null): string {
   if (!reading) return "";
   return `${number(reading.value)} ${UNITS[overlay.unit] ?? overlay.unit} ${overlay.origin}`.replace(
     / +/g,
@@ -57,8 +83,9 @@ function told(overlay: Overlay, reading: { value: number } | undefined): string 
 }
 
 /** The place of a layer in execution order, from 1. */
-export function layerPlace(study: Study, id: string): { at: number; of: number } | null {
-  const layers = (study.engine.value?.graph.boxes ?? []).filter(({ kind }) => kind === "layer");
+export function layerPlace(study: Study, side: Side, id: string): { at: number; of: number } | null {
+  const boxes = study.engineOf(engineSide(side))?.graph.boxes ?? [];
+  const layers = boxes.filter(({ kind }) => kind === "layer");
   const at = layers.findIndex((box) => box.id === id);
   return at < 0 ? null : { at: at + 1, of: layers.length };
 }

@@ -1,7 +1,15 @@
 import type { AnyModel } from "@anywidget/types";
-import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import {
+  batch,
+  computed,
+  effect,
+  type ReadonlySignal,
+  type Signal,
+  signal,
+  untracked,
+} from "@preact/signals";
 import type { Box, EngineView, Graph, Side, ViewState } from "./contract";
-import { withoutSync } from "./drawn";
+import { arrange, type Drawn, withoutSync } from "./drawn";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
 import { follower, type GraphTraits, publish } from "./traits";
@@ -11,28 +19,55 @@ export interface Pointed {
   id: string;
 }
 
-const START: ViewState = {
+/** The view before the kernel says otherwise. */
+export const START: ViewState = {
   selection: [],
   layers: [],
+  others: [],
   anchor: "node",
   variant: "",
+  compared: "",
   baseline: "",
   colour: "",
   colour_nodes: "",
   tab: "timing",
+  panes: ["node", "layer"],
+  stacked: false,
+  across: false,
+  follow: false,
+  grouping: "none",
+  grouping_nodes: "none",
+  folds: [],
 };
 
+export const SIDES: readonly Side[] = ["node", "layer", "other"];
+
+/** Boxes that stand out while the rest of their pane is pale: hits of a filter, a trace, a path. */
+export interface Focus {
+  side: Side;
+  ids: ReadonlySet<string>;
+  words: string;
+  /** Only these are drawn, instead of the rest being pale. */
+  alone: boolean;
+}
+
+/** A variant that a pane can show. */
+export type EngineSide = Exclude<Side, "node">;
+
 /**
- * What all panes read: both graphs, how they relate, and the view. Selection is worked out here from the pairs and
- * then published; pointer and animation never leave the browser.
+ * What all panes read: the source graph, one or two engines, how they relate, and the view. Selection is worked out
+ * here from the pairs and then published; pointer and animation never leave the browser.
  */
 export class Study {
   readonly source: Signal<Graph | null> = signal(null);
   readonly engine: Signal<EngineView | null> = signal(null);
+  /** The engine of the third pane. */
+  readonly other: Signal<EngineView | null> = signal(null);
   readonly view: Signal<ViewState>;
   readonly hover: Signal<Pointed | null> = signal(null);
-  /** The selection changed for a reason other than a click in the pane: both sides should come into view. */
-  readonly revealed: Signal<{ serial: number; sides: Side[] }> = signal({ serial: 0, sides: [] });
+  readonly focus: Signal<Focus | null> = signal(null);
+  /** The selection changed for a reason other than a click in the pane: these sides should come into view. */
+  readonly revealed: Signal<{ serial: number; sides: readonly Side[] }> = signal({ serial: 0, sides: [] });
   /** Steps that stand between the present payloads and a finished picture. */
   readonly pending: Signal<number> = signal(0);
   readonly problem: Signal<unknown> = signal(null);
@@ -40,8 +75,31 @@ export class Study {
   readonly boxes: Record<Side, ReadonlySignal<Map<string, Box>>> = {
     node: computed(() => byId(this.source.value)),
     layer: computed(() => byId(this.engine.value?.graph ?? null)),
+    other: computed(() => byId(this.other.value?.graph ?? null)),
   };
-  readonly #drawn = computed(() => this.engine.value && withoutSync(this.engine.value.graph));
+  readonly #otherLinks = computed(() => new Links(this.other.value));
+  // As text, so that a selection, which makes a new view too, does not fold anew.
+  readonly #foldText = computed(() => JSON.stringify(this.view.value.folds));
+  readonly #folds = computed(() => new Set<string>(JSON.parse(this.#foldText.value)));
+  readonly #grouping = {
+    node: computed(() => this.view.value.grouping_nodes),
+    layer: computed(() => this.view.value.grouping),
+  };
+  readonly #whole: Record<Side, ReadonlySignal<Graph | null>> = {
+    node: this.source,
+    layer: computed(() => this.engine.value && withoutSync(this.engine.value.graph)),
+    other: computed(() => this.other.value && withoutSync(this.other.value.graph)),
+  };
+  readonly #only: Record<Side, ReadonlySignal<ReadonlySet<string> | null>> = {
+    node: computed(() => this.#alone("node")),
+    layer: computed(() => this.#alone("layer")),
+    other: computed(() => this.#alone("other")),
+  };
+  readonly #drawn: Record<Side, ReadonlySignal<Drawn | null>> = {
+    node: computed(() => this.#arranged("node")),
+    layer: computed(() => this.#arranged("layer")),
+    other: computed(() => this.#arranged("other")),
+  };
   readonly #model: AnyModel<GraphTraits>;
   #published = "";
 
@@ -51,10 +109,12 @@ export class Study {
     const trait = follower(model, end, (error) => this.fail(error));
     this.#decode(trait("source"), this.source, end);
     this.#decode(trait("engine"), this.engine, end);
+    this.#decode(trait("other"), this.other, end);
     const received = trait("view");
     const stop = [
       effect(() => this.#receive({ ...START, ...received.value })),
-      effect(() => this.#rejoin(this.links.value)),
+      effect(() => this.#rejoin(this.links.value, "layer")),
+      effect(() => this.#rejoin(this.#otherLinks.value, "other")),
     ];
     end.addEventListener("abort", () => {
       for (const dispose of stop) dispose();
@@ -67,25 +127,54 @@ export class Study {
   }
 
   /** What a pane draws. */
-  graph(side: Side): Graph | null {
-    return side === "node" ? this.source.value : this.#drawn.value;
+  drawn(side: Side): Drawn | null {
+    return this.#drawn[side].value;
   }
 
+  /** The graph of a pane before groups are folded. */
+  whole(side: Side): Graph | null {
+    return this.#whole[side].value;
+  }
+
+  engineOf(side: EngineSide): EngineView | null {
+    return side === "layer" ? this.engine.value : this.other.value;
+  }
+
+  linksOf(side: EngineSide): Links {
+    return side === "layer" ? this.links.value : this.#otherLinks.value;
+  }
+
+  /** A box by its id; that of a group exists only where it is drawn. */
   box(side: Side, id: string): Box | null {
-    return this.boxes[side].value.get(id) ?? null;
+    const known = this.boxes[side].value.get(id);
+    if (known) return known;
+    const drawn = this.drawn(side);
+    const box = drawn?.graph.boxes[drawn.place.get(id) ?? -1];
+    return box?.id === id ? box : null;
   }
 
-  selected(side: Side): string[] {
-    return side === "node" ? this.view.value.selection : this.view.value.layers;
+  /** The boxes that a drawn box stands for. */
+  members(side: Side, id: string): readonly string[] {
+    return this.drawn(side)?.members(id) ?? [id];
+  }
+
+  selected(side: Side, view: ViewState = this.view.value): string[] {
+    return view[FIELD[side]];
   }
 
   /** What the hovered box stands for on the given side. */
   hovered(side: Side): string[] {
     const at = this.hover.value;
     if (!at) return [];
-    if (at.side === side) return [at.id];
-    const links = this.links.value;
-    return side === "layer" ? links.layersOf([at.id]) : links.nodesOf([at.id]);
+    const ids = [...this.members(at.side, at.id)];
+    return at.side === side ? [at.id] : this.across(at.side, side, ids);
+  }
+
+  /** What ids of one side are on another. */
+  across(from: Side, to: Side, ids: readonly string[]): string[] {
+    if (from === to) return [...ids];
+    const nodes = from === "node" ? ids : this.linksOf(from).nodesOf(ids);
+    return to === "node" ? [...nodes] : this.linksOf(to).layersOf(nodes);
   }
 
   /** Points at a box, or at nothing. */
@@ -95,24 +184,31 @@ export class Study {
 
   /** A click on a box. `add` toggles it in the selection; `reveal` also scrolls the clicked side. */
   select(side: Side, id: string, { add = false, reveal = false } = {}): void {
-    const { anchor, selection, layers } = this.view.value;
-    const old = anchor === side && add ? (side === "node" ? selection : layers) : [];
-    const ids = old.includes(id) ? old.filter((other) => other !== id) : [...old, id];
-    this.selectAll(side, ids);
-    this.#reveal(reveal ? ["node", "layer"] : [side === "node" ? "layer" : "node"]);
+    const old = new Set(this.view.value.anchor === side && add ? this.selected(side) : []);
+    const ids = this.members(side, id);
+    const all = ids.every((one) => old.has(one));
+    for (const one of ids) {
+      if (all) old.delete(one);
+      else old.add(one);
+    }
+    this.selectAll(side, [...old]);
+    this.#reveal(reveal ? SIDES : SIDES.filter((other) => other !== side));
   }
 
   selectAll(side: Side, ids: string[]): void {
-    const links = this.links.value;
-    this.change(
-      side === "node"
-        ? { anchor: "node", selection: ids, layers: links.layersOf(ids) }
-        : { anchor: "layer", layers: ids, selection: links.nodesOf(ids) },
-    );
+    this.change(this.#joined(side, ids));
   }
 
   clear(): void {
-    this.change({ selection: [], layers: [] });
+    this.focus.value = null;
+    this.change({ selection: [], layers: [], others: [] });
+  }
+
+  /** Folds an open group, opens a folded one. */
+  toggle(group: string): void {
+    const folds = new Set(this.view.value.folds);
+    if (!folds.delete(group)) folds.add(group);
+    this.change({ folds: [...folds] });
   }
 
   change(part: Partial<ViewState>): void {
@@ -126,11 +222,35 @@ export class Study {
     publish(this.#model, "view", next);
   }
 
-  #reveal(sides: Side[]): void {
+  #arranged(side: Side): Drawn | null {
+    const graph = this.#whole[side].value;
+    if (!graph) return null;
+    const grouping = this.#grouping[side === "node" ? "node" : "layer"].value;
+    const byLayer = side === "node" && grouping === "layers" ? this.engine.value : null;
+    const links = byLayer ? this.links.value : this.links.peek();
+    const arrangement = { grouping, folds: this.#folds.value, only: this.#only[side].value };
+    return arrange(graph, arrangement, byLayer, links);
+  }
+
+  #alone(side: Side): ReadonlySet<string> | null {
+    const focus = this.focus.value;
+    return focus?.alone && focus.side === side ? focus.ids : null;
+  }
+
+  #joined(anchor: Side, ids: string[]): Partial<ViewState> {
+    return {
+      anchor,
+      selection: this.across(anchor, "node", ids),
+      layers: this.across(anchor, "layer", ids),
+      others: this.across(anchor, "other", ids),
+    };
+  }
+
+  #reveal(sides: readonly Side[]): void {
     this.revealed.value = { serial: this.revealed.peek().serial + 1, sides };
   }
 
-  /** The kernel changed the view: the side that it did not name follows from the pairs. */
+  /** The kernel changed the view: the sides that it did not name follow from the pairs. */
   #receive(next: ViewState): void {
     if (JSON.stringify(next) === this.#published) return;
     const old = this.view.peek();
@@ -139,26 +259,22 @@ export class Study {
     const layers = next.variant === old.variant && !same(next.layers, old.layers);
     if (JSON.stringify(next) !== JSON.stringify(old)) this.view.value = next;
     if (!nodes && !layers) return;
-    this.#joinedTo(nodes ? "node" : "layer", this.links.peek());
-    this.#reveal(["node", "layer"]);
+    this.#rejoined(nodes ? "node" : "layer");
+    this.#reveal(SIDES);
   }
 
   /** Another variant: the selected nodes stay, their layers are others. */
-  #rejoin(links: Links): void {
+  #rejoin(links: Links, side: EngineSide): void {
     if (links.empty || !this.view.peek().selection.length) return;
-    this.#joinedTo("node", links);
-    this.#reveal(["layer"]);
+    this.#rejoined("node");
+    this.#reveal([side]);
   }
 
-  #joinedTo(side: Side, links: Links): void {
-    const { selection, layers } = this.view.peek();
-    const part: Partial<ViewState> =
-      side === "node"
-        ? { anchor: "node", layers: links.layersOf(selection) }
-        : { anchor: "layer", selection: links.nodesOf(layers) };
-    const next = { ...this.view.peek(), ...part };
+  #rejoined(anchor: Side): void {
+    const view = this.view.peek();
+    const next = { ...view, ...untracked(() => this.#joined(anchor, this.selected(anchor, view))) };
     const text = JSON.stringify(next);
-    if (text === JSON.stringify(this.view.peek())) return;
+    if (text === JSON.stringify(view)) return;
     this.#published = text;
     this.view.value = next;
     publish(this.#model, "view", next);
@@ -182,6 +298,9 @@ export class Study {
     end.addEventListener("abort", stop);
   }
 }
+
+/** Where the view holds the selection of a side. */
+const FIELD = { node: "selection", layer: "layers", other: "others" } as const;
 
 const byId = (graph: Graph | null): Map<string, Box> => new Map(graph?.boxes.map((box) => [box.id, box]));
 

@@ -3,8 +3,8 @@ import { fromBase64 } from "./payload";
 import type { ExplorerTraits } from "./traits";
 
 /**
- * The widget model of a report: what the kernel would hold, from the snapshot in the file. It answers the one gesture
- * that needs no kernel, another variant; the views leave out what it cannot do.
+ * The widget model of a report: what the kernel would hold, from the snapshot in the file. It answers the gestures
+ * that need no kernel, another variant and one to compare with; the views leave out what it cannot do.
  */
 export class StaticModel {
   readonly #saved: Saved;
@@ -17,6 +17,7 @@ export class StaticModel {
       saved: true,
       source: fromBase64(saved.source),
       engine: new Uint8Array(),
+      other: new Uint8Array(),
       view: saved.view,
       height: 760,
       controls: { models: [], precisions: [], calibrators: [], targets: [] },
@@ -27,6 +28,7 @@ export class StaticModel {
       failure: null,
       charts: {},
       notice: "",
+      inspection: null,
     };
     this.#show(saved.view.variant);
   }
@@ -53,6 +55,11 @@ export class StaticModel {
 
   send({ type, value }: Gesture): void {
     if (type === "show") this.#show(value);
+    if (type === "compare") {
+      const variant = this.#saved.variants.find(({ id }) => id === value);
+      this.set("other", variant ? fromBase64(variant.engine) : new Uint8Array());
+      this.set("view", { ...this.#state.view, compared: variant?.id ?? "" });
+    }
   }
 
   #show(id: string): void {

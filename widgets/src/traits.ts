@@ -1,12 +1,24 @@
 import type { AnyModel } from "@anywidget/types";
 import { type Signal, signal } from "@preact/signals";
-import type { BuildState, Chip, Choice, Controls, Failure, Gesture, Status, ViewState } from "./contract";
+import type {
+  BuildState,
+  Chip,
+  Choice,
+  Controls,
+  Failure,
+  Gesture,
+  Inspection,
+  Status,
+  ViewState,
+} from "./contract";
 import type { Bytes } from "./payload";
 
 /** Traits of the Python class behind graph.tsx. */
 export interface GraphTraits {
   source: Bytes;
   engine: Bytes;
+  /** The engine of the third pane; empty where there is none. */
+  other: Bytes;
   view: ViewState;
   height: number;
 }
@@ -27,6 +39,8 @@ export interface ExplorerTraits extends GraphTraits {
   failure: Failure | null;
   charts: Record<string, Figure>;
   notice: string;
+  /** What the kernel found about the tensors of the node last asked for. */
+  inspection: Inspection | null;
   /** A report's model alone has it: there is no kernel behind the view. */
   saved?: true;
 }

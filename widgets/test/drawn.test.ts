@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { syncSteps, withoutSync } from "../src/drawn";
-import { once } from "../src/ui/overview";
-import { box, graph, reading } from "./payloads";
+import { box, graph } from "./payloads";
 
 const layer = (id: string, node = "") =>
   box({ id, kind: "layer", chips: node ? [{ op: "Conv", family: "convolution", node }] : [] });
@@ -32,18 +31,5 @@ describe("sync steps", () => {
     // Names alone are still worth a picture.
     const names = { ...engine, edges: [] };
     expect(names).toBe(withoutSync(names));
-  });
-});
-
-describe("once", () => {
-  it("lists one number of several layers once", () => {
-    // Three layers with one time together are not three slow layers.
-    const listed = once([
-      ["a", reading(21.3, 2)],
-      ["b", reading(21.3, 2)],
-      ["c", reading(4, 1)],
-      ["d", reading(4, 1)],
-    ]);
-    expect(["a", "c", "d"]).toEqual(listed.map(([id]) => id));
   });
 });

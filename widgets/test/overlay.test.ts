@@ -1,7 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { cividis, diverging } from "../src/colour";
+import type { EngineView, Graph, Side } from "../src/contract";
+import { arrange, PLAIN } from "../src/drawn";
 import { Links } from "../src/links";
-import { activeMode, colourModes, lookOf, Scale } from "../src/overlay";
+import { activeMode, colourModes, combined, lookOf, once, type Pictured, Scale } from "../src/overlay";
 import { box, engineView, graph, overlay, reading } from "./payloads";
 
 describe("scale", () => {
@@ -37,13 +39,20 @@ describe("look", () => {
     graph: layers,
     overlays: [overlay({ layers: { A: reading(0.21), B: reading(0.05) } }), estimated],
     pairs: [{ node: "n", layer: "B", evidence: "declared" }],
+    unmapped: [{ node: "loose", reason: "view", text: "" }],
   });
-  const links = new Links(engine);
+  const nodes = graph("model", [box({ id: "n" }), box({ id: "loose" })]);
+  const shown = (side: Side, what: Graph, view: EngineView): Pictured => {
+    const links = new Links(view);
+    return { side, drawn: arrange(what, PLAIN, null, links), engine: view, links };
+  };
+  const left = shown("node", nodes, engine);
+  const right = shown("layer", layers, engine);
 
   it("marks every number with its origin and sets estimates in italics", () => {
     // An estimate must never be displayed as a measurement.
-    const measured = lookOf("layer", layers, "time", engine, links);
-    const roof = lookOf("layer", layers, "roof", engine, links);
+    const measured = lookOf(right, "time");
+    const roof = lookOf(right, "roof");
     expect(["● 210 µs", "● 50.0 µs"]).toEqual(measured.text);
     expect(["○ 500 µs", null]).toEqual(roof.text);
     expect([false, true]).toEqual([measured.italic, roof.italic]);
@@ -51,29 +60,120 @@ describe("look", () => {
 
   it("leaves boxes without a number uncoloured", () => {
     // Absent is not low.
-    expect(null).toBe(lookOf("layer", layers, "roof", engine, links).colour[1]);
+    expect(null).toBe(lookOf(right, "roof").colour[1]);
   });
 
-  it("gives a node the hue of its layer", () => {
-    // Colour by layer is how fused groups are seen at a glance.
-    const nodes = graph("model", [box({ id: "n" }), box({ id: "loose" })]);
-    const left = lookOf("node", nodes, "layer", engine, links);
-    const right = lookOf("layer", layers, "layer", engine, links);
-    expect(left.colour[0]).toBe(right.colour[1]);
-    expect(null).toBe(left.colour[1]);
+  it("gives a node the hue and the number of its layer", () => {
+    // Colour by layer is how fused groups are seen at a glance, and with eleven layers a hue comes twice.
+    const [node, layer] = [lookOf(left, "layer", [left]), lookOf(right, "layer", [right])];
+    expect(node.colour[0]).toBe(layer.colour[1]);
+    expect(["L2", null]).toEqual(node.badge);
+    expect(["L1", "L2"]).toEqual(layer.badge);
   });
 
-  it("offers only overlays that have numbers for the side", () => {
+  it("gives layers of two engines that hold the same nodes one hue", () => {
+    // Otherwise the eye would compare colours that mean nothing to each other.
+    const fused = graph("other", [box({ id: "X", kind: "layer" }), box({ id: "Y", kind: "layer" })]);
+    const second = engineView({ graph: fused, pairs: [{ node: "n", layer: "X", evidence: "declared" }] });
+    const third = shown("other", fused, second);
+    const [a, b] = [lookOf(right, "layer", [right, third]), lookOf(third, "layer", [right, third])];
+    expect([a.colour[1], null]).toEqual(b.colour);
+    expect(["L1", "L2"]).toEqual(b.badge);
+  });
+
+  it("measures two engines with one scale", () => {
+    // The same colour is the same time, or comparing side by side would mislead.
+    const slow = engineView({ graph: layers, overlays: [overlay({ layers: { A: reading(0.9) } })] });
+    const both = [right, shown("other", layers, slow)];
+    const [a, b] = both.map((one) => lookOf(one, "time", both));
+    expect(a!.legend).toEqual(b!.legend);
+    expect({ low: "50.0 µs", high: "900 µs" }).toMatchObject({
+      low: a!.legend!.kind === "scale" && a!.legend!.low,
+      high: b!.legend!.kind === "scale" && b!.legend!.high,
+    });
+    expect(cividis(1)).toBe(b!.colour[0]);
+    expect(a!.colour[0]).not.toBe(b!.colour[0]);
+  });
+
+  it("tells why a node has no layer by colour and by glyph", () => {
+    // Colour is never the only sign.
+    const look = lookOf(left, "reason");
+    expect([null, "↷"]).toEqual(look.badge);
+    expect([true, false]).toEqual(look.colour.map((colour) => colour === null));
+    expect(look.legend).toMatchObject({ classes: [{ label: "view", badge: "↷" }] });
+  });
+
+  it("gives a folded group a class only when all members agree", () => {
+    // A card in int8's colour must hold no fp16 layer.
+    const mixed = graph("engine", [
+      box({ id: "A", kind: "layer", precision: "int8" }),
+      box({ id: "B", kind: "layer", precision: "int8" }),
+      box({ id: "C", kind: "layer", precision: "fp16" }),
+    ]);
+    const view = engineView({ graph: mixed });
+    const groups: Record<string, string[]> = { A: ["A", "B"], C: ["B", "C"] };
+    const here = shown("layer", mixed, view);
+    const folded = { ...here, drawn: { ...here.drawn, members: (id: string) => groups[id] ?? [id] } };
+    const look = lookOf(folded, "precision");
+    expect(["int8", "int8", null]).toEqual(look.badge);
+    expect(null).toBe(look.colour[2]);
+  });
+
+  it("offers only what tells boxes apart", () => {
     // A choice that colours nothing is noise.
-    expect(["operator", "layer"]).toEqual(colourModes("node", engine).map(({ id }) => id));
-    expect(["time", "roof", "layer", "precision", "none"]).toEqual(
-      colourModes("layer", engine).map(({ id }) => id),
+    expect(["operator", "layer", "precision", "reason", "none"]).toEqual(
+      colourModes("node", [engine]).map(({ id }) => id),
+    );
+    expect(["time", "roof", "layer", "precision", "operator", "none"]).toEqual(
+      colourModes("layer", [engine]).map(({ id }) => id),
     );
   });
 
   it("falls back to the first way when the wanted one is gone", () => {
     // Another variant may not have been measured.
-    expect("operator").toBe(activeMode("node", "sqnr", engine));
-    expect("precision").toBe(activeMode("layer", "time", null));
+    expect("operator").toBe(activeMode(colourModes("node", [engine]), "sqnr"));
+    expect("operator").toBe(activeMode(colourModes("layer", []), "time"));
+  });
+});
+
+describe("numbers of several boxes", () => {
+  const time = overlay({ layers: { A: reading(2, 2), B: reading(2, 2), C: reading(1) } });
+  const error = overlay({
+    unit: "dB",
+    best: "high",
+    layers: { A: reading(40), B: reading(22), C: reading(31) },
+  });
+
+  it("add up, a shared number once", () => {
+    // Two layers that took 2 ms together did not take 4 ms.
+    const sum = combined(time, "layer", ["A", "B", "C", "absent"]);
+    expect(3).toBe(sum?.value);
+    expect("sum of 3 layers, shared ones once").toBe(sum?.how);
+  });
+
+  it("are the worst where they do not add up", () => {
+    // Decibels of a block have no sum; the place to look at is the worst layer.
+    const worst = combined(error, "layer", ["A", "B", "C"]);
+    expect([22, "worst of 3 layers"]).toEqual([worst?.value, worst?.how]);
+  });
+
+  it("stay as they are for one box, and absent for none", () => {
+    // A sum of one is no sum, and nothing is not zero.
+    expect({ ...reading(1), how: "" }).toEqual(combined(time, "layer", ["C"]));
+    expect(null).toBe(combined(time, "layer", ["absent"]));
+  });
+
+  it("are counted once when boxes share them", () => {
+    // Three lines with the same number look like three slow layers.
+    const together = { value: 0.13, spread: null, shared: 3, note: "A, together with 2 other layers" };
+    const entries = once([
+      ["A", together],
+      ["B", together],
+      ["C", together],
+      ["D", { ...together, note: "D, together with 2 other layers" }],
+      ["E", { value: 0.13, spread: null, shared: 1, note: "" }],
+      ["F", { value: 0.13, spread: null, shared: 1, note: "" }],
+    ]);
+    expect(["A", "D", "E", "F"]).toEqual(entries.map(([id]) => id));
   });
 });

@@ -1,14 +1,32 @@
+/// <reference types="vite/client" />
 import { describe, expect, it } from "vitest";
-import { decode } from "../src/payload";
+// tests/unit/view/test_payload.py holds the same file against Python's side.
+import file from "../../tests/data/payload.json?raw";
+import type { EngineView } from "../src/contract";
+import { decode, fromBase64 } from "../src/payload";
 import { packed } from "./payloads";
 
+const { encoded, payload } = JSON.parse(file) as { encoded: string; payload: EngineView };
+const bytes = fromBase64(encoded);
+
 describe("payload", () => {
-  it("reads gzipped JSON from a view into a larger buffer", async () => {
+  it("reads what Python wrote", async () => {
+    // Names of every kind, missing numbers, and every form of a column.
+    expect(payload).toEqual(await decode(bytes));
+  });
+
+  it("keeps a name that JavaScript uses itself", async () => {
+    // A node called __proto__ is a key like any other.
+    const view = (await decode<EngineView>(bytes)) as EngineView;
+    expect(true).toBe(Object.hasOwn(view.overlays[0]?.nodes ?? {}, "__proto__"));
+  });
+
+  it("reads a view into a larger buffer", async () => {
     // The kernel's messages arrive as views with an offset.
-    const bytes = await packed({ shape: "1×16×32×32" });
-    const padded = new Uint8Array(bytes.length + 16);
-    padded.set(bytes, 8);
-    expect({ shape: "1×16×32×32" }).toEqual(await decode(new DataView(padded.buffer, 8, bytes.length)));
+    const message = await packed({ shape: "1×16×32×32" });
+    const padded = new Uint8Array(message.length + 16);
+    padded.set(message, 8);
+    expect({ shape: "1×16×32×32" }).toEqual(await decode(new DataView(padded.buffer, 8, message.length)));
   });
 
   it("takes empty bytes as nothing", async () => {
@@ -19,9 +37,6 @@ describe("payload", () => {
 
   it("refuses damaged bytes", async () => {
     // The widget then shows a card instead of half a graph.
-    const bytes = await packed({ boxes: [] });
-    await expect(decode(new Uint8Array(bytes.subarray(0, 9)))).rejects.toThrow(
-      "their 9 bytes are not gzipped JSON",
-    );
+    await expect(decode(new Uint8Array(bytes.subarray(0, 9)))).rejects.toThrow("their 9 bytes are damaged");
   });
 });

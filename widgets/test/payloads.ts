@@ -3,6 +3,8 @@ import type { Box, EngineView, Graph, Overlay } from "../src/contract";
 export function box(part: Partial<Box> & { id: string }): Box {
   return {
     kind: "node",
+    parent: -1,
+    body: "",
     op: "Conv",
     family: "convolution",
     title: part.id,
@@ -50,8 +52,13 @@ export function overlay(part: Partial<Overlay>): Overlay {
 
 export const reading = (value: number, shared = 1) => ({ value, spread: null, shared, note: "" });
 
-/** Gzipped JSON, as the kernel sends it. */
+/** The kernel's form of a payload, in which everything stands in the header. */
 export async function packed(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
-  const stream = new Blob([JSON.stringify(value)]).stream().pipeThrough(new CompressionStream("gzip"));
+  const none = [0, 0, 0];
+  const header = { tree: ["value", value], strings: none, numbers: none, floats: none, templates: [] };
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const stream = new Blob([new Uint32Array([text.length]), text])
+    .stream()
+    .pipeThrough(new CompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

@@ -75,6 +75,7 @@ async function start(view: Partial<ViewState> = {}, shown: EngineView | null = e
   const fake = new MemoryModel({
     source: await bytes(model),
     engine: await bytes(shown),
+    other: new Uint8Array(),
     view: view as ViewState,
     height: 400,
   });
@@ -114,7 +115,7 @@ describe("selection", () => {
     const { fake, study } = await start();
     fake.set("view", { ...study.view.value, selection: ["conv"], layers: [] });
     expect([["conv"], ["A"]]).toEqual([study.view.value.selection, study.view.value.layers]);
-    expect(["node", "layer"]).toEqual(study.revealed.value.sides);
+    expect(["node", "layer", "other"]).toEqual(study.revealed.value.sides);
     expect(["A"]).toEqual(fake.saved.at(-1)!.view!.layers);
   });
 

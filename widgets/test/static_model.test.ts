@@ -1,7 +1,7 @@
 import type { AnyModel } from "@anywidget/types";
 import { describe, expect, it, vi } from "vitest";
 import type { Saved } from "../src/contract";
-import { Study } from "../src/state";
+import { START, Study } from "../src/state";
 import { StaticModel } from "../src/static_model";
 import type { GraphTraits } from "../src/traits";
 import { box, engineView, graph, packed } from "./payloads";
@@ -27,9 +27,7 @@ async function saved(): Promise<Saved> {
     variants: [await variant("fp32", "A"), await variant("__proto__", "B")],
     chips: [],
     view: {
-      selection: [],
-      layers: [],
-      anchor: "node",
+      ...START,
       variant: "fp32",
       baseline: "fp32",
       colour: "time",
@@ -53,6 +51,26 @@ describe("the model of a report", () => {
     expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
     expect("__proto__").toBe(study.view.value.variant);
     expect([{ origin: "reported", text: "compiled: __proto__" }]).toEqual(model.get("status"));
+    end.abort();
+  });
+
+  it("puts a second engine beside the first, and takes it away", async () => {
+    // Two variants side by side need no kernel.
+    const model = new StaticModel(await saved());
+    const end = new AbortController();
+    const study = new Study(model as unknown as AnyModel<GraphTraits>, end.signal);
+    await vi.waitUntil(() => study.pending.value === 0);
+    study.select("node", "conv");
+    model.send({ type: "compare", value: "__proto__" });
+    await vi.waitUntil(() => study.other.value !== null);
+    expect([["A"], ["B"], "__proto__"]).toEqual([
+      study.view.value.layers,
+      study.view.value.others,
+      study.view.value.compared,
+    ]);
+    model.send({ type: "compare", value: "" });
+    await vi.waitUntil(() => study.other.value === null);
+    expect("").toBe(study.view.value.compared);
     end.abort();
   });
 

@@ -15,7 +15,7 @@ import pytest
 from rtlab import CalibrationData, Study, load
 from rtlab.errors import BuildError, RtlabError, VariantError
 from rtlab.testing import tiny_model
-from rtlab.view.contract import decode
+from rtlab.view.payload import decode
 
 HOSTILE = (
     "</script><script>alert(1)</script><!--<img src=http://evil.test/x onerror=alert(2)>\u2028&quot;'\"{}%"

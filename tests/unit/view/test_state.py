@@ -39,3 +39,11 @@ def test_an_unknown_key_of_a_newer_browser_is_ignored() -> None:
     """A saved notebook may hold the state of another version."""
     payload = {**ViewState().payload(), "something_new": 1}
     assert ViewState() == ViewState.of(payload)
+
+
+def test_a_selection_lights_up_in_the_compared_engine_too() -> None:
+    """Three panes, one selection; closing the third leaves the two others as they are."""
+    other = Mapping((Pair("conv", "X", "declared"),), ())
+    state = ViewState().select(["conv"], MAPPING).compare("int8", other)
+    assert (("A",), ("X",), ("node", "layer", "other")) == (state.layers, state.others, state.panes)
+    assert ViewState().select(["conv"], MAPPING) == state.compare("", None)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
+import urllib.parse
+import urllib.request
 
+import onnx
 import pytest
 
-from rtlab import CalibrationData, Study, backends
+from rtlab import CalibrationData, Study, backends, load
 from rtlab.errors import ModelError, RtlabError
 from rtlab.testing import tiny_model
-from rtlab.view.contract import decode
+from rtlab.view.payload import decode
 from rtlab.widgets.explorer import Explorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -253,3 +257,182 @@ def test_an_unknown_variant_in_a_gesture_is_words(shown) -> None:
     for kind in ("rebuild", "baseline"):
         gesture(shown, kind, "gone")
         assert 'Cannot use variant "gone"' in shown.failure["message"]
+
+
+def sent(widget: Explorer, monkeypatch) -> list[tuple[dict, list[bytes] | None]]:
+    """What the kernel sends beside the traits."""
+    messages = []
+    monkeypatch.setattr(widget, "send", lambda content, buffers=None: messages.append((content, buffers)))
+    return messages
+
+
+@pytest.fixture
+def two():
+    """An Explorer with fp32 and an int8 that is shown."""
+    made = explorer()
+    return made.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+
+
+def test_a_second_engine_stands_in_a_third_pane(two) -> None:
+    """The selection lights up in all three."""
+    two.select("stem/Relu")
+    gesture(two, "compare", "fp32")
+    assert "fp32" == decode(two.other)["variant"] == two.state.compared
+    assert ("node", "layer", "other") == two.state.panes
+    assert two.study["fp32"].mapping.layers("stem/Relu") == two.state.others
+    two.select("head/Gemm")
+    assert two.study["fp32"].mapping.layers("head/Gemm") == two.state.others
+
+
+def test_the_third_pane_can_be_closed(two) -> None:
+    """And leaves nothing behind that a later view could bring back."""
+    two.compare("fp32")
+    gesture(two, "compare", "")
+    assert (b"", "", (), ("node", "layer")) == (
+        two.other,
+        two.state.compared,
+        two.state.others,
+        two.state.panes,
+    )
+
+
+def test_a_late_view_from_the_browser_does_not_bring_back_a_closed_pane(two) -> None:
+    """The browser sends the whole view with a selection; what is compared is the kernel's to say."""
+    two.compare("fp32")
+    late = {**two.view, "selection": ["stem/Conv"]}
+    two.compare(None)
+    two.view = late
+    assert ("", ("node", "layer"), ("stem/Conv",)) == (
+        two.state.compared,
+        two.state.panes,
+        two.state.selection,
+    )
+    late = dict(two.view)
+    two.compare("fp32")
+    two.view = late
+    assert ("fp32", ("node", "layer", "other")) == (two.state.compared, two.state.panes)
+
+
+def test_showing_another_variant_keeps_the_third_pane(two) -> None:
+    """It is how two engines are compared with a third."""
+    two.select("stem/Relu")
+    two.compare("fp32")
+    two.show("fp32")
+    assert ("fp32", "fp32") == (two.state.variant, two.state.compared)
+    assert two.state.layers == two.state.others
+
+
+def test_removing_the_compared_variant_closes_its_pane(two) -> None:
+    """A pane of something that is gone would say nothing."""
+    two.compare("fp32")
+    gesture(two, "remove", "fp32")
+    assert (b"", "") == (two.other, two.state.compared)
+
+
+def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
+    """Old numbers beside new ones would be compared."""
+    two.compare("fp32")
+    before = two.study["fp32"]
+    gesture(two, "rebuild", "fp32")
+    two.wait(300)
+    assert before is not two.study["fp32"]
+    assert two._views["fp32"] == two.other
+    assert "fp32" == two.state.compared
+
+
+def test_comparing_with_what_is_not_built_is_words(shown) -> None:
+    """A saved notebook may name one that is gone."""
+    gesture(shown, "compare", "gone")
+    assert 'Cannot show variant "gone"' in shown.failure["message"]
+    assert b"" == shown.other
+
+
+def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> None:
+    """Nothing was calibrated, so a few samples are run."""
+    gesture(shown, "inspect", "stem/Conv")
+    shown._inspecting.wait(60)
+    found = shown.inspection
+    assert ("stem/Conv", "") == (found["node"], found["note"])
+    weight, activation = found["tensors"]
+    assert ("weight", "stem_w", 8 * 3 * 3 * 3, "weights of the model") == (
+        weight["kind"], weight["name"], weight["count"], weight["source"],
+    )  # fmt: skip
+    assert ("activation", "stem", 4 * 8 * 8 * 8) == (
+        activation["kind"],
+        activation["name"],
+        activation["count"],
+    )
+    assert "4 samples" in activation["source"]
+    assert 64 == len(weight["counts"]) == len(activation["counts"])
+
+
+def test_an_activation_that_calibration_watched_says_on_how_many_samples(shown) -> None:
+    """It saw more than a quick look would."""
+    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+    shown.inspect("stem/Relu")
+    shown._inspecting.wait(60)
+    (found,) = shown.inspection["tensors"]
+    assert found["source"].startswith("calibration on 8 samples")
+    assert (8 * 8 * 8 * 8, 0.0) == (found["count"], found["minimum"])
+
+
+def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
+    """A pill has no weights; a failure is a note and never a traceback."""
+    gesture(shown, "inspect", "input x")
+    assert "Only nodes" in shown.inspection["note"]
+    shown.study.data = CalibrationData({})
+    gesture(shown, "inspect", "head/Gemm")
+    shown._inspecting.wait(60)
+    assert ["fc_w", "fc_b"] == [t["name"] for t in shown.inspection["tensors"]]
+    assert shown.inspection["note"]
+
+
+def test_only_the_latest_question_is_answered(shown) -> None:
+    """Arrow keys ask faster than a runner answers."""
+    answers = []
+    shown.observe(lambda change: answers.append(change["new"]["node"]), "inspection")
+    for node in shown.study.model.top:
+        gesture(shown, "inspect", node.id)
+    shown._inspecting.wait(60)
+    assert "head/Gemm" == shown.inspection["node"] == answers[-1]
+
+
+def test_the_selected_part_comes_as_a_file(shown, monkeypatch) -> None:
+    """Pills in a selection are no nodes and do no harm."""
+    messages = sent(shown, monkeypatch)
+    gesture(shown, "extract", json.dumps(["stem/Conv", "stem/Relu", "input x"]))
+    ((content, buffers),) = messages
+    assert {"type": "file", "value": "tiny_part.onnx"} == content
+    part = load(buffers[0])
+    assert ["stem/Conv", "stem/Relu"] == [n.id for n in part.nodes]
+    gesture(shown, "extract", "[]")
+    assert "no node is chosen" in shown.failure["message"]
+
+
+def fetch(url: str) -> bytes:
+    """The model that Netron's page at an address loads."""
+    with urllib.request.urlopen(url) as page:  # noqa: S310 - an address of this machine
+        name = re.search('<meta name="file" content="([^"]*)">', page.read().decode())
+    assert name, "Netron's page names no file"
+    with urllib.request.urlopen(url + urllib.parse.quote(name[1])) as file:  # noqa: S310 - the same
+        return file.read()
+
+
+def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, monkeypatch, tmp_path) -> None:
+    """The model was never a file; its bytes are served all the same, and nothing is opened here."""
+    messages = sent(shown, monkeypatch)
+    gesture(shown, "netron")
+    gesture(shown, "netron", "fp32")
+    links = [c["value"] for c, _ in messages]
+    assert ["link", "link"] == [c["type"] for c, _ in messages]
+    bodies = [fetch(url) for url in links]
+    assert shown.study.model.bytes() == bodies[0]
+    engine = onnx.load_from_string(bodies[1])
+    assert [layer.name for layer in shown.study["fp32"].engine.layers] == [n.name for n in engine.graph.node]
+    assert {"tensorrt"} == {n.domain for n in engine.graph.node}
+    path = tmp_path / "kept.onnx"
+    path.write_bytes(tiny_model().bytes())
+    before = path.stat()
+    kept = Study(load(path)).explore()
+    assert path.read_bytes() == fetch(kept.open_in_netron())
+    assert before == path.stat()

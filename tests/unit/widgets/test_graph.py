@@ -7,7 +7,7 @@ import pytest
 from rtlab import Study
 from rtlab.errors import ModelError, VariantError
 from rtlab.testing import tiny_model
-from rtlab.view.contract import decode
+from rtlab.view.payload import decode
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +41,15 @@ def test_a_variant_that_is_not_built_cannot_be_drawn(study) -> None:
     """And the message says what to do."""
     with pytest.raises(VariantError, match="is not built"):
         study.graph("fp16")
+
+
+def test_two_variants_stand_beside_the_model(study) -> None:
+    """Two engines compare the same way as a model and its engine."""
+    study.add("fp16", target="cpu")
+    study.run(compare=False)
+    graph = study.graph("fp32", "fp16")
+    assert ("fp32", "fp16") == (decode(graph.engine)["variant"], decode(graph.other)["variant"])
+    graph.select("stem/Relu")
+    assert study["fp16"].mapping.layers("stem/Relu") == graph.state.others
+    assert ("node", "layer", "other") == graph.state.panes
+    assert b"" == study.graph("fp32").other

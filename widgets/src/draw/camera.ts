@@ -15,11 +15,11 @@ export interface Insets {
 
 /** What is brought into view is shown at this scale at least. */
 const READABLE = 0.5;
-const SMALLEST = 0.02;
 const LARGEST = 4;
 const GLIDE_MS = 260;
 
-interface Place {
+/** What a camera shows: screen = world × scale + offset. */
+export interface Place {
   scale: number;
   x: number;
   y: number;
@@ -34,6 +34,8 @@ export class Camera {
   y = 0;
   width = 1;
   height = 1;
+  /** The smallest scale that zooming out leads to. */
+  least = 0.02;
   readonly #changed: () => void;
   #glide = 0;
   /** The ends of a running glide. */
@@ -92,7 +94,7 @@ export class Camera {
   }
 
   zoomAt(sx: number, sy: number, factor: number): void {
-    const scale = Math.min(LARGEST, Math.max(SMALLEST, this.scale * factor));
+    const scale = Math.min(LARGEST, Math.max(this.least, this.scale * factor));
     const [wx, wy] = this.toWorld(sx, sy);
     this.#set(scale, sx - wx * scale, sy - wy * scale);
   }
@@ -106,13 +108,14 @@ export class Camera {
   fitScale(rect: Rect, keep: Insets, largest: number): number {
     const across = (this.width - keep.left - keep.right) / Math.max(1, rect.width);
     const down = (this.height - keep.top - keep.bottom) / Math.max(1, rect.height);
-    return Math.max(SMALLEST, Math.min(across, down, largest));
+    return Math.max(1e-6, Math.min(across, down, largest));
   }
 
-  /** Shows the top of the rectangle, with a strip left free at the right. */
-  start(rect: Rect, padding: number, scale: number, strip: number): void {
-    const [x] = this.#centred(rect, scale, { left: 0, top: 0, right: strip, bottom: 0 });
-    this.#set(scale, x, padding - rect.y * scale);
+  /** Shows the start of the rectangle: its top, or in a graph from left to right its left; a strip at the far side stays free. */
+  start(rect: Rect, padding: number, scale: number, strip: number, across: boolean): void {
+    const keep = { left: 0, top: 0, right: across ? 0 : strip, bottom: across ? strip : 0 };
+    const [x, y] = this.#centred(rect, scale, keep);
+    this.#set(scale, across ? padding - rect.x * scale : x, across ? y : padding - rect.y * scale);
   }
 
   /** Moves as little as needed to have the rectangle in view, and zooms out only where it would not fit. */
@@ -120,7 +123,7 @@ export class Camera {
     const now = this.#run?.goal ?? this;
     const room = { width: this.width - keep.left - keep.right, height: this.height - keep.top - keep.bottom };
     const fitting = Math.min(room.width / rect.width, room.height / rect.height);
-    const scale = Math.max(SMALLEST, Math.min(Math.max(now.scale, READABLE), fitting));
+    const scale = Math.max(1e-6, Math.min(Math.max(now.scale, READABLE), fitting));
     let { x, y } = now;
     if (scale !== now.scale) [x, y] = this.#centred(rect, scale, keep);
     const left = rect.x * scale + x;
@@ -138,8 +141,8 @@ export class Camera {
     if (x !== now.x || y !== now.y || scale !== now.scale) this.#go(scale, x, y, glide);
   }
 
-  centreOn(wx: number, wy: number): void {
-    this.#set(this.scale, this.width / 2 - wx * this.scale, this.height / 2 - wy * this.scale);
+  centreOn(wx: number, wy: number, scale = this.scale): void {
+    this.#set(scale, this.width / 2 - wx * scale, this.height / 2 - wy * scale);
   }
 
   stop(): void {

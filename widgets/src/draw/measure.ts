@@ -1,5 +1,7 @@
-import type { Box, Graph } from "../contract";
+import type { Box, OpChip } from "../contract";
+import type { Drawn } from "../drawn";
 import { REASON_GLYPH, shortOp } from "../format";
+import { FRAME } from "../layout/types";
 import type { Links } from "../links";
 import type { Type } from "./text";
 
@@ -8,24 +10,48 @@ export const NODE = { bar: 22, line: 14, foot: 5, narrow: 116, wide: 210, value:
 export const CARD = { bar: 7, pad: 9, chip: 17, chipGap: 4, row: 20, narrow: 158, wide: 316, line: 13 };
 export const SLIM = { height: 20, narrow: 190, wide: 280 };
 export const PILL = { height: 24, narrow: 64, wide: 200 };
+/** The sheets that peek out below a folded group, and the square that folds and opens. */
+export const STACK = 6;
+export const FOLD = { side: 14, edge: 5 };
 const MOST_LINES = 3;
 
-export type Shape = "node" | "card" | "slim" | "pill";
+export type Shape = "node" | "card" | "slim" | "pill" | "group" | "frame";
 
-/** A box with its size and all its texts cut to fit: what the painter needs, made once. */
-export interface Figure {
-  box: Box;
-  shape: Shape;
-  width: number;
-  height: number;
+/** The texts of a box, cut to fit. */
+export interface Face {
   title: string;
   lines: string[];
   chips: { text: string; x: number; width: number; family: Box["family"] }[];
   /** "3 → 1" on a card of several operators. */
   fused: string;
+}
+
+/** A box with its size. Its texts are cut to fit when they are first painted: most are never seen. */
+export class Figure {
+  /** Whether it can be opened "+" or folded "−". */
+  fold: "" | "+" | "−" = "";
   /** Glyph of the reason when a node has no layer, with the word for it. */
-  reason: string;
-  reasonWord: string;
+  reason = "";
+  reasonWord = "";
+  readonly box: Box;
+  readonly shape: Shape;
+  readonly width: number;
+  readonly height: number;
+  readonly #make: () => Face;
+  #face: Face | null = null;
+
+  constructor(box: Box, shape: Shape, width: number, height: number, make: () => Face) {
+    this.box = box;
+    this.shape = shape;
+    this.width = width;
+    this.height = height;
+    this.#make = make;
+  }
+
+  get face(): Face {
+    this.#face ??= this.#make();
+    return this.#face;
+  }
 }
 
 export const FONT = {
@@ -34,81 +60,114 @@ export const FONT = {
   line: (type: Type): string => type.font(10.5),
   value: (type: Type, italic: boolean): string => type.font(11.5, 500, italic),
   label: (type: Type): string => type.font(10),
+  badge: (type: Type): string => type.font(9, 600),
 };
 
-export function figures(graph: Graph, links: Links, type: Type): Figure[] {
-  return graph.boxes.map((box) => {
-    if (box.kind === "input" || box.kind === "output") return pill(box, type);
-    if (box.kind === "node") return node(box, links, type);
-    return box.slim ? slim(box, type) : card(box, type);
+export function figures(drawn: Drawn, links: Links, type: Type): Figure[] {
+  return drawn.graph.boxes.map((box, i) => {
+    const figure = figureOf(drawn, box, i, links, type);
+    if (drawn.foldable.has(i)) figure.fold = drawn.frames.has(i) ? "−" : "+";
+    return figure;
   });
+}
+
+function figureOf(drawn: Drawn, box: Box, i: number, links: Links, type: Type): Figure {
+  if (drawn.frames.has(i)) return frame(box, type);
+  if (box.kind === "group") return group(box, type);
+  if (box.kind === "input" || box.kind === "output") return pill(box, type);
+  if (box.kind === "node") return node(box, links, type, drawn.foldable.has(i));
+  return box.slim ? slim(box, type) : card(box, type);
 }
 
 const clamp = (value: number, low: number, high: number): number =>
   Math.min(high, Math.max(low, Math.ceil(value)));
 
-function empty(box: Box, shape: Shape, width: number, height: number): Figure {
-  return {
-    box,
-    shape,
-    width,
-    height,
-    title: "",
-    lines: [],
-    chips: [],
+const PLAIN = { lines: [], chips: [], fused: "" };
+
+const widest = (lines: readonly string[], type: Type): number =>
+  lines.reduce((most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))), 0);
+
+/** The name on a box that others stand in, or did before it was folded. */
+const nameOf = (box: Box): string => (box.kind === "node" ? box.op : box.title || box.op);
+
+/** An open group. Its size is the least it may have; the layout grows it around its members. */
+function frame(box: Box, type: Type): Figure {
+  const name = nameOf(box);
+  const wanted = type.width(name.slice(0, 60), FONT.title(type)) + widest(box.lines.slice(0, 1), type) + 54;
+  const width = clamp(wanted, NODE.narrow, CARD.wide);
+  const figure = new Figure(box, "frame", width, FRAME.head + FRAME.pad, () => ({
+    ...PLAIN,
+    title: type.fit(name, FONT.title(type), width - 34),
+    lines: box.lines.slice(0, 1),
+  }));
+  return figure;
+}
+
+/** A folded group: a card on top of others. */
+function group(box: Box, type: Type): Figure {
+  const ops = box.chips.length ? chipRow(box.chips, type, CARD.wide - CARD.bar - 2 * CARD.pad) : null;
+  const lines = box.lines.slice(0, MOST_LINES);
+  const name = type.width(nameOf(box).slice(0, 60), FONT.title(type)) + 2 * CARD.pad + FOLD.side + 18;
+  const wanted = Math.max(name, ops?.end ?? 0, widest(lines, type) + CARD.bar + 2 * CARD.pad);
+  const width = clamp(wanted, CARD.narrow, CARD.wide);
+  const height = 5 + CARD.row * (ops ? 2 : 1) + lines.length * CARD.line + (lines.length ? 5 : 2) + STACK;
+  const room = width - CARD.bar - 2 * CARD.pad + 4;
+  return new Figure(box, "group", width, height, () => ({
+    title: type.fit(nameOf(box), FONT.title(type), room - FOLD.side - 6),
+    lines: lines.map((line) => type.fit(line, FONT.line(type), room)),
+    chips: ops?.chips ?? [],
     fused: "",
-    reason: "",
-    reasonWord: "",
-  };
+  }));
 }
 
 function pill(box: Box, type: Type): Figure {
   const font = FONT.line(type);
   const name = box.title || box.op;
   const width = clamp(type.width(name.slice(0, 60), font) + 28, PILL.narrow, PILL.wide);
-  return { ...empty(box, "pill", width, PILL.height), title: type.fit(name, font, width - 22) };
+  return new Figure(box, "pill", width, PILL.height, () => ({
+    ...PLAIN,
+    title: type.fit(name, font, width - 22),
+  }));
 }
 
-function node(box: Box, links: Links, type: Type): Figure {
+function node(box: Box, links: Links, type: Type, folds: boolean): Figure {
   const unmapped = links.unmapped(box.id);
   const reason = unmapped ? REASON_GLYPH[unmapped.reason] : "";
   const op = box.op.replace(/Normalization$/, "Norm");
   const title = reason ? `${reason} ${op}` : op;
   const lines = box.lines.slice(0, MOST_LINES);
-  const widest = lines.reduce(
-    (most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))),
-    0,
-  );
-  const name = type.width(title.slice(0, 60), FONT.title(type)) + 26;
+  const spare = folds ? 2 * (FOLD.side + 2) : 0;
+  const name = type.width(title.slice(0, 60), FONT.title(type)) + 26 + spare;
   // A number beside the short name must find room, whichever way the pane is coloured.
-  const valued = type.width(shortOp(box.op), FONT.title(type)) + NODE.value;
-  const width = clamp(Math.max(name, valued, widest + 18), NODE.narrow, NODE.wide);
+  const valued = type.width(shortOp(box.op), FONT.title(type)) + NODE.value + spare / 2;
+  const width = clamp(Math.max(name, valued, widest(lines, type) + 18), NODE.narrow, NODE.wide);
   const height = NODE.bar + (lines.length ? lines.length * NODE.line + NODE.foot : 0);
-  return {
-    ...empty(box, "node", width, height),
-    title: type.fit(title, FONT.title(type), width - 14),
+  const figure = new Figure(box, "node", width, height, () => ({
+    ...PLAIN,
+    title: type.fit(title, FONT.title(type), width - 14 - spare),
     lines: lines.map((line) => type.fit(line, FONT.line(type), width - 12)),
-    reason,
-    reasonWord: unmapped?.reason ?? "",
-  };
+  }));
+  figure.reason = reason;
+  figure.reasonWord = unmapped?.reason ?? "";
+  return figure;
 }
 
 function slim(box: Box, type: Type): Figure {
   const font = FONT.line(type);
   const name = [box.title || box.op, ...box.lines.slice(0, 1)].join("  ");
   const width = clamp(type.width(name.slice(0, 80), font) + 86, SLIM.narrow, SLIM.wide);
-  return { ...empty(box, "slim", width, SLIM.height), title: type.fit(name, font, width - 84) };
+  return new Figure(box, "slim", width, SLIM.height, () => ({
+    ...PLAIN,
+    title: type.fit(name, font, width - 84),
+  }));
 }
 
-function card(box: Box, type: Type): Figure {
+/** Operators as chips in one row, as many as there is room for; `end` is where the row ends. */
+function chipRow(ops: readonly OpChip[], type: Type, room: number): { chips: Face["chips"]; end: number } {
   const font = FONT.chip(type);
-  const ops = box.chips.length ? box.chips : [{ op: box.op, family: box.family, node: "" }];
-  const fused = box.chips.length > 1 ? `${box.chips.length} → 1` : "";
-  const tail = fused ? type.width(fused, FONT.line(type)) + 14 : 0;
-  const room = CARD.wide - CARD.bar - 2 * CARD.pad - tail;
-  const chips: Figure["chips"] = [];
-  let x = CARD.bar + CARD.pad - 2;
-  const start = x;
+  const chips: Face["chips"] = [];
+  const start = CARD.bar + CARD.pad - 2;
+  let x = start;
   for (let k = 0; k < ops.length; k++) {
     const left = ops.length - k;
     const text = type.fit(shortOp(ops[k]!.op), font, 130);
@@ -123,19 +182,23 @@ function card(box: Box, type: Type): Figure {
     chips.push({ text, x, width, family: ops[k]!.family });
     x += width + CARD.chipGap;
   }
+  return { chips, end: x + CARD.pad - CARD.chipGap };
+}
+
+function card(box: Box, type: Type): Figure {
+  const ops = box.chips.length ? box.chips : [{ op: box.op, family: box.family, node: "" }];
+  const fused = box.chips.length > 1 ? `${box.chips.length} → 1` : "";
+  const tail = fused ? type.width(fused, FONT.line(type)) + 14 : 0;
+  const { chips, end } = chipRow(ops, type, CARD.wide - CARD.bar - 2 * CARD.pad - tail);
   const lines = box.lines.slice(0, 2);
-  const widest = lines.reduce(
-    (most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))),
-    0,
-  );
-  const wanted = Math.max(x + tail + CARD.pad - CARD.chipGap, widest + CARD.bar + 2 * CARD.pad);
+  const wanted = Math.max(end + tail, widest(lines, type) + CARD.bar + 2 * CARD.pad);
   const width = clamp(wanted, CARD.narrow, CARD.wide);
   const height = 5 + 2 * CARD.row + lines.length * CARD.line + (lines.length ? 3 : 0);
-  return {
-    ...empty(box, "card", width, height),
-    title: type.fit(box.title, FONT.line(type), width - CARD.bar - 2 * CARD.pad - 46),
+  const room = width - CARD.bar - 2 * CARD.pad;
+  return new Figure(box, "card", width, height, () => ({
+    title: type.fit(box.title, FONT.line(type), room - 46),
     chips,
     fused,
-    lines: lines.map((line) => type.fit(line, FONT.line(type), width - CARD.bar - 2 * CARD.pad + 4)),
-  };
+    lines: lines.map((line) => type.fit(line, FONT.line(type), room + 4)),
+  }));
 }

@@ -1,6 +1,7 @@
 import type { Look } from "../overlay";
 import { flatColour } from "./box";
 import type { Camera } from "./camera";
+import { pixelOf, Raster } from "./raster";
 import type { Scene } from "./scene";
 import type { Theme } from "./theme";
 
@@ -9,11 +10,13 @@ const NARROWEST = 36;
 const PAD = 4;
 /** At most this part of the pane is covered, twice as much of its height. */
 const PART = 0.17;
+/** In a narrower pane the map would hide more than it tells. */
+const NARROW = 300;
 
 /** The whole graph in a corner, with the visible part framed. Very long graphs are squeezed to stay readable. */
 export class Minimap {
   readonly canvas: HTMLCanvasElement;
-  readonly #ground: HTMLCanvasElement;
+  #ground: ImageData | null = null;
   #scaleX = 1;
   #scaleY = 1;
   #width = 0;
@@ -21,7 +24,6 @@ export class Minimap {
 
   constructor(canvas: HTMLCanvasElement) {
     this.canvas = canvas;
-    this.#ground = document.createElement("canvas");
   }
 
   /** Draws the boxes; needed after a change of graph, colours, selection or the pane's size. */
@@ -30,45 +32,48 @@ export class Minimap {
     const widest = Math.min(LARGEST.width - 2 * PAD, camera.width * PART);
     const tallest = Math.min(LARGEST.height - 2 * PAD, camera.height * 2 * PART);
     const scale = Math.min(widest / bounds.width, tallest / bounds.height, 0.12);
-    this.#width = Math.max(NARROWEST, bounds.width * scale) + 2 * PAD;
-    this.#height = Math.max(NARROWEST, bounds.height * scale) + 2 * PAD;
-    this.#scaleX = (this.#width - 2 * PAD) / bounds.width;
-    this.#scaleY = (this.#height - 2 * PAD) / bounds.height;
+    this.#width = Math.ceil(Math.max(NARROWEST, bounds.width * scale) + 2 * PAD);
+    this.#height = Math.ceil(Math.max(NARROWEST, bounds.height * scale) + 2 * PAD);
+    this.#scaleX = (this.#width - 2 * PAD) / Math.max(1, bounds.width);
+    this.#scaleY = (this.#height - 2 * PAD) / Math.max(1, bounds.height);
     const ratio = devicePixelRatio;
-    for (const canvas of [this.canvas, this.#ground]) {
-      canvas.width = this.#width * ratio;
-      canvas.height = this.#height * ratio;
-    }
+    this.canvas.width = Math.round(this.#width * ratio);
+    this.canvas.height = Math.round(this.#height * ratio);
     this.canvas.style.width = `${this.#width}px`;
     this.canvas.style.height = `${this.#height}px`;
-    const ctx = this.#ground.getContext("2d")!;
-    ctx.setTransform(ratio, 0, 0, ratio, ratio * PAD, ratio * PAD);
+    const raster = new Raster(this.canvas.width, this.canvas.height);
+    raster.clear(pixelOf(theme.ground).pixel);
+    const block = (i: number, colour: string, grow: number): void => {
+      const w = Math.max(1.5, scene.width[i]! * this.#scaleX) / 2 + grow;
+      const h = Math.max(1, scene.height[i]! * this.#scaleY * 0.9) / 2 + grow;
+      const x = scene.x[i]! * this.#scaleX + PAD;
+      const y = scene.y[i]! * this.#scaleY + PAD;
+      const alpha = scene.figures[i]!.shape === "frame" ? 0.1 : 1;
+      raster.fill(
+        (x - w) * ratio,
+        (y - h) * ratio,
+        (x + w) * ratio,
+        (y + h) * ratio,
+        0,
+        pixelOf(colour).pixel,
+        alpha,
+      );
+    };
     scene.figures.forEach((figure, i) => {
-      if (selected.has(i)) return;
-      ctx.fillStyle = flatColour(theme, figure, look, i);
-      this.#block(ctx, scene, i, 0);
+      if (!selected.has(i)) block(i, flatColour(theme, figure, look, i), 0);
     });
-    ctx.fillStyle = theme.select;
-    for (const i of selected) this.#block(ctx, scene, i, 1);
+    for (const i of selected) block(i, theme.select, 1);
+    this.#ground = raster.image;
   }
 
-  #block(ctx: CanvasRenderingContext2D, scene: Scene, i: number, grow: number): void {
-    const { width, height } = scene.figures[i]!;
-    const w = Math.max(1.5, width * this.#scaleX) + 2 * grow;
-    const h = Math.max(1, height * this.#scaleY * 0.9) + 2 * grow;
-    ctx.fillRect(scene.x[i]! * this.#scaleX - w / 2, scene.y[i]! * this.#scaleY - h / 2, w, h);
-  }
-
-  /** Draws the frame of the visible part; false when everything is visible. */
+  /** Draws the frame of the visible part; false when everything is visible or the pane is too narrow for a map. */
   frame(camera: Camera, scene: Scene, theme: Theme): boolean {
     const { x, y, width, height } = camera.view;
     const all = x <= 0 && y <= 0 && x + width >= scene.bounds.width && y + height >= scene.bounds.height;
-    if (all) return false;
+    if (all || camera.width < NARROW || !this.#ground) return false;
     const ctx = this.canvas.getContext("2d")!;
     const ratio = devicePixelRatio;
-    ctx.setTransform(1, 0, 0, 1, 0, 0);
-    ctx.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    ctx.drawImage(this.#ground, 0, 0);
+    ctx.putImageData(this.#ground, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     const inset = (value: number, most: number): number => Math.min(most - 1, Math.max(1, value));
     const left = inset(x * this.#scaleX + PAD, this.#width);
@@ -85,8 +90,13 @@ export class Minimap {
     return true;
   }
 
-  get width(): number {
-    return this.#width;
+  /** How much of the pane's width it takes; 0 in a narrow pane, where it is hidden. */
+  widthIn(camera: Camera): number {
+    return camera.width < NARROW ? 0 : this.#width;
+  }
+
+  heightIn(camera: Camera): number {
+    return camera.width < NARROW ? 0 : this.#height;
   }
 
   toWorld(mx: number, my: number): [number, number] {

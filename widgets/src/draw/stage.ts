@@ -1,8 +1,10 @@
 import type { Look } from "../overlay";
-import { Camera, type Insets, type Rect } from "./camera";
+import { Camera, type Insets, type Place, type Rect } from "./camera";
 import { Minimap } from "./minimap";
-import { type Marks, paint } from "./paint";
-import { around, boxAt, rectOf, type Scene, wireAt } from "./scene";
+import type { Morph } from "./morph";
+import { type Marks, NO_MARKS, SHOW } from "./paint";
+import { around, boxAt, foldAt, rectOf, type Scene, wireAt } from "./scene";
+import { Screen } from "./screen";
 import type { Type } from "./text";
 import type { Theme } from "./theme";
 
@@ -10,6 +12,10 @@ export interface StageEvents {
   /** The box under the pointer, or -1, with the pointer's place in the pane. */
   hover(box: number, x: number, y: number): void;
   click(box: number, add: boolean): void;
+  /** A click on the glyph that folds or opens a box. */
+  fold?(box: number): void;
+  /** The user moved the camera; called on every step of a glide too. */
+  moved?(): void;
   /** A new scene has been drawn for the first time. */
   drawn(): void;
   /** The picture moved or changed. */
@@ -28,15 +34,15 @@ const DRAG_PIXELS = 4;
 const WIRE_REACH = 6;
 const LINE_PIXELS = 16;
 
-export const NO_MARKS: Marks = {
-  selected: new Set(),
-  hovered: new Set(),
-  inferred: new Set(),
-  hits: new Set(),
-  hit: -1,
-  groups: [],
-  wire: -1,
-};
+/** A place after the same pan and zoom on the screen that lead from one place to another. */
+function moved(place: Place, from: Place, to: Place): Place {
+  const factor = to.scale / from.scale;
+  return {
+    scale: place.scale * factor,
+    x: (place.x - from.x) * factor + to.x,
+    y: (place.y - from.y) * factor + to.y,
+  };
+}
 
 /** One canvas with its camera and minimap: draws a scene and turns pointers into events. */
 export class Stage {
@@ -45,6 +51,7 @@ export class Stage {
   /** The canvas's corner in the element that holds all panes; taken when the layout of the page has settled. */
   corner = { x: 0, y: 0 };
   readonly #canvas: HTMLCanvasElement;
+  readonly #screen: Screen;
   readonly #map: Minimap;
   readonly #events: StageEvents;
   #theme: Theme | null = null;
@@ -55,14 +62,26 @@ export class Stage {
   #frame = 0;
   #fresh = false;
   #mapStale = true;
+  /** A step between this scene and another one, which is shown instead. */
+  #morph: { morph: Morph; t: number; to: Place } | null = null;
+  /** The camera goes where something else than the user of this pane wants it. */
+  #led = false;
   readonly #pointers = new Map<number, { x: number; y: number }>();
   #travelled = 0;
 
   constructor(canvas: HTMLCanvasElement, map: HTMLCanvasElement, events: StageEvents, end: AbortSignal) {
     this.#canvas = canvas;
+    this.#screen = new Screen(canvas);
     this.#map = new Minimap(map);
     this.#events = events;
-    this.camera = new Camera(() => this.request());
+    let before = { scale: 1, x: 0, y: 0 };
+    this.camera = new Camera(() => {
+      const { scale, x, y } = this.camera;
+      if (this.#morph) this.#morph.to = moved(this.#morph.to, before, { scale, x, y });
+      before = { scale, x, y };
+      this.request();
+      if (!this.#led) this.#events.moved?.();
+    });
     const observer = new ResizeObserver(() => this.#resize());
     observer.observe(canvas);
     end.addEventListener("abort", () => {
@@ -84,6 +103,7 @@ export class Stage {
     on(canvas, "dblclick", (event) => this.#zoomTo(event));
     const look = (event: PointerEvent): void => {
       if (!(event.buttons & 1)) return;
+      this.#led = false;
       this.camera.centreOn(...this.#map.toWorld(event.offsetX, event.offsetY));
     };
     on(map, "pointerdown", (event) => {
@@ -106,8 +126,11 @@ export class Stage {
     this.#look = look;
     this.#marks = NO_MARKS;
     this.#wire = -1;
+    this.#morph = null;
     this.#mapStale = true;
     this.#fresh = true;
+    this.#led = true;
+    if (scene) this.#limit(scene);
     if (scene && !keep) this.#firstView(scene);
     this.request();
   }
@@ -124,14 +147,64 @@ export class Stage {
     this.request();
   }
 
+  /**
+   * Shows the way from this scene into another: at 0 this one, at 1 the other as `to` shows it. The stage keeps its own
+   * scene and camera; boxes cannot be picked on the way. Without a morph the scene is back.
+   */
+  morph(morph: Morph | null, t = 0, to?: Place): void {
+    const target = to ?? (this.#morph?.morph === morph ? this.#morph?.to : morph?.target(this.camera));
+    this.#morph = morph && t > 0 ? { morph, t, to: target! } : null;
+    this.request();
+  }
+
   fit(): void {
+    this.#led = false;
     if (this.scene) this.camera.fit(this.scene.bounds, this.#margins, { glide: true });
   }
 
-  /** Brings boxes into view; with many of them the first that fit. */
-  reveal(boxes: number[], glide: boolean): void {
+  /** Shows boxes, given by their ids, as large as they can be in the middle of the pane. */
+  zoomTo(ids: Iterable<string>): void {
+    const { scene } = this;
+    const rect =
+      scene &&
+      around(
+        scene,
+        [...ids].flatMap((id) => scene.index.get(id) ?? []),
+      );
+    if (!rect) return;
+    this.#led = false;
+    const [dx, dy] = [Math.min(60, rect.width / 4), Math.min(60, rect.height / 2)];
+    const wide = { x: rect.x - dx, y: rect.y - dy, width: rect.width + 2 * dx, height: rect.height + 2 * dy };
+    this.camera.fit(wide, this.#margins, { largest: 1.6, glide: true });
+  }
+
+  /** Zooms around the middle of the pane. */
+  zoom(factor: number): void {
+    this.#led = false;
+    this.camera.zoomAt(this.camera.width / 2, this.camera.height / 2, factor);
+  }
+
+  /**
+   * Puts a point of the graph in the middle of the pane, because another pane went there. A graph that is not broader
+   * than the pane stays where it is across the way it runs.
+   */
+  follow(wx: number, wy: number, scale = this.camera.scale): void {
+    const { camera, scene } = this;
+    if (!scene) return;
+    this.#led = true;
+    const { bounds, across } = scene;
+    const same = scale === camera.scale;
+    const [cx, cy] = camera.toWorld(camera.width / 2, camera.height / 2);
+    const narrow =
+      same && (across ? bounds.height * scale <= camera.height : bounds.width * scale <= camera.width);
+    camera.centreOn(narrow && !across ? cx : wx, narrow && across ? cy : wy, scale);
+  }
+
+  /** Brings boxes into view; with many of them the first that fit. `user` tells that others should follow. */
+  reveal(boxes: number[], glide: boolean, user = false): void {
     const { scene, camera } = this;
     if (!scene || !boxes.length) return;
+    this.#led = !user;
     let rect = around(scene, boxes);
     if (rect && camera.fitScale(rect, this.#margins, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
     if (rect) camera.reveal(rect, this.#insets, glide);
@@ -142,7 +215,8 @@ export class Stage {
     const { width, height } = this.camera;
     const side = Math.min(36, width / 6);
     const top = Math.min(28, height / 8);
-    const right = width > 300 ? this.#map.width + 20 : side;
+    const map = this.#map.widthIn(this.camera);
+    const right = map ? map + 20 : side;
     return { left: side, top, right, bottom: Math.max(top, this.#margins.bottom) };
   }
 
@@ -151,6 +225,14 @@ export class Stage {
     const legend = this.#canvas.closest(".rt-body")?.querySelector<HTMLElement>(".rt-legend");
     const spare = Math.min((legend?.offsetHeight ?? 0) + PAD, this.camera.height / 3);
     return { left: PAD, top: PAD, right: PAD, bottom: Math.max(PAD, spare) };
+  }
+
+  get look(): Look | null {
+    return this.#look;
+  }
+
+  get marks(): Marks {
+    return this.#marks;
   }
 
   /** The rectangle of a box in CSS pixels of the pane. */
@@ -177,19 +259,24 @@ export class Stage {
   }
 
   #draw(): void {
-    const ctx = this.#canvas.getContext("2d");
-    if (!ctx || !this.#theme || !this.#type) return;
-    const { scene } = this;
+    if (!this.#theme || !this.#type) return;
+    const { scene, camera } = this;
     if (!scene || !this.#look) {
-      ctx.setTransform(1, 0, 0, 1, 0, 0);
-      ctx.clearRect(0, 0, this.#canvas.width, this.#canvas.height);
+      this.#screen.clear(this.#theme);
       this.#map.canvas.hidden = true;
     } else {
       const marks = { ...this.#marks, wire: this.#wire };
-      paint(ctx, devicePixelRatio, scene, this.camera, this.#theme, this.#type, this.#look, marks);
-      if (this.#mapStale) this.#map.redraw(scene, this.camera, this.#theme, this.#look, this.#marks.selected);
+      if (this.#morph) {
+        const { morph, t, to } = this.#morph;
+        morph.paint(this.#screen, t, devicePixelRatio, camera, to, this.#theme, this.#type);
+        this.#map.canvas.hidden = true;
+        this.#events.frame();
+        return;
+      }
+      this.#screen.paint(devicePixelRatio, scene, camera, this.#theme, this.#type, this.#look, marks);
+      if (this.#mapStale) this.#map.redraw(scene, camera, this.#theme, this.#look, this.#marks.selected);
       this.#mapStale = false;
-      this.#map.canvas.hidden = !this.#map.frame(this.camera, scene, this.#theme);
+      this.#map.canvas.hidden = !this.#map.frame(camera, scene, this.#theme);
     }
     this.#events.frame();
     if (this.#fresh && this.camera.width > 1) {
@@ -209,12 +296,19 @@ export class Stage {
     const home = this.#canvas.closest(".rt-panes")!.getBoundingClientRect();
     this.corner = { x: this.origin.left - home.left, y: this.origin.top - home.top };
     this.#mapStale = true;
+    this.#led = true;
+    if (this.scene) this.#limit(this.scene);
     if (first && this.scene) this.#firstView(this.scene);
     else if (!first) {
       this.camera.shift(dx, 0);
       if (this.scene) this.camera.keep(this.scene.bounds, KEEP);
     }
     this.request();
+  }
+
+  /** Zooming out ends a little beyond the whole graph. */
+  #limit(scene: Scene): void {
+    this.camera.least = Math.min(0.1, 0.7 * this.camera.fitScale(scene.bounds, this.#margins, 1));
   }
 
   #firstView(scene: Scene): void {
@@ -228,16 +322,19 @@ export class Stage {
       return;
     }
     // The minimap's strip stays free where the graph is narrow enough; a graph a little too wide shrinks a little.
-    const strip = this.#map.width + PAD;
-    const room = camera.width - 2 * PAD;
-    const across = (room - strip) / scene.bounds.width;
-    const tight = room / scene.bounds.width;
+    const { bounds, across } = scene;
+    const strip = (across ? this.#map.heightIn(camera) : this.#map.widthIn(camera)) + PAD;
+    const room = (across ? camera.height : camera.width) - 2 * PAD;
+    const breadth = across ? bounds.height : bounds.width;
+    const free = (room - strip) / breadth;
+    const tight = room / breadth;
     const scale =
-      across >= READABLE ? Math.min(1, across) : tight >= LEGIBLE ? Math.min(tight, READABLE) : READABLE;
+      free >= READABLE ? Math.min(1, free) : tight >= LEGIBLE ? Math.min(tight, READABLE) : READABLE;
     const first = scene.figures.findIndex(({ box }) => box.kind === "input");
-    const wide = scene.bounds.width * scale > camera.width;
-    const rect = wide ? { ...rectOf(scene, Math.max(0, first)), y: 0 } : scene.bounds;
-    camera.start(rect, PAD, scale, across >= READABLE ? strip : 0);
+    const box = rectOf(scene, Math.max(0, first));
+    const wide = breadth * scale > room + 2 * PAD;
+    const rect = wide ? { ...box, ...(across ? { x: 0 } : { y: 0 }) } : bounds;
+    camera.start(rect, PAD, scale, free >= READABLE ? strip : 0, across);
   }
 
   #at(event: MouseEvent): { x: number; y: number } {
@@ -246,10 +343,16 @@ export class Stage {
   }
 
   #pick(x: number, y: number): { box: number; wire: number } {
-    if (!this.scene) return { box: -1, wire: -1 };
+    if (!this.scene || this.#morph) return { box: -1, wire: -1 };
     const [wx, wy] = this.camera.toWorld(x, y);
     const box = boxAt(this.scene, wx, wy);
     return { box, wire: box < 0 ? wireAt(this.scene, wx, wy, WIRE_REACH / this.camera.scale) : -1 };
+  }
+
+  /** The box whose fold glyph is under the pointer, where the glyph is large enough to be seen. */
+  #foldAt(x: number, y: number): number {
+    const { scene, camera } = this;
+    return scene && !this.#morph && camera.scale >= SHOW.title ? foldAt(scene, ...camera.toWorld(x, y)) : -1;
   }
 
   #point(box: number, wire: number, x: number, y: number): void {
@@ -263,6 +366,7 @@ export class Stage {
 
   #down(event: PointerEvent): void {
     if (event.button !== 0) return;
+    this.#led = false;
     this.#canvas.setPointerCapture(event.pointerId);
     this.#pointers.set(event.pointerId, this.#at(event));
     this.#travelled = 0;
@@ -297,12 +401,15 @@ export class Stage {
     this.#canvas.style.cursor = "";
     if (this.#travelled > DRAG_PIXELS || this.#pointers.size) return;
     const { x, y } = this.#at(event);
-    this.#events.click(this.#pick(x, y).box, event.shiftKey);
+    const fold = this.#foldAt(x, y);
+    if (fold >= 0) this.#events.fold?.(fold);
+    else this.#events.click(this.#pick(x, y).box, event.shiftKey);
   }
 
   /** Scrolls like a page, and lets the page scroll where the graph ends; with Ctrl or a pinch it zooms. */
   #wheel(event: WheelEvent): void {
     if (!this.scene) return;
+    this.#led = false;
     const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE_PIXELS : 1;
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
@@ -329,6 +436,7 @@ export class Stage {
   #zoomTo(event: MouseEvent): void {
     if (!this.scene) return;
     const { x, y } = this.#at(event);
+    if (this.#foldAt(x, y) >= 0) return;
     const { box } = this.#pick(x, y);
     if (box >= 0) {
       const rect = rectOf(this.scene, box);

@@ -5,7 +5,10 @@ const LIMIT = 160;
 export class Type {
   readonly family: string;
   readonly #context: CanvasRenderingContext2D;
-  readonly #widths = new Map<string, number>();
+  readonly #fonts = new Map<string, string>();
+  readonly #widths = new Map<string, Map<string, number>>();
+  readonly #cuts = new Map<string, string>();
+  #font = "";
 
   constructor(family: string) {
     this.family = family;
@@ -13,31 +16,54 @@ export class Type {
   }
 
   font(size: number, weight = 400, italic = false): string {
-    return `${italic ? "italic " : ""}${weight} ${size}px ${this.family}`;
+    const key = `${italic ? "italic " : ""}${weight} ${size}px`;
+    let font = this.#fonts.get(key);
+    if (font === undefined) {
+      font = `${key} ${this.family}`;
+      this.#fonts.set(key, font);
+    }
+    return font;
   }
 
   width(text: string, font: string): number {
-    const key = `${font}\n${text}`;
-    let width = this.#widths.get(key);
+    let widths = this.#widths.get(font);
+    if (!widths) {
+      widths = new Map();
+      this.#widths.set(font, widths);
+    }
+    let width = widths.get(text);
     if (width === undefined) {
-      this.#context.font = font;
+      if (this.#font !== font) this.#context.font = this.#font = font;
       width = this.#context.measureText(text).width;
-      this.#widths.set(key, width);
+      widths.set(text, width);
     }
     return width;
   }
 
   /** The text, or as many of its first characters as fit followed by an ellipsis. */
   fit(text: string, font: string, width: number): string {
-    const clean = text.slice(0, LIMIT).replace(/\s+/g, " ");
-    if (text.length <= LIMIT && this.width(clean, font) <= width) return clean;
+    const start = text.slice(0, LIMIT);
+    const key = `${font}\n${width}\n${text.length > LIMIT}\n${start}`;
+    let cut = this.#cuts.get(key);
+    if (cut === undefined) {
+      cut = this.#fit(start, text.length > LIMIT, font, width);
+      this.#cuts.set(key, cut);
+    }
+    return cut;
+  }
+
+  #fit(text: string, longer: boolean, font: string, width: number): string {
+    const clean = text.replace(/\s+/g, " ");
+    if (!longer && this.width(clean, font) <= width) return clean;
+    // By code points, so that an emoji is never cut in half.
+    const letters = [...clean];
     let low = 0;
-    let high = clean.length;
+    let high = letters.length;
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (this.width(`${clean.slice(0, middle)}…`, font) <= width) low = middle;
+      if (this.width(`${letters.slice(0, middle).join("")}…`, font) <= width) low = middle;
       else high = middle - 1;
     }
-    return `${clean.slice(0, low)}…`;
+    return `${letters.slice(0, low).join("")}…`;
   }
 }

@@ -4,57 +4,112 @@ import type { LayoutInput } from "./types";
 /** How many ranks an edge may span before it becomes a tunnel, by what feeds it. */
 const FAR = { constant: 6, entry: 24, fan: 64 };
 const WIDE_FAN = 8;
+/** So many wires at one box are a black wedge across the page: all of them become tunnels. */
+const CROWD = 256;
 
 /** A stretch of the graph between two nodes that every path passes through. */
 export interface Block {
   /** Positions in the graph; a cut at the start stands first, one at the end stands last. */
-  nodes: number[];
+  nodes: Int32Array;
   edges: number[];
   startsAtCut: boolean;
   endsAtCut: boolean;
 }
 
-/** Divides a graph without cycles into blocks that follow each other from top to bottom. */
-export function divide(input: LayoutInput, source: Int32Array, target: Int32Array): Block[] {
+/** The borders of the frame around a graph, where they are nodes of it: above and below everything else. */
+export interface Borders {
+  top: number;
+  bottom: number;
+}
+
+/**
+ * Divides a graph without cycles into blocks that follow each other from top to bottom. The borders of a frame count
+ * as cuts. Tunnels belong to no block.
+ */
+export function divide(
+  input: Pick<LayoutInput, "width" | "entry">,
+  source: Int32Array,
+  target: Int32Array,
+  { top, bottom }: Borders = { top: -1, bottom: -1 },
+  tunnel?: Uint8Array,
+): Block[] {
   const size = input.width.length;
   const graph = new Digraph(size, source, target);
   const live = reached(graph, input.entry);
   const rank = ranks(graph, (v) => !live[v] || input.entry[v] === 1);
-  const tunnel = tunnels(graph, input.entry, rank, live);
+  const skip = tunnel ?? tunnels(graph, input.entry, rank, live);
+  if (top >= 0) rank[top] = -1;
+  if (bottom >= 0) rank[bottom] = size;
 
-  const order = Array.from({ length: size }, (_, v) => v).sort((a, b) => rank[a]! - rank[b]! || a - b);
+  const order = byRank(rank);
   const place = new Int32Array(size);
-  order.forEach((v, i) => {
-    place[v] = i;
-  });
+  for (let i = 0; i < size; i++) place[order[i]!] = i;
 
   // A node is a cut when edges from above reach it and none of them passes it.
   const cuts: number[] = [];
   let reach = 0;
-  order.forEach((v, i) => {
-    if (i > 0 && reach === i) cuts.push(i);
-    for (const e of graph.out(v)) if (!tunnel[e]) reach = Math.max(reach, place[target[e]!]!);
-  });
+  let sink = false;
+  for (let i = 0; i < size; i++) {
+    if (i > 0 && reach === i) {
+      // The last of several outputs stands beside the others, not below them.
+      if (i < size - 1 || order[i] === bottom || !sink) cuts.push(i);
+      sink = false;
+    }
+    let feeds = false;
+    for (const e of graph.out(order[i]!)) {
+      if (skip[e]) continue;
+      feeds = true;
+      reach = Math.max(reach, place[target[e]!]!);
+    }
+    sink ||= !feeds;
+  }
 
-  const starts = [0, ...cuts];
-  const blocks = starts.map((start, b): Block => {
-    const end = cuts[b] ?? size - 1;
-    return {
-      nodes: order.slice(start, end + 1),
-      edges: [],
-      startsAtCut: b > 0,
-      endsAtCut: b < cuts.length,
-    };
-  });
-  // The last cut may be the last node: then nothing follows it.
-  if (blocks.length > 1 && blocks.at(-1)!.nodes.length === 1) blocks.pop();
+  const blocks: Block[] = [];
   const blockOf = new Int32Array(size);
-  blocks.forEach((block, b) => {
-    for (const v of block.startsAtCut ? block.nodes.slice(1) : block.nodes) blockOf[v] = b;
-  });
+  for (let b = 0; b <= cuts.length; b++) {
+    const start = b ? cuts[b - 1]! : 0;
+    const end = cuts[b] ?? size - 1;
+    // The last cut may be the last node: then nothing follows it.
+    if (b && start === end) break;
+    const nodes = order.subarray(start, end + 1);
+    blocks.push({
+      nodes,
+      edges: [],
+      startsAtCut: b > 0 || nodes[0] === top,
+      endsAtCut: b < cuts.length || nodes.at(-1) === bottom,
+    });
+    for (let i = b ? start + 1 : 0; i <= end; i++) blockOf[order[i]!] = b;
+  }
   // An edge belongs to the block in which it ends: a cut ends one block and starts the next.
-  for (let e = 0; e < source.length; e++) if (!tunnel[e]) blocks[blockOf[target[e]!]!]!.edges.push(e);
+  for (let e = 0; e < source.length; e++) if (!skip[e]) blocks[blockOf[target[e]!]!]!.edges.push(e);
   return blocks;
+}
+
+/** The edges of a graph without cycles that are not drawn as wires. */
+export function farEdges(graph: Digraph, entry: Uint8Array): Uint8Array {
+  const live = reached(graph, entry);
+  return tunnels(
+    graph,
+    entry,
+    ranks(graph, (v) => !live[v] || entry[v] === 1),
+    live,
+  );
+}
+
+/** Nodes by rank, and by number within a rank. */
+function byRank(rank: Int32Array): Int32Array {
+  let low = 0;
+  let high = 0;
+  for (const r of rank) {
+    low = Math.min(low, r);
+    high = Math.max(high, r);
+  }
+  const next = new Int32Array(high - low + 2);
+  for (const r of rank) next[r - low + 1]!++;
+  for (let r = 1; r < next.length; r++) next[r]! += next[r - 1]!;
+  const order = new Int32Array(rank.length);
+  for (let v = 0; v < rank.length; v++) order[next[rank[v]! - low]!++] = v;
+  return order;
 }
 
 /** 1 where a node depends on an input of the graph; everywhere when no input is known. */
@@ -75,10 +130,12 @@ function reached(graph: Digraph, entry: Uint8Array): Uint8Array {
   return live;
 }
 
-/** Edges that would run far beside everything else: from constants, from inputs, and from wide fans. */
+/** Edges that would run far beside everything else: from constants, from inputs, from wide fans; and crowds. */
 function tunnels(graph: Digraph, entry: Uint8Array, rank: Int32Array, live: Uint8Array): Uint8Array {
   const tunnel = new Uint8Array(graph.source.length);
   for (let v = 0; v < graph.size; v++) {
+    const into = graph.in(v);
+    if (into.length > CROWD && crowd(into, graph.source)) for (const e of into) tunnel[e] = 1;
     const out = graph.out(v);
     if (out.length < 2) continue;
     const wide = out.length >= WIDE_FAN;
@@ -86,7 +143,12 @@ function tunnels(graph: Digraph, entry: Uint8Array, rank: Int32Array, live: Uint
     // A mask that every block reads is as far from the picture's main line as a constant is.
     const far =
       !live[v] || (outside && wide) ? FAR.constant : outside ? FAR.entry : wide ? FAR.fan : Infinity;
-    for (const e of out) if (rank[graph.target[e]!]! - rank[v]! > far) tunnel[e] = 1;
+    const all = out.length > CROWD && crowd(out, graph.target);
+    for (const e of out) if (all || rank[graph.target[e]!]! - rank[v]! > far) tunnel[e] = 1;
   }
   return tunnel;
 }
+
+/** Whether edges have too many other ends; many edges between two boxes are drawn as one. */
+const crowd = (edges: Int32Array, end: ArrayLike<number>): boolean =>
+  new Set(Array.from(edges, (e) => end[e]!)).size > CROWD;

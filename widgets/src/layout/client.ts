@@ -1,5 +1,4 @@
 import source from "worker:./worker.ts";
-import { fromBase64, gunzip } from "../payload";
 import type { LayoutInput, LayoutOutput, LayoutRequest, LayoutResponse } from "./types";
 
 /** Lays graphs out in a worker that is started from the bundle itself, so that nothing is fetched. */
@@ -29,8 +28,7 @@ export class LayoutClient {
   }
 
   async #start(): Promise<Worker> {
-    const text = await gunzip(fromBase64(source)).text();
-    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+    const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const worker = new Worker(url);
     worker.onmessage = ({ data }: MessageEvent<LayoutResponse>) => {
       const waiting = this.#waiting.get(data.id);

@@ -69,17 +69,19 @@ export function backEdges(graph: Digraph): Uint8Array {
   return back;
 }
 
-/** Nodes such that every edge goes forward. The graph must have no cycle. */
+/** Nodes such that every edge goes forward. The graph must have no cycle; edges from a node to itself do not count. */
 export function topological(graph: Digraph): Int32Array {
   const waiting = new Int32Array(graph.size);
-  for (let e = 0; e < graph.target.length; e++) waiting[graph.target[e]!]!++;
+  for (let e = 0; e < graph.target.length; e++) {
+    if (graph.source[e] !== graph.target[e]) waiting[graph.target[e]!]!++;
+  }
   const order = new Int32Array(graph.size);
   let end = 0;
   for (let v = 0; v < graph.size; v++) if (!waiting[v]) order[end++] = v;
   for (let k = 0; k < end; k++) {
     for (const e of graph.out(order[k]!)) {
       const t = graph.target[e]!;
-      if (--waiting[t]! === 0) order[end++] = t;
+      if (t !== order[k] && --waiting[t]! === 0) order[end++] = t;
     }
   }
   return order;
@@ -92,7 +94,7 @@ export function ranks(graph: Digraph, loose: (node: number) => boolean): Int32Ar
   for (const v of order) {
     for (const e of graph.out(v)) {
       const t = graph.target[e]!;
-      if (rank[t]! <= rank[v]!) rank[t] = rank[v]! + 1;
+      if (rank[t]! <= rank[v]! && t !== v) rank[t] = rank[v]! + 1;
     }
   }
   for (let k = order.length - 1; k >= 0; k--) {
@@ -100,8 +102,8 @@ export function ranks(graph: Digraph, loose: (node: number) => boolean): Int32Ar
     const out = graph.out(v);
     if (!out.length || !loose(v)) continue;
     let first = Number.POSITIVE_INFINITY;
-    for (const e of out) first = Math.min(first, rank[graph.target[e]!]! - 1);
-    rank[v] = first;
+    for (const e of out) if (graph.target[e] !== v) first = Math.min(first, rank[graph.target[e]!]! - 1);
+    if (first < Number.POSITIVE_INFINITY) rank[v] = first;
   }
   return rank;
 }

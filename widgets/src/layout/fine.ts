@@ -13,20 +13,22 @@ export function fine(piece: Piece): Placement {
     marginy: 0,
   });
   graph.setDefaultEdgeLabel(() => ({}));
-  piece.width.forEach((width, v) => void graph.setNode(String(v), { width, height: piece.height[v]! }));
-  piece.source.forEach(
-    (s, e) => void graph.setEdge(String(s), String(piece.target[e]!), { weight: 1 }, `e${e}`),
-  );
-  piece.guards.forEach(([s, t], g) => void graph.setEdge(String(s), String(t), { weight: 0 }, `g${g}`));
+  const boxes = piece.width.length;
+  for (let v = 0; v < boxes; v++) {
+    graph.setNode(String(v), { width: piece.width[v]!, height: piece.height[v]! });
+  }
+  for (let e = 0; e < piece.source.length; e++) {
+    graph.setEdge(String(piece.source[e]!), String(piece.target[e]!), { weight: 16 }, `e${e}`);
+  }
+  piece.guards.forEach(([s, t], g) => void graph.setEdge(String(s), String(t), { weight: 1 }, `g${g}`));
   layout(graph);
 
-  const boxes = piece.width.length;
   const y = Array.from({ length: boxes }, (_, v) => graph.node(String(v)).y as number);
   const levels = [...new Set(y.map(round))].sort((a, b) => a - b);
   const level = new Map(levels.map((at, rank) => [at, rank]));
   const rank = Int32Array.from(y, (at) => level.get(round(at))!);
   const x = Float64Array.from({ length: boxes }, (_, v) => graph.node(String(v)).x as number);
-  const lanes = piece.source.map((s, e) => {
+  const lanes = Array.from(piece.source, (s, e) => {
     const t = piece.target[e]!;
     const points = graph.edge(String(s), String(t), `e${e}`).points as { x: number; y: number }[];
     const lane: number[] = [];

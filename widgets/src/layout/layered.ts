@@ -1,144 +1,382 @@
 // A layered layout whose passes are all close to linear, for pieces that are too large for dagre: one lane per
-// tensor, barycentre sweeps against crossings, and abscissae by isotonic regression (pool adjacent violators).
-import { Digraph, ranks } from "./digraph";
+// tensor, barycentre sweeps and exchanges of neighbours against crossings, and abscissae by isotonic regression (pool
+// adjacent violators).
+import { Digraph, ranks, topological } from "./digraph";
 import { GAP, type Piece, type Placement } from "./types";
 
-const SWEEPS = 6;
+/** Sweeps without a gain before the order is left as it is, and how many links all sweeps of one start may touch. */
+const PATIENCE = { least: 4, most: 12 };
+const EFFORT = 1_000_000;
+/** How many starts are tried: small pieces are worth more of them. */
+const starts = (links: number): number => (links < 3000 ? 6 : links < 20_000 ? 2 : 1);
 const PLACEMENTS = 8;
 
 /** Boxes and lane points as one layered graph in which every link joins neighbouring ranks. */
 interface Ladder {
-  width: number[];
-  rank: number[];
-  up: number[][];
-  down: number[][];
-  layers: number[][];
-  /** For each edge the lane points that it runs through. */
-  lanes: number[][];
+  boxes: number;
+  width: Float64Array;
+  rank: Int32Array;
+  up: Links;
+  down: Links;
+  /** Nodes from left to right, rank after rank; rank r stands from `start[r]` to `start[r + 1]`. */
+  slots: Int32Array;
+  start: Int32Array;
+  /** For each edge the first of the lane points that it runs through; the others follow. */
+  lane: Int32Array;
+  /** Whether any link ends beside the middle of a box. */
+  ports: boolean;
 }
 
-export function layered(piece: Piece): Placement {
-  const boxes = piece.width.length;
-  const ladder = build(piece);
-  order(ladder, boxes);
-  const x = abscissae(ladder, boxes);
-  return {
-    rank: Int32Array.from(ladder.rank.slice(0, boxes)),
-    x: x.slice(0, boxes),
-    lanes: ladder.lanes.map((points) => points.map((p) => x[p]!)),
-  };
+/** The links of all nodes to one side. */
+interface Links {
+  start: Int32Array;
+  end: Int32Array;
+  /** How many edges share a link. */
+  weight: Float64Array;
+  /** Where links end: pixels from the middle of the node here and there, and the share of the width at the left. */
+  here: Float64Array;
+  there: Float64Array;
+  shareHere: Float64Array;
+  shareThere: Float64Array;
 }
 
-function build(piece: Piece): Ladder {
-  const boxes = piece.width.length;
-  const all = new Digraph(
-    boxes,
-    [...piece.source, ...piece.guards.map(([s]) => s)],
-    [...piece.target, ...piece.guards.map(([, t]) => t)],
-  );
-  const fed = new Uint8Array(boxes);
-  for (const t of piece.target) fed[t] = 1;
-  const rank = Array.from(ranks(all, (v) => !fed[v]));
-  const top = rank.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
-  for (let v = 0; v < boxes; v++) rank[v]! -= top;
+/** Lays a piece out on given ranks. */
+export function layered(piece: Piece, rank: Int32Array): Placement {
+  const ladder = build(piece, rank);
+  order(ladder);
+  return placed(ladder, piece, abscissae(ladder));
+}
 
-  const width = [...piece.width];
-  const up: number[][] = width.map(() => []);
-  const down: number[][] = width.map(() => []);
-  const link = (a: number, b: number): void => {
-    down[a]!.push(b);
-    up[b]!.push(a);
-  };
-  const laneOf = new Map<string, number[]>();
-  const lanes = piece.source.map((s, e) => {
-    const t = piece.target[e]!;
-    const span = rank[t]! - rank[s]!;
-    const key = `${s}:${piece.tensor[e]}`;
-    const lane = laneOf.get(key) ?? [];
-    laneOf.set(key, lane);
-    while (lane.length < span - 1) {
-      const point = width.push(0) - 1;
-      rank.push(rank[s]! + lane.length + 1);
-      up.push([]);
-      down.push([]);
-      link(lane.at(-1) ?? s, point);
-      lane.push(point);
-    }
-    const used = lane.slice(0, span - 1);
-    link(used.at(-1) ?? s, t);
-    return used;
+function placed(ladder: Ladder, piece: Piece, x: Float64Array): Placement {
+  const { rank, lane } = ladder;
+  const lanes = Array.from(lane, (first, e) => {
+    const span = rank[piece.target[e]!]! - rank[piece.source[e]!]! - 1;
+    const points: number[] = [];
+    for (let k = 0; k < span; k++) points.push(x[first + k]!);
+    return points;
   });
-  const layers: number[][] = [];
-  for (const r of rank) while (layers.length <= r) layers.push([]);
-  return { width, rank, up, down, layers, lanes };
+  return { rank: rank.slice(0, ladder.boxes), x: x.slice(0, ladder.boxes), lanes };
 }
 
-/** Orders every layer so that few links cross. */
-function order(ladder: Ladder, boxes: number): void {
-  const { layers, up, down, rank } = ladder;
+/** Ranks from 0 with short edges: longest paths, then boxes move to where more of their edges become shorter. */
+export function compact(piece: Piece): Int32Array {
+  const boxes = piece.width.length;
+  const edges = piece.source.length;
+  const source = new Int32Array(edges + piece.guards.length);
+  const target = new Int32Array(edges + piece.guards.length);
+  source.set(piece.source);
+  target.set(piece.target);
+  piece.guards.forEach(([s, t], g) => {
+    source[edges + g] = s;
+    target[edges + g] = t;
+  });
+  const graph = new Digraph(boxes, source, target);
+  const rank = ranks(graph, () => false);
+  const order = topological(graph);
+  // Guards have no length to save.
+  const pull = new Int32Array(boxes);
+  for (let e = 0; e < edges; e++) {
+    pull[source[e]!]!++;
+    pull[target[e]!]!--;
+  }
+  for (let pass = 0; pass < 3; pass++) {
+    for (let k = boxes - 1; k >= 0; k--) {
+      const v = order[k]!;
+      const out = graph.out(v);
+      if (pull[v]! < 0 || !out.length) continue;
+      let low = Number.POSITIVE_INFINITY;
+      for (const e of out) low = Math.min(low, rank[target[e]!]! - 1);
+      rank[v] = low;
+    }
+    for (let k = 0; k < boxes; k++) {
+      const v = order[k]!;
+      const into = graph.in(v);
+      if (pull[v]! >= 0 || !into.length) continue;
+      let high = 0;
+      for (const e of into) high = Math.max(high, rank[source[e]!]! + 1);
+      rank[v] = high;
+    }
+  }
+  const top = rank.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+  return rank.map((r) => r - top);
+}
+
+function build(piece: Piece, boxRank: Int32Array): Ladder {
+  const { source, target, tensor } = piece;
+  const boxes = piece.width.length;
+  const edges = source.length;
+  // One lane for each tensor of a box, as long as its farthest edge needs.
+  const from = new Digraph(boxes, source, []);
+  const tensors = Array.from(tensor).reduce((most, k) => Math.max(most, k), -1) + 1;
+  const stamp = new Int32Array(tensors).fill(-1);
+  const laneOf = new Int32Array(tensors);
+  const edgeLane = new Int32Array(edges);
+  const lanes: { from: number; length: number; first: number; leaves: number }[] = [];
+  for (let s = 0; s < boxes; s++) {
+    for (const e of from.out(s)) {
+      const k = tensor[e]!;
+      if (stamp[k] !== s) {
+        stamp[k] = s;
+        laneOf[k] = lanes.push({ from: s, length: 0, first: 0, leaves: piece.leaves[e]! }) - 1;
+      }
+      const lane = lanes[laneOf[k]!]!;
+      lane.length = Math.max(lane.length, boxRank[target[e]!]! - boxRank[s]! - 1);
+      edgeLane[e] = laneOf[k]!;
+    }
+  }
+  let size = boxes;
+  let count = edges;
+  for (const lane of lanes) {
+    lane.first = size;
+    size += lane.length;
+    count += lane.length;
+  }
+  const width = new Float64Array(size);
+  width.set(piece.width);
+  const rank = new Int32Array(size);
+  rank.set(boxRank);
+  const upper = new Int32Array(count);
+  const lower = new Int32Array(count);
+  const weight = new Float64Array(count);
+  const leaves = new Float64Array(count);
+  const enters = new Float64Array(count);
+  const lane = new Int32Array(edges);
+  for (const { from: s, length, first, leaves: offset } of lanes) {
+    for (let k = 0; k < length; k++) {
+      const link = edges + first - boxes + k;
+      rank[first + k] = boxRank[s]! + 1 + k;
+      upper[link] = k ? first + k - 1 : s;
+      lower[link] = first + k;
+      if (!k) leaves[link] = offset;
+    }
+  }
+  for (let e = 0; e < edges; e++) {
+    const [s, t] = [source[e]!, target[e]!];
+    const { first } = lanes[edgeLane[e]!]!;
+    const span = boxRank[t]! - boxRank[s]! - 1;
+    lane[e] = first;
+    upper[e] = span ? first + span - 1 : s;
+    lower[e] = t;
+    weight[e] = 1;
+    leaves[e] = span ? 0 : piece.leaves[e]!;
+    enters[e] = piece.enters[e]!;
+    for (let k = 0; k < span; k++) weight[edges + first - boxes + k]!++;
+  }
+  const ports = leaves.some(Boolean) || enters.some(Boolean);
+  const start = new Int32Array(rank.reduce((a, b) => Math.max(a, b), 0) + 2);
+  for (const r of rank) start[r + 1]!++;
+  for (let r = 1; r < start.length; r++) start[r]! += start[r - 1]!;
+  return {
+    boxes,
+    width,
+    rank,
+    down: linksOf(size, upper, lower, weight, leaves, enters, width),
+    up: linksOf(size, lower, upper, weight, enters, leaves, width),
+    slots: new Int32Array(size),
+    start,
+    lane,
+    ports,
+  };
+}
+
+function linksOf(
+  size: number,
+  from: Int32Array,
+  to: Int32Array,
+  weight: Float64Array,
+  here: Float64Array,
+  there: Float64Array,
+  width: Float64Array,
+): Links {
+  const rows = new Digraph(size, from, []);
+  const start = new Int32Array(size + 1);
+  const links: Links = {
+    start,
+    end: new Int32Array(from.length),
+    weight: new Float64Array(from.length),
+    here: new Float64Array(from.length),
+    there: new Float64Array(from.length),
+    shareHere: new Float64Array(from.length),
+    shareThere: new Float64Array(from.length),
+  };
+  const share = (v: number, offset: number): number =>
+    width[v]! ? Math.min(0.99, Math.max(0, 0.5 + offset / width[v]!)) : 0.5;
+  let at = 0;
+  for (let v = 0; v < size; v++) {
+    const row = rows.out(v);
+    row.sort((a, b) => here[a]! - here[b]! || a - b);
+    for (const l of row) {
+      links.end[at] = to[l]!;
+      links.weight[at] = weight[l]!;
+      links.here[at] = here[l]!;
+      links.there[at] = there[l]!;
+      links.shareHere[at] = share(v, here[l]!);
+      links.shareThere[at] = share(to[l]!, there[l]!);
+      at++;
+    }
+    start[v + 1] = at;
+  }
+  return links;
+}
+
+/** Orders every rank so that few links cross. */
+function order(ladder: Ladder): void {
+  const { up, down, rank, slots, start } = ladder;
+  const size = rank.length;
+  const count = start.length - 1;
+  const position = new Int32Array(size);
+  const limit = Math.max(6, Math.min(60, Math.floor(EFFORT / (down.end.length + 1))));
+  const patience = Math.max(PATIENCE.least, Math.min(PATIENCE.most, limit / 4));
+  // Exchanges gain little where many links cross anyway.
+  const passes = limit > 12 ? 4 : 1;
+  const keys = new Float64Array(size);
+  const old = new Int32Array(size);
+
+  /** Sorts one rank by the mean of the neighbours' positions to one side. */
+  const sort = (r: number, near: Links, last: boolean): void => {
+    const first = start[r]!;
+    const n = start[r + 1]! - first;
+    if (n < 2) return;
+    for (let i = 0; i < n; i++) {
+      const v = slots[first + i]!;
+      old[i] = v;
+      let sum = 0;
+      let total = 0;
+      for (let l = near.start[v]!; l < near.start[v + 1]!; l++) {
+        const w = near.weight[l]!;
+        sum += w * (position[near.end[l]!]! + near.shareThere[l]!);
+        total += w;
+      }
+      // Equal means keep their order, or turn it around so that the search does not stand still.
+      const centre = Math.floor((total ? sum / total : i + 0.5) * 64);
+      keys[i] = centre * n + (last ? n - 1 - i : i);
+    }
+    const sorted = keys.subarray(0, n).sort();
+    for (let i = 0; i < n; i++) {
+      const k = sorted[i]! % n;
+      const v = old[last ? n - 1 - k : k]!;
+      slots[first + i] = v;
+      position[v] = i;
+    }
+  };
+
+  /** What exchanging two neighbours would save on one side. */
+  const gain = (v: number, w: number, near: Links): number => {
+    let saved = 0;
+    for (let a = near.start[v]!; a < near.start[v + 1]!; a++) {
+      const x = position[near.end[a]!]! + near.shareThere[a]!;
+      for (let b = near.start[w]!; b < near.start[w + 1]!; b++) {
+        const y = position[near.end[b]!]! + near.shareThere[b]!;
+        if (x > y) saved += near.weight[a]! * near.weight[b]!;
+        else if (x < y) saved -= near.weight[a]! * near.weight[b]!;
+      }
+    }
+    return saved;
+  };
+  const exchange = (): void => {
+    for (let pass = 0, changed = true; changed && pass < passes; pass++) {
+      changed = false;
+      for (let r = 0; r < count; r++) {
+        for (let i = start[r]!; i + 1 < start[r + 1]!; i++) {
+          const v = slots[i]!;
+          const w = slots[i + 1]!;
+          if (gain(v, w, up) + gain(v, w, down) <= 0) continue;
+          slots[i] = w;
+          slots[i + 1] = v;
+          position[w] = i - start[r]!;
+          position[v] = i + 1 - start[r]!;
+          changed = true;
+        }
+      }
+    }
+  };
+
+  let best = Number.POSITIVE_INFINITY;
+  const kept = new Int32Array(size);
+  const improve = (): void => {
+    for (let s = 0, idle = 0; s < limit && idle < patience && best > 0; s++) {
+      if (s) {
+        const last = s % 4 >= 2;
+        if (s % 2) for (let r = 1; r < count; r++) sort(r, up, last);
+        else for (let r = count - 2; r >= 0; r--) sort(r, down, last);
+        exchange();
+      }
+      const now = crossings(ladder, position);
+      idle++;
+      if (now >= best) continue;
+      best = now;
+      kept.set(slots);
+      idle = 0;
+    }
+  };
+  for (let k = 0; k < starts(down.end.length) && best > 0; k++) {
+    if (k < 2) walk(ladder, k ? up : down, k ? down : up);
+    else shuffle(ladder, k);
+    for (let r = 0; r < count; r++)
+      for (let i = start[r]!; i < start[r + 1]!; i++) position[slots[i]!] = i - start[r]!;
+    improve();
+  }
+  slots.set(kept);
+}
+
+/** A start of no particular order, the same one every time. */
+function shuffle({ slots, start }: Ladder, seed: number): void {
+  const key = (v: number): number => Math.imul(v + seed, 0x9e3779b1 * seed) >>> 8;
+  for (let r = 0; r + 1 < start.length; r++) {
+    slots.subarray(start[r]!, start[r + 1]!).sort((a, b) => key(a) - key(b) || a - b);
+  }
+}
+
+/** A depth-first start keeps the boxes of one branch beside each other. */
+function walk({ rank, slots, start }: Ladder, to: Links, back: Links): void {
+  const next = start.slice();
   const seen = new Uint8Array(rank.length);
-  // A depth-first start keeps the boxes of one branch beside each other.
-  for (let root = 0; root < boxes; root++) {
-    if (up[root]!.length) continue;
-    const stack = [root];
+  const stack: number[] = [];
+  for (let root = 0; root < rank.length; root++) {
+    if (back.start[root] !== back.start[root + 1]) continue;
+    stack.push(root);
     while (stack.length) {
       const v = stack.pop()!;
       if (seen[v]) continue;
       seen[v] = 1;
-      layers[rank[v]!]!.push(v);
-      const next = down[v]!;
-      for (let k = next.length - 1; k >= 0; k--) if (!seen[next[k]!]) stack.push(next[k]!);
+      slots[next[rank[v]!]!++] = v;
+      for (let l = to.start[v + 1]! - 1; l >= to.start[v]!; l--)
+        if (!seen[to.end[l]!]) stack.push(to.end[l]!);
     }
   }
-  const position = new Float64Array(rank.length);
-  const number = (layer: number[]): void =>
-    layer.forEach((v, i) => {
-      position[v] = i;
-    });
-  layers.forEach(number);
-  const centre = new Float64Array(rank.length);
-  const sort = (layer: number[], near: number[][]): void => {
-    layer.forEach((v, i) => {
-      const neighbours = near[v]!;
-      centre[v] = neighbours.length
-        ? neighbours.reduce((sum, u) => sum + position[u]!, 0) / neighbours.length
-        : i;
-    });
-    layer.sort((a, b) => centre[a]! - centre[b]! || position[a]! - position[b]!);
-    number(layer);
-  };
-  let best = crossings(ladder, position);
-  let kept = layers.map((layer) => layer.slice());
-  for (let s = 0; s < SWEEPS && best > 0; s++) {
-    if (s % 2 === 0) for (let k = 1; k < layers.length; k++) sort(layers[k]!, up);
-    else for (let k = layers.length - 2; k >= 0; k--) sort(layers[k]!, down);
-    const now = crossings(ladder, position);
-    if (now < best) {
-      best = now;
-      kept = layers.map((layer) => layer.slice());
-    }
-  }
-  ladder.layers = kept;
 }
 
-/** Crossings between all neighbouring layers, counted with a Fenwick tree. */
-function crossings(ladder: Ladder, position: Float64Array): number {
+/** Crossings between all neighbouring ranks, counted with a Fenwick tree. */
+function crossings({ slots, start, down, ports }: Ladder, position: Int32Array): number {
+  // Where links end beside the middle, quarters of a box tell on which side.
+  const parts = ports ? 4 : 1;
+  let most = 0;
+  for (let r = 1; r < start.length; r++) most = Math.max(most, start[r]! - start[r - 1]!);
+  const whole = new Float64Array(parts * most + 1);
   let total = 0;
-  for (let k = 0; k + 1 < ladder.layers.length; k++) {
-    const layer = ladder.layers[k]!;
-    const size = ladder.layers[k + 1]!.length;
-    if (layer.length < 2 || size < 2) continue;
-    const tree = new Int32Array(size + 1);
+  for (let r = 0; r + 2 < start.length; r++) {
+    const n = parts * (start[r + 2]! - start[r + 1]!);
+    if (n < 2 || (start[r + 1]! - start[r]! < 2 && !ports)) continue;
+    const tree = whole.subarray(0, n + 1).fill(0);
     let inserted = 0;
-    for (const v of layer) {
-      for (const t of ladder.down[v]!) {
-        let before = 0;
-        for (let i = position[t]! + 1; i > 0; i -= i & -i) before += tree[i]!;
-        total += inserted - before;
-      }
-      for (const t of ladder.down[v]!) {
-        for (let i = position[t]! + 1; i <= size; i += i & -i) tree[i]!++;
-        inserted++;
+    for (let i = start[r]!; i < start[r + 1]!; i++) {
+      const v = slots[i]!;
+      const end = down.start[v + 1]!;
+      for (let first = down.start[v]!; first < end; ) {
+        let l = first;
+        for (; l < end && down.shareHere[l] === down.shareHere[first]; l++) {
+          let before = 0;
+          const at = Math.floor(parts * (position[down.end[l]!]! + (ports ? down.shareThere[l]! : 0)));
+          for (let k = at + 1; k > 0; k -= k & -k) before += tree[k]!;
+          total += (inserted - before) * down.weight[l]!;
+        }
+        for (; first < l; first++) {
+          const at = Math.floor(
+            parts * (position[down.end[first]!]! + (ports ? down.shareThere[first]! : 0)),
+          );
+          for (let k = at + 1; k <= n; k += k & -k) tree[k]! += down.weight[first]!;
+          inserted += down.weight[first]!;
+        }
       }
     }
   }
@@ -146,61 +384,109 @@ function crossings(ladder: Ladder, position: Float64Array): number {
 }
 
 /** Abscissae close to the mean of the neighbours', in the given order and without overlap. */
-function abscissae(ladder: Ladder, boxes: number): Float64Array {
-  const { layers, width, up, down } = ladder;
-  const x = new Float64Array(width.length);
-  for (const layer of layers) {
+function abscissae(ladder: Ladder): Float64Array {
+  const { slots, start, width, up, down, boxes } = ladder;
+  const size = width.length;
+  const count = start.length - 1;
+  const x = new Float64Array(size);
+  const offset = new Float64Array(size);
+  let most = 0;
+  for (let r = 0; r < count; r++) {
+    most = Math.max(most, start[r + 1]! - start[r]!);
     let edge = 0;
-    for (const v of layer) {
-      x[v] = edge + width[v]! / 2;
-      edge += width[v]! + GAP.node;
+    for (let i = start[r]!; i < start[r + 1]!; i++) {
+      const v = slots[i]!;
+      if (i > start[r]!) {
+        const left = slots[i - 1]!;
+        edge += (width[left]! + width[v]!) / 2 + (left >= boxes && v >= boxes ? GAP.lane : GAP.node);
+      }
+      offset[v] = edge;
     }
-    for (const v of layer) x[v]! -= edge / 2;
+    for (let i = start[r]!; i < start[r + 1]!; i++) x[slots[i]!] = offset[slots[i]!]! - edge / 2;
   }
-  const lane = (v: number): boolean => v >= boxes;
-  // Long lanes should be straight before short links are.
-  const pull = (a: number, b: number): number => (lane(a) && lane(b) ? 8 : lane(a) || lane(b) ? 2 : 1);
-
-  const place = (layer: number[], near: number[][]): void => {
-    const offset = new Float64Array(layer.length);
-    for (let i = 1; i < layer.length; i++) {
-      const a = layer[i - 1]!;
-      const b = layer[i]!;
-      const gap = lane(a) && lane(b) ? GAP.lane : GAP.node;
-      offset[i] = offset[i - 1]! + (width[a]! + width[b]!) / 2 + gap;
-    }
-    const value: number[] = [];
-    const weight: number[] = [];
-    const count: number[] = [];
-    layer.forEach((v, i) => {
+  const value = new Float64Array(most);
+  const weight = new Float64Array(most);
+  const until = new Int32Array(most);
+  const single = (links: Links, v: number): boolean => links.start[v + 1]! - links.start[v]! === 1;
+  const bare = (v: number): boolean => up.start[v] === up.start[v + 1] && single(down, v);
+  const place = (r: number, sides: Links[]): void => {
+    let top = -1;
+    for (let i = start[r]!; i < start[r + 1]!; i++) {
+      const v = slots[i]!;
       let sum = 0;
       let total = 0;
-      for (const u of near[v]!) {
-        const w = pull(v, u);
-        sum += w * x[u]!;
-        total += w;
+      for (const near of sides) {
+        const far = near === up ? down : up;
+        const alone = single(near, v);
+        for (let l = near.start[v]!; l < near.start[v + 1]!; l++) {
+          const u = near.end[l]!;
+          // Long lanes should be straight before chains are, chains before what forks and joins, and constants
+          // must not push the main line aside at every step.
+          const loose = bare(u) || bare(v);
+          const stiff =
+            v >= boxes && u >= boxes ? 32 : alone && single(far, u) ? 16 : v >= boxes || u >= boxes ? 2 : 1;
+          const w = loose ? 0.05 : stiff;
+          sum += w * (x[u]! + near.there[l]! - near.here[l]!);
+          total += w;
+        }
       }
-      value.push((total ? sum / total : x[v]!) - offset[i]!);
-      weight.push(total || 0.05);
-      count.push(1);
-      while (value.length > 1 && value.at(-2)! > value.at(-1)!) {
-        const v1 = value.pop()!;
-        const w1 = weight.pop()!;
-        const n1 = count.pop()!;
-        const k = value.length - 1;
-        value[k] = (value[k]! * weight[k]! + v1 * w1) / (weight[k]! + w1);
-        weight[k]! += w1;
-        count[k]! += n1;
+      top++;
+      value[top] = (total ? sum / total : x[v]!) - offset[v]!;
+      weight[top] = total || 0.05;
+      until[top] = i + 1;
+      while (top > 0 && value[top - 1]! > value[top]!) {
+        const both = weight[top - 1]! + weight[top]!;
+        value[top - 1] = (value[top - 1]! * weight[top - 1]! + value[top]! * weight[top]!) / both;
+        weight[top - 1] = both;
+        until[top - 1] = until[top]!;
+        top--;
       }
-    });
-    let i = 0;
-    value.forEach((v, b) => {
-      for (let c = 0; c < count[b]!; c++, i++) x[layer[i]!] = v + offset[i]!;
-    });
+    }
+    for (let b = 0, i = start[r]!; b <= top; b++) {
+      for (; i < until[b]!; i++) x[slots[i]!] = value[b]! + offset[slots[i]!]!;
+    }
   };
   for (let s = 0; s < PLACEMENTS; s++) {
-    if (s % 2 === 0) for (let k = 1; k < layers.length; k++) place(layers[k]!, up);
-    else for (let k = layers.length - 2; k >= 0; k--) place(layers[k]!, down);
+    const both = s >= 4 ? [up, down] : null;
+    if (s % 2 === 0) for (let r = 1; r < count; r++) place(r, both ?? [up]);
+    else for (let r = count - 2; r >= 0; r--) place(r, both ?? [down]);
   }
+  straighten(ladder, x);
   return x;
+}
+
+/** Where the neighbours leave room, lets lanes and chains run straight down. */
+function straighten({ slots, start, rank, width, up, down, boxes }: Ladder, x: Float64Array): void {
+  const size = x.length;
+  const slot = new Int32Array(size);
+  for (let i = 0; i < size; i++) slot[slots[i]!] = i;
+  const apart = (a: number, b: number): number =>
+    (width[a]! + width[b]!) / 2 + (a >= boxes && b >= boxes ? GAP.lane : GAP.node);
+  const only = (links: Links, v: number): number =>
+    links.start[v + 1]! - links.start[v]! === 1 ? links.start[v]! : -1;
+  const run: number[] = [];
+  const aside: number[] = [];
+  for (let i = 0; i < size; i++) {
+    const above = only(up, slots[i]!);
+    if (above >= 0 && only(down, up.end[above]!) >= 0) continue;
+    run.length = aside.length = 0;
+    let [low, high, sum] = [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY, 0];
+    for (let v = slots[i]!, shift = 0; ; ) {
+      const k = slot[v]!;
+      const r = rank[v]!;
+      if (k > start[r]!) low = Math.max(low, x[slots[k - 1]!]! + apart(slots[k - 1]!, v) - shift);
+      if (k + 1 < start[r + 1]!) high = Math.min(high, x[slots[k + 1]!]! - apart(v, slots[k + 1]!) - shift);
+      sum += x[v]! - shift;
+      run.push(v);
+      aside.push(shift);
+      const l = only(down, v);
+      if (l < 0 || only(up, down.end[l]!) < 0) break;
+      shift += down.here[l]! - down.there[l]!;
+      v = down.end[l]!;
+    }
+    const HAIR = 1e-6;
+    if (run.length < 2 || low > high + HAIR) continue;
+    const at = Math.min(high, Math.max(low, sum / run.length));
+    for (let k = 0; k < run.length; k++) x[run[k]!] = at + aside[k]!;
+  }
 }

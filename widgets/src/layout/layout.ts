@@ -1,305 +1,503 @@
-// Lays out an operator graph: cycles are broken, far edges become tunnels, the rest is cut into blocks at the nodes
-// that every path passes through, every distinct block is laid out once, and the copies are stacked.
-import { Numbering } from "../numbering";
+// Lays out an operator graph. Frames are laid out from the inside outwards, each as a graph of its own and then as one
+// box of the graph around it. In each graph cycles are broken, the rest is cut into blocks at the nodes that every path
+// passes through, every distinct block is laid out once, and the copies are stacked.
 import { type Block, divide } from "./blocks";
-import { backEdges, components, Digraph } from "./digraph";
-import { fine } from "./fine";
-import { layered } from "./layered";
-import { GAP, type LayoutInput, type LayoutOutput, type Piece, type Placement } from "./types";
+import { components, Digraph } from "./digraph";
+import { Memo } from "./memo";
+import { type Drawing, draw } from "./pieces";
+import { FRAME, GAP, type LayoutInput, type LayoutOutput, type Piece } from "./types";
+import { BOTTOM, type Segments, segments, TOP } from "./wires";
 
-/** dagre's time grows fast with a block's size, so that large blocks and long sums go to the linear layout. */
-const FINE_BLOCK = 150;
-const FINE_TOTAL = 1500;
+/** The graph in one frame, in local positions: its boxes, then its borders where wires cross them. */
+interface Level {
+  /** The number of boxes; more nodes are borders. */
+  boxes: number;
+  top: number;
+  bottom: number;
+  width: Float64Array;
+  height: Float64Array;
+  entry: Uint8Array;
+  source: Int32Array;
+  target: Int32Array;
+  tensor: Int32Array;
+  leaves: Float64Array;
+  enters: Float64Array;
+}
 
-/** A placed piece in pixels: centres, and one point list per edge. */
-interface Drawing {
+/** A placed level: box centres, and each edge's points as a route that is shared and where it is moved to. */
+interface Sheet {
+  width: number;
+  height: number;
   x: Float64Array;
   y: Float64Array;
   routes: number[][];
+  dx: Float64Array;
+  dy: Float64Array;
+}
+
+/** What is left free inside the border of a frame. */
+interface Margin {
+  top: number;
+  left: number;
+  pad: number;
 }
 
 export function layout(input: LayoutInput): LayoutOutput {
   const size = input.width.length;
-  const raw = new Digraph(size, input.source, input.target);
-  const back = backEdges(raw);
-  const parts = components(raw);
-  const nodes: number[][] = Array.from({ length: parts.count }, () => []);
-  const edges: number[][] = nodes.map(() => []);
-  for (let v = 0; v < size; v++) nodes[parts.of[v]!]!.push(v);
-  for (let e = 0; e < input.source.length; e++) {
-    // An edge from a box to itself has no room in a layered drawing: it stays a tunnel.
-    if (input.source[e] !== input.target[e]) edges[parts.of[input.source[e]!]!]!.push(e);
-  }
-  const drawing: Drawing = {
-    x: new Float64Array(size),
-    y: new Float64Array(size),
-    routes: Array.from({ length: input.source.length }, () => []),
+  const { parent, across } = input;
+  // From left to right is from top to bottom with the page turned.
+  const width = Float64Array.from(across ? input.height : input.width);
+  const height = Float64Array.from(across ? input.width : input.height);
+  const margin: Margin = {
+    top: across ? FRAME.pad : FRAME.head + FRAME.gap,
+    left: across ? FRAME.head + FRAME.gap : FRAME.pad,
+    pad: FRAME.pad,
   };
-  const studio = new Studio();
-  const boxes = nodes.map((part, c) => component(input, part, edges[c]!, back, studio, drawing));
-  pack(boxes, nodes, edges, drawing);
-  return finish(input, drawing);
-}
+  const depth = depths(parent);
+  const wires = segments(input, depth);
+  const boxesIn = new Digraph(
+    size + 1,
+    parent.map((p) => (p < 0 ? size : p)),
+    [],
+  );
+  const wiresIn = new Digraph(size + 1, wires.level, []);
+  const frames = Array.from({ length: size }, (_, v) => v).filter((v) => boxesIn.out(v).length);
+  frames.sort((a, b) => depth[b]! - depth[a]!);
 
-/** Lays out one connected component in place, with its top left corner at the origin; returns its size. */
-function component(
-  input: LayoutInput,
-  nodes: number[],
-  edges: number[],
-  back: Uint8Array,
-  studio: Studio,
-  into: Drawing,
-): { width: number; height: number } {
-  const local = new Map(nodes.map((v, i) => [v, i]));
-  const end = (e: number, a: Int32Array, b: Int32Array): number => local.get(back[e] ? b[e]! : a[e]!)!;
-  const source = Int32Array.from(edges, (e) => end(e, input.source, input.target));
-  const target = Int32Array.from(edges, (e) => end(e, input.target, input.source));
-  const part: LayoutInput = {
-    width: Float32Array.from(nodes, (v) => input.width[v]!),
-    height: Float32Array.from(nodes, (v) => input.height[v]!),
-    entry: Uint8Array.from(nodes, (v) => input.entry[v]!),
-    source,
-    target,
-    tensor: Int32Array.from(edges, (e) => input.tensor[e]!),
-  };
-  for (const block of divide(part, source, target)) {
-    const piece = pieceOf(part, block);
-    const drawn = studio.draw(piece, block);
-    const cut = nodes[block.nodes[0]!]!;
-    const dx = block.startsAtCut ? into.x[cut]! - drawn.x[0]! : 0;
-    const dy = block.startsAtCut ? into.y[cut]! - drawn.y[0]! : 0;
-    block.nodes.forEach((v, i) => {
-      if (block.startsAtCut && i === 0) return;
-      into.x[nodes[v]!] = drawn.x[i]! + dx;
-      into.y[nodes[v]!] = drawn.y[i]! + dy;
-    });
-    block.edges.forEach((e, k) => {
-      const route = drawn.routes[k]!.map((at, i) => at + (i % 2 ? dy : dx));
-      into.routes[edges[e]!] = back[edges[e]!] ? reversed(route) : route;
-    });
+  const studio = new Studio(margin);
+  const at = new Int32Array(size);
+  // Where wires cross the border of a frame, from its middle: by the segment outside for those that enter.
+  const gate = { into: new Float64Array(wires.level.length), outOf: new Float64Array(wires.level.length) };
+  const x = new Float64Array(size);
+  const y = new Float64Array(size);
+  const sheets: (Sheet | undefined)[] = [];
+  const line = new Int32Array(wires.level.length);
+  for (const f of [...frames, size]) {
+    const members = boxesIn.out(f);
+    const inside = wiresIn.out(f);
+    const level = levelOf(input, members, inside, wires, width, height, at, gate, boxesIn);
+    const sheet = studio.level(level, f === size ? null : { width: width[f]!, height: height[f]! });
+    sheets[f] = sheet;
+    for (let i = 0; i < members.length; i++) {
+      x[members[i]!] = sheet.x[i]!;
+      y[members[i]!] = sheet.y[i]!;
+    }
+    for (let k = 0; k < inside.length; k++) {
+      const g = inside[k]!;
+      line[g] = k;
+      const route = sheet.routes[k]!;
+      const [upper, lower, up] = [wires.upper[g]!, wires.lower[g]!, wires.upward[g]!];
+      if (upper >= 0 && lower >= 0) continue;
+      const point = (upper === TOP ? route[0]! : route.at(-2)!) + sheet.dx[k]! - sheet.width / 2;
+      // A wire enters through the upper border, or through the lower one when it runs upward.
+      if ((upper === TOP) === !up) gate.into[wires.before[g]!] = point;
+      else gate.outOf[g] = point;
+    }
+    if (f === size) continue;
+    width[f] = sheet.width;
+    height[f] = sheet.height;
   }
-  return settle(input, nodes, edges, into);
-}
 
-function pieceOf(part: LayoutInput, block: Block): Piece {
-  const local = new Map(block.nodes.map((v, i) => [v, i]));
-  const source = block.edges.map((e) => local.get(part.source[e]!)!);
-  const target = block.edges.map((e) => local.get(part.target[e]!)!);
-  const last = block.nodes.length - 1;
-  // Cuts stand alone on the first and last rank, so that neighbouring blocks never overlap beside them.
-  const fed = new Set(target);
-  const feeds = new Set(source);
-  const guards: [number, number][] = [];
-  for (let v = 0; v <= last; v++) {
-    if (block.startsAtCut && v > 0 && !fed.has(v)) guards.push([0, v]);
-    if (block.endsAtCut && v < last && !feeds.has(v)) guards.push([v, last]);
+  // From the outside inwards, every frame's content moves to where the frame stands.
+  const left = new Float64Array(size + 1);
+  const above = new Float64Array(size + 1);
+  for (const f of [size, ...frames.reverse()]) {
+    if (f < size) {
+      left[f] = x[f]! - width[f]! / 2;
+      above[f] = y[f]! - height[f]! / 2;
+    }
+    for (const v of boxesIn.out(f)) {
+      x[v]! += left[f]!;
+      y[v]! += above[f]!;
+    }
   }
+  const [points, offsets] = pointsOf(wires, sheets as Sheet[], line, left, above, across);
+  const page = sheets[size]!;
   return {
-    width: block.nodes.map((v) => part.width[v]!),
-    height: block.nodes.map((v) => part.height[v]!),
-    source,
-    target,
-    tensor: block.edges.map((e) => part.tensor[e]!),
-    guards,
+    x: Float32Array.from(across ? y : x),
+    y: Float32Array.from(across ? x : y),
+    boxWidth: Float32Array.from(across ? height : width),
+    boxHeight: Float32Array.from(across ? width : height),
+    points,
+    offsets,
+    width: across ? page.height : page.width,
+    height: across ? page.width : page.height,
   };
 }
 
-/** Draws pieces, each distinct one once. */
-class Studio {
-  readonly #seen = new Map<string, Drawing>();
-  #fineTotal = 0;
-
-  draw(piece: Piece, block: Block): Drawing {
-    const numbers = new Numbering<number>();
-    const tensors = piece.tensor.map((tensor) => numbers.of(tensor));
-    const key = JSON.stringify([
-      piece.width,
-      piece.height,
-      piece.source,
-      piece.target,
-      tensors,
-      block.startsAtCut,
-      block.endsAtCut,
-    ]);
-    let drawing = this.#seen.get(key);
-    if (!drawing) {
-      drawing = toPixels(piece, this.#place(piece), block);
-      this.#seen.set(key, drawing);
-    }
-    return drawing;
+/** How many frames each box stands in. */
+function depths(parent: Int32Array): Int32Array {
+  const depth = new Int32Array(parent.length).fill(-1);
+  const path: number[] = [];
+  for (let v = 0; v < parent.length; v++) {
+    let at = v;
+    for (; at >= 0 && depth[at]! < 0; at = parent[at]!) path.push(at);
+    let from = at < 0 ? -1 : depth[at]!;
+    while (path.length) depth[path.pop()!] = ++from;
   }
-
-  #place(piece: Piece): Placement {
-    const size = piece.width.length;
-    if (size === 1) return { rank: new Int32Array(1), x: new Float64Array(1), lanes: [] };
-    if (size <= FINE_BLOCK && this.#fineTotal + size <= FINE_TOTAL) {
-      this.#fineTotal += size;
-      return fine(piece);
-    }
-    return layered(piece);
-  }
+  return depth;
 }
 
-/** Turns ranks and lanes into pixels. The gap below a rank grows where edges must move far sideways. */
-function toPixels(piece: Piece, placement: Placement, block: Block): Drawing {
-  const { rank, lanes } = placement;
-  const x = placement.x.slice();
-  const size = x.length;
-  const last = size - 1;
-  if (size > 1) centreCuts(piece, x, block);
-  const count = rank.reduce((a, b) => Math.max(a, b), 0) + 1;
-  const tall = new Float64Array(count);
-  rank.forEach((r, v) => {
-    tall[r] = Math.max(tall[r]!, piece.height[v]!);
-  });
-  const paths = lanes.map((lane, e) => [x[piece.source[e]!]!, ...lane, x[piece.target[e]!]!]);
-  const shift = new Float64Array(count);
-  paths.forEach((path, e) => {
-    const top = rank[piece.source[e]!]!;
-    for (let k = 1; k < path.length; k++) {
-      shift[top + k - 1] = Math.max(shift[top + k - 1]!, Math.abs(path[k]! - path[k - 1]!));
-    }
-  });
-  const middle = new Float64Array(count);
-  let y = 0;
-  for (let r = 0; r < count; r++) {
-    middle[r] = y + tall[r]! / 2;
-    y += tall[r]! + GAP.rank + Math.min(28, shift[r]! / 8);
-  }
-  const ys = Float64Array.from(rank, (r) => middle[r]!);
-  const routes = paths.map((path, e) => {
-    const s = piece.source[e]!;
-    const t = piece.target[e]!;
-    const route = [path[0]!, ys[s]! + piece.height[s]! / 2];
-    path.forEach((at, k) => {
-      const r = rank[s]! + k;
-      const above = middle[r]! - tall[r]! / 2;
-      const below = middle[r]! + tall[r]! / 2;
-      if (k > 0) route.push(at, above);
-      if (k < path.length - 1) route.push(at, below);
-    });
-    route.push(path.at(-1)!, ys[t]! - piece.height[t]! / 2);
-    return straightened(route);
-  });
-  return { x, y: ys, routes };
-
-  function centreCuts(of: Piece, at: Float64Array, { startsAtCut, endsAtCut }: Block): void {
-    const from = startsAtCut ? 1 : 0;
-    const to = endsAtCut ? last - 1 : last;
-    let left = Number.POSITIVE_INFINITY;
-    let right = Number.NEGATIVE_INFINITY;
-    for (let v = from; v <= to; v++) {
-      left = Math.min(left, at[v]! - of.width[v]! / 2);
-      right = Math.max(right, at[v]! + of.width[v]! / 2);
-    }
-    const centre = left <= right ? (left + right) / 2 : at[0]!;
-    if (startsAtCut) at[0] = centre;
-    if (endsAtCut) at[last] = centre;
-  }
-}
-
-/** Drops repeated points and points in the middle of a vertical run. */
-function straightened(route: number[]): number[] {
-  const out: number[] = [];
-  for (let k = 0; k < route.length; k += 2) {
-    const x = route[k]!;
-    const y = route[k + 1]!;
-    const n = out.length;
-    if (n >= 2 && out[n - 2] === x && Math.abs(out[n - 1]! - y) < 1e-6) continue;
-    if (n >= 4 && out[n - 2] === x && out[n - 4] === x) out[n - 1] = y;
-    else out.push(x, y);
-  }
-  if (out.length === 2) out.push(out[0]!, out[1]!);
-  return out;
-}
-
-function reversed(route: number[]): number[] {
-  const out: number[] = [];
-  for (let k = route.length - 2; k >= 0; k -= 2) out.push(route[k]!, route[k + 1]!);
-  return out;
-}
-
-/** Moves a component so that its bounding box starts at the origin; returns the size of that box. */
-function settle(
+function levelOf(
   input: LayoutInput,
-  nodes: number[],
-  edges: number[],
-  into: Drawing,
-): { width: number; height: number } {
-  let left = Number.POSITIVE_INFINITY;
-  let top = Number.POSITIVE_INFINITY;
-  let right = Number.NEGATIVE_INFINITY;
-  let bottom = Number.NEGATIVE_INFINITY;
-  const include = (x: number, y: number, w: number, h: number): void => {
-    left = Math.min(left, x - w / 2);
-    right = Math.max(right, x + w / 2);
-    top = Math.min(top, y - h / 2);
-    bottom = Math.max(bottom, y + h / 2);
+  members: Int32Array,
+  inside: Int32Array,
+  wires: Segments,
+  width: Float64Array,
+  height: Float64Array,
+  at: Int32Array,
+  gate: { into: Float64Array; outOf: Float64Array },
+  boxesIn: Digraph,
+): Level {
+  const boxes = members.length;
+  let [top, bottom, size] = [-1, -1, boxes];
+  for (const g of inside) {
+    if (top < 0 && wires.upper[g] === TOP) top = size++;
+    if (bottom < 0 && wires.lower[g] === BOTTOM) bottom = size++;
+  }
+  const level: Level = {
+    boxes,
+    top,
+    bottom,
+    width: new Float64Array(size),
+    height: new Float64Array(size),
+    entry: new Uint8Array(size),
+    source: new Int32Array(inside.length),
+    target: new Int32Array(inside.length),
+    tensor: new Int32Array(inside.length),
+    leaves: new Float64Array(inside.length),
+    enters: new Float64Array(inside.length),
   };
-  for (const v of nodes) include(into.x[v]!, into.y[v]!, input.width[v]!, input.height[v]!);
-  for (const e of edges) {
-    const route = into.routes[e]!;
-    for (let k = 0; k < route.length; k += 2) include(route[k]!, route[k + 1]!, 0, 0);
+  for (let i = 0; i < boxes; i++) {
+    const v = members[i]!;
+    at[v] = i;
+    level.width[i] = width[v]!;
+    level.height[i] = height[v]!;
+    level.entry[i] = input.entry[v]!;
   }
-  move(nodes, edges, into, -left, -top);
-  return { width: right - left, height: bottom - top };
+  const isFrame = (v: number): boolean => v >= 0 && boxesIn.out(v).length > 0;
+  for (let k = 0; k < inside.length; k++) {
+    const g = inside[k]!;
+    const [upper, lower, before] = [wires.upper[g]!, wires.lower[g]!, wires.before[g]!];
+    level.source[k] = upper === TOP ? top : at[upper]!;
+    level.target[k] = lower === BOTTOM ? bottom : at[lower]!;
+    level.tensor[k] = wires.lane[g]!;
+    const [from, to] = wires.upward[g] ? [lower, upper] : [upper, lower];
+    const leaving = isFrame(from) && before >= 0 ? gate.outOf[before]! : 0;
+    const entering = isFrame(to) ? gate.into[g]! : 0;
+    level.leaves[k] = wires.upward[g] ? entering : leaving;
+    level.enters[k] = wires.upward[g] ? leaving : entering;
+  }
+  return level;
 }
 
-function move(nodes: number[], edges: number[], into: Drawing, dx: number, dy: number): void {
-  for (const v of nodes) {
-    into.x[v]! += dx;
-    into.y[v]! += dy;
+/** Lays levels and pieces out, each distinct one once. */
+class Studio {
+  readonly #margin: Margin;
+  readonly #sheets = new Memo<Sheet>();
+  readonly #drawings = new Memo<Drawing>();
+  readonly #budget = { fine: 0 };
+  /** Positions of nodes in the component or block at hand, and of tensors in its edges. */
+  #local = new Int32Array(0);
+  readonly #number = new Map<number, number>();
+
+  constructor(margin: Margin) {
+    this.#margin = margin;
   }
-  for (const e of edges) into.routes[e] = into.routes[e]!.map((at, i) => at + (i % 2 ? dy : dx));
+
+  /** Lays out a level in the frame of at least this size, or the whole page. */
+  level(level: Level, frame: { width: number; height: number } | null): Sheet {
+    if (!frame) return this.#place(level, null);
+    const key = this.#sheets;
+    key.start(level.boxes, level.top, level.bottom, frame.width, frame.height);
+    key.add(level.width, level.height, level.entry, level.source, level.target, this.#tensors(level.tensor));
+    key.add(level.leaves, level.enters);
+    return this.#sheets.get(() => this.#place(level, frame));
+  }
+
+  /** Tensors numbered in the order of first sight, so that equal graphs look equal. */
+  #tensors(of: ArrayLike<number>): Int32Array {
+    const number = this.#number;
+    number.clear();
+    const found = new Int32Array(of.length);
+    for (let k = 0; k < of.length; k++) {
+      let at = number.get(of[k]!);
+      if (at === undefined) {
+        at = number.size;
+        number.set(of[k]!, at);
+      }
+      found[k] = at;
+    }
+    return found;
+  }
+
+  #place(level: Level, frame: { width: number; height: number } | null): Sheet {
+    const size = level.width.length;
+    const sheet: Sheet = {
+      width: 0,
+      height: 0,
+      x: new Float64Array(size),
+      y: new Float64Array(size),
+      routes: new Array(level.source.length),
+      dx: new Float64Array(level.source.length),
+      dy: new Float64Array(level.source.length),
+    };
+    const parts = partsOf(level);
+    const extents = parts.map((part) => this.#component(level, part, sheet));
+    pack(parts, extents, sheet, level.boxes < size, level.top < 0 ? 0 : this.#margin.top);
+    this.#settle(level, sheet, parts, extents, frame);
+    return sheet;
+  }
+
+  /** Lays out one connected component; returns its extent. */
+  #component(level: Level, part: Part, sheet: Sheet): Extent {
+    const { nodes, edges } = part;
+    if (this.#local.length < level.width.length) this.#local = new Int32Array(level.width.length);
+    const local = this.#local;
+    for (let i = 0; i < nodes.length; i++) local[nodes[i]!] = i;
+    const source = Int32Array.from(edges, (e) => local[level.source[e]!]!);
+    const target = Int32Array.from(edges, (e) => local[level.target[e]!]!);
+    const width = Float32Array.from(nodes, (v) => level.width[v]!);
+    const entry = Uint8Array.from(nodes, (v) => level.entry[v]!);
+    const borders = {
+      top: part.bordered && level.top >= 0 ? local[level.top]! : -1,
+      bottom: part.bordered && level.bottom >= 0 ? local[level.bottom]! : -1,
+    };
+    // What does not depend on the border hangs as loose as what does not depend on an input of the whole graph.
+    if (borders.top >= 0) entry[borders.top] = 1;
+    const extent = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+    const blocks = divide({ width, entry }, source, target, borders, new Uint8Array(edges.length));
+    blocks.forEach((block, b) => {
+      const boxes = block.nodes.map((v) => nodes[v]!);
+      const lines = block.edges.map((e) => edges[e]!);
+      const piece = this.#piece(level, block, boxes, lines);
+      const borders = { top: boxes[0] === level.top, bottom: boxes.at(-1) === level.bottom };
+      const drawing = this.#draw(piece, block, borders);
+      const dx = b ? sheet.x[boxes[0]!]! - drawing.x[0]! : 0;
+      const dy = b ? sheet.y[boxes[0]!]! - drawing.y[0]! : 0;
+      for (let i = b ? 1 : 0; i < boxes.length; i++) {
+        sheet.x[boxes[i]!] = drawing.x[i]! + dx;
+        sheet.y[boxes[i]!] = drawing.y[i]! + dy;
+      }
+      for (let k = 0; k < lines.length; k++) {
+        sheet.routes[lines[k]!] = drawing.routes[k]!;
+        sheet.dx[lines[k]!] = dx;
+        sheet.dy[lines[k]!] = dy;
+      }
+      const { left, top, right, bottom } = drawing.extent;
+      extent.left = Math.min(extent.left, left + dx);
+      extent.top = Math.min(extent.top, top + dy);
+      extent.right = Math.max(extent.right, right + dx);
+      extent.bottom = Math.max(extent.bottom, bottom + dy);
+    });
+    return extent;
+  }
+
+  #piece(level: Level, block: Block, boxes: Int32Array, lines: number[]): Piece {
+    const local = this.#local;
+    for (let i = 0; i < boxes.length; i++) local[boxes[i]!] = i;
+    const last = boxes.length - 1;
+    const source = new Int32Array(lines.length);
+    const target = new Int32Array(lines.length);
+    const fed = new Uint8Array(boxes.length);
+    const feeds = new Uint8Array(boxes.length);
+    for (let k = 0; k < lines.length; k++) {
+      source[k] = local[level.source[lines[k]!]!]!;
+      target[k] = local[level.target[lines[k]!]!]!;
+      feeds[source[k]!] = 1;
+      fed[target[k]!] = 1;
+    }
+    // Cuts stand alone on the first and last rank, so that neighbouring blocks never overlap beside them.
+    const guards: [number, number][] = [];
+    for (let v = 0; v <= last; v++) {
+      if (block.startsAtCut && v > 0 && !fed[v]) guards.push([0, v]);
+      if (block.endsAtCut && v < last && !feeds[v]) guards.push([v, last]);
+    }
+    const pick = (of: Float64Array, from: ArrayLike<number>): Float64Array =>
+      Float64Array.from(from, (v) => of[v]!);
+    return {
+      width: pick(level.width, boxes),
+      height: pick(level.height, boxes),
+      source,
+      target,
+      tensor: this.#tensors(lines.map((e) => level.tensor[e]!)),
+      leaves: pick(level.leaves, lines),
+      enters: pick(level.enters, lines),
+      guards,
+    };
+  }
+
+  #draw(piece: Piece, block: Block, borders: { top: boolean; bottom: boolean }): Drawing {
+    const key = this.#drawings;
+    key.start(piece.width.length, piece.source.length, Number(block.startsAtCut), Number(block.endsAtCut));
+    key.add([Number(borders.top), Number(borders.bottom)], piece.width, piece.height);
+    key.add(piece.source, piece.target, piece.tensor, piece.leaves, piece.enters);
+    return key.get(() => draw(piece, block, borders, this.#margin, this.#budget));
+  }
+
+  /** Moves what is drawn to the top left corner, inside the margin of the frame. */
+  #settle(
+    level: Level,
+    sheet: Sheet,
+    parts: Part[],
+    extents: Extent[],
+    frame: { width: number; height: number } | null,
+  ): void {
+    const all = extents.reduce(
+      (a, b) => ({
+        left: Math.min(a.left, b.left),
+        top: Math.min(a.top, b.top),
+        right: Math.max(a.right, b.right),
+        bottom: Math.max(a.bottom, b.bottom),
+      }),
+      { left: 0, top: 0, right: 0, bottom: 0 },
+    );
+    sheet.width = all.right;
+    sheet.height = all.bottom;
+    if (!frame) return;
+    const { top, left, pad } = this.#margin;
+    sheet.width = Math.max(frame.width, all.right + left + pad);
+    // The borders are nodes above and below the content, at the distance of the margin.
+    const bordered = parts[0]?.bordered;
+    const head = bordered && level.top >= 0 ? 0 : top;
+    const foot = bordered && level.bottom >= 0 ? extents[0]!.bottom : all.bottom + pad;
+    sheet.height = Math.max(frame.height, head + Math.max(foot, all.bottom + pad));
+    const dx = left + (sheet.width - all.right - left - pad) / 2;
+    for (let v = 0; v < sheet.x.length; v++) {
+      sheet.x[v]! += dx;
+      sheet.y[v]! += head;
+    }
+    for (let e = 0; e < sheet.routes.length; e++) {
+      sheet.dx[e]! += dx;
+      sheet.dy[e]! += head;
+    }
+  }
 }
 
-/** Puts components in rows: below the one that dominates, otherwise about as a square of all. */
-function pack(
-  boxes: { width: number; height: number }[],
-  nodes: number[][],
-  edges: number[][],
-  into: Drawing,
-): void {
+interface Extent {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+/** A connected component. What hangs on the borders of the frame is one, and stands first. */
+interface Part {
+  nodes: number[];
+  edges: number[];
+  bordered: boolean;
+}
+
+function partsOf(level: Level): Part[] {
+  const size = level.width.length;
+  const { of, count } = components(new Digraph(size, level.source, level.target));
+  const borders = size > level.boxes;
+  const hangs = new Uint8Array(count);
+  for (let v = level.boxes; v < size; v++) hangs[of[v]!] = 1;
+  const partOf = new Int32Array(count).fill(-1);
+  const parts: Part[] = borders ? [{ nodes: [], edges: [], bordered: true }] : [];
+  for (let v = 0; v < size; v++) {
+    const c = of[v]!;
+    if (hangs[c]) partOf[c] = 0;
+    if (partOf[c]! < 0) partOf[c] = parts.push({ nodes: [], edges: [], bordered: false }) - 1;
+    parts[partOf[c]!]!.nodes.push(v);
+  }
+  for (let e = 0; e < level.source.length; e++) parts[partOf[of[level.source[e]!]!]!]!.edges.push(e);
+  return parts;
+}
+
+/**
+ * Puts components in rows: below the one that dominates, otherwise about as a square of all. What hangs on the borders
+ * of a frame has the frame's whole height for itself, and the rows stand beside it.
+ */
+function pack(parts: Part[], extents: Extent[], sheet: Sheet, bordered: boolean, head: number): void {
   const gap = 2 * GAP.node;
-  const areas = boxes.map((box) => (box.width + gap) * (box.height + gap));
-  const area = areas.reduce((sum, part) => sum + part, 0);
-  const widest = boxes.reduce((most, box) => Math.max(most, box.width), 0);
+  const place = (p: number, x: number, y: number): void => {
+    const { left, top, right, bottom } = extents[p]!;
+    const [dx, dy] = [x - left, y - top];
+    for (const v of parts[p]!.nodes) {
+      sheet.x[v]! += dx;
+      sheet.y[v]! += dy;
+    }
+    for (const e of parts[p]!.edges) {
+      sheet.dx[e]! += dx;
+      sheet.dy[e]! += dy;
+    }
+    extents[p] = { left: x, top: y, right: right + dx, bottom: bottom + dy };
+  };
+  const widthOf = (p: number): number => extents[p]!.right - extents[p]!.left;
+  const heightOf = (p: number): number => extents[p]!.bottom - extents[p]!.top;
+  const first = Number(bordered);
+  if (bordered) place(0, 0, 0);
+  let area = 0;
+  let largest = 0;
+  let widest = 0;
+  for (let p = first; p < parts.length; p++) {
+    const own = (widthOf(p) + gap) * (heightOf(p) + gap);
+    area += own;
+    largest = Math.max(largest, own);
+    widest = Math.max(widest, widthOf(p));
+  }
   // Loose boxes beside a graph would only push it aside: they stand below it.
-  const dominated = areas.some((part) => part > area / 2);
-  const limit = dominated ? widest : Math.max(widest, Math.sqrt(area));
-  let x = 0;
-  let y = 0;
-  let row = 0;
-  boxes.forEach((box, c) => {
-    if (x > 0 && x + box.width > limit) {
+  const limit = largest > area / 2 ? widest : Math.max(widest, Math.sqrt(area));
+  const start = bordered ? widthOf(0) + gap : 0;
+  let [x, y, row] = [0, head, 0];
+  for (let p = first; p < parts.length; p++) {
+    if (x > 0 && x + widthOf(p) > limit) {
       x = 0;
       y += row + gap;
       row = 0;
     }
-    move(nodes[c]!, edges[c]!, into, x, y);
-    x += box.width + gap;
-    row = Math.max(row, box.height);
-  });
+    const [w, h] = [widthOf(p), heightOf(p)];
+    place(p, start + x, y);
+    x += w + gap;
+    row = Math.max(row, h);
+  }
 }
 
-function finish(input: LayoutInput, drawing: Drawing): LayoutOutput {
-  const offsets = new Int32Array(drawing.routes.length + 1);
-  drawing.routes.forEach((route, e) => {
-    offsets[e + 1] = offsets[e]! + route.length / 2;
-  });
-  const points = new Float32Array(2 * (offsets.at(-1) ?? 0));
-  drawing.routes.forEach((route, e) => {
-    points.set(route, 2 * offsets[e]!);
-  });
-  let width = 0;
-  let height = 0;
-  for (let v = 0; v < drawing.x.length; v++) {
-    width = Math.max(width, drawing.x[v]! + input.width[v]! / 2);
-    height = Math.max(height, drawing.y[v]! + input.height[v]! / 2);
+/** The points of all edges: those of the segments of its wire one after another, where their frames stand. */
+function pointsOf(
+  wires: Segments & { last: Int32Array },
+  sheets: Sheet[],
+  line: Int32Array,
+  left: Float64Array,
+  above: Float64Array,
+  across: boolean,
+): [Float32Array, Int32Array] {
+  const offsets = new Int32Array(wires.last.length + 1);
+  const out: number[] = [];
+  const chain: number[] = [];
+  for (let e = 0; e < wires.last.length; e++) {
+    const start = out.length;
+    for (let g = wires.last[e]!; g >= 0; g = wires.before[g]!) chain.push(g);
+    while (chain.length) {
+      const g = chain.pop()!;
+      const level = wires.level[g]!;
+      const sheet = sheets[level]!;
+      const route = sheet.routes[line[g]!]!;
+      const dx = sheet.dx[line[g]!]! + left[level]!;
+      const dy = sheet.dy[line[g]!]! + above[level]!;
+      const step = wires.upward[g] ? -2 : 2;
+      for (let k = step > 0 ? 0 : route.length - 2; k >= 0 && k < route.length; k += step) {
+        push(out, start, route[k]! + dx, route[k + 1]! + dy);
+      }
+    }
+    if (out.length === start + 2) out.push(out[start]!, out[start + 1]!);
+    offsets[e + 1] = out.length / 2;
   }
-  for (let k = 0; k < points.length; k += 2) {
-    width = Math.max(width, points[k]!);
-    height = Math.max(height, points[k + 1]!);
+  const points = Float32Array.from(out);
+  if (across) {
+    for (let k = 0; k < points.length; k += 2) [points[k], points[k + 1]] = [points[k + 1]!, points[k]!];
   }
-  return { x: Float32Array.from(drawing.x), y: Float32Array.from(drawing.y), points, offsets, width, height };
+  return [points, offsets];
+}
+
+/** Adds a point, unless it repeats the last one or only continues a vertical run. */
+function push(out: number[], start: number, x: number, y: number): void {
+  const n = out.length;
+  const HAIR = 1e-6;
+  const straight = n > start && Math.abs(out[n - 2]! - x) < HAIR;
+  if (straight && Math.abs(out[n - 1]! - y) < HAIR) return;
+  if (straight && n > start + 2 && Math.abs(out[n - 4]! - x) < HAIR) out[n - 1] = y;
+  else out.push(x, y);
 }

@@ -1,19 +1,29 @@
-/** A graph to lay out. Boxes and edges are positions in the arrays; sizes are in pixels at scale 1. */
+/**
+ * A graph to lay out. Boxes and edges are positions in the arrays; sizes are in pixels at scale 1. A box that others
+ * name as their parent is a frame: it grows around them, and its own size is the least it may have. Edges may join
+ * any two boxes of which none stands in the other.
+ */
 export interface LayoutInput {
   width: Float32Array;
   height: Float32Array;
   /** 1 where a box is an input of the whole graph. */
   entry: Uint8Array;
+  /** The position of the frame that a box stands in, or -1. */
+  parent: Int32Array;
   source: Int32Array;
   target: Int32Array;
   /** Edges with the same source and the same tensor may share a lane. */
   tensor: Int32Array;
+  /** From left to right instead of from top to bottom. */
+  across: boolean;
 }
 
-/** Box centres and edge routes. An edge without points is a tunnel: a labelled stub at both ends. */
+/** Box centres, the sizes of boxes with those of frames grown, and edge routes. An edge without points is a tunnel. */
 export interface LayoutOutput {
   x: Float32Array;
   y: Float32Array;
+  boxWidth: Float32Array;
+  boxHeight: Float32Array;
   /** Points of edge e: x, y pairs from `points[2 * offsets[e]]` to `points[2 * offsets[e + 1]]`. */
   points: Float32Array;
   offsets: Int32Array;
@@ -30,11 +40,15 @@ export type LayoutResponse = { id: number; output: LayoutOutput } | { id: number
 
 /** A piece of the graph that is laid out on its own, in local positions. */
 export interface Piece {
-  width: number[];
-  height: number[];
-  source: number[];
-  target: number[];
-  tensor: number[];
+  width: ArrayLike<number>;
+  height: ArrayLike<number>;
+  source: ArrayLike<number>;
+  target: ArrayLike<number>;
+  /** Edges with the same source and the same tensor may share a lane. Small numbers. */
+  tensor: ArrayLike<number>;
+  /** How far from the middle of its source an edge leaves, and from that of its target it enters. */
+  leaves: ArrayLike<number>;
+  enters: ArrayLike<number>;
   /** Pairs that only order ranks; nothing is drawn for them. */
   guards: [number, number][];
 }
@@ -48,3 +62,6 @@ export interface Placement {
 
 /** Pixels between neighbours of a rank, and between ranks where edges run straight. */
 export const GAP = { node: 22, lane: 12, rank: 20 };
+
+/** Pixels that a frame keeps free around its content, for its title above it, and between the two. */
+export const FRAME = { pad: 12, head: 26, gap: 8 };

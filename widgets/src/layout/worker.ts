@@ -9,8 +9,9 @@ const scope = self as unknown as {
 scope.onmessage = ({ data: { id, input } }) => {
   try {
     const output = layout(input);
-    const buffers = [output.x.buffer, output.y.buffer, output.points.buffer, output.offsets.buffer];
-    scope.postMessage({ id, output }, buffers as ArrayBuffer[]);
+    const { x, y, boxWidth, boxHeight, points, offsets } = output;
+    const buffers = [x, y, boxWidth, boxHeight, points, offsets].map(({ buffer }) => buffer as ArrayBuffer);
+    scope.postMessage({ id, output }, buffers);
   } catch (error) {
     scope.postMessage({ id, error: String(error instanceof Error ? (error.stack ?? error.message) : error) });
   }

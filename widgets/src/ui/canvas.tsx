@@ -1,4 +1,4 @@
-import { effect, useComputed, useSignal } from "@preact/signals";
+import { computed, effect, type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Graph, Side } from "../contract";
@@ -6,8 +6,11 @@ import { type Figure, figures } from "../draw/measure";
 import type { Marks } from "../draw/paint";
 import { layoutInput, makeScene, type Scene } from "../draw/scene";
 import { Stage } from "../draw/stage";
+import type { Drawn } from "../drawn";
 import { onKeys } from "../keys";
-import { activeMode, lookOf } from "../overlay";
+import { engineSide } from "../overlay";
+import { named } from "../spoken";
+import { moveOthers } from "./following";
 import { paneKeys } from "./panekeys";
 import { Tip, type Tipped } from "./tip";
 
@@ -17,24 +20,23 @@ interface Props {
   hits: readonly string[];
   hit: string;
   onSearch(): void;
+  onHit(by: number): void;
 }
 
 /** One graph: lays it out, draws it, and turns pointer and keys into hover and selection. */
-export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
+export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
   const { study } = bench;
   const canvas = useRef<HTMLCanvasElement>(null);
   const map = useRef<HTMLCanvasElement>(null);
   const tip = useSignal<Tipped | null>(null);
   const found = useSignal<{ hits: readonly string[]; hit: string }>({ hits, hit });
+  const visible = useSignal<readonly string[]>([]);
+  const step = useRef(onHit);
+  step.current = onHit;
   useEffect(() => {
     found.value = { hits, hit };
   }, [hits, hit]);
-  const look = useComputed(() => {
-    const graph = study.graph(side);
-    const { colour, colour_nodes } = study.view.value;
-    const mode = activeMode(side, side === "node" ? colour_nodes : colour, study.engine.value);
-    return graph && lookOf(side, graph, mode, study.engine.value, study.links.value);
-  });
+  const { look } = bench.colours[side];
 
   // Before the payloads can arrive, so that "ready" never precedes the first picture.
   useLayoutEffect(() => {
@@ -58,6 +60,7 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
             if (old?.side === side) study.hover.value = null;
           } else {
             if (old?.side !== side || old.id !== id) study.hover.value = { side, id };
+            bench.reading.value = null;
             tip.value = { id, x, y };
           }
         },
@@ -67,20 +70,41 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
           if (id !== undefined) study.select(side, id, { add });
           else if (!add) study.clear();
         },
+        fold(box) {
+          tip.value = null;
+          const id = scene?.figures[box]?.box.id;
+          if (id !== undefined) study.toggle(id);
+        },
+        moved: () => moveOthers(bench, side),
         drawn: settle,
-        frame: () => bench.onFrame(),
+        frame() {
+          bench.onFrame();
+          listen();
+        },
         failed: (error) => study.fail(error),
       },
       end.signal,
     );
     bench.stages[side] = stage;
 
-    let shown: Graph | null = null;
+    // What a screen reader finds in the pane, once the picture rests.
+    let rest = 0;
+    const listen = (): void => {
+      clearTimeout(rest);
+      rest = window.setTimeout(() => {
+        visible.value = scene ? inSight(scene, stage) : [];
+      }, REST_MS);
+    };
+
+    let shown: Drawn | null = null;
+    let manner = "";
+    let folded = 0;
+    let whole: Graph | null = null;
     let turn = 0;
-    const lay = async (graph: Graph | null): Promise<void> => {
+    const lay = async (drawn: Drawn | null, sideways: boolean): Promise<void> => {
       const mine = ++turn;
-      if (!graph) {
-        scene = shown = null;
+      if (!drawn) {
+        scene = shown = whole = null;
         stage.show(null, null, false);
         settle();
         return;
@@ -90,53 +114,82 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
         study.pending.value = study.pending.peek() + 1;
       }
       const type = bench.type.value;
-      const drawn = figures(graph, study.links.peek(), type);
-      const keep = graph === shown;
+      const made = figures(drawn, study.linksOf(engineSide(side)), type);
+      const { grouping, grouping_nodes } = study.view.peek();
+      const alone = study.focus.peek()?.alone && study.focus.peek()?.side === side;
+      const now = [sideways, alone, side === "node" ? grouping_nodes : grouping].join();
+      // Folding in one pane draws the others anew, as they were.
+      const graph = study.whole(side);
+      const same = now === manner && graph === whole && shown !== null && alike(drawn, shown);
       const output =
-        keep && scene && sameSizes(scene.figures, drawn)
+        same && scene && sameSizes(scene.figures, made)
           ? null
-          : await bench.layouts.layout(layoutInput(graph, drawn));
+          : await bench.layouts.layout(layoutInput(drawn, made, sideways, type));
       if (mine !== turn || end.signal.aborted) return;
-      scene = output ? makeScene(graph, drawn, output, type) : { ...scene!, figures: drawn };
-      shown = graph;
+      const next = output ? makeScene(drawn, made, output, type, sideways) : { ...scene!, figures: made };
+      // A group that opens or folds stays where it is on the screen; another graph is shown from its start.
+      // All groups at once make another picture.
+      const folds = study.view.peek().folds.length;
+      const keep = same || (graph === whole && now === manner && Math.abs(folds - folded) <= 1);
+      const anchor = keep && !same && scene ? anchorOf(scene, next, stage) : null;
+      scene = next;
+      shown = drawn;
+      manner = now;
+      folded = folds;
+      whole = graph;
       stage.show(scene, look.peek(), keep);
-      stage.mark(marksOf(bench, side, scene, found.peek()));
+      if (anchor) {
+        const place = stage.place(anchor.to)!;
+        stage.camera.shift(anchor.x - place.x, anchor.y - place.y);
+      }
+      stage.mark(marksOf(bench, side, scene, found.peek(), clear.peek()));
       if (wanted || !keep) stage.reveal(positions(scene, study.selected(side)), false);
       wanted = false;
     };
+    // Hovering changes the marks many times a second, and what is in focus may be half of the graph.
+    const clear = computed(() => clearOf(bench, side));
+    const current = (): boolean => scene !== null && shown === study.drawn(side);
     const stops = [
       effect(() => stage.dress(bench.theme.value, bench.type.value)),
       effect(() => {
-        const graph = study.graph(side);
+        const drawn = study.drawn(side);
         if (side === "node") void study.links.value;
-        lay(graph).catch((error: unknown) => {
+        lay(drawn, bench.across.value).catch((error: unknown) => {
           settle();
           study.fail(error);
         });
       }),
       effect(() => {
-        if (look.value && scene && shown === study.graph(side)) stage.paintWith(look.value);
+        if (look.value && current()) stage.paintWith(look.value);
       }),
       effect(() => {
         void study.view.value;
         void study.hover.value;
         void study.links.value;
         void found.value;
-        if (scene) stage.mark(marksOf(bench, side, scene, found.value));
+        if (current()) stage.mark(marksOf(bench, side, scene!, found.value, clear.value));
       }),
       effect(() => {
         const { serial, sides } = study.revealed.value;
         if (!serial || !sides.includes(side)) return;
-        if (scene && shown === study.graph(side)) stage.reveal(positions(scene, study.selected(side)), true);
+        if (current()) stage.reveal(positions(scene!, study.selected(side)), true);
         else wanted = true;
       }),
     ];
     onKeys(
       canvas.current,
-      paneKeys(bench, side, () => scene, stage, onSearch),
+      paneKeys(
+        bench,
+        side,
+        () => scene,
+        stage,
+        onSearch,
+        (by) => step.current(by),
+      ),
     );
     return () => {
       for (const stop of stops) stop();
+      clearTimeout(rest);
       end.abort();
       settle();
       delete bench.stages[side];
@@ -148,8 +201,8 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
     if (typeof at === "number") bench.stages[side]?.reveal([at], true);
   }, [hit]);
 
-  const graph = study.graph(side);
-  const name = side === "node" ? "ONNX graph" : "Engine graph";
+  const graph = study.drawn(side)?.graph ?? null;
+  const name = NAMES[side];
   return (
     <div class="rt-canvas">
       <canvas
@@ -160,32 +213,115 @@ export function Canvas({ bench, side, hits, hit, onSearch }: Props) {
         aria-label={`${name}, ${graph?.boxes.length ?? 0} boxes. Arrow keys follow edges, Enter selects, question mark shows all keys.`}
       />
       <canvas ref={map} class="rt-map" hidden />
+      <Seen bench={bench} side={side} name={name} ids={visible} />
       <Tip bench={bench} side={side} at={tip} />
     </div>
   );
 }
 
+export const NAMES = {
+  node: "ONNX graph",
+  layer: "Engine graph",
+  other: "Graph of the compared engine",
+} as const;
+
+const REST_MS = 300;
+const MOST_SPOKEN = 60;
+
+/** The boxes in sight as a list that only screen readers show. */
+function Seen({
+  bench: { study },
+  side,
+  name,
+  ids,
+}: {
+  bench: Bench;
+  side: Side;
+  name: string;
+  ids: Signal<readonly string[]>;
+}) {
+  return (
+    <ul class="rt-spoken" aria-label={`${name}: boxes in view`} data-seen={side}>
+      {ids.value.map((id) => {
+        const box = study.box(side, id);
+        return (
+          box && (
+            <li key={id}>
+              <button type="button" tabIndex={-1} onClick={() => study.select(side, id)}>
+                {named(box)}
+              </button>
+            </li>
+          )
+        );
+      })}
+    </ul>
+  );
+}
+
+function inSight(scene: Scene, stage: Stage): string[] {
+  const { x, y, width, height } = stage.camera.view;
+  const ids: string[] = [];
+  for (let i = 0; i < scene.figures.length && ids.length < MOST_SPOKEN; i++) {
+    const dx = Math.abs(scene.x[i]! - x - width / 2) - width / 2;
+    const dy = Math.abs(scene.y[i]! - y - height / 2) - height / 2;
+    if (dx < scene.width[i]! / 2 && dy < scene.height[i]! / 2) ids.push(scene.figures[i]!.box.id);
+  }
+  return ids;
+}
+
+/** Whether two arrangements of one graph are the same. */
+const alike = (a: Drawn, b: Drawn): boolean =>
+  a === b ||
+  (a.graph.boxes.length === b.graph.boxes.length &&
+    a.graph.edges.length === b.graph.edges.length &&
+    a.frames.size === b.frames.size &&
+    a.graph.boxes.every((box, i) => box.id === b.graph.boxes[i]!.id));
+
 const sameSizes = (a: readonly Figure[], b: readonly Figure[]): boolean =>
   a.length === b.length && a.every((f, i) => f.width === b[i]!.width && f.height === b[i]!.height);
 
-const positions = (scene: Scene, ids: Iterable<string>): number[] =>
-  [...ids].flatMap((id) => scene.index.get(id) ?? []);
+/** Which box of the next picture should stand where it stood: of those in both, the nearest to the pane's middle. */
+function anchorOf(old: Scene, next: Scene, stage: Stage): { to: number; x: number; y: number } | null {
+  const [cx, cy] = stage.camera.toWorld(stage.camera.width / 2, stage.camera.height / 2);
+  const held = new Set(next.figures.map(({ box }) => box.id));
+  let best = -1;
+  let least = Infinity;
+  old.figures.forEach(({ box }, i) => {
+    const distance = Math.hypot(old.x[i]! - cx, old.y[i]! - cy);
+    if (distance < least && held.has(box.id)) {
+      least = distance;
+      best = i;
+    }
+  });
+  if (best < 0) return null;
+  const place = stage.place(best)!;
+  return { to: next.index.get(old.figures[best]!.box.id)!, x: place.x, y: place.y };
+}
+
+const positions = (scene: Scene, ids: Iterable<string>): number[] => [
+  ...new Set([...ids].flatMap((id) => scene.index.get(id) ?? [])),
+];
 
 function marksOf(
   bench: Bench,
   side: Side,
   scene: Scene,
   found: { hits: readonly string[]; hit: string },
+  clear: ReadonlySet<number> | null,
 ): Marks {
   const { study } = bench;
-  const links = study.links.value;
   const view = study.view.value;
+  const links = study.linksOf(engineSide(side));
   const selected = study.selected(side);
   const hovered = study.hovered(side);
-  const layers = new Set([...view.layers, ...study.hovered("layer")]);
+  const partners =
+    side === "node"
+      ? [...view.layers, ...study.hovered("layer")]
+      : [...view.selection, ...study.hovered("node")];
+  const partner = new Set(partners);
   const inferred = [...selected, ...hovered].filter((id) => {
     const pairs = side === "node" ? links.pairsOfNode(id) : links.pairsOfLayer(id);
-    const joined = pairs.filter((pair) => layers.has(pair.layer));
+    const joined = pairs.filter((pair) => partner.has(side === "node" ? pair.layer : pair.node));
     return joined.length > 0 && joined.every((pair) => pair.evidence === "inferred");
   });
   const groups =
@@ -196,7 +332,20 @@ function marksOf(
     inferred: new Set(positions(scene, inferred)),
     hits: new Set(positions(scene, found.hits)),
     hit: scene.index.get(found.hit) ?? -1,
-    groups: groups.map((ids) => positions(scene, ids)),
+    // Layers whose nodes lie in one folded group have one frame, not many on top of each other.
+    groups: [...new Map(groups.map((ids) => positions(scene, ids)).map((at) => [at.join(), at])).values()],
+    clear,
     wire: -1,
   };
+}
+
+/** The boxes that are not pale: those in focus, what stands for them on the other sides, and the frames around them. */
+function clearOf({ study }: Bench, side: Side): ReadonlySet<number> | null {
+  const focus = study.focus.value;
+  const drawn = study.drawn(side);
+  if (!focus || !drawn || (focus.alone && focus.side === side)) return null;
+  const clear = new Set<number>();
+  for (const id of study.across(focus.side, side, [...focus.ids]))
+    for (let at = drawn.place.get(id) ?? -1; at >= 0 && !clear.has(at); at = drawn.parent[at]!) clear.add(at);
+  return clear;
 }

@@ -1,37 +1,23 @@
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Chip } from "../contract";
 import { difference, quantity, shorten, timeOf } from "../format";
-import { onKeys } from "../keys";
 import type { Lab } from "../lab";
-import { More, Pin, Warning } from "./icons";
+import { Close, More, Pin, Warning } from "./icons";
+import { type Item, MenuList } from "./menu";
+import { Tool } from "./pane";
 
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ lab }: { lab: Lab }) {
   const chips = lab.chips.value;
   const shown = lab.study.engine.value?.variant ?? lab.study.view.value.variant;
+  const { panes, compared: other } = lab.study.view.value;
+  const compared = panes.includes("other") ? other : "";
   const severalTargets = new Set(chips.map(({ target }) => target)).size > 1;
   /** The chip whose menu is open, and where in the row it stands. */
   const [menu, setMenu] = useState<{ id: string; left: number } | null>(null);
   const box = useRef<HTMLDivElement>(null);
   const row = useRef<HTMLDivElement>(null);
   const open = chips.find(({ id }) => id === menu?.id);
-  useEffect(() => {
-    if (!menu) return;
-    const outside = (event: PointerEvent): void => {
-      const inside = (part: EventTarget): boolean =>
-        part instanceof Element && part.matches(".rt-menu, .rt-more");
-      if (!event.composedPath().some(inside)) setMenu(null);
-    };
-    window.addEventListener("pointerdown", outside, true);
-    return () => window.removeEventListener("pointerdown", outside, true);
-  }, [menu]);
-  useLayoutEffect(() => {
-    onKeys(box.current, (event) => {
-      if (event.key !== "Escape" || !menu) return false;
-      setMenu(null);
-      return true;
-    });
-  });
   // Only the row scrolls: the page stays where the reader is.
   useEffect(() => {
     const chip = row.current?.querySelector<HTMLElement>(".rt-current");
@@ -55,6 +41,7 @@ export function Chips({ lab }: { lab: Lab }) {
             lab={lab}
             chip={chip}
             current={chip.id === shown}
+            compared={chip.id === compared}
             tagged={severalTargets}
             open={chip.id === open?.id}
             onMenu={() => (chip.id === open?.id ? setMenu(null) : place(chip.id))}
@@ -62,7 +49,19 @@ export function Chips({ lab }: { lab: Lab }) {
         ))}
       </div>
       {lab.notice.value && <span class="rt-notice">{lab.notice.value}</span>}
-      {open && <Menu lab={lab} chip={open} left={menu!.left} onClose={() => setMenu(null)} />}
+      <NetronLink lab={lab} />
+      {open && (
+        <MenuList
+          key={open.id}
+          label={`More for ${open.label}`}
+          items={itemsOf(lab, open)}
+          left={Math.max(4, Math.min(menu!.left, lab.width.value - MENU_WIDTH))}
+          onClose={() => {
+            setMenu(null);
+            row.current?.querySelector<HTMLElement>(`[data-chip="${CSS.escape(open.id)}"] .rt-more`)?.focus();
+          }}
+        />
+      )}
     </div>
   );
 }
@@ -71,19 +70,24 @@ interface ChipProps {
   lab: Lab;
   chip: Chip;
   current: boolean;
+  /** It stands in the third pane. */
+  compared: boolean;
   /** Whether the target stands on the chip, because there is another. */
   tagged: boolean;
   open: boolean;
   onMenu(): void;
 }
 
-function ChipView({ lab, chip, current, tagged, open, onMenu }: ChipProps) {
+function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipProps) {
   const show = (): void => {
     if (chip.status === "failed") lab.ownFailure.value = chip.error;
     else if (chip.status === "ready") lab.send("show", chip.id);
   };
   return (
-    <div class={`rt-chip rt-${chip.status} ${current ? "rt-current" : ""}`} data-chip={chip.id}>
+    <div
+      class={`rt-chip rt-${chip.status} ${current ? "rt-current" : ""} ${compared ? "rt-compared" : ""}`}
+      data-chip={chip.id}
+    >
       <button type="button" aria-pressed={current} title={hint(chip)} onClick={show}>
         {chip.status === "building" && <i class="rt-spin" aria-hidden="true" />}
         {chip.status === "failed" && <Warning />}
@@ -92,69 +96,67 @@ function ChipView({ lab, chip, current, tagged, open, onMenu }: ChipProps) {
         {tagged && chip.target && <small class="rt-tag">{shorten(chip.target, LONGEST_TARGET)}</small>}
         <Facts chip={chip} />
       </button>
-      {!lab.saved && (
-        <button
-          type="button"
-          class="rt-more"
-          aria-haspopup="menu"
-          aria-expanded={open}
-          aria-label={`More for ${chip.label}`}
-          onClick={onMenu}
-        >
-          <More />
-        </button>
-      )}
+      <button
+        type="button"
+        class="rt-more"
+        aria-haspopup="menu"
+        aria-expanded={open}
+        aria-label={`More for ${chip.label}`}
+        onClick={onMenu}
+      >
+        <More />
+      </button>
     </div>
   );
 }
 
 const LONGEST_TARGET = 22;
-const MENU_WIDTH = 180;
+const MENU_WIDTH = 220;
 
-interface MenuProps {
-  lab: Lab;
-  chip: Chip;
-  left: number;
-  onClose(): void;
+/** What can be done with a variant; what cannot now says why. */
+function itemsOf(lab: Lab, chip: Chip): Item[] {
+  const dead = lab.unusable();
+  const busy = dead || (chip.status === "building" ? "It is being built" : "");
+  const unready = busy || (chip.status === "failed" ? "Its build failed" : "");
+  const view = lab.study.view.peek();
+  const compared = view.panes.includes("other") && view.compared === chip.id;
+  const here = lab.study.engine.value?.variant === chip.id ? "It is in the second pane already" : "";
+  const compare: Item = {
+    id: "compare",
+    label: compared ? "Close the third pane" : "Compare in a third pane",
+    reason: (lab.saved ? "" : unready) || (compared ? "" : here),
+    pick: () => (compared ? lab.bench.closeOther(lab) : lab.compare(chip.id)),
+  };
+  if (lab.saved) return [compare];
+  return [
+    compare,
+    {
+      id: "baseline",
+      label: "Make it the baseline",
+      reason: unready || (chip.baseline ? "It is the baseline" : ""),
+      pick: () => lab.send("baseline", chip.id),
+    },
+    { id: "netron", label: "Open in Netron", reason: unready, pick: () => lab.send("netron", chip.id) },
+    { id: "rebuild", label: "Build again", reason: busy, pick: () => lab.send("rebuild", chip.id) },
+    { id: "remove", label: "Remove", reason: busy, pick: () => lab.send("remove", chip.id) },
+  ];
 }
 
-/** Stands beside the row and not in it, because a row that scrolls would cut it off. */
-function Menu({ lab, chip, left, onClose }: MenuProps) {
-  const act = (type: "baseline" | "rebuild" | "remove"): void => {
-    onClose();
-    lab.send(type, chip.id);
+/** Where the kernel has opened Netron: a click opens it in a tab, because a browser opens none by itself. */
+function NetronLink({ lab }: { lab: Lab }) {
+  const url = lab.link.value;
+  if (!url) return null;
+  const forget = (): void => {
+    lab.link.value = "";
   };
   return (
-    <div
-      class="rt-popup rt-menu"
-      role="menu"
-      style={{ left: `${Math.max(4, Math.min(left, lab.width.value - MENU_WIDTH))}px` }}
-    >
-      <button
-        type="button"
-        role="menuitem"
-        disabled={chip.baseline || chip.status !== "ready"}
-        onClick={() => act("baseline")}
-      >
-        Make it the baseline
-      </button>
-      <button
-        type="button"
-        role="menuitem"
-        disabled={chip.status === "building"}
-        onClick={() => act("rebuild")}
-      >
-        Build again
-      </button>
-      <button
-        type="button"
-        role="menuitem"
-        disabled={chip.status === "building"}
-        onClick={() => act("remove")}
-      >
-        Remove
-      </button>
-    </div>
+    <span class="rt-notice" role="status" data-control="link">
+      Netron is ready:{" "}
+      <a class="rt-link" href={url} target="_blank" rel="noopener noreferrer" onClick={forget}>
+        open it in a new tab
+      </a>
+      <Tool label="Close this notice" onClick={forget} icon={<Close />} />
+    </span>
   );
 }
 

@@ -83,10 +83,12 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
       <div class="rt-work">
         <Panes
           bench={lab.bench}
+          lab={lab}
           stale={lab.stale.value}
           empty={{
             node: loading.value ? <div class="rt-skeleton" /> : <Start lab={lab} />,
             layer: <Waiting lab={lab} />,
+            other: <Comparing lab={lab} />,
           }}
         />
         <Panel lab={lab} />
@@ -114,6 +116,17 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
           onMove={(by, done) => lab.resize(Math.max(LEAST_HEIGHT, lab.height.value + by), done)}
         />
       )}
+    </div>
+  );
+}
+
+/** The third pane before its engine has arrived. */
+function Comparing({ lab }: { lab: Lab }) {
+  if (lab.study.view.value.compared) return <div class="rt-skeleton" />;
+  return (
+    <div class="rt-start">
+      <h3>Compare a variant</h3>
+      <p>Choose “Compare in a third pane” from the menu of a variant above.</p>
     </div>
   );
 }

@@ -14,9 +14,12 @@ export function GraphView({ bench, height }: { bench: Bench; height: Signal<numb
   );
   return (
     <div class="rt-work">
-      <Panes bench={bench} empty={{ node: "No model yet.", layer: "No engine yet." }} />
+      <Panes
+        bench={bench}
+        empty={{ node: "No model yet.", layer: "No engine yet.", other: "No engine to compare." }}
+      />
       <span class="rt-spoken" aria-live="polite">
-        {spoken(bench.study)}
+        {spoken(bench.study, bench.reading.value)}
       </span>
     </div>
   );

@@ -1,19 +1,16 @@
 import type { Bench } from "../bench";
 import type { Reason, Side } from "../contract";
 import { REASON_GLYPH } from "../format";
-import { activeMode, lookOf } from "../overlay";
 
 /** How to read the colours of a pane: range with unit and origin, or classes; and what dashed boxes mean. */
-export function LegendView({ bench: { study }, side }: { bench: Bench; side: Side }) {
-  const graph = study.graph(side);
-  const engine = study.engine.value;
-  if (!graph) return null;
-  const { colour, colour_nodes } = study.view.value;
-  const mode = activeMode(side, side === "node" ? colour_nodes : colour, engine);
-  const { legend } = lookOf(side, graph, mode, engine, study.links.value);
+export function LegendView({ bench: { study, colours }, side }: { bench: Bench; side: Side }) {
+  const legend = colours[side].look.value?.legend;
   const reasons: Reason[] =
-    side === "node" ? [...new Set(study.links.value.reasons.map(({ reason }) => reason))] : [];
-  if (!legend && !reasons.length) return null;
+    side === "node" && colours[side].mode.value !== "reason"
+      ? [...new Set(study.links.value.reasons.map(({ reason }) => reason))]
+      : [];
+  const numbered = colours[side].mode.value === "layer";
+  if (!legend && !reasons.length && !numbered) return null;
   return (
     <div class="rt-legend">
       {legend?.kind === "scale" && (
@@ -30,14 +27,15 @@ export function LegendView({ bench: { study }, side }: { bench: Bench; side: Sid
       )}
       {legend?.kind === "classes" && (
         <div class="rt-classes">
-          {legend.classes.map(({ label, colour: swatch }) => (
+          {legend.classes.map(({ label, colour: swatch, badge }) => (
             <span key={label}>
               <i style={{ background: swatch }} />
-              {label}
+              {badge === label ? label : badge.endsWith(label) ? badge : `${badge} ${label}`}
             </span>
           ))}
         </div>
       )}
+      {numbered && <div>L1, L2, …: layers in execution order</div>}
       {reasons.length > 0 && (
         <div>
           dashed, no layer: {reasons.map((reason) => `${REASON_GLYPH[reason]} ${reason}`).join("  ·  ")}

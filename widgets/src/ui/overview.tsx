@@ -1,6 +1,7 @@
-import type { Overlay, Reading } from "../contract";
+import type { Overlay } from "../contract";
 import { GLYPH, plural, quantity, shorten, shortOp, uncapitalised } from "../format";
 import type { Lab } from "../lab";
+import { once } from "../overlay";
 import { Row, Section } from "./panel";
 
 const WORST = 3;
@@ -41,12 +42,7 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
       <dl class="rt-wide">
         {worst.map(([id, reading]) => {
           const box = lab.study.box(side, id);
-          const ops = box?.chips.length
-            ? box.chips
-                .slice(0, 3)
-                .map(({ op }) => shortOp(op))
-                .join(" · ")
-            : (box?.op ?? id);
+          const ops = box ? opsOf(box, 3) : id;
           return (
             <Row key={id} name={box?.title ?? id}>
               <button
@@ -70,15 +66,4 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
       </dl>
     </Section>
   );
-}
-
-/** Boxes that have one number together are one entry, the first of them. */
-export function once(entries: readonly [string, Reading][]): [string, Reading][] {
-  const groups = new Map<string, [string, Reading]>();
-  for (const entry of entries) {
-    const [id, { shared, value, spread, note }] = entry;
-    const key = shared > 1 ? JSON.stringify([shared, value, spread, note]) : id;
-    if (!groups.has(key)) groups.set(key, entry);
-  }
-  return [...groups.values()];
 }

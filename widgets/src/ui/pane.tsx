@@ -1,66 +1,93 @@
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
+import { find } from "../find";
 import { plural } from "../format";
 import { onKeys } from "../keys";
-import { activeMode, colourModes } from "../overlay";
-import { Canvas } from "./canvas";
-import { Close, Down, Fit, Minus, Plus, Search, Up } from "./icons";
+import type { Lab } from "../lab";
+import { colourField } from "../overlay";
+import { noun } from "../spoken";
+import { Canvas, NAMES } from "./canvas";
+import { unfold } from "./folding";
+import { Close, Down, Filter, Fit, Minus, Plus, Search, Up } from "./icons";
 import { LegendView } from "./legend";
+import { MoreMenu } from "./menu";
+import { MorphBar } from "./morphbar";
+import { paneMenu } from "./panemenu";
 import { Select } from "./select";
+import { countOf } from "./tracing";
 
 interface Props {
   bench: Bench;
+  lab?: Lab | undefined;
   side: Side;
+  /** What concerns this pane and the one above it. */
+  hub?: ComponentChildren;
   /** Shown instead of a graph that does not exist yet. */
   empty: ComponentChildren;
   /** The numbers belong to a choice that is no longer the chosen one. */
   stale?: boolean;
 }
 
-/** A graph with its header: what it is, colour by, search, zoom. */
-export function Pane({ bench, side, empty, stale }: Props) {
+/** A graph with its header: what it is, colour by, search, zoom, more. */
+export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
   const { study } = bench;
-  const graph = study.graph(side);
+  const colours = bench.colours[side];
+  const whole = study.whole(side);
+  const graph = study.drawn(side)?.graph ?? null;
   const [searching, setSearching] = useState(false);
+  const [filtering, setFiltering] = useState(false);
   const [query, setQuery] = useState("");
   const [at, setAt] = useState(0);
-  const box = useRef<HTMLDivElement>(null);
+  const pane = useRef<HTMLElement>(null);
   const input = useRef<HTMLInputElement>(null);
+  const name = NAMES[side].replace("Engine", "engine").replace("Graph", "graph");
 
-  const hits = useMemo(() => {
-    const words = query.trim().toLowerCase();
-    if (!searching || !words || !graph) return [];
-    return graph.boxes
-      .filter(({ id, title, op, chips }) =>
-        [id, title, op, ...chips.map((chip) => chip.op)].some((text) => text.toLowerCase().includes(words)),
-      )
-      .map(({ id }) => id);
-  }, [graph, query, searching]);
-  const hit = hits.length ? hits[((at % hits.length) + hits.length) % hits.length]! : "";
+  const hits = useMemo(() => (searching && whole ? find(whole, query) : []), [whole, query, searching]);
+  const place = ((at % hits.length) + hits.length) % hits.length || 0;
+  const hit = hits[place] ?? "";
+  useEffect(() => {
+    bench.hits.value = { ...bench.hits.peek(), [side]: hits.length };
+  }, [hits]);
+  useEffect(() => {
+    if (filtering && hits.length)
+      study.focus.value = { side, ids: new Set(hits), words: `Hits of “${query.trim()}”`, alone: true };
+    else if (filtering) study.focus.value = null;
+  }, [filtering, hits]);
+  // Whoever ends the filter elsewhere ends it here too.
+  const focus = study.focus.value;
+  useEffect(() => {
+    if (filtering && hits.length && !focus) setFiltering(false);
+  }, [focus]);
 
   const open = (): void => {
     setSearching(true);
     setAt(0);
+    input.current?.select();
   };
   const close = (): void => {
+    if (filtering) study.focus.value = null;
+    setFiltering(false);
     setSearching(false);
-    bench.root.querySelector<HTMLElement>(`canvas[data-pane="${side}"]`)?.focus({ preventScroll: true });
+    bench.focusPane(side);
   };
   const move = (by: number): void => {
     if (!hits.length) return;
-    const next = (((at + by) % hits.length) + hits.length) % hits.length;
+    const next = (place + by + hits.length) % hits.length;
     setAt(next);
+    unfold(study, side, hits[next]!);
     study.select(side, hits[next]!, { reveal: true });
   };
   useLayoutEffect(() => {
-    onKeys(box.current, (event) => {
-      if (event.key === "Escape") close();
-      else if (event.key === "Enter" && event.target === input.current) {
-        if (study.selected(side)[0] === hit) move(event.shiftKey ? -1 : 1);
-        else move(0);
-      } else return false;
+    onKeys(pane.current, ({ key, shiftKey, target }) => {
+      if (!searching) return false;
+      if (key === "Escape") close();
+      else if (target !== input.current) return false;
+      else if (key === "Enter") move(study.selected(side)[0] !== hit ? 0 : shiftKey ? -1 : 1);
+      else if (key === "ArrowDown") move(1);
+      else if (key === "ArrowUp") move(-1);
+      else return false;
       return true;
     });
   });
@@ -70,27 +97,25 @@ export function Pane({ bench, side, empty, stale }: Props) {
     if (searching) input.current?.select();
   }, [searching]);
 
+  const [title, about] = told(bench, side);
   const stage = () => bench.stages[side];
-  const zoom = (factor: number): void => {
-    const camera = stage()?.camera;
-    camera?.zoomAt(camera.width / 2, camera.height / 2, factor);
-  };
-  const engine = study.engine.value;
-  const field = side === "node" ? "colour_nodes" : "colour";
-  const modes = colourModes(side, engine).map((mode) => ({ ...mode, enabled: true, reason: "" }));
-  const name = side === "node" ? "ONNX graph" : "engine graph";
+  const modes = colours.modes.value.map((mode) => ({
+    ...mode,
+    enabled: true,
+    reason: "",
+  }));
 
   return (
-    <section class={`rt-pane ${stale ? "rt-stale" : ""}`} aria-label={name}>
+    <section class={`rt-pane ${stale ? "rt-stale" : ""}`} aria-label={name} ref={pane}>
       <header>
         {searching ? (
-          <div class="rt-search" ref={box}>
+          <search class="rt-search">
             <Search />
             <input
               ref={input}
               type="search"
               aria-label={`Search the ${name}`}
-              placeholder="operator or name"
+              placeholder="name, operator, tensor, shape, type"
               value={query}
               onInput={(event) => {
                 setQuery(event.currentTarget.value);
@@ -98,18 +123,30 @@ export function Pane({ bench, side, empty, stale }: Props) {
               }}
             />
             <output aria-live="polite">
-              {query.trim() ? (hits.length ? `${hits.indexOf(hit) + 1} of ${hits.length}` : "none") : ""}
+              {query.trim() ? (hits.length ? `${place + 1} of ${hits.length}` : "none") : ""}
             </output>
-            <Tool label="Previous hit" onClick={() => move(-1)} icon={<Up />} />
-            <Tool label="Next hit" onClick={() => move(1)} icon={<Down />} />
+            <Tool label="Previous hit (N)" onClick={() => move(-1)} icon={<Up />} />
+            <Tool label="Next hit (n)" onClick={() => move(1)} icon={<Down />} />
+            <Tool
+              label="Show only the hits"
+              control={`filter-${side}`}
+              pressed={filtering}
+              disabled={!hits.length}
+              onClick={() => {
+                if (filtering) study.focus.value = null;
+                setFiltering(!filtering);
+              }}
+              icon={<Filter />}
+            />
             <Tool label="Close the search" onClick={close} icon={<Close />} />
-          </div>
+          </search>
         ) : (
           <div class="rt-what">
-            <b>{graph?.title ?? (side === "node" ? "ONNX" : "Engine")}</b>
-            <span title={graph?.subtitle}>{graph ? described(graph.subtitle, side, graph.boxes) : ""}</span>
+            <b>{title}</b>
+            <span title={about}>{about}</span>
           </div>
         )}
+        {hub}
         {graph && (
           <Select
             label={`Colour of the ${name}`}
@@ -117,42 +154,145 @@ export function Pane({ bench, side, empty, stale }: Props) {
             prefix="colour:"
             align="right"
             options={modes}
-            value={activeMode(side, study.view.value[field], engine)}
-            onPick={(id) => study.change({ [field]: id })}
+            value={colours.mode.value}
+            onPick={(id) => study.change({ [colourField(side)]: id })}
           />
         )}
-        <div class="rt-tools" hidden={!graph}>
-          {!searching && <Tool label={`Search the ${name} (/)`} onClick={open} icon={<Search />} />}
-          <Tool label="Zoom out (−)" extra="rt-zoom" onClick={() => zoom(0.8)} icon={<Minus />} />
-          <Tool label="Zoom in (+)" extra="rt-zoom" onClick={() => zoom(1.25)} icon={<Plus />} />
-          <Tool label="Fit the graph into the pane (f)" onClick={() => stage()?.fit()} icon={<Fit />} />
+        <div class="rt-tools">
+          {graph && (
+            <>
+              {!searching && <Tool label={`Search the ${name} (/)`} onClick={open} icon={<Search />} />}
+              <Tool
+                label="Zoom out (−)"
+                extra="rt-zoom"
+                onClick={() => stage()?.zoom(0.8)}
+                icon={<Minus />}
+              />
+              <Tool label="Zoom in (+)" extra="rt-zoom" onClick={() => stage()?.zoom(1.25)} icon={<Plus />} />
+              <Tool label="Fit the graph into the pane (f)" onClick={() => stage()?.fit()} icon={<Fit />} />
+            </>
+          )}
+          <MoreMenu
+            label={`More for the ${name}`}
+            name={`more-${side}`}
+            items={() => paneMenu(bench, lab, side)}
+          />
+          {side === "other" && (
+            <Tool
+              label="Close the third pane"
+              control="close-other"
+              onClick={() => bench.closeOther(lab)}
+              icon={<Close />}
+            />
+          )}
         </div>
       </header>
+      <Strip bench={bench} side={side} />
+      {side === "node" && bench.morphing.value && <MorphBar bench={bench} />}
       <div class="rt-body">
-        <Canvas bench={bench} side={side} hits={hits} hit={hit} onSearch={open} />
-        {graph ? <LegendView bench={bench} side={side} /> : <div class="rt-empty">{empty}</div>}
+        <Canvas bench={bench} side={side} hits={hits} hit={hit} onSearch={open} onHit={move} />
+        {!graph ? (
+          <div class="rt-empty">{empty}</div>
+        ) : whole?.boxes.length ? (
+          <LegendView bench={bench} side={side} />
+        ) : (
+          <div class="rt-empty">
+            {side === "node"
+              ? "This model has no nodes: its graph is empty."
+              : "This engine reports no layers."}
+          </div>
+        )}
       </div>
     </section>
   );
 }
 
-/** The subtitle, with the number of boxes where it does not tell it. */
-function described(subtitle: string, side: Side, boxes: readonly { kind: string }[]): string {
-  if (new RegExp(`\\d (${side}|region)s?\\b`).test(subtitle)) return subtitle;
-  const count = plural(boxes.filter(({ kind }) => kind === side).length, side);
-  return subtitle ? `${subtitle} · ${count}` : count;
+/** What stands out and why, with the way back. */
+function Strip({ bench, side }: { bench: Bench; side: Side }) {
+  const { study } = bench;
+  const focus = study.focus.value;
+  const hint = bench.hint.value;
+  const whole = study.whole(side);
+  if (hint?.side === side)
+    return (
+      <div class="rt-strip" role="status">
+        <span>{hint.words}</span>
+      </div>
+    );
+  if (focus?.side !== side || !whole) return null;
+  const { alone, words, ids } = focus;
+  return (
+    <div class="rt-strip" role="status" data-control={`strip-${side}`}>
+      <span title={words}>
+        {alone
+          ? `Showing ${countOf(whole, ids)} of ${countOf(
+              whole,
+              whole.boxes.map(({ id }) => id),
+            )}`
+          : words}
+      </span>
+      {!alone && (
+        <button
+          type="button"
+          class="rt-link"
+          data-control="only"
+          onClick={() => {
+            study.focus.value = { ...focus, alone: true };
+          }}
+        >
+          show only these
+        </button>
+      )}
+      <button
+        type="button"
+        class="rt-link"
+        data-control="all"
+        onClick={() => {
+          study.focus.value = null;
+          bench.focusPane(side);
+        }}
+      >
+        {alone ? "show all" : "clear"}
+      </button>
+    </div>
+  );
+}
+
+/** What a pane shows, in two parts. Beside a third pane the variant tells one engine from the other. */
+function told({ study, sides }: Bench, side: Side): [string, string] {
+  const graph = study.whole(side);
+  if (!graph) return [NAMES[side], side === "other" ? study.view.value.compared : ""];
+  const variant = side !== "node" && sides.value.includes("other") ? study.engineOf(side)?.variant : "";
+  const counted = /\d (node|layer|region)s?\b/.test(graph.subtitle);
+  const kind = noun(side);
+  const count = counted ? "" : plural(graph.boxes.filter((box) => box.kind === kind).length, kind);
+  const about = [graph.subtitle, count, variant && graph.title].filter(Boolean).join(" · ");
+  return [variant || graph.title || NAMES[side], about];
 }
 
 interface ToolProps {
   label: string;
   icon: ComponentChildren;
+  /** Names it for tests. */
+  control?: string;
+  pressed?: boolean;
+  disabled?: boolean;
   extra?: string;
   onClick(): void;
 }
 
-export function Tool({ label, icon, extra = "", onClick }: ToolProps) {
+export function Tool({ label, icon, control, pressed, disabled = false, extra = "", onClick }: ToolProps) {
   return (
-    <button type="button" class={`rt-tool ${extra}`} aria-label={label} title={label} onClick={onClick}>
+    <button
+      type="button"
+      class={`rt-tool ${extra}`}
+      aria-label={label}
+      title={label}
+      {...(control ? { "data-control": control } : {})}
+      {...(pressed === undefined ? {} : { "aria-pressed": pressed })}
+      disabled={disabled}
+      onClick={onClick}
+    >
       {icon}
     </button>
   );

@@ -4,7 +4,12 @@ import { calm } from "../draw/camera";
 import type { Scene } from "../draw/scene";
 import type { Stage } from "../draw/stage";
 import type { KeyHandler } from "../keys";
-import { activeMode, colourModes } from "../overlay";
+import { colourField } from "../overlay";
+import { toggleAt } from "./folding";
+import { trace, type Way } from "./tracing";
+
+const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] } as const;
+const WAYS: Record<string, Way> = { u: "up", d: "down", p: "path" };
 
 /** Keys of a graph pane. The arrows move the hover along edges; Enter turns it into the selection. */
 export function paneKeys(
@@ -13,87 +18,89 @@ export function paneKeys(
   scene: () => Scene | null,
   stage: Stage,
   onSearch: () => void,
+  onHit: (by: number) => void,
 ): KeyHandler {
   const { study } = bench;
-  const here = (shown: Scene): number => {
+  const pointed = (): string | undefined => {
     const at = study.hover.peek();
-    const id = at?.side === side ? at.id : study.selected(side)[0];
-    return shown.index.get(id ?? "") ?? -1;
+    return at?.side === side ? at.id : undefined;
   };
+  const here = (shown: Scene): number => shown.index.get(pointed() ?? study.selected(side)[0] ?? "") ?? -1;
   const go = (shown: Scene, box: number): void => {
-    study.hover.value = { side, id: shown.figures[box]!.box.id };
-    stage.reveal([box], !calm());
+    study.hover.value = bench.reading.value = { side, id: shown.figures[box]!.box.id };
+    stage.reveal([box], !calm(), true);
+  };
+  const actions: Record<string, (shown: Scene, event: KeyboardEvent) => void> = {
+    Enter(shown, { shiftKey: add }) {
+      const at = here(shown);
+      if (at >= 0) study.select(side, shown.figures[at]!.box.id, { add });
+    },
+    "/": onSearch,
+    n: () => onHit(1),
+    N: () => onHit(-1),
+    f: () => stage.fit(),
+    z: () => bench.zoomToSelection(side),
+    o(shown) {
+      const at = here(shown);
+      const group = at < 0 ? null : toggleAt(study, side, shown.figures[at]!.box.id);
+      if (group) study.hover.value = bench.reading.value = { side, id: group };
+    },
+    "+": () => stage.zoom(1.25),
+    "=": () => stage.zoom(1.25),
+    "-": () => stage.zoom(0.8),
+    c: () => cycle(bench, side),
+    s: () => bench.swap(side),
   };
   return (event) => {
+    const { key } = event;
     const shown = scene();
-    const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
-    const arrow = ARROWS[event.key as keyof typeof ARROWS];
-    if (arrow && shown) {
+    if (key === "Tab") {
+      const next = bench.sides.peek()[bench.sides.peek().indexOf(side) + (event.shiftKey ? -1 : 1)];
+      if (next) bench.focusPane(next);
+      return next !== undefined;
+    }
+    if (!shown) return false;
+    const arrow = ARROWS[key as keyof typeof ARROWS];
+    const way = WAYS[key];
+    if (arrow) {
       const from = here(shown);
-      const next = from < 0 ? 0 : step(shown, from, arrow[0]!, arrow[1]!);
+      const next = from < 0 ? 0 : step(shown, from, arrow[0], arrow[1]);
       if (next >= 0) go(shown, next);
-      return true;
-    }
-    if (event.key === "Tab") {
-      const other: Side = side === "node" ? "layer" : "node";
-      if ((other === "layer") === event.shiftKey || !bench.stages[other]) return false;
-      bench.root.querySelector<HTMLElement>(`canvas[data-pane="${other}"]`)?.focus();
-      return true;
-    }
-    switch (event.key) {
-      case "Enter": {
-        const at = shown ? here(shown) : -1;
-        if (at >= 0) study.select(side, shown!.figures[at]!.box.id, { add: event.shiftKey });
-        return true;
-      }
-      case "Escape":
-        study.hover.value = null;
-        study.clear();
-        return true;
-      case "/":
-        onSearch();
-        return true;
-      case "f":
-        stage.fit();
-        return true;
-      case "+":
-      case "=":
-        stage.camera.zoomAt(stage.camera.width / 2, stage.camera.height / 2, 1.25);
-        return true;
-      case "-":
-        stage.camera.zoomAt(stage.camera.width / 2, stage.camera.height / 2, 0.8);
-        return true;
-      case "c":
-        cycle(bench, side);
-        return true;
-      default:
-        return false;
-    }
+    } else if (way) {
+      const at = pointed();
+      // The path is between what is selected; the others start where the reader is.
+      const ids = way === "path" || !at ? study.selected(side) : study.members(side, at);
+      trace(bench, side, ids, way);
+    } else if (actions[key]) actions[key](shown, event);
+    else return false;
+    return true;
   };
 }
 
 /** The next way to colour this side. */
-function cycle({ study }: Bench, side: Side): void {
-  const engine = study.engine.peek();
-  const modes = colourModes(side, engine);
-  const field = side === "node" ? "colour_nodes" : "colour";
-  const now = modes.findIndex(({ id }) => id === activeMode(side, study.view.peek()[field], engine));
-  study.change({ [field]: modes[(now + 1) % modes.length]!.id });
+function cycle({ study, colours }: Bench, side: Side): void {
+  const { modes, mode } = colours[side];
+  const now = modes.value.findIndex(({ id }) => id === mode.value);
+  study.change({ [colourField(side)]: modes.value[(now + 1) % modes.value.length]!.id });
 }
 
-/** Up and down along edges to the nearest neighbour; left and right to the nearest box beside it. */
+/** With the flow along edges to the nearest neighbour; crosswise to the nearest box beside it. */
 function step(scene: Scene, from: number, dx: number, dy: number): number {
-  const x = scene.x[from]!;
-  const y = scene.y[from]!;
+  const { across } = scene;
+  const along = across ? dx : dy;
+  const place = (i: number): [number, number] => [scene.x[i]!, scene.y[i]!];
+  const [x, y] = place(from);
   let candidates: number[];
-  if (dy) {
-    const wires = dy > 0 ? scene.outOf[from]! : scene.into[from]!;
-    candidates = wires.map((e) => (dy > 0 ? scene.wires[e]!.target : scene.wires[e]!.source));
+  if (along) {
+    const wires = along > 0 ? scene.outOf[from]! : scene.into[from]!;
+    candidates = wires.map((e) => (along > 0 ? scene.wires[e]!.target : scene.wires[e]!.source));
   } else {
-    const reach = scene.figures[from]!.height;
-    candidates = scene.figures.flatMap((_, i) =>
-      i !== from && Math.abs(scene.y[i]! - y) <= reach && Math.sign(scene.x[i]! - x) === dx ? [i] : [],
-    );
+    const reach = across ? scene.width[from]! : scene.height[from]!;
+    candidates = scene.figures.flatMap((_, i) => {
+      const [ox, oy] = place(i);
+      const [off, ahead] = across ? [ox - x, (oy - y) * dy] : [oy - y, (ox - x) * dx];
+      return i !== from && Math.abs(off) <= reach && ahead > 0 ? [i] : [];
+    });
   }
   const distance = (i: number): number => Math.hypot(scene.x[i]! - x, scene.y[i]! - y);
   return candidates.reduce((best, i) => (best < 0 || distance(i) < distance(best) ? i : best), -1);

@@ -2,37 +2,32 @@ import type { ComponentChildren } from "preact";
 import type { Box, Port, Side } from "../contract";
 import { GLYPH, NONE, plural, REASON_GLYPH, shorten, shortOp, withSpread } from "../format";
 import type { Lab } from "../lab";
-import { readings } from "../overlay";
-import { layerPlace } from "../spoken";
-import { HistogramView } from "./histogram";
+import { combined, engineSide } from "../overlay";
+import { groupOf, layerPlace, noun } from "../spoken";
+import { SIDES, type Study } from "../state";
+import { HistogramView, TensorView } from "./histogram";
+import { Downstream, Path, Save, Upstream, Zoom } from "./icons";
 import { Overview } from "./overview";
+import { Tool } from "./pane";
+import { trace } from "./tracing";
 
 const MOST_LINKS = 60;
 const LONGEST = 400;
 const SHORT = 60;
+const MOST_ENDS = 8;
 
-/** Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histogram. */
+/** Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histograms. */
 export function Panel({ lab }: { lab: Lab }) {
   const { study } = lab;
-  const { anchor, selection, layers } = study.view.value;
-  const ids = anchor === "node" ? selection : layers;
+  const { anchor } = study.view.value;
+  const ids = study.selected(anchor);
   const box = ids.length === 1 ? study.box(anchor, ids[0]!) : null;
   return (
     <aside class="rt-panel" aria-label="Details of the selection">
       {box ? (
         <One lab={lab} side={anchor} box={box} />
       ) : ids.length > 1 ? (
-        <>
-          <h3>{plural(ids.length, anchor)}</h3>
-          <Jumps lab={lab} side={anchor} ids={ids} />
-          <Section title={anchor === "node" ? "In layers" : "From nodes"}>
-            <Jumps
-              lab={lab}
-              side={anchor === "node" ? "layer" : "node"}
-              ids={anchor === "node" ? layers : selection}
-            />
-          </Section>
-        </>
+        <Several lab={lab} side={anchor} ids={ids} />
       ) : (
         <Overview lab={lab} />
       )}
@@ -40,33 +35,122 @@ export function Panel({ lab }: { lab: Lab }) {
   );
 }
 
-function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
-  const histogram = side === "node" ? lab.study.engine.value?.histograms[box.id] : undefined;
-  const streams = new Set(lab.study.engine.value?.graph.boxes.map(({ stream }) => stream));
+/** Several boxes, or a group: their numbers together, and where they went. */
+function Several({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
+  const { study } = lab;
+  const group = groupOf(study, side, ids);
+  const count = plural(ids.length, noun(side));
+  const at = group && study.drawn(side)?.place.get(group.id);
   return (
     <>
-      <h3 title={shorten(box.title, LONGEST)}>{shorten(box.title || box.op, LONGEST)}</h3>
-      <p class="rt-quiet">
-        {box.kind === "layer"
-          ? !lab.study.graph("layer")?.boxes.includes(box)
-            ? "sync step, not drawn"
-            : box.slim
-              ? "layout move"
-              : "layer"
-          : box.kind === "node"
-            ? shorten(box.op, SHORT)
-            : `graph ${box.kind}`}
-        {box.kind === "layer" && box.precision ? ` · ${box.precision}` : ""}
-        {box.kind === "layer" && streams.size > 1 ? ` · stream ${box.stream}` : ""}
-      </p>
-      {box.kind === "layer" ? (
-        <FromNodes lab={lab} box={box} />
-      ) : (
-        box.kind === "node" && <InLayer lab={lab} box={box} />
+      <h3 title={shorten(group?.title ?? "", LONGEST)}>{group ? breakable(group.title) : count}</h3>
+      {group && <p class="rt-quiet">group of {count}</p>}
+      <Actions lab={lab} side={side} ids={ids} />
+      {group && (
+        <button type="button" class="rt-field" data-control="fold" onClick={() => study.toggle(group.id)}>
+          {study.drawn(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
+        </button>
       )}
-      <Numbers lab={lab} side={side} box={box} />
+      <Numbers lab={lab} side={side} ids={ids} />
+      <Section title={group ? "Members" : "Selected"}>
+        <Jumps lab={lab} side={side} ids={ids} />
+      </Section>
+      {partners(study, side).map((other) => (
+        <Section key={other} title={other === "node" ? "From nodes" : inWhere(study, other)}>
+          <Jumps lab={lab} side={other} ids={study.selected(other)} />
+        </Section>
+      ))}
+    </>
+  );
+}
+
+/** The sides on which something stands for the selection of one side. */
+const partners = (study: Study, side: Side): Side[] =>
+  SIDES.filter((other) => other !== side && study.selected(other).length > 0);
+
+const inWhere = (study: Study, side: Exclude<Side, "node">): string =>
+  study.other.value ? `In layers of ${study.engineOf(side)?.variant ?? ""}` : "In layers";
+
+/** What can be done with the selection from here. */
+function Actions({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
+  const { bench } = lab;
+  const nodes = lab.selectedNodes();
+  return (
+    <div class="rt-actions" role="toolbar" aria-label="Actions">
+      <Tool
+        label="What comes before (u)"
+        control="trace-up"
+        icon={<Upstream />}
+        onClick={() => trace(bench, side, ids, "up")}
+      />
+      <Tool
+        label="What follows (d)"
+        control="trace-down"
+        icon={<Downstream />}
+        onClick={() => trace(bench, side, ids, "down")}
+      />
+      <Tool
+        label="Paths between two (p)"
+        control="trace-path"
+        icon={<Path />}
+        onClick={() => trace(bench, side, ids, "path")}
+      />
+      <Tool
+        label="Zoom to the selection (z)"
+        control="zoom"
+        icon={<Zoom />}
+        onClick={() => bench.zoomToSelection(side)}
+      />
+      {!lab.saved && (
+        <Tool
+          label={lab.unusable() || "Save the nodes as ONNX"}
+          control="extract"
+          disabled={!nodes.length || lab.unusable() !== ""}
+          icon={<Save />}
+          onClick={() => lab.extract()}
+        />
+      )}
+    </div>
+  );
+}
+
+function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
+  const { study } = lab;
+  const engine = study.engineOf(engineSide(side));
+  const histogram = side === "node" ? engine?.histograms[box.id] : undefined;
+  const streams = new Set(engine?.graph.boxes.map(({ stream }) => stream));
+  const layer = box.kind === "layer";
+  const about = [
+    layer
+      ? !study.whole(side)?.boxes.includes(box)
+        ? "sync step, not drawn"
+        : box.slim
+          ? "layout move"
+          : "layer"
+      : box.kind === "node"
+        ? shorten(box.op, SHORT)
+        : `graph ${box.kind}`,
+    layer && side === "other" && engine?.variant,
+    layer && box.precision,
+    layer && streams.size > 1 && `stream ${box.stream}`,
+    box.body,
+  ];
+  return (
+    <>
+      <h3 title={shorten(box.title, LONGEST)}>{breakable(box.title || box.op)}</h3>
+      <p class="rt-quiet">{about.filter(Boolean).join(" · ")}</p>
+      <Actions lab={lab} side={side} ids={[box.id]} />
+      {layer ? (
+        <FromNodes lab={lab} side={side} box={box} />
+      ) : (
+        box.kind === "node" &&
+        ENGINES.map(
+          (which) => study.engineOf(which) && <InLayer key={which} lab={lab} side={which} box={box} />,
+        )
+      )}
+      <Numbers lab={lab} side={side} ids={[box.id]} />
       {box.details.length > 0 && (
-        <Section title={box.kind === "layer" ? "Layer" : "Attributes"}>
+        <Section title={layer ? "Layer" : "Attributes"}>
           <dl>
             {box.details.map(({ key, value }) => (
               <Row key={key} name={key}>
@@ -76,22 +160,38 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
           </dl>
         </Section>
       )}
-      <Ports title="Inputs" ports={box.inputs.filter(({ constant }) => !constant)} />
-      <Ports title="Outputs" ports={box.outputs} />
-      <Ports title="Weights" ports={box.inputs.filter(({ constant }) => constant)} />
+      <Ports
+        lab={lab}
+        side={side}
+        box={box}
+        title="Inputs"
+        ports={box.inputs.filter(({ constant }) => !constant)}
+      />
+      <Ports lab={lab} side={side} box={box} title="Outputs" ports={box.outputs} />
+      <Ports
+        lab={lab}
+        side={side}
+        box={box}
+        title="Weights"
+        ports={box.inputs.filter(({ constant }) => constant)}
+      />
       {histogram && <HistogramView histogram={histogram} />}
+      {box.id === lab.inspected.value && !lab.saved && <Tensors lab={lab} node={box.id} />}
     </>
   );
 }
 
-function InLayer({ lab, box }: { lab: Lab; box: Box }) {
+const ENGINES = ["layer", "other"] as const;
+
+/** Where a node went in one engine, and with whom. */
+function InLayer({ lab, side, box }: { lab: Lab; side: (typeof ENGINES)[number]; box: Box }) {
   const { study } = lab;
-  const links = study.links.value;
-  if (links.empty) return null;
+  const links = study.linksOf(side);
   const missing = links.unmapped(box.id);
+  const of = study.other.value ? ` · ${study.engineOf(side)!.variant}` : "";
   if (missing) {
     return (
-      <Section title="No layer">
+      <Section title={`No layer${of}`}>
         <p class="rt-reason">
           <b>{REASON_GLYPH[missing.reason]}</b> {missing.text || missing.reason}
         </p>
@@ -101,13 +201,13 @@ function InLayer({ lab, box }: { lab: Lab; box: Box }) {
   return (
     <>
       {links.pairsOfNode(box.id).map(({ layer, evidence }) => {
-        const place = layerPlace(study, layer);
+        const place = layerPlace(study, side, layer);
         const others = links.nodesOf([layer]).filter((id) => id !== box.id);
         return (
-          <Section key={layer} title={place ? `Layer ${place.at} of ${place.of}` : "Layer"}>
-            <Jumps lab={lab} side="layer" ids={[layer]} />
+          <Section key={layer} title={`${place ? `Layer ${place.at} of ${place.of}` : "Layer"}${of}`}>
+            <Jumps lab={lab} side={side} ids={[layer]} />
             <p class={`rt-evidence ${evidence === "inferred" ? "rt-inferred" : ""}`}>
-              {lab.evidenceWords(box.id, layer)}
+              {lab.evidenceWords(side, box.id, layer)}
             </p>
             {others.length > 0 && (
               <>
@@ -122,10 +222,10 @@ function InLayer({ lab, box }: { lab: Lab; box: Box }) {
   );
 }
 
-function FromNodes({ lab, box }: { lab: Lab; box: Box }) {
-  const pairs = lab.study.links.value.pairsOfLayer(box.id);
-  const place = layerPlace(lab.study, box.id);
-  const words = [...new Set(pairs.map(({ node }) => lab.evidenceWords(node, box.id)))];
+function FromNodes({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
+  const pairs = lab.study.linksOf(engineSide(side)).pairsOfLayer(box.id);
+  const place = layerPlace(lab.study, side, box.id);
+  const words = [...new Set(pairs.map(({ node }) => lab.evidenceWords(side, node, box.id)))];
   return (
     <Section
       title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(pairs.length, "node")}`}
@@ -146,9 +246,9 @@ function FromNodes({ lab, box }: { lab: Lab; box: Box }) {
   );
 }
 
-function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
-  const shown = (lab.study.engine.value?.overlays ?? []).flatMap((overlay) => {
-    const reading = readings(overlay, side)[box.id];
+function Numbers({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
+  const shown = (lab.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
+    const reading = combined(overlay, side, ids);
     return reading ? [{ overlay, reading }] : [];
   });
   if (!shown.length) return null;
@@ -163,7 +263,10 @@ function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
             >
               {GLYPH[overlay.origin]} <b>{withSpread(reading.value, reading.spread, overlay.unit)}</b>
             </span>
-            {reading.shared > 1 && <small>one number for {plural(reading.shared, side)} together</small>}
+            {reading.how && <small>{reading.how}</small>}
+            {reading.shared > 1 && (
+              <small>one number for {plural(reading.shared, noun(side))} together</small>
+            )}
             {reading.note && <small title={reading.note}>{shorten(alone(reading.note), LONGEST)}</small>}
           </Row>
         ))}
@@ -172,19 +275,79 @@ function Numbers({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
   );
 }
 
+/** What the kernel measured of the tensors that a node reads and writes. */
+function Tensors({ lab, node }: { lab: Lab; node: string }) {
+  const found = lab.inspection.value;
+  if (found?.node !== node)
+    return (
+      <Section title="Tensors">
+        <p class="rt-quiet" data-control="measuring">
+          {lab.unusable() || "measuring…"}
+        </p>
+      </Section>
+    );
+  return (
+    <>
+      {found.tensors.map((tensor) => (
+        <TensorView key={tensor.kind + tensor.name} tensor={tensor} />
+      ))}
+      {found.note && (
+        <Section title="Tensors">
+          <p class="rt-quiet">{found.note}</p>
+        </Section>
+      )}
+    </>
+  );
+}
+
+/** A name that breaks between its parts rather than within them. */
+const breakable = (name: string): string => shorten(name, LONGEST).replace(/[/_.]/g, "$&\u200b");
+
 /** A note without its end that says how many share the number, which stands above it. */
 const alone = (note: string): string => note.replace(/, together with \d+ other \w+$/, "");
 
-function Ports({ title, ports }: { title: string; ports: Port[] }) {
+interface PortsProps {
+  lab: Lab;
+  side: Side;
+  box: Box;
+  title: string;
+  ports: Port[];
+}
+
+/** Tensors, each with the boxes at its other end. */
+function Ports({ lab, side, box, title, ports }: PortsProps) {
   if (!ports.length) return null;
+  const graph = lab.study.whole(side);
+  const [here, there] =
+    title === "Outputs" ? (["source", "target"] as const) : (["target", "source"] as const);
+  const at = graph?.boxes.indexOf(box);
+  const joined = graph?.edges.filter((edge) => edge[here] === at) ?? [];
   return (
     <Section title={title}>
-      {ports.map((port, i) => (
-        <p class="rt-port" key={`${port.name}${i}`} title={shorten(port.name, LONGEST)}>
-          <b>{port.shape || NONE}</b> {port.dtype} {port.format}
-          <small>{shorten(port.name, LONGEST)}</small>
-        </p>
-      ))}
+      {ports.map((port, i) => {
+        const ends = new Set(joined.flatMap((edge) => (edge.value === port.name ? edge[there] : [])));
+        return (
+          <p class="rt-port" key={`${port.name}${i}`} title={shorten(port.name, LONGEST)}>
+            <b>{port.shape || NONE}</b> {port.dtype} {port.format}
+            <small>{shorten(port.name, LONGEST)}</small>
+            {[...ends].slice(0, MOST_ENDS).map((end) => {
+              const { id, op, title: name } = graph!.boxes[end]!;
+              return (
+                <button
+                  type="button"
+                  class="rt-link"
+                  key={id}
+                  title={shorten(name, LONGEST)}
+                  onClick={() => lab.jump(side, id)}
+                >
+                  {title === "Outputs" ? "→" : "←"} {shortOp(op)}
+                </button>
+              );
+            })}
+            {ends.size > MOST_ENDS && ` and ${ends.size - MOST_ENDS} more`}
+          </p>
+        );
+      })}
     </Section>
   );
 }
@@ -215,11 +378,8 @@ export function Jumps({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly 
       {ids.slice(0, MOST_LINKS).map((id) => {
         const box = lab.study.box(side, id);
         const family = box?.chips[0]?.family ?? box?.family ?? "other";
-        const chips = box?.kind === "layer" ? box.chips.slice(0, 4).map(({ op }) => shortOp(op)) : [];
         const name = box?.title || id;
-        const ops = chips.length
-          ? chips.join(" · ") + (box!.chips.length > 4 ? " …" : "")
-          : shortOp(box?.op ?? "");
+        const ops = box ? opsOf(box, 4) : "";
         return (
           <li key={id}>
             <button

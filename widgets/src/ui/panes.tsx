@@ -1,55 +1,157 @@
-import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { type ComponentChildren, Fragment } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
+import { onKeys } from "../keys";
+import type { Lab } from "../lab";
 import { Divider } from "./divider";
-import { Pane } from "./pane";
+import { moveOthers } from "./following";
+import { Beside, Link, Morph, Stacked, Swap } from "./icons";
+import { Pane, Tool } from "./pane";
 import { Threads } from "./threads";
 
 /** Below this width the panes stand above each other. */
 const STACK = 660;
-const LEAST = 0.15;
-const START = 0.44;
+/** The least part of the whole that a pane may have, and what each has at first. */
+const LEAST = 0.12;
+const START: Record<Side, number> = { node: 1, layer: 1.25, other: 1.25 };
 
 interface Props {
   bench: Bench;
+  /** Where there is a kernel: what it can do for a pane. */
+  lab?: Lab;
+  /** What stands in a pane before it has a graph. */
   empty: Record<Side, ComponentChildren>;
   stale?: boolean;
 }
 
-/** Both graphs with a movable line between them. */
-export function Panes({ bench, empty, stale = false }: Props) {
+/** The graphs side by side or above each other, with movable lines between them. */
+export function Panes({ bench, lab, empty, stale = false }: Props) {
+  const { study } = bench;
   const box = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ width: 1, height: 1 });
-  const [share, setShare] = useState(START);
+  const [weights, setWeights] = useState(START);
+  const sides = bench.sides.value;
+  const narrow = size.width > 1 && size.width < STACK;
+  const stacked = narrow || study.view.value.stacked;
   useEffect(() => {
     const el = box.current!;
     const observer = new ResizeObserver(() => setSize({ width: el.clientWidth, height: el.clientHeight }));
     observer.observe(el);
+    onKeys(el, ({ key, target }) => {
+      if (key === "Escape") return bench.leave();
+      if (key !== "m" || (target instanceof HTMLInputElement && target.type !== "range")) return false;
+      bench.toggleMorph();
+      return true;
+    });
     return () => observer.disconnect();
   }, []);
-  const stacked = size.width > 1 && size.width < STACK;
-  const length = stacked ? size.height : size.width;
-  const part = { flexBasis: `${100 * share}%` };
+  useLayoutEffect(() => {
+    bench.stacked.value = stacked;
+    bench.settle(box.current!);
+  });
+  const length = Math.max(1, stacked ? size.height : size.width);
+  const total = sides.reduce((sum, side) => sum + weights[side], 0);
+  const move = (a: Side, b: Side, by: number): void =>
+    setWeights((old) => {
+      const both = old[a] + old[b];
+      const least = Math.min(LEAST * total, both / 3);
+      const first = Math.min(both - least, Math.max(least, old[a] + (by / length) * total));
+      return { ...old, [a]: first, [b]: both - first };
+    });
   return (
     <div class={`rt-panes ${stacked ? "rt-stacked" : ""}`} ref={box}>
-      <div style={part}>
-        <Pane bench={bench} side="node" empty={empty.node} />
-      </div>
-      <Divider
-        label="Move the line between the graphs"
-        axis={stacked ? "y" : "x"}
-        value={100 * share}
-        least={100 * LEAST}
-        most={100 * (1 - LEAST)}
-        onMove={(by) =>
-          setShare((old) => Math.min(1 - LEAST, Math.max(LEAST, old + by / Math.max(1, length))))
-        }
-      />
-      <div class="rt-grow">
-        <Pane bench={bench} side="layer" empty={empty.layer} stale={stale} />
-      </div>
+      {sides.map((side, k) => {
+        const before = sides[k - 1];
+        const both = before ? weights[before] + weights[side] : 1;
+        const hub = before && (
+          <Hub bench={bench} before={before} first={k === 1} stacked={stacked} narrow={narrow} />
+        );
+        return (
+          <Fragment key={side}>
+            {before && (
+              <div class="rt-seam">
+                <Divider
+                  label="Move the line between the panes"
+                  axis={stacked ? "y" : "x"}
+                  value={(100 * weights[before]) / both}
+                  least={(100 * LEAST * total) / both}
+                  most={100 - (100 * LEAST * total) / both}
+                  onMove={(by) => move(before, side, by)}
+                />
+                {!stacked && hub}
+              </div>
+            )}
+            <div class="rt-slot" style={{ flexGrow: weights[side] }}>
+              <Pane
+                bench={bench}
+                lab={lab}
+                side={side}
+                hub={stacked && hub}
+                empty={empty[side]}
+                stale={stale && side === "layer"}
+              />
+            </div>
+          </Fragment>
+        );
+      })}
       <Threads bench={bench} />
+    </div>
+  );
+}
+
+interface HubProps {
+  bench: Bench;
+  /** The pane on the other side of the line. */
+  before: Side;
+  first: boolean;
+  stacked: boolean;
+  narrow: boolean;
+}
+
+/** What concerns two panes: on the line between them, or above each other in the header of the lower one. */
+function Hub({ bench, before, first, stacked, narrow }: HubProps) {
+  const { study } = bench;
+  const { follow } = study.view.value;
+  const other = stacked ? "Panes side by side" : "Panes above each other";
+  return (
+    <div class="rt-hub" role="toolbar" aria-label="Panes">
+      <Tool
+        label="Swap the panes (s)"
+        control={first ? "swap" : "swap-2"}
+        onClick={() => bench.swap(before)}
+        icon={<Swap />}
+      />
+      {first && (
+        <>
+          <Tool
+            label={narrow ? "Too narrow for panes side by side" : other}
+            control="stack"
+            disabled={narrow}
+            onClick={() => study.change({ stacked: !stacked })}
+            icon={stacked ? <Beside /> : <Stacked />}
+          />
+          <Tool
+            label="Pan together"
+            control="follow"
+            pressed={follow}
+            onClick={() => {
+              study.change({ follow: !follow });
+              moveOthers(bench, before);
+            }}
+            icon={<Link />}
+          />
+          {bench.canMorph() && (
+            <Tool
+              label="From nodes to layers (m)"
+              control="morph"
+              pressed={bench.morphing.value}
+              onClick={() => bench.toggleMorph()}
+              icon={<Morph />}
+            />
+          )}
+        </>
+      )}
     </div>
   );
 }

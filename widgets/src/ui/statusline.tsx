@@ -1,6 +1,9 @@
 import { GLYPH } from "../format";
 import type { Lab } from "../lab";
 
+/** Below this width the details of a measurement stand in its tooltip alone. */
+const ROOMY = 1300;
+
 /** Which compiler, which runner, on what device; and the selection in words. */
 export function StatusLine({ lab }: { lab: Lab }) {
   return (
@@ -8,7 +11,7 @@ export function StatusLine({ lab }: { lab: Lab }) {
       {lab.alive.value ? (
         lab.status.value.map(({ origin, text }) => (
           <span key={origin + text} title={`${origin}: ${text}`}>
-            <b>{GLYPH[origin]}</b> {text}
+            <b>{GLYPH[origin]}</b> {lab.width.value < ROOMY ? text.split(";")[0] : text}
           </span>
         ))
       ) : (

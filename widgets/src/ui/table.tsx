@@ -176,12 +176,11 @@ function linesOf(engine: EngineView, links: Links, time?: Overlay, part?: Overla
   const sync = syncSteps(engine.graph);
   const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
   return layers.map((box, i) => {
-    const ops = box.chips.map(({ op }) => shortOp(op));
     return {
       id: box.id,
       index: i + 1,
       layer: box.title,
-      operators: ops.length ? ops.slice(0, 8).join(" · ") + (ops.length > 8 ? " …" : "") : box.op,
+      operators: opsOf(box, 8),
       nodes: links.pairsOfLayer(box.id).length,
       precision: box.precision,
       time: time?.layers[box.id]?.value ?? null,

@@ -1,25 +1,25 @@
 import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Bench } from "../bench";
-import type { Pair, Side } from "../contract";
+import type { Evidence, Side } from "../contract";
 import type { Rect } from "../draw/camera";
 import { around } from "../draw/scene";
+import type { Study } from "../state";
 
 /** So many pairs are looked at, and so many lines go to one layer. */
 const MOST = 400;
 const MANY = 5;
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Lines from nodes to the layers that swallowed them, across both panes; dotted and named where inferred. */
+/** Lines between what belongs together in panes side by side; dotted and named where inferred. */
 export function Threads({ bench }: { bench: Bench }) {
   const svg = useRef<SVGSVGElement>(null);
   useEffect(() => {
     const draw = (): void => redraw(bench, svg.current!);
     bench.onFrame = draw;
     const stop = effect(() => {
-      void bench.study.view.value;
-      void bench.study.hover.value;
-      void bench.study.links.value;
+      const { view, hover, links, other } = bench.study;
+      void [view.value, hover.value, links.value, other.value, bench.sides.value, bench.morphing.value];
       draw();
     });
     return () => {
@@ -30,36 +30,72 @@ export function Threads({ bench }: { bench: Bench }) {
   return <svg class="rt-threads" ref={svg} aria-hidden="true" />;
 }
 
+/** What stands for the same thing in two panes. */
+interface Joined {
+  from: string;
+  to: string;
+  evidence: Evidence | "";
+}
+
 function redraw(bench: Bench, svg: SVGSVGElement): void {
-  const { node, layer: right } = bench.stages;
-  const stacked = Boolean(node && right && right.corner.x < node.corner.x + node.camera.width);
-  const byLayer = Map.groupBy(pairsToShow(bench), ({ layer }) => layer);
-  const parts = [...byLayer].flatMap(([layer, pairs]) => {
-    const to = placeOf(bench, "layer", [layer]);
-    if (!to) return [];
-    const inferred = pairs.some(({ evidence }) => evidence === "inferred");
-    const nodes = pairs.map(({ node }) => node);
-    // Many nodes of one layer lie in one frame, and one line from there says as much as many do.
-    const starts = nodes.length > MANY ? [nodes] : nodes.map((node) => [node]);
-    return starts.flatMap((ids, k) => {
-      const from = placeOf(bench, "node", ids);
-      return from
-        ? thread(from, to, stacked, ids.length > 1 && inferred ? "inferred" : pairs[k]!.evidence)
-        : [];
+  const sides = bench.sides.peek();
+  const parts = sides.slice(1).flatMap((right, k) => {
+    const left = sides[k]!;
+    // In the morph boxes are not where their scene has them.
+    if (bench.morphing.peek() && (left === "node" || right === "node")) return [];
+    // Lines gather where there is one for many: at the engine.
+    const gather = left === "node" ? "to" : "from";
+    const joined = joinedOf(bench.study, left, right);
+    return [...Map.groupBy(joined, (pair) => pair[gather])].flatMap(([hub, pairs]) => {
+      const end = placeOf(bench, gather === "to" ? right : left, [hub]);
+      if (!end) return [];
+      const inferred = pairs.some(({ evidence }) => evidence === "inferred");
+      const ids = pairs.map((pair) => pair[gather === "to" ? "from" : "to"]);
+      // Many nodes of one layer lie in one frame, and one line from there says as much as many do.
+      const starts = ids.length > MANY ? [ids] : ids.map((id) => [id]);
+      return starts.flatMap((some, i) => {
+        const start = placeOf(bench, gather === "to" ? left : right, some);
+        if (!start) return [];
+        const [a, b] = gather === "to" ? [start, end] : [end, start];
+        return thread(
+          a,
+          b,
+          bench.stacked.peek(),
+          some.length > 1 && inferred ? "inferred" : pairs[i]!.evidence,
+        );
+      });
     });
   });
   if (parts.length || svg.childElementCount) svg.replaceChildren(...parts);
 }
 
-/** The hovered box's pairs; without a hovered box those of the selection. */
-function pairsToShow({ study }: Bench): Pair[] {
-  const links = study.links.peek();
+/** The pairs of the hovered box; without a hovered box those of the selection. Groups stand for their members. */
+function joinedOf(study: Study, left: Side, right: Side): Joined[] {
   const at = study.hover.peek();
-  const of = (side: Side, id: string): readonly Pair[] =>
-    side === "node" ? links.pairsOfNode(id) : links.pairsOfLayer(id);
-  if (at) return of(at.side, at.id).slice(0, MOST);
-  const { anchor, selection, layers } = study.view.peek();
-  return (anchor === "node" ? selection : layers).flatMap((id) => of(anchor, id)).slice(0, MOST);
+  const side = at?.side ?? study.view.peek().anchor;
+  const ids = at ? study.members(at.side, at.id) : study.selected(side, study.view.peek());
+  const ends = new Set(study.across(side, right, ids.slice(0, MOST)));
+  const places = [left, right].map((one) => study.drawn(one));
+  const shown = (which: 0 | 1, id: string): string => {
+    const drawn = places[which];
+    return drawn?.graph.boxes[drawn.place.get(id) ?? -1]?.id ?? id;
+  };
+  const pairs = new Map<string, Joined>();
+  for (const id of study.across(side, left, ids.slice(0, MOST)).slice(0, MOST)) {
+    for (const other of study.across(left, right, [id])) {
+      if (!ends.has(other)) continue;
+      const engine = left === "node" ? right : left;
+      const evidence =
+        engine !== "node" && (left === "node" || right === "node")
+          ? study
+              .linksOf(engine)
+              .evidence(...(left === "node" ? ([id, other] as const) : ([other, id] as const)))
+          : null;
+      const pair = { from: shown(0, id), to: shown(1, other), evidence: evidence ?? ("" as const) };
+      pairs.set(JSON.stringify([pair.from, pair.to]), pair);
+    }
+  }
+  return [...pairs.values()];
 }
 
 /** The visible part of boxes in the coordinates of the drawing, or null when their middle is out of sight. */
@@ -85,7 +121,7 @@ function placeOf({ stages }: Bench, side: Side, ids: string[]): Rect | null {
   return { x: stage.corner.x + left, y: stage.corner.y + top, width: right - left, height: bottom - top };
 }
 
-function thread(from: Rect, to: Rect, stacked: boolean, evidence: Pair["evidence"]): SVGElement[] {
+function thread(from: Rect, to: Rect, stacked: boolean, evidence: Joined["evidence"]): SVGElement[] {
   const [x0, y0] = stacked
     ? [from.x + from.width / 2, from.y + from.height]
     : [from.x + from.width, from.y + from.height / 2];

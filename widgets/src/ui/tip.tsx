@@ -2,8 +2,9 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
-import { GLYPH, quantity, REASON_WORDS, shorten, uncapitalised } from "../format";
-import { readings } from "../overlay";
+import { GLYPH, plural, quantity, REASON_WORDS, shorten, uncapitalised } from "../format";
+import { combined, engineSide } from "../overlay";
+import { noun, untitled } from "../spoken";
 
 export interface Tipped {
   id: string;
@@ -37,10 +38,14 @@ export function Tip({
   }, [id]);
   const box = study.box(side, id);
   if (!place || !box || shown !== id) return null;
-  const links = study.links.value;
+  const engine = engineSide(side);
+  const links = study.linksOf(engine);
+  const members = study.members(side, id);
   const missing = side === "node" ? links.unmapped(id) : null;
-  const inferred = (side === "node" ? links.pairsOfNode(id) : links.pairsOfLayer(id)).some(
-    ({ evidence }) => evidence === "inferred",
+  const inferred = members.some((one) =>
+    (side === "node" ? links.pairsOfNode(one) : links.pairsOfLayer(one)).some(
+      ({ evidence }) => evidence === "inferred",
+    ),
   );
   const flip = place.x > root.clientWidth / 4;
   return (
@@ -53,7 +58,7 @@ export function Tip({
         width: `${WIDTH}px`,
       }}
     >
-      <b>{box.op}</b> <span>{shorten(box.title === box.op ? "" : box.title, 120)}</span>
+      <b>{box.op}</b> <span>{shorten(untitled(box), 120)}</span>
       {box.outputs.slice(0, 2).map((port) => (
         <p key={port.name}>
           → {port.shape || "—"} {port.dtype}
@@ -61,15 +66,16 @@ export function Tip({
       ))}
       {missing && <p>No layer: {REASON_WORDS[missing.reason]}</p>}
       {inferred && <p class="rt-inferred">inferred attribution</p>}
-      {study.engine.value?.overlays.map((overlay) => {
-        const reading = readings(overlay, side)[id];
+      {box.kind === "group" && (
+        <p>{[plural(members.length, noun(side)), ...box.details.map(({ value }) => value)].join(" · ")}</p>
+      )}
+      {study.engineOf(engine)?.overlays.map((overlay) => {
+        const reading = combined(overlay, side, members);
         return (
           reading && (
             <p key={overlay.id} class={overlay.origin === "estimated" ? "rt-estimate" : ""}>
               {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {uncapitalised(overlay.title)}
-              <small>
-                {overlay.origin}, {overlay.source}
-              </small>
+              <small>{[reading.how, overlay.origin, overlay.source].filter(Boolean).join(", ")}</small>
             </p>
           )
         );

@@ -63,7 +63,13 @@ export function TopRow({ lab }: { lab: Lab }) {
         </button>
         {running && <Progress lab={lab} />}
       </div>
-      <Tool label="Open the model in Netron" icon={<Outside />} onClick={() => lab.send("netron", "model")} />
+      <Tool
+        label={dead || "Open the model in Netron"}
+        control="netron"
+        disabled={dead !== ""}
+        icon={<Outside />}
+        onClick={() => lab.send("netron")}
+      />
       <HelpTool lab={lab} />
     </div>
   );

@@ -1,0 +1,103 @@
+"""How many bytes the outputs of nodes and layers take, from their shapes and types."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx_ir as ir
+
+from rtlab.core.engine import Engine, Origin
+from rtlab.core.model import Model, Value, describe, dtype_text
+from rtlab.errors import ModelError
+
+_BITS = {
+    dtype_text(d): d.bitwidth for d in ir.DataType if d not in {ir.DataType.UNDEFINED, ir.DataType.STRING}
+}
+_BITS["tf32"] = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Footprint:
+    """Bytes of all outputs of one node or layer; ``tensors`` counts them.
+
+    ``origin`` is ``reported`` where the compiler told the sizes, otherwise ``estimated``: padding, alignment, and
+    memory that outputs share are not in it.
+    """
+
+    nbytes: int
+    tensors: int
+    origin: Origin
+
+
+def nbytes(dtype: str, shape: Sequence[int | str | None] | None) -> int | None:
+    """Bytes of a dense tensor, types of less than a byte packed; None where type or shape are not known."""
+    bits = _BITS.get(dtype)
+    if bits is None or shape is None:
+        return None
+    sizes = [d for d in shape if isinstance(d, int) and d >= 0]
+    if len(sizes) < len(shape):
+        return None
+    return (math.prod(sizes) * bits + 7) // 8
+
+
+def of_nodes(model: Model) -> dict[str, Footprint]:
+    """Estimates by place (``Model.places``), at the sizes that ``sizes`` gives dynamic dimensions.
+
+    A node with an output of unknown shape or type is left out.
+    """
+    known = sizes(model)
+    table: dict[str, Footprint] = {}
+    for scope in model.scopes:
+        for node, place in zip(scope.nodes, scope.places, strict=True):
+            values = [describe(v, "activation") for v in node.outputs if v.name]
+            if found := _sum((nbytes(v.dtype, _fixed(v, known)) for v in values), "estimated"):
+                table[place.id] = found
+    return table
+
+
+def of_layers(engine: Engine, built: Model) -> dict[str, Footprint]:
+    """By layer id: as reported where every output has an allocation, otherwise estimated.
+
+    Where the compiler left a dimension open, the shape is that of the built model's value of this name.
+    """
+    told = {a.value: a.nbytes for a in engine.allocations if a.origin == "reported"}
+    known = sizes(built)
+    table: dict[str, Footprint] = {}
+    for layer in engine.layers:
+        reported = bool(layer.outputs) and all(t.name in told for t in layer.outputs)
+        parts = []
+        for tensor in layer.outputs:
+            value = built.values.get(tensor.name)
+            shape = tensor.shape
+            if shape is not None and any(d < 0 for d in shape) and value is not None:
+                shape = _fixed(value, known)
+            parts.append(told[tensor.name] if reported else nbytes(tensor.dtype, shape))
+        if found := _sum(parts, "reported" if reported else "estimated"):
+            table[layer.id] = found
+    return table
+
+
+def _fixed(value: Value, known: Mapping[str, int]) -> tuple[int, ...] | None:
+    sized = [known.get(d) if isinstance(d, str) else d for d in value.shape or ()]
+    found = tuple(d for d in sized if d is not None)
+    return found if value.shape is not None and len(found) == len(sized) else None
+
+
+def sizes(model: Model) -> Mapping[str, int]:
+    """The size of each symbol in the shapes of the inputs, as the model is built: what was named, else a batch of 1."""
+    table: dict[str, int] = {}
+    for name in model.inputs:
+        with contextlib.suppress(ModelError):
+            pairs = zip(model.values[name].shape or (), model.input_shape(name), strict=False)
+            table |= {dim: size for dim, size in pairs if isinstance(dim, str)}
+    return table
+
+
+def _sum(parts: Iterable[int | None], origin: Origin) -> Footprint | None:
+    known = list(parts)
+    if not known or any(p is None for p in known):
+        return None
+    return Footprint(sum(p for p in known if p is not None), len(known), origin)

@@ -1,0 +1,124 @@
+"""Cuts nodes out of a model as a model of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir as ir
+
+from rtlab.errors import ModelError
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+
+
+def extract(model: Model, ids: Iterable[str]) -> Model:
+    """The chosen nodes of the main graph as a model of their own.
+
+    What they read from outside becomes an input, or comes along where it is constant; what the rest of the model
+    reads of them, or nobody reads, becomes an output. Types and shapes are kept as far as they are known; where not
+    even the number of dimensions is, runtimes take the part and the ONNX checker asks for it. A node of a body or of a
+    function stands for the node of the main graph that it runs in.
+
+    Raises:
+        ModelError: there is no such node, none is chosen, or the weights cannot be read or exceed one file.
+    """
+    from rtlab.core.model import wrap
+
+    chosen = {i for id_ in ids for i in _owners(model, id_)}
+    graph = model.ir.graph
+    nodes = [n for n in graph if n.name in chosen]
+    if not nodes:
+        raise ModelError(
+            f'Cannot extract a part of model "{model.name}": no node is chosen. Select at least one node.'
+        )
+    reads = {id(n): list(_reads(n)) for n in graph}
+    made = {id(v) for n in nodes for v in n.outputs}
+    outside: dict[int, ir.Value] = {id(v): v for n in nodes for v in reads[id(n)] if id(v) not in made}
+    # A Constant node is an initializer in another form, so it comes along like one.
+    constants = {
+        id(p): p for v in outside.values() if (p := v.producer()) is not None and p.op_type == "Constant"
+    }
+    nodes = [n for n in graph if n.name in chosen or id(n) in constants]
+    made = {id(v) for n in nodes for v in n.outputs}
+    weights = [v for v in outside.values() if v.const_value is not None and id(v) not in made]
+    inputs = [v for v in outside.values() if v.const_value is None and id(v) not in made]
+    read = {id(v) for n in graph for v in reads[id(n)]}
+    elsewhere = {id(v) for n in graph if n.name not in chosen for v in reads[id(n)]}
+    elsewhere |= {id(v) for v in graph.outputs}
+    outputs = [
+        v for n in nodes if id(n) not in constants or n.name in chosen for v in n.outputs
+        if v.name and (id(v) in elsewhere or id(v) not in read)
+    ]  # fmt: skip
+    inner = [v for n in nodes for v in n.outputs if v.name and v.type is not None]
+    proto = onnx.ModelProto(ir_version=model.ir.ir_version, producer_name="rtlab")
+    proto.graph.name = f"{graph.name or model.name} (part)"
+    shown = {id(v) for v in outputs}
+    try:
+        proto.graph.node.extend(ir.serde.serialize_node(n) for n in nodes)
+        proto.graph.input.extend(_info(v) for v in inputs)
+        proto.graph.output.extend(_info(v) for v in outputs)
+        proto.graph.value_info.extend(_info(v) for v in inner if id(v) not in shown)
+        proto.graph.initializer.extend(
+            _tensor(v, v.const_value) for v in weights if v.const_value is not None
+        )
+        for function in model.ir.functions.values():
+            proto.functions.append(ir.serde.serialize_function(function))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ModelError(
+            f'Cannot extract {len(nodes)} nodes of model "{model.name}": their weights cannot be read, or exceed the '
+            "2 GiB of one ONNX file. Select fewer nodes, or put the data file back beside the model.",
+            details=str(error),
+        ) from error
+    for domain, version in graph.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    names = {v.name for v in inputs}
+    symbols = {str(d) for v in inputs for d in v.shape or () if isinstance(d, ir.SymbolicDim)}
+    shapes = {k: s for k, s in model.shapes.items() if k in (symbols if isinstance(s, int) else names)}
+    return wrap(proto, name=f"{model.name}_part", shapes=shapes)
+
+
+def _owners(model: Model, id_: str) -> Iterator[str]:
+    """The nodes of the main graph in which a node runs."""
+    node = model.node(id_)
+    scope_of = model.owners
+    for place in (id_,) if id_ in model.places else model.where(node.id):
+        at = place
+        while scope_of[at]:
+            at = scope_of[at]
+        yield at
+
+
+def _reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Values that a node reads from the graph that it stands in, those that its bodies read included."""
+    own: set[int] = set()
+    found: dict[int, ir.Value] = {}
+    todo = [node]
+    while todo:
+        at = todo.pop()
+        found |= {id(v): v for v in at.inputs if v is not None and v.name}
+        for attribute in at.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                body = attribute.as_graph()
+                own |= {id(v) for v in (*body.inputs, *body.initializers.values())}
+                own |= {id(v) for inner in body for v in inner.outputs}
+                found |= {id(v): v for v in body.outputs}
+                todo += body
+    yield from (v for k, v in found.items() if k not in own)
+
+
+def _info(value: ir.Value) -> onnx.ValueInfoProto:
+    if value.type is not None:
+        return ir.serde.serialize_value(value)
+    # A value needs a type, and "undefined" is one; a shape that nobody knows is not invented.
+    return onnx.helper.make_tensor_value_info(value.name or "", onnx.TensorProto.UNDEFINED, None)
+
+
+def _tensor(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
+    proto = ir.serde.serialize_tensor(tensor)
+    proto.name = value.name or ""
+    return proto

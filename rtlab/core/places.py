@@ -1,0 +1,112 @@
+"""Where the nodes of a model run: in the main graph, in a body, or in a function once per call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rtlab.core.model import Node
+
+#: Functions that call functions multiply; beyond this many nodes, calls stay closed.
+_MOST = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A node where it runs.
+
+    ``id`` is the node's own where it runs in one place. In a function that is called several times it is the id of
+    the call's place and that of the node, joined by ``/``.
+    """
+
+    id: str
+    node: Node
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scope:
+    """A graph where it runs: the main graph, a body of the node at place ``owner``, or a function that is called there.
+
+    ``body`` is the name of the attribute or of the function, empty for the main graph. ``space`` tells calls of one
+    function apart: values are the same when they are the same object in the same space. ``places`` belong to ``nodes``.
+    """
+
+    owner: str
+    body: str
+    graph: ir.Graph | ir.Function
+    space: int
+    nodes: tuple[ir.Node, ...]
+    places: tuple[Place, ...]
+
+
+@dataclasses.dataclass
+class _Found:
+    """A scope without ids; ``call`` is the scope and position of the node that opens this space."""
+
+    graph: ir.Graph | ir.Function
+    owner: tuple[int, int] | None
+    body: str
+    space: int
+    call: tuple[int, int] | None
+    functions: tuple[Any, ...]
+
+
+def scopes(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Scope, ...]:
+    """The main graph, and after each scope those that its nodes open.
+
+    Args:
+        model: The graphs.
+        nodes: The node of rtlab by the identity of the node of onnx-ir.
+    """
+    found = list(_open(model))
+    runs = Counter(id(f.graph) for f in found)
+    spaces = {f.space: runs[id(f.graph)] > 1 for f in found if isinstance(f.graph, ir.Function)}
+    taken = {n.id for n in nodes.values()}
+    made: list[Scope] = []
+    for scope in found:
+        # A function that is called once by one that is called twice runs twice, so this covers nesting.
+        prefix = made[scope.call[0]].places[scope.call[1]].id if scope.call and spaces[scope.space] else ""
+        inner = tuple(scope.graph)
+        places = []
+        for node in inner:
+            known = nodes[id(node)]
+            id_ = known.id
+            if prefix:
+                id_ = f"{prefix}/{known.id}"
+                while id_ in taken:
+                    id_ += "'"
+                taken.add(id_)
+            places.append(Place(id_, known))
+        owner = made[scope.owner[0]].places[scope.owner[1]].id if scope.owner else ""
+        made.append(Scope(owner, scope.body, scope.graph, scope.space, inner, tuple(places)))
+    return tuple(made)
+
+
+def _open(model: ir.Model) -> Iterator[_Found]:
+    todo = deque([_Found(model.graph, None, "", 0, None, ())])
+    scope = spaces = 0
+    total = len(model.graph)
+    while todo:
+        at = todo.popleft()
+        yield at
+        for position, node in enumerate(at.graph):
+            owner = (scope, position)
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                    body = attribute.as_graph()
+                    total += len(body)
+                    todo.append(_Found(body, owner, attribute.name, at.space, at.call, at.functions))
+            key = node.op_identifier()
+            function = model.functions.get(key)
+            # No valid model calls a function from itself; one that does is drawn all the same.
+            if function is not None and key not in at.functions and total + len(function) <= _MOST:
+                spaces += 1
+                total += len(function)
+                todo.append(_Found(function, owner, function.name, spaces, owner, (*at.functions, key)))
+        scope += 1

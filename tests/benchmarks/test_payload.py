@@ -1,0 +1,119 @@
+"""How many bytes cross to the browser, and how long packing and projecting them takes beside plain JSON."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import gzip
+import json
+import time
+
+import numpy as np
+import pytest
+
+from rtlab import samples
+from rtlab.analysis import timing
+from rtlab.analysis.accuracy import Accuracy, ValueDelta
+from rtlab.analysis.mapping import relate
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import Model
+from rtlab.core.trace import Profile
+from rtlab.core.variant import Target, Variant
+from rtlab.quantize import Prepared
+from rtlab.study import Result
+from rtlab.view.contract import EngineView, Graph
+from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.payload import encode
+
+NODES = 10_000
+#: Operators that a compiler starts a layer with; what follows joins it.
+HEADS = {"Conv", "MatMul", "Gemm", "MaxPool", "Concat", "LayerNormalization", "Softmax", "GlobalAveragePool"}
+
+
+def engine_of(model: Model, rng: np.random.Generator) -> Engine:
+    """Layers as TensorRT fuses and names them, with three exceptions in a hundred nodes and 200 tactics."""
+    tactics = [f"0x{i:016x}" for i in rng.integers(2**60, size=200)]
+    runs = []
+    for node in model.top:
+        if not runs or node.op in HEADS or rng.random() < 0.03:
+            runs.append([])
+        runs[-1].append(node)
+
+    def tensor(name: str) -> Tensor:
+        value = model.values[name]
+        dtype = "fp16" if value.dtype == "fp32" else value.dtype
+        return Tensor(name, dtype, tuple(d if isinstance(d, int) else 1 for d in value.shape or ()), "Linear")
+
+    layers = []
+    for i, run in enumerate(runs):
+        made = {o for n in run for o in n.outputs}
+        reads = dict.fromkeys(v for n in run for v in n.inputs if v and v not in made)
+        fixed = [v for v in reads if model.values[v].kind == "constant"]
+        name = f"__myl_{''.join(n.op[:4] for n in run)}_myl0_{i}"
+        layers.append(
+            Layer(
+                id=f"{i}:{name}",
+                name=name,
+                kind="kgen",
+                index=i,
+                inputs=tuple(tensor(v) for v in reads if v not in fixed),
+                outputs=tuple(tensor(o) for n in run for o in n.outputs),
+                constants=tuple(map(tensor, fixed)),
+                tactic=tactics[rng.integers(200)],
+                stream=int(rng.integers(2)),
+                origins=tuple(n.id for n in run),
+            )
+        )
+    ends = (tuple(map(tensor, names)) for names in (model.inputs, model.outputs))
+    return Engine("tensorrt-rtx", "1.7.1", Target("sm86"), tuple(layers), *ends)
+
+
+@functools.cache
+def projected(make: str) -> tuple[Graph, EngineView]:
+    """Both sides with every overlay; all readings are random, as no measurement repeats."""
+    model, rng = getattr(samples, make)(nodes=NODES), np.random.default_rng(0)
+    engine = engine_of(model, rng)
+    times = {
+        layer.id: rng.lognormal(-4, 1.5) * (1 + 0.05 * rng.standard_normal(30)) for layer in engine.layers
+    }
+    now = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    profile = Profile("onnxruntime 1.31", "a processor", times, np.full(30, 50.0), 5, now)
+    errors = [
+        ValueDelta(
+            value=o, node=n.id, max_abs=rng.lognormal(-4), rmse=rng.lognormal(-6), cosine=1 - rng.lognormal(-8),
+            sqnr=rng.normal(35, 8), elements=1000, overflowed=0,
+        )
+        for n in model.top
+        for o in n.outputs
+    ]  # fmt: skip
+    mapping = relate(model, model, engine)
+    result = Result(
+        "fp16", Variant.of("fp16", target="sm86"), Prepared(model, model), engine, mapping,
+        measured=engine, measured_mapping=mapping, timing=timing.timing(profile, engine),
+        accuracy=Accuracy("a processor", 32, tuple(errors)),
+    )  # fmt: skip
+    return source_graph(model), engine_view(result, model)
+
+
+@pytest.mark.parametrize("make", ["inception_chain", "transformer_stack"])
+def test_ten_thousand_nodes_with_all_overlays_take_at_most_150_kb(benchmark, make: str) -> None:
+    """Both graphs together; JSON under gzip takes several times as much. Packing stays near the time of that JSON."""
+    source, view = projected(make)
+    assert {"time", "share", "error", "memory"} == {o["id"] for o in view["overlays"]}
+    assert all(o["nodes"] and o["layers"] for o in view["overlays"])
+    packed = benchmark.pedantic(
+        lambda: (encode(source, Graph), encode(view, EngineView)), rounds=5, warmup_rounds=1
+    )
+    plain = [gzip.compress(json.dumps(v, ensure_ascii=False).encode(), 5, mtime=0) for v in (source, view)]
+    started = time.perf_counter()
+    for payload in (source, view):
+        gzip.compress(json.dumps(payload, ensure_ascii=False).encode(), 5, mtime=0)
+    peer = time.perf_counter() - started
+    benchmark.extra_info |= {
+        "source_bytes": len(packed[0]),
+        "engine_bytes": len(packed[1]),
+        "json_bytes": sum(map(len, plain)),
+        "ratio_to_json_time": benchmark.stats.stats.median / peer,
+    }
+    assert sum(map(len, packed)) <= 150_000
+    assert benchmark.stats.stats.median <= 4 * peer

@@ -1,0 +1,165 @@
+"""The graph view in JupyterLab, in Notebook 7 and in Voila."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+GRAPH = [
+    (
+        "import rtlab\nfrom rtlab.testing import tiny_model\nstudy = rtlab.Study(tiny_model())\n"
+        "study.add('fp32', target='cpu')\nstudy.run()\ngraph = study.graph('fp32')"
+    ),
+    "graph",
+]
+VIEW = ".rt-graph"
+
+
+def click(page, side: str, box: str) -> None:
+    """Click the middle of a box where it is drawn."""
+    page.wait_for_selector(f'{VIEW}[data-ready="1"]')
+    page.evaluate("view => document.querySelector(view).scrollIntoView({block: 'center'})", VIEW)
+    # A notebook may take an output out of the page and put it back while it settles.
+    found = page.wait_for_function(
+        "([view, side, id]) => document.querySelector(view)?.rtlabBoxAt?.(side, id)", arg=[VIEW, side, box]
+    )
+    at = found.json_value()
+    page.mouse.click(at["x"], at["y"])
+
+
+def listed(page, name: str) -> list[str]:
+    return json.loads(page.get_attribute(VIEW, f"data-{name}"))
+
+
+def test_voila_shows_the_linked_graphs(voila_page) -> None:
+    """A lesson served to a class: outputs only, no editing, the same picture."""
+    page = voila_page.page
+    voila_page.visit(["print('voila alone')"])
+    page.wait_for_selector("text=voila alone")
+    # Voila itself asks for fonts from elsewhere; a notebook with our widget asks for nothing more.
+    asked = set(voila_page.left_machine)
+    voila_page.visit(GRAPH)
+    click(page, "node", "stem/Relu")
+    page.wait_for_function("view => document.querySelector(view).dataset.layers !== '[]'", arg=VIEW)
+    assert ["stem/Relu"] == listed(page, "selection")
+    assert set(voila_page.left_machine) <= asked
+    # Extensions made for JupyterLab complain in Voila; the widget's own script comes from a blob.
+    assert [] == [words for words in voila_page.console_errors if "blob:" in words or "rtlab" in words]
+    assert page.get_attribute(VIEW, "data-failed") is None
+
+
+@pytest.fixture(params=["lab_page", "notebook_page"])
+def host(request):
+    """A page of JupyterLab, then one of Notebook 7."""
+    return request.getfixturevalue(request.param)
+
+
+CHAIN = [
+    (
+        "import rtlab\nmodel = rtlab.samples.inception_chain(nodes=60)\n"
+        "study = rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=1))\n"
+        "study.add('fp32', target='cpu')\nstudy.run(compare=False)\n"
+        "graph = study.graph('fp32', height=520)"
+    ),
+    "graph",
+]
+
+
+def pick(page, menu: str, item: str) -> None:
+    """Choose an item of a pane's menu."""
+    page.click(f'{VIEW} [data-control="{menu}"] button')
+    page.click(f'{VIEW} [data-item="{item}"]')
+
+
+def seen(page, side: str) -> list[str]:
+    """What a screen reader finds in view."""
+    return page.locator(f'{VIEW} [data-seen="{side}"] li').all_inner_texts()
+
+
+def test_the_graph_view_does_its_work_in_every_notebook(host, tmp_path) -> None:
+    """Link both ways, search, colour by, collapse, keyboard, dark theme, export: in JupyterLab and in Notebook 7."""
+    page = host.page
+    host.open(["print('the host alone')"])
+    host.run_all()
+    said = set(host.console_errors)
+    host.open(CHAIN)
+    host.run_all()
+    nodes = host.python("[n.id for n in model.top]")
+    operator = "Concat"
+    concats = host.python(f"sum(n.op == '{operator}' for n in model.top)")
+
+    # Link both ways; the kernel hears of it.
+    click(page, "node", nodes[1])
+    host.wait_python(f"graph.state.selection == ({nodes[1]!r},)")
+    layers = listed(page, "layers")
+    assert layers == host.python(f"list(study['fp32'].mapping.layers({nodes[1]!r}))")
+    click(page, "layer", layers[0])
+    host.wait_python("graph.state.anchor == 'layer'")
+    assert nodes[1] in listed(page, "selection")
+
+    # Search by keyboard: hits are counted, Enter selects, Escape leaves.
+    page.focus(f'{VIEW} canvas[data-pane="node"]')
+    page.keyboard.press("/")
+    page.keyboard.type(operator)
+    # Names of tensors are searched too, so that their readers may be hits as well.
+    told = page.wait_for_function(
+        f"() => document.querySelector('{VIEW} .rt-search output').innerText.match(/of (\\d+)/)?.[1]"
+    )
+    assert concats <= int(told.json_value())
+    page.keyboard.press("Enter")
+    host.wait_python("len(graph.state.selection) == 1")
+    assert host.python("'concat' in str(model.node(graph.state.selection[0])).lower()")
+    hit = listed(page, "selection")[0]
+    page.keyboard.press("Enter")
+    host.wait_python(f"graph.state.selection[0] != {hit!r}")
+    page.keyboard.press("Escape")
+
+    # The arrows follow edges, Enter selects what they reached.
+    page.focus(f'{VIEW} canvas[data-pane="node"]')
+    before = listed(page, "selection")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    host.wait_python(f"list(graph.state.selection) != {before!r}")
+    reached = host.python("graph.state.selection[0]")
+    outputs = host.python(f"list(model.node({reached!r}).outputs)")
+    assert set(outputs) & set(host.python(f"list(model.node({before[0]!r}).inputs)"))
+
+    # Trace: what feeds the selection, counted by definition.
+    page.keyboard.press("u")
+    page.wait_for_function(f"() => +document.querySelector('{VIEW}').dataset.focus > 1")
+    page.keyboard.press("Escape")
+
+    # Colour by.
+    page.click(f'{VIEW} [data-control="colour-layer"] button')
+    page.click(f'{VIEW} [role="option"][data-value="precision"]')
+    host.wait_python("graph.state.colour == 'precision'")
+
+    # Collapse: the repeated blocks become one box, and come back.
+    pick(page, "more-node", "group-repeats")
+    page.wait_for_function(
+        f"() => [...document.querySelectorAll('{VIEW} [data-seen=\"node\"] li')]"
+        ".some(item => item.innerText.includes('×'))"
+    )
+    assert len(seen(page, "node")) < 10
+    pick(page, "more-node", "open-all")
+    page.wait_for_function(f"() => document.querySelectorAll('{VIEW} [data-seen=\"node\"] li').length > 10")
+
+    # The selection survives: it is nodes, not pictures.
+    assert reached == listed(page, "selection")[0]
+
+    # Export.
+    with page.expect_download() as saved:
+        pick(page, "more-node", "svg")
+    picture = tmp_path / "graph.svg"
+    saved.value.save_as(picture)
+    words = [n.text for n in ET.fromstring(picture.read_text(encoding="utf-8")).iter() if n.text]
+    assert concats <= words.count(operator)
+
+    # Dark follows the host.
+    host.theme(dark=True)
+    page.wait_for_selector(f"{VIEW}.rt-dark")
+    host.theme(dark=False)
+    assert [] == host.left_machine
+    assert set(host.console_errors) <= said

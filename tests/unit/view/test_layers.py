@@ -1,0 +1,68 @@
+"""The engine as an ONNX file for other viewers."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from rtlab import Study
+from rtlab.analysis.mapping import relate
+from rtlab.core.variant import Variant
+from rtlab.quantize import Prepared
+from rtlab.study import Result
+from rtlab.testing import tiny_model
+from rtlab.view.layers import layers_model
+
+
+def attributes(node: onnx.NodeProto) -> dict:
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def test_layers_carry_what_the_compiler_told() -> None:
+    """Netron's panel is then the inspector."""
+    study = Study(tiny_model())
+    study.add("fp32", target="cpu", backend="onnxruntime")
+    result = study.run()["fp32"]
+    proto = layers_model(result)
+    onnx.checker.check_model(proto)
+    for layer, node in zip(result.engine.layers, proto.graph.node, strict=True):
+        told = attributes(node)
+        assert (layer.kind, layer.name, "tensorrt") == (node.op_type, node.name, node.domain)
+        assert (layer.stream, layer.precision) == (told["stream"], told["precision"].decode())
+        assert list(result.mapping.nodes(layer.id)) == [n.decode() for n in told.get("nodes", [])]
+    shapes = {i.name: i.type.tensor_type for i in proto.graph.input}
+    assert [3, 8, 8] == [d.dim_value for d in shapes["x"].shape.dim][1:]
+    assert onnx.TensorProto.FLOAT == shapes["x"].elem_type
+
+
+@given(strategies.models(hostile=False), st.data())
+def test_any_engine_is_a_valid_file(model, data) -> None:
+    """Compilers write a buffer twice and read what nothing wrote; the file names each value once all the same."""
+    engine = data.draw(strategies.engines(model))
+    result = Result(
+        "x", Variant.of("fp32", target="sm86"), Prepared(model, model), engine, relate(model, model, engine)
+    )
+    proto = layers_model(result)
+    if engine.layers and all(t.shape is not None for t in (*engine.inputs, *engine.outputs)):
+        made = [o for n in proto.graph.node for o in n.output if o]
+        assert len(made) == len(set(made))
+        assert [layer.kind for layer in engine.layers] == [n.op_type for n in proto.graph.node]
+    assert proto == onnx.load_from_string(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "fp8", "int4", "", "unheard of"])
+def test_any_type_of_tensor_can_be_written(dtype) -> None:
+    """A type that ONNX lacks is left open."""
+    from rtlab.core.engine import Engine, Layer, Tensor
+    from rtlab.core.variant import Target
+
+    model = tiny_model()
+    layer = Layer("l", "l", "", 0, inputs=(Tensor("a", dtype, (1, -1)),), outputs=(Tensor("b", dtype, None),))
+    engine = Engine("tensorrt", "11", Target("sm86"), (layer,))
+    result = Result(
+        "x", Variant.of("fp32", target="sm86"), Prepared(model, model), engine, relate(model, model, engine)
+    )
+    assert ["a"] == [i.name for i in layers_model(result).graph.input]

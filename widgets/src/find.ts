@@ -1,0 +1,27 @@
+import type { Box, Graph } from "./contract";
+
+const texts = new WeakMap<Graph, string[]>();
+
+/**
+ * Ids of the boxes that say all words: in their name, operators, tensors, shapes, types or precision. `3x224` finds
+ * 3×224 as well.
+ */
+export function find(graph: Graph, query: string): string[] {
+  const words = plain(query).split(/\s+/).filter(Boolean);
+  if (!words.length) return [];
+  const known = texts.get(graph) ?? graph.boxes.map(textOf);
+  texts.set(graph, known);
+  return graph.boxes.flatMap(({ id }, i) => (words.every((word) => known[i]!.includes(word)) ? id : []));
+}
+
+const plain = (text: string): string => text.toLowerCase().replace(/(?<=\d)x(?=\d)/g, "×");
+
+function textOf({ id, title, op, precision, lines, chips, inputs, outputs }: Box): string {
+  const ports = [...inputs, ...outputs].flatMap(({ name, shape, dtype, format }) => [
+    name,
+    shape,
+    dtype,
+    format,
+  ]);
+  return plain([id, title, op, precision, ...lines, ...chips.map((chip) => chip.op), ...ports].join("\n"));
+}

@@ -1,0 +1,158 @@
+import type { AnyModel, RenderProps } from "@anywidget/types";
+
+/** What the kernel delivers as messages: the digest of each, empty where it is empty. */
+type Parcels = Record<string, string>;
+type Props = RenderProps<Record<string, unknown>>;
+type Render = (props: { model: unknown; el: HTMLElement }) => () => void;
+interface Parcel {
+  type?: string;
+  value: string;
+  content?: unknown;
+}
+
+const WAITING = "Waiting for the kernel, which sends this view as soon as it is free.";
+const GONE =
+  "This view was left by a kernel that no longer runs. Run the cell again to see it. " +
+  'A copy that needs no kernel is a report: study.to_html("report.html").';
+/** Before this, words would only flicker. */
+const PATIENCE_MS = 400;
+
+/** One copy of a script serves all widgets of the page. */
+const page = globalThis as { rtlabScripts?: Map<string, Promise<Render>> };
+
+/**
+ * What a saved notebook keeps of a widget: it fetches the script and what it shows from the kernel, and says in words
+ * why there is nothing to see where it cannot.
+ */
+function render({ model, el }: Props): () => void {
+  const end = new AbortController();
+  const words = el.appendChild(document.createElement("p"));
+  words.setAttribute("role", "status");
+  words.style.cssText = "padding:8px 12px;color:var(--jp-ui-font-color2,GrayText)";
+  const say = (text: string): void => {
+    if (words.textContent !== text) words.textContent = text;
+  };
+  let stop: (() => void) | undefined;
+  const finish = (): void => {
+    end.abort();
+    stop?.();
+    words.remove();
+  };
+  const check = (): void => {
+    if (gone(model)) say(GONE);
+  };
+  // All models of a manager are told one after another.
+  const later = (): void => void setTimeout(check);
+  model.on("comm_live_update", later);
+  const slow = setTimeout(() => !gone(model) && say(WAITING), PATIENCE_MS);
+  end.signal.addEventListener("abort", () => {
+    clearTimeout(slow);
+    model.off("comm_live_update", later);
+  });
+  check();
+  delivered(model, end.signal)
+    .then(async ({ script, view }) => {
+      const draw = await script;
+      if (end.signal.aborted) return;
+      clearTimeout(slow);
+      model.off("comm_live_update", later);
+      words.remove();
+      stop = draw({ model: view, el });
+    })
+    .catch((error: unknown) => {
+      el.append(words);
+      say(`Cannot show this view: ${error}. Reload the page, or run the cell again.`);
+    });
+  return finish;
+}
+
+/** Whether the kernel's side is known to be gone. The model itself does not tell; its layout shares its fate. */
+function gone(model: AnyModel): boolean {
+  return (model.get("layout") as { comm_live?: boolean } | undefined)?.comm_live === false;
+}
+
+/** The model with what is delivered as if it were traits; comes back when all that was announced has arrived. */
+function delivered(
+  model: AnyModel,
+  end: AbortSignal,
+): Promise<{ script: Promise<Render>; view: Pick<AnyModel, "get" | "on" | "off"> }> {
+  const scripts = (page.rtlabScripts ??= new Map());
+  const held: Record<string, unknown> = {};
+  const tags: Parcels = {};
+  const asked: Parcels = {};
+  const listeners = new Map<string, Set<() => void>>();
+  const announced = (): Parcels => model.get("parcels") as Parcels;
+
+  return new Promise((resolve) => {
+    const settle = (): void => {
+      const script = scripts.get(tags.script ?? "");
+      if (script && Object.entries(announced()).every(([name, tag]) => tags[name] === tag))
+        resolve({ script, view });
+    };
+    const put = (name: string, tag: string, value: unknown): void => {
+      tags[name] = tag;
+      held[name] = value;
+      for (const listener of [...(listeners.get(`change:${name}`) ?? [])]) listener();
+    };
+    const follow = (): void => {
+      for (const [name, tag] of Object.entries(announced())) {
+        if (tags[name] === tag) continue;
+        if (!tag || (name === "script" && scripts.has(tag))) put(name, tag, null);
+        else if (asked[name] !== tag && !gone(model)) {
+          asked[name] = tag;
+          model.send({ type: "fetch", value: name });
+        }
+      }
+      settle();
+    };
+    const take = ({ type, value, content }: Parcel, buffers: DataView[]): void => {
+      if (type !== "parcel") return;
+      const [name, tag] = value.split(" ") as [string, string];
+      const script = name === "script" && buffers[0];
+      if (script && !scripts.has(tag)) {
+        const made = imported(script);
+        scripts.set(tag, made);
+        made.catch(() => scripts.delete(tag));
+      }
+      put(name, tag, script ? null : (buffers[0] ?? content));
+      settle();
+    };
+    const view = {
+      get: (name: string): unknown => (name in held ? held[name] : model.get(name)),
+      set: model.set.bind(model),
+      save_changes: model.save_changes.bind(model),
+      send: model.send.bind(model),
+      widget_manager: model.widget_manager,
+      on(event: string, listener: () => void): void {
+        model.on(event, listener);
+        if (!listeners.has(event)) listeners.set(event, new Set());
+        listeners.get(event)?.add(listener);
+      },
+      off(event: string, listener: () => void): void {
+        model.off(event, listener);
+        listeners.get(event)?.delete(listener);
+      },
+    };
+    model.on("msg:custom", take as never);
+    model.on("change:parcels", follow);
+    end.addEventListener("abort", () => {
+      model.off("msg:custom", take as never);
+      model.off("change:parcels", follow);
+    });
+    follow();
+  });
+}
+
+async function imported(packed: DataView): Promise<Render> {
+  const bytes = new Blob([packed as DataView<ArrayBuffer>]).stream();
+  const text = await new Response(bytes.pipeThrough(new DecompressionStream("gzip"))).text();
+  const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  try {
+    const module: { default: { render: Render } } = await import(url);
+    return module.default.render;
+  } finally {
+    URL.revokeObjectURL(url);
+  }
+}
+
+export default { render };

@@ -1,0 +1,42 @@
+import type { Bench } from "../bench";
+import type { Side } from "../contract";
+import { Follow } from "../draw/follow";
+import type { Scene } from "../draw/scene";
+
+interface Known {
+  from: Scene;
+  to: Scene;
+  map: Follow;
+}
+
+const maps = new WeakMap<Bench, Map<string, Known>>();
+
+/** Moves the other panes to the counterpart of what one pane shows. */
+export function moveOthers(bench: Bench, lead: Side): void {
+  const stage = bench.stages[lead];
+  if (!stage?.scene || !bench.study.view.peek().follow) return;
+  const { camera, scene } = stage;
+  const [x, y] = camera.toWorld(camera.width / 2, camera.height / 2);
+  for (const side of bench.sides.peek()) {
+    const other = bench.stages[side];
+    if (side !== lead && other?.scene) other.follow(...mapOf(bench, lead, scene, side, other.scene).at(x, y));
+  }
+}
+
+/** Which places of two pictures belong together, worked out once for each two pictures. */
+function mapOf(bench: Bench, a: Side, from: Scene, b: Side, to: Scene): Follow {
+  const known = maps.get(bench) ?? new Map<string, Known>();
+  maps.set(bench, known);
+  const key = `${a} ${b}`;
+  const old = known.get(key);
+  if (old?.from === from && old.to === to) return old.map;
+  const { study } = bench;
+  const pairs = from.figures.flatMap(({ box, shape }, i) => {
+    if (shape === "frame") return [];
+    const ids = study.across(a, b, study.members(a, box.id));
+    return [...new Set(ids.flatMap((id) => to.index.get(id) ?? []))].map((j) => [i, j] as const);
+  });
+  const map = new Follow(from, to, pairs);
+  known.set(key, { from, to, map });
+  return map;
+}

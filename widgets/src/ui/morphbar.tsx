@@ -1,0 +1,94 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Bench } from "../bench";
+import { calm } from "../draw/camera";
+import { Morph } from "../draw/morph";
+import { Close, Pause, Play } from "./icons";
+import { Tool } from "./pane";
+
+const PLAY_MS = 600;
+
+/** Before into after, in the node pane: plays once when it opens, then stays where the slider stands. */
+export function MorphBar({ bench }: { bench: Bench }) {
+  const { study } = bench;
+  const side = bench.sides.value.includes("layer") ? "layer" : "other";
+  const [t, setT] = useState(0);
+  const [playing, setPlaying] = useState(!calm());
+  const before = bench.colours.node.look.value;
+  const after = bench.colours[side].look.value;
+  // A picture that is on its way is not the one to start from.
+  const settled = study.pending.value === 0;
+  const stage = bench.stages.node;
+  const [a, b] = [stage?.scene, bench.stages[side]?.scene];
+  const morph = useMemo(() => {
+    if (!settled || !a || !b || !before || !after) return null;
+    const links = study.linksOf(side);
+    const pairs = a.figures.flatMap(({ box }, i) =>
+      links
+        .layersOf(study.members("node", box.id))
+        .flatMap((id): [number, number][] => (b.index.has(id) ? [[i, b.index.get(id)!]] : [])),
+    );
+    return new Morph(a, b, before, after, bench.theme.value, pairs);
+  }, [settled, a, b, before, after, bench.theme.value]);
+  const shown = useRef(t);
+  shown.current = t;
+  useEffect(() => {
+    stage?.morph(morph, t);
+    bench.onFrame();
+  }, [stage, morph, t]);
+  useEffect(() => () => stage?.morph(null), [stage]);
+  useEffect(() => {
+    if (!playing || !morph) return;
+    let frame = 0;
+    let last: number | null = null;
+    const step = (now: number): void => {
+      const next = Math.min(1, shown.current + (last === null ? 0 : now - last) / PLAY_MS);
+      last = now;
+      setT(next);
+      if (next < 1) frame = requestAnimationFrame(step);
+      else setPlaying(false);
+    };
+    frame = requestAnimationFrame(step);
+    return () => cancelAnimationFrame(frame);
+  }, [playing, morph]);
+  const play = (): void => {
+    if (t >= 1) setT(0);
+    setPlaying(!playing);
+  };
+  return (
+    <div class="rt-strip rt-morph" data-control="morph-bar">
+      {!calm() && (
+        <Tool
+          label={playing ? "Pause" : "Play"}
+          control="morph-play"
+          onClick={play}
+          icon={playing ? <Pause /> : <Play />}
+        />
+      )}
+      <span aria-hidden="true">nodes</span>
+      <input
+        type="range"
+        min="0"
+        max="1"
+        step="0.01"
+        value={t}
+        aria-label="From nodes to layers"
+        aria-valuetext={`${Math.round(100 * t)} % layers`}
+        data-control="morph-slider"
+        onInput={(event) => {
+          setPlaying(false);
+          setT(Number(event.currentTarget.value));
+        }}
+      />
+      <span aria-hidden="true">layers</span>
+      <Tool
+        label="Close (Esc)"
+        control="morph-close"
+        onClick={() => {
+          bench.morphing.value = false;
+          bench.focusPane("node");
+        }}
+        icon={<Close />}
+      />
+    </div>
+  );
+}

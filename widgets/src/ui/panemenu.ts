@@ -1,0 +1,121 @@
+import type { Bench } from "../bench";
+import type { Grouping, Side } from "../contract";
+import type { Lab } from "../lab";
+import { NAMES } from "./canvas";
+import { foldAll } from "./folding";
+import type { Item } from "./menu";
+import { savePicture } from "./save";
+
+/** What the ⋯ menu of a pane offers; what cannot work now says why. */
+export function paneMenu(bench: Bench, lab: Lab | undefined, side: Side): Item[] {
+  const { study } = bench;
+  const view = study.view.peek();
+  const drawn = study.drawn(side);
+  const head = (id: string, label: string): Item => ({ id, label });
+  const gone = drawn ? undefined : "There is no graph yet";
+  const field = side === "node" ? "grouping_nodes" : "grouping";
+  const groupings: [Grouping, string, string?][] = [
+    ["none", "Nothing"],
+    ...(side === "node"
+      ? ([["layers", "Engine layers", study.engine.peek() ? undefined : "There is no engine yet"]] as [
+          Grouping,
+          string,
+          string?,
+        ][])
+      : []),
+    ["repeats", "Repeated blocks"],
+    ...(side === "node" ? ([["scopes", "Name scopes"]] as [Grouping, string][]) : []),
+  ];
+  const groups = drawn?.foldable.size ?? 0;
+  const folded = groups - (drawn?.frames.size ?? 0);
+  const sides: Side[] = ["node", "layer"];
+  const selected = study.selected(side, view);
+  const unselected = selected.length ? undefined : "Select something first";
+  return [
+    head("group", "Group by"),
+    ...groupings.map(
+      ([id, label, reason]): Item => ({
+        id: `group-${id}`,
+        label,
+        reason: gone ?? reason,
+        radio: true,
+        checked: view[field] === id,
+        pick: () => study.change({ [field]: id }),
+      }),
+    ),
+    {
+      id: "open-all",
+      label: "Open all groups",
+      reason: folded ? undefined : groups ? "All are open" : "There are no groups",
+      pick: () => foldAll(study, side, true),
+    },
+    {
+      id: "fold-all",
+      label: "Fold all groups",
+      reason: folded < groups ? undefined : groups ? "All are folded" : "There are no groups",
+      pick: () => foldAll(study, side, false),
+    },
+    head("view", "View"),
+    ...([false, true] as const).map(
+      (across): Item => ({
+        id: across ? "across" : "down",
+        label: across ? "From left to right" : "From top to bottom",
+        radio: true,
+        checked: view.across === across,
+        pick: () => study.change({ across }),
+      }),
+    ),
+    {
+      id: "zoom",
+      label: "Zoom to the selection",
+      keys: "z",
+      reason: unselected,
+      pick: () => bench.zoomToSelection(side),
+    },
+    head("panes", "Panes"),
+    ...sides.map(
+      (one): Item => ({
+        id: `pane-${one}`,
+        label: NAMES[one],
+        checked: bench.sides.peek().includes(one),
+        reason:
+          bench.sides.peek().length === 1 && bench.sides.peek()[0] === one
+            ? "The last pane stays"
+            : undefined,
+        pick: () => bench.togglePane(one),
+      }),
+    ),
+    head("save", "Save"),
+    { id: "svg", label: "Picture as SVG", reason: gone, pick: () => savePicture(bench, side, "svg") },
+    {
+      id: "png",
+      label: "Picture as PNG, twice the size",
+      reason: gone,
+      pick: () => savePicture(bench, side, "png"),
+    },
+    ...(lab && !lab.saved ? kernelItems(lab, side) : []),
+  ];
+}
+
+/** What only the kernel can do. */
+function kernelItems(lab: Lab, side: Side): Item[] {
+  const { study } = lab;
+  const dead = lab.unusable();
+  const engine = side === "node" ? null : study.engineOf(side);
+  const netron: Item = {
+    id: "netron",
+    label: "Open in Netron",
+    reason: dead || (side !== "node" && !engine ? "There is no engine yet" : undefined),
+    pick: () => lab.send("netron", engine?.variant ?? ""),
+  };
+  if (side !== "node") return [netron];
+  return [
+    {
+      id: "extract",
+      label: "Selected nodes as ONNX",
+      reason: dead || (lab.selectedNodes().length ? undefined : "Select nodes first"),
+      pick: () => lab.extract(),
+    },
+    netron,
+  ];
+}

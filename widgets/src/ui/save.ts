@@ -1,0 +1,36 @@
+import type { Bench } from "../bench";
+import type { Side } from "../contract";
+import { pngOf } from "../draw/png";
+import { svgOf } from "../draw/svg";
+
+/** Hands bytes to the browser as a file to keep. */
+export function saveFile(name: string, content: Blob): void {
+  const url = URL.createObjectURL(content);
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  // The download has begun by then; the browser keeps what it needs.
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** Saves the whole graph of a pane as it is coloured now. */
+export async function savePicture(bench: Bench, side: Side, type: "svg" | "png"): Promise<void> {
+  const { study, theme, type: font } = bench;
+  const scene = bench.stages[side]?.scene;
+  const colours = bench.colours[side].look.value;
+  if (!scene || !colours) return;
+  const name = `${(study.whole(side)?.id || side).replace(/[^\w.-]+/g, "_")}.${type}`;
+  try {
+    if (type === "svg") {
+      const text = svgOf(scene, colours, theme.value, font.value);
+      saveFile(name, new Blob([text], { type: "image/svg+xml" }));
+    } else {
+      const { blob, note } = await pngOf(scene, colours, theme.value, font.value);
+      saveFile(name, blob);
+      if (note) bench.hint.value = { side, words: note };
+    }
+  } catch (error) {
+    bench.hint.value = { side, words: error instanceof Error ? error.message : String(error) };
+  }
+}

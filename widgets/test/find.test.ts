@@ -1,0 +1,45 @@
+import { describe, expect, it } from "vitest";
+import { find } from "../src/find";
+import { box, graph } from "./payloads";
+
+const port = (name: string, shape: string, dtype: string) => ({
+  name,
+  shape,
+  dtype,
+  format: "",
+  constant: false,
+});
+const g = graph("g", [
+  box({ id: "stem/conv", inputs: [port("pixels", "1×3×224×224", "fp32")] }),
+  box({ id: "relu", op: "Relu", outputs: [port("act_1", "1×64×56×56", "fp16")] }),
+  box({
+    id: "L1",
+    op: "convolution",
+    precision: "int8",
+    chips: [{ op: "BatchNormalization", family: "normalization", node: "" }],
+  }),
+]);
+
+describe("find", () => {
+  it.each([
+    ["STEM", ["stem/conv"]],
+    ["relu", ["relu"]],
+    ["act_1", ["relu"]],
+    ["3x224", ["stem/conv"]],
+    ["int8", ["L1"]],
+    ["batchnorm", ["L1"]],
+    ["fp16", ["relu"]],
+    ["conv", ["stem/conv", "L1"]],
+    ["conv int8", ["L1"]],
+    ["int8 relu", []],
+    ["  ", []],
+  ])("finds %j by name, operator, tensor, shape or type", (query, ids) => {
+    // People remember one of these, and rarely which.
+    expect(ids).toEqual(find(g, query));
+  });
+
+  it("takes letters literally", () => {
+    // A dot or a bracket in a name is no pattern.
+    expect([]).toEqual(find(g, "s.em"));
+  });
+});
