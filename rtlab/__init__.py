@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
     from rtlab.core.data import CalibrationData, Task
     from rtlab.core.engine import Engine, Layer
-    from rtlab.core.model import Model, Node, Value, load
+    from rtlab.core.model import Model, load
+    from rtlab.core.node import Node
     from rtlab.core.protocols import Limits
+    from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.study import Result, Study, available, explore
 

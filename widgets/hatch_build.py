@@ -15,7 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-ENTRIES = ("explorer", "graph", "report")
+ENTRIES = ("explorer", "graph", "loader", "report")
 OLDEST_NODE = 20
 
 Program = Callable[..., "subprocess.CompletedProcess[str]"]

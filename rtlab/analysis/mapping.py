@@ -16,7 +16,8 @@ from collections.abc import Mapping as MappingType
 from typing import Literal
 
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.model import Model, Node
+from rtlab.core.model import Model
+from rtlab.core.node import Node
 
 Evidence = Literal["declared", "inferred", "merged"]
 Reason = Literal["folded", "view", "shape", "dead", "unknown"]

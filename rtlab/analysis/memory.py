@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from rtlab.core.engine import Engine, Origin
-from rtlab.core.model import Model, Value, describe, dtype_text
+from rtlab.core.model import Model
+from rtlab.core.value import Value, describe, dtype_text
 from rtlab.errors import ModelError
 
 _BITS = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rtlab.core.engine import Origin
-from rtlab.core.model import shape_text
+from rtlab.core.value import shape_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

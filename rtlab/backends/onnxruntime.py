@@ -19,7 +19,8 @@ import onnx
 
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Node, wrap
+from rtlab.core.model import wrap
+from rtlab.core.node import Node
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.trace import Outputs, Profile

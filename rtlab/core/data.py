@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.core.model import Model, shape_text
+from rtlab.core.model import Model
+from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:

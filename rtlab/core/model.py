@@ -10,13 +10,9 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import itertools
 import math
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import onnx
 import onnx_ir as ir
@@ -24,65 +20,10 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check
+from rtlab.core.node import Node, assign_ids, project, walk
 from rtlab.core.places import Place, Scope, scopes
+from rtlab.core.value import Value, ValueKind, describe, shape_text
 from rtlab.errors import ModelError
-
-#: Metadata property that names the source node of an inserted or changed node.
-ORIGIN = "rtlab.origin"
-#: Metadata property that keeps the author's name where the id differs.
-NAME = "rtlab.name"
-
-ValueKind = Literal["input", "output", "constant", "activation"]
-
-_DTYPES = {
-    "FLOAT": "fp32",
-    "FLOAT16": "fp16",
-    "BFLOAT16": "bf16",
-    "DOUBLE": "fp64",
-    "FLOAT8E4M3FN": "fp8",
-    "FLOAT4E2M1": "fp4",
-}
-# Compilers list labels between these characters and print them unescaped, so an id must not contain them.
-_SAFE = re.compile(r"(?!\s)(?!.*, )[^\x00-\x1f\x7f|\[\]]{1,200}(?<!\s)")
-
-
-@dataclasses.dataclass(frozen=True)
-class Value:
-    """A tensor of the graph.
-
-    ``shape`` has an int, a symbol's name or None per dimension; it is None when nothing is known.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...] | None
-    kind: ValueKind
-
-
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """A node of the graph.
-
-    ``id`` is the name when that is unique and safe to print, otherwise ``#`` and the position. ``scope``
-    holds the ids of the enclosing nodes (If, Loop, Scan) or ``function NAME``, outermost first. ``origin`` is
-    the id of the source node when this one was inserted or changed by a preparation, otherwise its own id.
-    """
-
-    id: str
-    name: str
-    op: str
-    domain: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, object]
-    scope: tuple[str, ...]
-    index: int
-    origin: str
-
-    @property
-    def title(self) -> str:
-        """What to call this node on screen: its name, or operator and position when it has none."""
-        return self.name or f"{self.op} {self.index}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -136,7 +77,7 @@ class Model:
     @functools.cached_property
     def scopes(self) -> tuple[Scope, ...]:
         """The main graph, the bodies, and each call of a local function, an owner's scope before its bodies'."""
-        return scopes(self.ir, {id(n): node for (n, _), node in zip(_walk(self.ir), self.nodes, strict=True)})
+        return scopes(self.ir, {id(n): node for (n, _), node in zip(walk(self.ir), self.nodes, strict=True)})
 
     @functools.cached_property
     def places(self) -> Mapping[str, Place]:
@@ -265,7 +206,7 @@ class Model:
             ModelError: there is no such node.
         """
         found = self.node(node)
-        inner = next(n for (n, _), known in zip(_walk(self.ir), self.nodes, strict=True) if known is found)
+        inner = next(n for (n, _), known in zip(walk(self.ir), self.nodes, strict=True) if known is found)
         table: dict[str, TensorProtocol] = {}
         for value in inner.inputs:
             maker = value.producer() if value is not None else None
@@ -368,11 +309,11 @@ def wrap(
     graph = ir.from_proto(proto)
     if path is not None:
         ir.external_data.set_base_dir(graph.graph, path.parent.absolute())
-    _assign_ids(graph)
+    assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
         _infer_types(graph, proto)
-    nodes = tuple(_project(graph))
+    nodes = tuple(project(graph))
     initializers = graph.graph.initializers
     inputs = tuple(v.name or "" for v in graph.graph.inputs if v.name not in initializers)
     outputs = tuple(v.name or "" for v in graph.graph.outputs)
@@ -386,13 +327,6 @@ def wrap(
         shapes=dict(shapes or {}),
         path=path,
     )
-
-
-def shape_text(shape: Sequence[int | str | None] | None) -> str:
-    """A shape as the graph shows it: ``1×3×224×224``, ``?`` for an unknown dimension."""
-    if shape is None:
-        return "?"
-    return "×".join("?" if d in {None, -1} else str(d) for d in shape) or "scalar"
 
 
 def _check_shapes(model: Model) -> None:
@@ -421,26 +355,6 @@ def _check_shapes(model: Model) -> None:
                 f'Cannot give dimension "{key}" a size in model "{model.name}": its symbols are '
                 f"{', '.join(sorted(symbols)) or 'none'}. Name one of them, or an input with a full shape."
             )
-
-
-def _walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[ir.Node | str, ...]]]:
-    """Every node with the chain of its owners, in graph order, without recursion into Python's stack."""
-    stack: list[tuple[Iterator[ir.Node], tuple[ir.Node | str, ...]]] = [
-        (iter(f), (f"function {f.name}",)) for f in reversed(list(model.functions.values()))
-    ]
-    stack.append((iter(model.graph), ()))
-    while stack:
-        nodes, owners = stack[-1]
-        node = next(nodes, None)
-        if node is None:
-            stack.pop()
-            continue
-        yield node, owners
-        stack.extend(
-            (iter(attribute.as_graph()), (*owners, node))
-            for attribute in reversed(list(node.attributes.values()))
-            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
-        )
 
 
 def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
@@ -474,79 +388,6 @@ def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
             todo += [(node.attributes[a.name].as_graph(), a.g) for a in source.attribute if a.HasField("g")]
 
 
-def _assign_ids(model: ir.Model) -> None:
-    """Name every node by its id. An id given before, as in a prepared model, stays."""
-    counts = Counter(node.name or "" for node, _ in _walk(model))
-    taken = {name for name, count in counts.items() if count == 1 and _SAFE.fullmatch(name)}
-    for index, (node, _) in enumerate(_walk(model)):
-        name = node.name or ""
-        if name in taken and counts[name] == 1:
-            continue
-        node.metadata_props.setdefault(NAME, name)
-        node.name = next(i for i in _candidates(index) if i not in taken)
-        taken.add(node.name)
-
-
-def _candidates(index: int) -> Iterator[str]:
-    yield f"#{index}"
-    for k in itertools.count(1):
-        yield f"#{index}.{k}"
-
-
-def _project(model: ir.Model) -> Iterator[Node]:
-    for index, (node, owners) in enumerate(_walk(model)):
-        id_ = node.name or ""
-        yield Node(
-            id=id_,
-            name=node.metadata_props.get(NAME, id_),
-            op=node.op_type,
-            domain=node.domain,
-            inputs=tuple(v.name or "" if v is not None else "" for v in node.inputs),
-            outputs=tuple(v.name or "" for v in node.outputs),
-            attributes={k: _plain(a) for k, a in node.attributes.items()},
-            scope=tuple(o if isinstance(o, str) else o.name or "" for o in owners),
-            index=index,
-            origin=node.metadata_props.get(ORIGIN, id_),
-        )
-
-
-def _plain(attribute: ir.Attr) -> object:
-    """An attribute as JSON can carry it; tensors and graphs as a description."""
-    if attribute.ref_attr_name:
-        return f"@{attribute.ref_attr_name}"
-    value = attribute.value
-    if attribute.type == ir.AttributeType.TENSOR:
-        if value.size <= 16:
-            return value.numpy().tolist()
-        return f"{dtype_text(value.dtype)} {shape_text(tuple(value.shape))}"
-    if attribute.type == ir.AttributeType.GRAPH:
-        return f"graph of {len(value)} nodes"
-    if isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, (tuple, list)) and all(isinstance(v, (str, int, float)) for v in value):
-        return list(value)
-    return str(attribute.type).rsplit(".", maxsplit=1)[-1].lower()
-
-
-def dtype_text(dtype: ir.DataType | None) -> str:
-    """An ONNX type in rtlab's names: ``fp32``, ``fp16``, ``int8``, ..., empty when unknown."""
-    if dtype is None or dtype == ir.DataType.UNDEFINED:
-        return ""
-    return _DTYPES.get(dtype.name, dtype.name.lower())
-
-
-def describe(value: ir.Value, kind: ValueKind) -> Value:
-    """What is known of a value, by the value itself: names of bodies and functions may repeat."""
-    shape: tuple[int | str | None, ...] | None = None
-    if value.shape is not None:
-        shape = tuple(d if isinstance(d, int) else d.value for d in value.shape)
-    dtype = value.dtype
-    if value.const_value is not None:
-        shape = tuple(value.const_value.shape.numpy())
-        dtype = value.const_value.dtype
-    return Value(value.name or "", dtype_text(dtype), shape, kind)
-
-
 def _values(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
     table: dict[str, Value] = {}
 
@@ -560,7 +401,7 @@ def _values(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
         put(initializer, "constant")
     for result in model.graph.outputs:
         put(result, "output")
-    for node, _ in _walk(model):
+    for node, _ in walk(model):
         for value in (*node.outputs, *node.inputs):
             put(value, "constant" if value is not None and value.const_value is not None else "activation")
     return table

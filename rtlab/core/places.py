@@ -11,7 +11,7 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rtlab.core.model import Node
+    from rtlab.core.node import Node
 
 #: Functions that call functions multiply; beyond this many nodes, calls stay closed.
 _MOST = 100_000

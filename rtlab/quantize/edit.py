@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from rtlab.core.model import ORIGIN, Model, wrap
+from rtlab.core.model import Model, wrap
+from rtlab.core.node import ORIGIN
 from rtlab.errors import VariantError
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from rtlab.quantize.placement import captured, constants
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.core.model import Model, Node
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
 
 _FLOAT, _HALF = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.FLOAT16)
 _DEFAULT = {"", "ai.onnx"}

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 if TYPE_CHECKING:
-    from rtlab.core.model import Model, Node
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
 
 #: One input of a node: its id and the position among its inputs.
 Edge = tuple[str, int]

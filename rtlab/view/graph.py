@@ -11,8 +11,10 @@ import onnx_ir as ir
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import placed
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, Node, describe, shape_text
+from rtlab.core.model import Model
+from rtlab.core.node import Node
 from rtlab.core.places import Place, Scope
+from rtlab.core.value import describe, shape_text
 from rtlab.view.contract import (
     Box,
     Detail,
@@ -83,7 +85,7 @@ class _Source:
         if inner:
             parts.append(f"{inner} in bodies")
         return Graph(
-            id="source", title="ONNX", subtitle=" · ".join(parts), boxes=self.boxes, edges=self.edges
+            id=model.name, title="ONNX", subtitle=" · ".join(parts), boxes=self.boxes, edges=self.edges
         )
 
     def scope(self, scope: Scope) -> None:
@@ -243,8 +245,11 @@ def _node_box(inner: ir.Node, place: Place) -> Box:
     node = place.node
     ports = [_port(i) for i in inner.inputs if i is not None and i.name]
     weights = [p["shape"] for p in ports if p["constant"] and "×" in p["shape"]][:1]
+    # The shape of a weight tells its kernel, and what is one says nothing.
     glance = [
-        f"{label} {_short(node.attributes[key])}" for key, label in _GLANCE.items() if key in node.attributes
+        f"{label} {_short(node.attributes[key])}"
+        for key, label in _GLANCE.items()
+        if key in node.attributes and not (weights and label == "kernel") and not _ones(node.attributes[key])
     ]
     outputs = [_port(o) for o in inner.outputs if o.name]
     details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
@@ -257,7 +262,7 @@ def _node_box(inner: ir.Node, place: Place) -> Box:
         op=node.op,
         family=family(node.op),
         title=node.title,
-        lines=weights or glance[:1],
+        lines=[*weights, *glance][:2],
         chips=[],
         precision=outputs[0]["dtype"] if outputs else "",
         stream=0,
@@ -270,6 +275,12 @@ def _node_box(inner: ir.Node, place: Place) -> Box:
 
 def _operator(node: Node) -> str:
     return f"{node.domain}.{node.op}" if node.domain not in {"", "ai.onnx"} else node.op
+
+
+def _ones(value: object) -> bool:
+    return (
+        value == 1.0 if isinstance(value, float) else isinstance(value, (list, tuple)) and set(value) == {1}
+    )
 
 
 def _short(value: object) -> str:
@@ -288,7 +299,8 @@ def _port(value: ir.Value) -> Port:
 
 
 def _label(port: Port) -> str:
-    return f"{port['shape']} {port['dtype']}".strip()
+    shape = "" if port["shape"] == "?" else port["shape"]
+    return f"{shape} {port['dtype']}".strip()
 
 
 def _engine_pill(tensor: Tensor, kind: str) -> Box:
@@ -356,9 +368,12 @@ def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping)
 
 
 def _parts(layer: Layer, built: Model) -> dict[str, list[Node]]:
-    """The nodes of the built model that a layer declares, under the source node that each was made for."""
+    """The nodes of the built model that a layer declares, under the source node that each was made for.
+
+    A compiler that declares none keeps the name of a node that it did not fuse.
+    """
     found: dict[str, list[Node]] = {}
-    for name in layer.origins:
+    for name in layer.origins or (layer.name,):
         if (node := built.by_id.get(name)) is not None:
             found.setdefault(node.origin, []).append(node)
     return found
@@ -402,4 +417,5 @@ def _tensor_port(tensor: Tensor, *, constant: bool = False) -> Port:
 
 
 def _tensor_label(tensor: Tensor) -> str:
-    return f"{shape_text(tensor.shape)} {tensor.dtype}".strip()
+    shape = "" if tensor.shape is None else shape_text(tensor.shape)
+    return f"{shape} {tensor.dtype}".strip()

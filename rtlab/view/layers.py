@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from rtlab.core.engine import Layer, Tensor
-from rtlab.core.model import dtype_text
+from rtlab.core.value import dtype_text
 
 if TYPE_CHECKING:
     from rtlab.study import Result

@@ -93,7 +93,7 @@ def _readings(times: Mapping[str, Shared], what: str, *, share: bool) -> dict[st
             value=100 * time.share if share else time.median,
             spread=None if share else time.spread,
             shared=time.shared,
-            note=f"{names}{more}{together}",
+            note=f"timed as {names}{more}{together}",
         )
     return made
 
@@ -125,8 +125,8 @@ def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:
 
 
 def _error(value: ValueDelta) -> Reading:
-    # Two digits: thousands of these sentences travel, and their digits are what does not compress.
-    note = f"max |error| {value.max_abs:.2g}, RMSE {value.rmse:.2g}, cosine {value.cosine:.4f}"
+    # Few digits: thousands of these sentences travel, and their digits are what does not compress.
+    note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.4f}"
     return Reading(value=value.sqnr, spread=None, shared=1, note=note)
 
 

@@ -7,17 +7,20 @@ The header describes itself, so that ``widgets/src/payload.ts`` reads any payloa
     What the columns are, depth first: ``["value", x]`` for one value in every row, ``["string", column]``,
     ``["float", column]``, ``["int", column]``, ``["bool", column]``, ``["object", {field: tree}]``,
     ``["list", lengths, tree]``, ``["map", lengths, keys, tree]``, ``["optional", present, tree]``.
-``strings``, ``templates``, ``numbers``
-    Every distinct string once. Names of a network repeat up to their numbers, so a string is a template (its text
-    between runs of digits) with numbers; those of one place in one template stand together. A number is written with
-    a 1 in front, which keeps leading zeros.
+``strings``, ``templates``
+    Every distinct string once. Names of a network repeat up to their numbers, so a string is a template: its text
+    between runs of digits, and after each text but the last the column of the numbers that stand there. A number is
+    written with a 1 in front, which keeps leading zeros.
 ``floats``
     Every distinct number once, as the upper 23 bits of its float32.
 
 A column is ``[width, form]``: int32 values in zigzag order (0, -1, 1, -2, ...) as ``width`` planes of bytes, the lowest
 first; ``width`` 8 are planes of float64. Where ``form & 1`` they are differences; where ``form & 2`` the first items of
 all lists stand before all second items, and so on. Strings and floats are positions in their tables. The tables'
-columns stand first; they say ``[length, width, form]``.
+columns stand first, the positions of templates, the numbers, the floats; tables say ``[length, width, form]``.
+
+Without one of these forms 10,000 nodes take more: without templates 2.5 times as much, with JSON for columns 1.3 times,
+without differences or planes 1.3 times, without the order by rank 1.1 times.
 """
 
 from __future__ import annotations
@@ -136,21 +139,17 @@ class _Encoder:
         for p in parts:
             rows.setdefault(p[::2], []).append(p[1::2])
         place = {shape: i for i, shape in enumerate(rows)}
-        templates, numbers = [], []
+        strings = self.table([place[p[::2]] for p in parts])
+        templates: list[list[Any]] = []
         for shape, found in rows.items():
-            pieces = [shape[0]]
+            pieces: list[Any] = [shape[0]]
             for text, slot in zip(shape[1:], zip(*found, strict=True), strict=True):
                 if all(n == slot[0] for n in slot):
                     pieces[-1] += slot[0] + text
                 else:
-                    numbers += [int(f"1{n}") for n in slot]
-                    pieces.append(text)
+                    pieces += [self.column([int(f"1{n}") for n in slot]), text]
             templates.append(pieces)
-        return {
-            "strings": self.table([place[p[::2]] for p in parts]),
-            "numbers": self.table(numbers),
-            "templates": templates,
-        }
+        return {"strings": strings, "templates": templates}
 
     def table(self, values: Sequence[int] | NDArray[np.float64]) -> list[int]:
         return [len(values), *self.column(values)]
@@ -216,14 +215,25 @@ class _Decoder:
 
     def result(self) -> Any:
         header = self.header
-        ids, numbers = self.column(*header["strings"]), self.column(*header["numbers"])
-        self.strings = list(_texts(header["templates"], ids, numbers))
+        self.strings = list(self.texts(self.column(*header["strings"]).tolist(), header["templates"]))
         floats = self.column(*header["floats"])
         self.floats = (floats if floats.dtype.kind == "f" else _floats(floats)).tolist()
         made = self.read(header["tree"], 1)[0]
         if self.at != len(self.data):
             raise ValueError(f"Cannot decode a payload: {len(self.data) - self.at} bytes are left over.")
         return made
+
+    def texts(self, ids: Sequence[int], templates: Sequence[Sequence[Any]]) -> typing.Iterator[str]:
+        uses = Counter(ids)
+        rows: list[typing.Iterator[str]] = []
+        for i, (first, *more) in enumerate(templates):
+            made = [first] * uses[i]
+            for spec, text in zip(more[::2], more[1::2], strict=True):
+                numbers = self.column(uses[i], *spec).tolist()
+                made = [m + str(n)[1:] + text for m, n in zip(made, numbers, strict=True)]
+            rows.append(iter(made))
+        for i in ids:
+            yield next(rows[i])
 
     def read(self, tree: Sequence[Any], count: int, order: Order | None = None) -> list[Any]:
         kind, *rest = tree
@@ -259,19 +269,3 @@ class _Decoder:
         plain = (folded >> 1).astype(np.int32) ^ -(folded & 1).astype(np.int32)
         made = (np.cumsum(plain, dtype=np.int32) if form & 1 else plain).astype(np.int64)
         return made[np.argsort(order)] if form & 2 and order is not None else made
-
-
-def _texts(
-    templates: Sequence[Sequence[str]], ids: Sequence[int] | NDArray[Any], numbers: NDArray[Any]
-) -> typing.Iterator[str]:
-    uses = Counter(int(i) for i in ids)
-    streams, at = [], 0
-    for i, pieces in enumerate(templates):
-        slots = len(pieces) - 1
-        block = numbers[at : at + slots * uses[i]].reshape(slots, uses[i]).T
-        streams.append(iter(block.tolist()))
-        at += slots * uses[i]
-    for i in ids:
-        pieces = templates[int(i)]
-        filled = [str(n)[1:] for n in next(streams[int(i)])]
-        yield pieces[0] + "".join(n + p for n, p in zip(filled, pieces[1:], strict=True))

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Iterable
 from typing import cast
 
 from rtlab.analysis.mapping import Mapping
+from rtlab.errors import RtlabError
 from rtlab.view.contract import Grouping, Side, Tab
 from rtlab.view.contract import ViewState as Payload
+
+#: What ``ViewState.arrange`` may change, and the values of each; colours depend on the variant.
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "grouping_nodes": typing.get_args(Grouping),
+    "grouping": ("none", "repeats"),
+    "colour_nodes": (),
+    "colour": (),
+    "panes": typing.get_args(Side),
+    "stacked": (False, True),
+    "across": (False, True),
+    "follow": (False, True),
+    "tab": typing.get_args(Tab),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +80,33 @@ class ViewState:
     def show(self, variant: str, mapping: Mapping | None, other: Mapping | None = None) -> ViewState:
         """Show another variant; the selected nodes stay, their layers are looked up anew."""
         return dataclasses.replace(self, variant=variant).select(self.selection, mapping, other)
+
+    def arrange(self, **changes: object) -> ViewState:
+        """Group, colour and place, as the menus of the panes do.
+
+        Args:
+            changes: ``grouping_nodes`` of the ONNX graph ("none", "layers", "repeats", "scopes") and ``grouping`` of
+                engines ("none", "repeats"); ``colour_nodes`` and ``colour``, an overlay's id; ``panes``, the sides
+                in their order; ``stacked``, ``across`` and ``follow``, true or false; ``tab``.
+
+        Raises:
+            RtlabError: there is no such choice, or not this value of it.
+        """
+        for name, value in changes.items():
+            if name not in _CHOICES:
+                raise RtlabError(
+                    f'Cannot arrange the view by "{name}": it has no such choice. '
+                    f"Choose among {', '.join(_CHOICES)}."
+                )
+            allowed = _CHOICES[name]
+            values = value if name == "panes" and isinstance(value, (list, tuple)) else (value,)
+            if allowed and (not values or any(v not in allowed for v in values)):
+                raise RtlabError(
+                    f"Cannot arrange the view by {name}={value!r}: this choice has other values. "
+                    f"Choose among {', '.join(map(repr, allowed))}."
+                )
+        given = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
+        return dataclasses.replace(self, **given)  # type: ignore[arg-type]
 
     def compare(self, variant: str, other: Mapping | None) -> ViewState:
         """Show a second engine in a third pane, or with an empty name take that pane away."""

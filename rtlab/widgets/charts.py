@@ -29,7 +29,7 @@ def timing(view: EngineView) -> dict[str, Any]:
     """Time measured for the nodes of each layer, in execution order."""
     rows = charts.bars(view, "time")
     if not rows:
-        return _empty("No layer times: nothing here can run this variant, or its files hold none.")
+        return _empty("No layer times: this variant was not run here, or its files hold none.")
     title = next(o["title"] for o in view["overlays"] if o["id"] == "time")
     slowest = max(rows, key=lambda b: b.value)
     # Small networks run in microseconds.

@@ -19,13 +19,17 @@ import traitlets
 
 from rtlab.view.bundle import bundle
 
+#: Seconds from one delivery to the next while the kernel is too busy to hear a view ask.
+_UNASKED = (0.3, 0.7, 2.0, 7.0)
+
 
 class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     """The base of rtlab's widgets.
 
     A trait with the tag ``delivered`` is sent when it is set, for the views that are open, and when one asks for it:
     the second view of a widget, or that of a page which was loaded again. ``parcels`` has the digest of each, which is
-    empty where nothing is to be fetched.
+    empty where nothing is to be fetched. A kernel that runs the next cell hears nobody; so after a display everything
+    is sent a few times unasked, until a view is heard.
 
     Args:
         script: The bundle that draws the widget.
@@ -38,6 +42,9 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self._esm = bundle("loader.js")
         # What is sent must be the latest on its way: a build's thread and a gesture may send the same.
         self._sending = threading.RLock()
+        # No view is open before the widget is displayed, or a view of it in another widget asks.
+        self._watched = False
+        self._heard = threading.Event()
         self._script = _packed(script)
         super().__init__(**traits)
         names = self.trait_names(delivered=True)
@@ -45,21 +52,38 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self.observe(lambda change: self._deliver(change["name"]), names)
         self.on_msg(self._fetched)
 
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        self._watched = True
+        threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()
+        return super()._repr_mimebundle_(**options)
+
+    def _deliver_unasked(self) -> None:
+        for pause in _UNASKED:
+            if self._heard.wait(pause):
+                return
+            with self._sending:
+                for name, tag in self.parcels.items():
+                    if tag:
+                        self._hand_over(name, tag)
+
     def _deliver(self, name: str) -> None:
         with self._sending:
             tag = _digest(getattr(self, name))
             if tag != self.parcels.get(name):
-                self._send(name, tag)
+                if self._watched:
+                    self._hand_over(name, tag)
                 self.parcels = {**self.parcels, name: tag}
 
     def _fetched(self, _widget: Any, content: dict[str, Any], _buffers: list[Any]) -> None:
         name = str(content.get("value", ""))
         if content.get("type") == "fetch":
+            self._heard.set()
             with self._sending:
+                self._watched = True
                 if self.parcels.get(name):
-                    self._send(name, self.parcels[name])
+                    self._hand_over(name, self.parcels[name])
 
-    def _send(self, name: str, tag: str) -> None:
+    def _hand_over(self, name: str, tag: str) -> None:
         value = self._script if name == "script" else getattr(self, name)
         head = {"type": "parcel", "value": f"{name} {tag}"}
         if isinstance(value, bytes):

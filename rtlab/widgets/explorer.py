@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import traitlets
 
-from rtlab import backends
 from rtlab.analysis.mapping import placed
 from rtlab.core import model as _model
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
-from rtlab.view import chrome
-from rtlab.view.contract import BuildState, Choice, Controls, EngineView, Graph, Inspection, Option
+from rtlab.view import chrome, offer
+from rtlab.view.contract import BuildState, EngineView, Graph, Inspection
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.inspection import inspection
 from rtlab.view.layers import layers_model
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from rtlab.view.contract import ViewState as Payload
 
 _IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
-_OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
-_LATER = "Not offered yet"
 
 
 class Explorer(Delivering):
@@ -81,7 +78,7 @@ class Explorer(Delivering):
         self._figures: dict[str, dict[str, Any]] = {}
         super().__init__("explorer.js", height=height)
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
-        self.choice = self._choice(first or Variant.of("fp32", target=self._default_target()))
+        self.choice = offer.choice(study.model, first or offer.start())
         self._open()
         self.on_msg(self._gesture)
         self.observe(self._chosen, "choice")
@@ -105,6 +102,11 @@ class Explorer(Delivering):
         mappings = (self._mapping(state.variant), self._mapping(state.compared))
         self._put(state.select(self.study.model.chosen(nodes), *mappings))
 
+    def arrange(self, **changes: object) -> Explorer:
+        """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
+        self._put(self.state.arrange(**changes))
+        return self
+
     def show(self, name: str) -> None:
         """Show a variant that is built.
 
@@ -118,7 +120,7 @@ class Explorer(Delivering):
         self._put(state.show(name, self._mapping(name), self._mapping(state.compared)))
         # What was read from files is no choice that could be built here.
         if not result.recorded:
-            self.choice = self._choice(result.variant)
+            self.choice = offer.choice(self.study.model, result.variant)
         self._refresh()
 
     def compare(self, name: str | None) -> None:
@@ -252,10 +254,10 @@ class Explorer(Delivering):
             study = fresh(_model.load(model, name=name))
         self._forget()
         self.study, self._baseline = study, ""
-        variant = Variant.of("fp32", target=self._default_target())
         self.engine = self.other = b""
+        self._inspecting.stop()
         self.inspection = None
-        self.choice = self._choice(variant)
+        self.choice = offer.choice(study.model, offer.start())
         self._open()
         planned = self._planned()
         self._refresh(building=planned)
@@ -265,7 +267,7 @@ class Explorer(Delivering):
         self.source = encode(source_graph(self.study.model), Graph)
         built = next((n for n in self.study.variants if n in self.study.results), "")
         self._put(ViewState(baseline=self._baseline or built))
-        self.controls = dict(self._controls())
+        self.controls = dict(offer.controls(self.study.model, self.choice))
         if built:
             self.show(built)
         else:
@@ -337,76 +339,9 @@ class Explorer(Delivering):
         if state.baseline != baseline:
             self._put(dataclasses.replace(state, baseline=baseline))
         self.chips = [dict(c) for c in chrome.chips(self.study, baseline=baseline, building=building)]
-        self.controls = dict(self._controls())
+        self.controls = dict(offer.controls(self.study.model, self.choice))
         self.status = [dict(s) for s in chrome.status(self.study, state.variant)]
-        builder = self._builder()
-        self.notice = (
-            ""
-            if builder != "onnxruntime"
-            else "No TensorRT builder is installed here, so ONNX Runtime's optimized graph stands in for the engine."
-        )
-
-    def _builder(self) -> str:
-        for name, backend in backends.registry().items():
-            capable = backend.capabilities()
-            if capable.builds and backend.availability().ok and any(t.sm for t in capable.targets):
-                return name
-        return "onnxruntime"
-
-    def _default_target(self) -> str:
-        return "cpu" if self._builder() == "onnxruntime" else "sm86"
-
-    def _choice(self, variant: Variant) -> Choice:
-        return Choice(
-            model=self.study.model.name,
-            precision=str(variant.precision),
-            calibrator=str(variant.calibrator or ""),
-            target=str(variant.target),
-            backend=variant.backend or self._builder(),
-        )
-
-    def _controls(self) -> Controls:
-        from rtlab import samples
-
-        builder = backends.get(self._builder())
-        capable = builder.capabilities()
-        models = dict.fromkeys([self.study.model.name, *samples.names()])
-        offered = set(capable.precisions)
-        target = next((t for t in capable.targets if str(t) == self.choice.get("target")), capable.targets[0])
-        # A saved notebook may hold a choice that no longer exists; building it says so, offering must not fail.
-        chosen = next((p for p in Precision if p.value == self.choice.get("precision")), Precision.FP32)
-        return Controls(
-            models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
-            precisions=[
-                Option(
-                    id=str(p),
-                    label=str(p),
-                    enabled=p in offered and target.refusal(p) is None,
-                    reason=target.refusal(p) or ("" if p in offered else _LATER),
-                )
-                for p in Precision
-            ],
-            calibrators=[
-                Option(id=str(c), label=str(c), enabled=not why, reason=why)
-                for c in Calibrator
-                for why in [
-                    f"{chosen} needs no calibrator"
-                    if not chosen.needs_calibrator
-                    else ""
-                    if c in _OFFERED
-                    else _LATER
-                ]
-            ],
-            targets=[
-                Option(
-                    id=str(t),
-                    label=t.title,
-                    enabled=t.refusal(chosen) is None,
-                    reason=t.refusal(chosen) or "",
-                )
-                for t in capable.targets
-            ],
-        )
+        self.notice = offer.notice()
 
     def _put(self, state: ViewState) -> None:
         self._ours = {"variant": state.variant, "baseline": state.baseline, "compared": state.compared}
@@ -425,13 +360,13 @@ class Explorer(Delivering):
         if chosen is not None and chosen.needs_calibrator != bool(self.choice["calibrator"]):
             calibrator = str(Calibrator.ENTROPY2) if chosen.needs_calibrator else ""
             self.choice = {**self.choice, "calibrator": calibrator}
-        self.controls = dict(self._controls())
+        self.controls = dict(offer.controls(self.study.model, self.choice))
 
     def _gesture(self, _widget: Any, content: dict[str, Any], buffers: list[Any]) -> None:
         kind, value = str(content.get("type", "")), str(content.get("value", ""))
         try:
             self._do(kind, value, buffers)
-        except RtlabError as error:
+        except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
             self.failure = dict(failure(error))
 
     def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
@@ -488,7 +423,7 @@ class Explorer(Delivering):
         self.study.results.pop(name, None)
         self.study.failures.pop(name, None)
         self._forget(name)
-        self.choice = self._choice(self.study.variants[name])
+        self.choice = offer.choice(self.study.model, self.study.variants[name])
         self.run()
 
     def _remove(self, name: str) -> None:

@@ -51,6 +51,11 @@ class Graph(Delivering):
         """What is selected now."""
         return ViewState.of(self.view)
 
+    def arrange(self, **changes: object) -> Graph:
+        """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
+        self.view = dict(self.state.arrange(**changes).payload())
+        return self
+
     def select(self, *nodes: str) -> None:
         """Select nodes by id on both sides.
 

@@ -36,6 +36,13 @@ class Inspecting:
                 self._thread = threading.Thread(target=self._work, name="rtlab-inspect", daemon=True)
                 self._thread.start()
 
+    def stop(self) -> None:
+        """Answer no question that was asked before: what they were about is gone."""
+        with self._lock:
+            self._next = None
+            if self._current is not None:
+                self._current.cancel()
+
     def wait(self, timeout: float | None = None) -> None:
         """Block until the latest question is answered."""
         thread = self._thread

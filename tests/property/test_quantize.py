@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 import strategies
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.data import CalibrationData
-from rtlab.core.model import ORIGIN, Model, load
+from rtlab.core.model import Model, load
+from rtlab.core.node import ORIGIN
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Variant

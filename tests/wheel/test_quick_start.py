@@ -72,7 +72,7 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
     bundles = {n for n in names if n.startswith("rtlab/static/") and n.endswith(".js")}
 
     assert wanted <= names
-    assert "rtlab/static/explorer.js" in bundles
+    assert {"rtlab/static/explorer.js", "rtlab/static/loader.js"} <= bundles
     assert {Path(n).stem for n in bundles} <= entries
     assert [] == [n for n in names if "node_modules" in n or n.startswith(("tests/", "widgets/"))]
 

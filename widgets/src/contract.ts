@@ -241,7 +241,7 @@ export interface Gesture {
   value: string;
 }
 
-/** A message from the kernel that no trait keeps: a file's name with its bytes, a link, plotly's script, or a parcel: its name and digest, with its bytes or with ``content``. */
+/** A message from the kernel that no trait keeps. A file's name with its bytes, a link, plotly's script, or a parcel: name and digest, with bytes or ``content``. */
 export interface Reply {
   type: ReplyType;
   value: string;

@@ -17,11 +17,9 @@ export function find(graph: Graph, query: string): string[] {
 const plain = (text: string): string => text.toLowerCase().replace(/(?<=\d)x(?=\d)/g, "×");
 
 function textOf({ id, title, op, precision, lines, chips, inputs, outputs }: Box): string {
-  const ports = [...inputs, ...outputs].flatMap(({ name, shape, dtype, format }) => [
-    name,
-    shape,
-    dtype,
-    format,
-  ]);
+  // The name of a tensor is found where it is made, and not again at each of its readers.
+  const ports = [...inputs.map((port) => (port.constant ? port : { ...port, name: "" })), ...outputs].flatMap(
+    ({ name, shape, dtype, format }) => [name, shape, dtype, format],
+  );
   return plain([id, title, op, precision, ...lines, ...chips.map((chip) => chip.op), ...ports].join("\n"));
 }

@@ -1,4 +1,4 @@
-import type { Chip, Evidence, Origin, Reason } from "./contract";
+import type { Box, Chip, Evidence, Origin, Reason } from "./contract";
 
 export const NONE = "—";
 

@@ -14,6 +14,8 @@ export interface Tree {
   open: Uint8Array;
 }
 
+/** What the id of the group of an engine layer begins with. */
+export const LAYER = "layer:";
 /** Blocks of at most so many stretches between cuts are looked for. */
 const LONGEST_PERIOD = 48;
 /** A repeat saves little of the picture when it holds fewer boxes than this. */
@@ -65,7 +67,7 @@ class Grove {
   /** Adds a group around boxes, inside of `around`; returns its position. `all` are the boxes at its bottom. */
   add(named: Named, members: readonly number[], around = -1, all: readonly number[] = members): number {
     const { id, op, title, lines, chips, details = [], open = false } = named;
-    const inside = all.map((v) => this.boxes[v]!);
+    const inside = [...all].sort((a, b) => a - b).map((v) => this.boxes[v]!);
     const box: Box = {
       id,
       kind: "group",
@@ -139,13 +141,14 @@ function byLayer(grove: Grove, engine: EngineView, links: Links): void {
     .filter(({ kind }) => kind === "layer")
     .forEach(({ id, title, precision }, k) => {
       const members = links
-        .nodesOf([id])
-        .flatMap((node) => (links.layersOf([node])[0] === id ? (top.get(node) ?? []) : []))
+        .homeOf(id)
+        .flatMap((node) => top.get(node) ?? [])
         .sort((a, b) => a - b);
       if (members.length < 2) return;
-      const name = [`layer ${k + 1}`, precision].filter(Boolean).join(" · ");
-      const about = { key: "kernel", value: title };
-      grove.add({ id: `layer:${id}`, op: "layer", title: name, details: [about], open: true }, members);
+      const lines = [precision, plural(members.length, "node")].filter(Boolean);
+      const details = [{ key: "kernel", value: title }];
+      const named = { id: LAYER + id, op: "layer", title: `layer ${k + 1}`, lines, details, open: true };
+      grove.add(named, members);
     });
 }
 

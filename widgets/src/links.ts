@@ -26,6 +26,11 @@ export class Links {
     return gather(layers, this.#nodes, (pair) => pair.node);
   }
 
+  /** The nodes whose first layer this is. Of the others it runs a part, such as a Q put before them. */
+  homeOf(layer: string): string[] {
+    return this.nodesOf([layer]).filter((node) => this.pairsOfNode(node)[0]!.layer === layer);
+  }
+
   pairsOfNode(node: string): readonly Pair[] {
     return this.#layers.get(node) ?? [];
   }

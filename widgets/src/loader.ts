@@ -19,6 +19,8 @@ const PATIENCE_MS = 400;
 
 /** One copy of a script serves all widgets of the page. */
 const page = globalThis as { rtlabScripts?: Map<string, Promise<Render>> };
+page.rtlabScripts ??= new Map();
+const scripts = page.rtlabScripts;
 
 /**
  * What a saved notebook keeps of a widget: it fetches the script and what it shows from the kernel, and says in words
@@ -72,11 +74,7 @@ function gone(model: AnyModel): boolean {
 }
 
 /** The model with what is delivered as if it were traits; comes back when all that was announced has arrived. */
-function delivered(
-  model: AnyModel,
-  end: AbortSignal,
-): Promise<{ script: Promise<Render>; view: Pick<AnyModel, "get" | "on" | "off"> }> {
-  const scripts = (page.rtlabScripts ??= new Map());
+function delivered(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<Render>; view: unknown }> {
   const held: Record<string, unknown> = {};
   const tags: Parcels = {};
   const asked: Parcels = {};
@@ -108,6 +106,8 @@ function delivered(
     const take = ({ type, value, content }: Parcel, buffers: DataView[]): void => {
       if (type !== "parcel") return;
       const [name, tag] = value.split(" ") as [string, string];
+      // What a busy kernel sent unasked it sends again once it hears the question.
+      if (tags[name] === tag) return;
       const script = name === "script" && buffers[0];
       if (script && !scripts.has(tag)) {
         const made = imported(script);

@@ -2,6 +2,7 @@ import { CATEGORIES, cividis, diverging, FAMILY } from "./colour";
 import type { Box, EngineView, Overlay, Reading, Side } from "./contract";
 import type { Drawn } from "./drawn";
 import { GLYPH, plural, quantity, REASON_GLYPH, uncapitalised } from "./format";
+import { LAYER } from "./groups";
 import type { Links } from "./links";
 import type { EngineSide, Study } from "./state";
 
@@ -160,8 +161,21 @@ export interface Combined extends Reading {
   how: string;
 }
 
-/** The number of a box, or of all members of a group: their sum, each shared number once, or the worst. */
-export function combined(overlay: Overlay, side: Side, ids: readonly string[]): Combined | null {
+/**
+ * The number of a box, or of all members of a group: their sum, each shared number once, or the worst. The frame of an
+ * engine layer has that layer's own number, which also counts what no node of the source stands for.
+ */
+export function combined(
+  overlay: Overlay,
+  side: Side,
+  ids: readonly string[],
+  box?: Box | null,
+): Combined | null {
+  const whole = box?.id.startsWith(LAYER) && overlay.layers[box.id.slice(LAYER.length)];
+  if (whole) {
+    const how = whole.shared > 1 ? `one number for ${whole.shared} layers together` : "of the layer";
+    return { ...whole, shared: 1, how };
+  }
   const values = readings(overlay, side);
   const own = ids.flatMap((id): [string, Reading][] => (values[id] ? [[id, values[id]]] : []));
   if (own.length < 2) return own.length ? { ...own[0]![1], how: "" } : null;
@@ -178,6 +192,10 @@ export function combined(overlay: Overlay, side: Side, ids: readonly string[]): 
   };
 }
 
+/** Where a number comes from, its origin first. */
+export const sourceOf = ({ origin, source }: Overlay): string =>
+  source.startsWith(origin) ? source : `${origin}: ${source}`;
+
 /** Boxes that have one number together are one entry, the first of them. */
 export function once(entries: readonly [string, Reading][]): [string, Reading][] {
   const groups = new Map<string, [string, Reading]>();
@@ -193,7 +211,7 @@ function byOverlay(here: Pictured, { id, unit, title }: Overlay, all: readonly P
   const shownOn = ({ side, drawn, engine }: Pictured): { overlay?: Overlay; shown: (Combined | null)[] } => {
     const overlay = engine?.overlays.find((one) => one.id === id);
     const shown = drawn.graph.boxes.map((box, i) =>
-      overlay && !drawn.frames.has(i) ? combined(overlay, side, drawn.members(box.id)) : null,
+      overlay && !drawn.frames.has(i) ? combined(overlay, side, drawn.members(box.id), box) : null,
     );
     return overlay ? { overlay, shown } : { shown };
   };

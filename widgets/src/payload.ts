@@ -14,9 +14,9 @@ type Tree =
 interface Header {
   tree: Tree;
   strings: Table;
-  numbers: Table;
   floats: Table;
-  templates: string[][];
+  /** Text, then in turns the column of the numbers that stand there, and text. */
+  templates: [string, ...(Column | string)[]][];
 }
 
 /** Reads what `encode` in rtlab/view/payload.py wrote, which tells the form; null where the trait is empty. */
@@ -86,42 +86,34 @@ function unpack(data: Uint8Array): unknown {
       for (const length of own) total += length;
       const keys = kind === "map" ? column(total, ...tree[2]) : [];
       const items = read(tree.at(-1) as Tree, total, kind === "list" ? ranked(own, total) : undefined);
-      let next = 0;
-      for (let i = 0; i < count; i++) {
-        const from = next;
-        next += own[i] as number;
-        made[i] = items.slice(from, next);
-        if (kind === "optional") made[i] = made[i].length ? made[i][0] : null;
+      for (let i = 0, next = 0; i < count; i++) {
+        const end = next + (own[i] as number);
+        if (kind === "optional") made[i] = next < end ? items[next] : null;
+        else if (kind === "list") made[i] = items.slice(next, end);
         // Not by assignment: a name may be "__proto__".
-        if (kind === "map")
+        else
           made[i] = Object.fromEntries(
-            made[i].map((item: unknown, k: number) => [strings[keys[from + k] as number], item]),
+            items.slice(next, end).map((item, k) => [strings[keys[next + k] as number], item]),
           );
+        next = end;
       }
     }
     return made;
   };
 
   const ids = column(...tables.strings);
-  const numbers = column(...tables.numbers);
   const uses = templates.map(() => 0);
   for (const id of ids) (uses[id] as number)++;
-  let start = 0;
-  const cursors = templates.map((pieces, id) => {
-    const first = start;
-    start += (uses[id] as number) * (pieces.length - 1);
-    return first;
+  const rows = templates.map(([first, ...more], id) => {
+    const made: string[] = new Array(uses[id]).fill(first);
+    for (let at = 0; at < more.length; at += 2) {
+      const numbers = column(made.length, ...(more[at] as Column));
+      // The first digit of a number only keeps its zeros.
+      for (let i = 0; i < made.length; i++) made[i] += `${numbers[i]}`.slice(1) + more[at + 1];
+    }
+    return made.values();
   });
-  const strings: string[] = [];
-  for (const id of ids) {
-    const pieces = templates[id] as string[];
-    let text = pieces[0] as string;
-    let place = (cursors[id] as number)++;
-    // The first digit of a number only keeps its zeros.
-    for (let i = 1; i < pieces.length; i++, place += uses[id] as number)
-      text += `${numbers[place]}`.slice(1) + pieces[i];
-    strings.push(text);
-  }
+  const strings = Array.from(ids, (id) => rows[id]?.next().value as string);
   const upper = column(...tables.floats);
   const floats =
     upper instanceof Float64Array ? upper : new Float32Array(upper.map((bits) => bits << 9).buffer);

@@ -1,9 +1,21 @@
 import type { Box, Overlay, Side } from "./contract";
-import { number, plural, REASON_WORDS, shorten } from "./format";
+import { plural, quantity, REASON_WORDS, shorten, uncapitalised } from "./format";
 import { combined, engineSide } from "./overlay";
 import type { Pointed, Study } from "./state";
 
-const UNITS: Record<string, string> = { ms: "milliseconds", dB: "decibel", "%": "percent", B: "bytes" };
+const UNITS: Record<string, string> = {
+  s: "seconds",
+  ms: "milliseconds",
+  µs: "microseconds",
+  ns: "nanoseconds",
+  dB: "decibel",
+  "%": "percent",
+  B: "bytes",
+  KiB: "kibibytes",
+  MiB: "mebibytes",
+  GiB: "gibibytes",
+};
+const MOST_OPS = 4;
 const LONGEST_NAME = 80;
 
 /** The selection, or what the keyboard points at, as a sentence that a screen reader speaks. */
@@ -19,10 +31,10 @@ export function spoken(study: Study, at: Pointed | null = null): string {
       ? `group of ${plural(ids.length, noun(anchor))}`
       : anchor === "node"
         ? ofNode(study, box)
-        : ofLayer(box);
+        : ofLayer(study, anchor, box);
   const where = anchor === "other" ? `in ${study.other.value?.variant ?? "another engine"}` : "";
   const numbers = (study.engineOf(engineSide(anchor))?.overlays ?? []).map((overlay) =>
-    told(overlay, combined(overlay, anchor, ids)),
+    told(overlay, combined(overlay, anchor, ids, box)),
   );
   return [named(box), where, about, ...numbers].filter(Boolean).join(", ");
 }
@@ -44,7 +56,13 @@ export function groupOf(study: Study, side: Side, ids: readonly string[]): Box |
   return null;
 }
 
+/** What a box is in words: a node has a name, a layer its operators, because a kernel's name says little aloud. */
 export function named(box: Box): string {
+  if (box.kind === "layer") {
+    const more = box.chips.length - MOST_OPS;
+    const ops = box.chips.slice(0, MOST_OPS).map(({ op }) => op);
+    return `layer: ${ops.join(", ") || shorten(box.title, LONGEST_NAME)}${more > 0 ? ` and ${more} more` : ""}`;
+  }
   return shorten(`${box.op} ${untitled(box)}`, LONGEST_NAME).trim();
 }
 
@@ -59,8 +77,9 @@ function ofNode(study: Study, box: Box): string {
   const [pair] = links.pairsOfNode(box.id);
   if (!pair) return "";
   const others = links
-    .nodesOf([pair.layer])
-    .flatMap((id) => (id === box.id ? [] : (study.box("node", id)?.op ?? [])));
+    .homeOf(pair.layer)
+    .filter((id) => id !== box.id)
+    .flatMap((id) => study.box("node", id)?.op ?? []);
   const place = layerPlace(study, "layer", pair.layer);
   const where = place ? `in layer ${place.at} of ${place.of}` : "in a layer";
   const company = others.length > 3 ? [...others.slice(0, 3), `${others.length - 3} more`] : others;
@@ -70,16 +89,18 @@ function ofNode(study: Study, box: Box): string {
   return where + told + (pair.evidence === "inferred" ? ", inferred" : "");
 }
 
-function ofLayer(box: Box): string {
-  return box.chips.length > 1 ? `fused from ${plural(box.chips.length, "node")}` : "";
+function ofLayer(study: Study, side: Side, box: Box): string {
+  const place = box.kind === "layer" && layerPlace(study, side, box.id);
+  const step = place ? `step ${place.at} of ${place.of}` : "";
+  return [step, box.chips.length > 1 && `fused from ${plural(box.chips.length, "node")}`]
+    .filter(Boolean)
+    .join(", ");
 }
 
-function told(overlay: Overlay, reading: { value: number } | null): string {
+function told({ title, unit, origin }: Overlay, reading: { value: number } | null): string {
   if (!reading) return "";
-  return `${number(reading.value)} ${UNITS[overlay.unit] ?? overlay.unit} ${overlay.origin}`.replace(
-    / +/g,
-    " ",
-  );
+  const [amount, ...words] = quantity(reading.value, unit).split(" ");
+  return [uncapitalised(title), amount, ...words.map((word) => UNITS[word] ?? word), origin].join(" ");
 }
 
 /** The place of a layer in execution order, from 1. */

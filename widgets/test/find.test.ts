@@ -38,6 +38,19 @@ describe("find", () => {
     expect(ids).toEqual(find(g, query));
   });
 
+  it("finds a tensor's name where it is made and a weight's where it is read", () => {
+    // Exporters name a tensor after its node: a search for an operator should not list its readers too.
+    const reader = box({
+      id: "reader",
+      inputs: [
+        port("act_1", "1×64×56×56", "fp16"),
+        { ...port("kernel", "64×3×7×7", "fp16"), constant: true },
+      ],
+    });
+    const whole = graph("g", [...g.boxes, reader]);
+    expect([["relu"], ["reader"]]).toEqual([find(whole, "act_1"), find(whole, "kernel")]);
+  });
+
   it("takes letters literally", () => {
     // A dot or a bracket in a name is no pattern.
     expect([]).toEqual(find(g, "s.em"));

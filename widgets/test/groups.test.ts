@@ -205,9 +205,30 @@ describe("engine layers", () => {
       new Links(engine),
     );
     const [frame] = drawn.frames;
-    expect("L1").toBe(drawn.graph.boxes[frame!]!.title);
+    expect("layer 1").toBe(drawn.graph.boxes[frame!]!.title);
     expect([ids[1], ids[2]]).toEqual(
       drawn.graph.boxes.flatMap(({ id }, v) => (drawn.parent[v] === frame ? [id] : [])),
+    );
+  });
+
+  it("hold a node of several layers once, in the first, and run in the order of the graph", () => {
+    // The Q of a node may end up in the layer before it; the node itself is not fused with that layer.
+    const whole = chain(2);
+    const ids = whole.boxes.map(({ id }) => id);
+    const made = [
+      [2, "L1"],
+      [1, "L1"],
+      [3, "L2"],
+      [3, "L1"],
+    ] as const;
+    const engine = engineView({
+      graph: graph("e", [box({ id: "L1", kind: "layer" }), box({ id: "L2", kind: "layer" })]),
+      pairs: made.map(([v, layer]) => ({ node: ids[v]!, layer, evidence: "declared" })),
+    });
+    const arrangement = { grouping: "layers", folds: new Set<string>(), only: null } as const;
+    const drawn = arrange(whole, arrangement, engine, new Links(engine));
+    expect([[ids[1], ids[2]]]).toEqual(
+      [...drawn.frames].map((frame) => [...drawn.members(drawn.graph.boxes[frame]!.id)]),
     );
   });
 });

@@ -271,7 +271,7 @@ describe("frames", () => {
           const HAIR = 0.01;
           expect(inner.left - outer.left).toBeGreaterThan(FRAME.pad - HAIR);
           expect(outer.right - inner.right).toBeGreaterThan(FRAME.pad - HAIR);
-          expect(inner.top - outer.top).toBeGreaterThan(FRAME.head - HAIR);
+          expect(inner.top - outer.top).toBeGreaterThan(FRAME.head + FRAME.gap - HAIR);
           expect(outer.bottom - inner.bottom).toBeGreaterThan(FRAME.pad - HAIR);
         });
         const whole = input.width.every(
@@ -423,7 +423,7 @@ describe("hard graphs", () => {
     });
     const output = layout(tower);
     expect([]).toEqual(overlaps(tower, output));
-    expect(output.boxHeight[0]!).toBeCloseTo(22 + deep * (FRAME.head + FRAME.pad), 2);
+    expect(output.boxHeight[0]!).toBeCloseTo(22 + deep * (FRAME.head + FRAME.gap + FRAME.pad), 2);
     expect(route(output, 0).at(-1)![1]).toBeCloseTo(corners(output, deep).top, 2);
   });
 

@@ -22,6 +22,11 @@ describe("links", () => {
     expect(["conv", "relu", "add"]).toEqual(links.nodesOf(["A"]));
   });
 
+  it("gives each node one home, its first layer", () => {
+    // The layer that only runs the Q of a node must not look as if it had swallowed the node.
+    expect([["conv", "relu", "add"], []]).toEqual(["A", "B"].map((layer) => links.homeOf(layer)));
+  });
+
   it("names each box once for several clicked ones", () => {
     // Shift-click on two nodes of one layer selects that layer once.
     expect(["A"]).toEqual(links.layersOf(["conv", "relu"]));

@@ -163,6 +163,15 @@ describe("numbers of several boxes", () => {
     expect(null).toBe(combined(time, "layer", ["absent"]));
   });
 
+  it("are those of the layer itself for the frame of a layer", () => {
+    // A layer also runs what no node of the source stands for: its time is not the sum over its nodes.
+    const timed = overlay({ layers: { A: reading(13) }, nodes: { conv: reading(5), relu: reading(4) } });
+    const frame = box({ id: "layer:A", kind: "group" });
+    expect([13, "of the layer"]).toEqual(
+      ["value", "how"].map((key) => combined(timed, "node", ["conv", "relu"], frame)?.[key as "how"]),
+    );
+  });
+
   it("are counted once when boxes share them", () => {
     // Three lines with the same number look like three slow layers.
     const together = { value: 0.13, spread: null, shared: 3, note: "A, together with 2 other layers" };

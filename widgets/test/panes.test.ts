@@ -97,7 +97,7 @@ describe("tracing", () => {
     trace(benchOf(study), "node", ["net/b"], "up");
     const { ids, words, alone, side } = study.focus.value!;
     expect(["in", "net/a/x", "net/a/y", "net/b"]).toEqual([...ids]);
-    expect(["Upstream of net/b: 2 nodes", false, "node"]).toEqual([words, alone, side]);
+    expect(["2 nodes upstream of net/b", false, "node"]).toEqual([words, alone, side]);
   });
 
   it("finds the way between two boxes in either order", () => {
@@ -148,7 +148,7 @@ describe("what is spoken", () => {
     const group = toggleAt(study, "node", "net/a/x")!;
     study.select("node", group);
     expect(group).toBe(groupOf(study, "node", study.selected("node"))?.id);
-    expect(spoken(study)).toMatch(/group of 2 nodes, 2\.00 milliseconds measured$/);
+    expect(spoken(study)).toMatch(/group of 2 nodes, time 2\.00 milliseconds measured$/);
   });
 
   it("is the box that the arrow keys have come to, before the selection", () => {

@@ -55,7 +55,7 @@ export const reading = (value: number, shared = 1) => ({ value, spread: null, sh
 /** The kernel's form of a payload, in which everything stands in the header. */
 export async function packed(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
   const none = [0, 0, 0];
-  const header = { tree: ["value", value], strings: none, numbers: none, floats: none, templates: [] };
+  const header = { tree: ["value", value], strings: none, floats: none, templates: [] };
   const text = new TextEncoder().encode(JSON.stringify(header));
   const stream = new Blob([new Uint32Array([text.length]), text])
     .stream()

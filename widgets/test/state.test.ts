@@ -1,7 +1,7 @@
 import type { AnyModel } from "@anywidget/types";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { EngineView, ViewState } from "../src/contract";
-import { spoken } from "../src/spoken";
+import { named, spoken } from "../src/spoken";
 import { Study } from "../src/state";
 import type { GraphTraits } from "../src/traits";
 import { box, engineView, graph, overlay, packed, reading } from "./payloads";
@@ -163,7 +163,16 @@ describe("spoken", () => {
     // It is all that a screen reader's user gets of the picture.
     const { study } = await start();
     study.select("node", "conv");
-    expect("Conv stem/conv, in layer 1 of 2 with Relu, 0.210 milliseconds measured").toBe(spoken(study));
+    expect("Conv stem/conv, in layer 1 of 2 with Relu, time 210 microseconds measured").toBe(spoken(study));
+  });
+
+  it("says a layer by its operators and its place, not by the name of its kernel", async () => {
+    // Who listens cannot skip over __myl_MulAddReluMulMinMaxRounCast_myl0_2.
+    const chips = ["Conv", "Relu"].map((op) => ({ op, family: "other" as const, node: op }));
+    expect("layer: Conv, Relu").toBe(named(box({ id: "__myl_2", kind: "layer", chips })));
+    const { study } = await start();
+    study.select("layer", "A");
+    expect(spoken(study)).toContain(", step 1 of 2");
   });
 
   it("says that an attribution is inferred, and why a node has no layer", async () => {

@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hostile
 from rtlab.core.data import CalibrationData
-from rtlab.core.model import Model, load, shape_text, wrap
+from rtlab.core.model import Model, load, wrap
+from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 from strategies import HOSTILE_NAMES, chain, of_nodes
 

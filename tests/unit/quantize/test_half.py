@@ -5,7 +5,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from rtlab.core.model import ORIGIN, Model
+from rtlab.core.model import Model
+from rtlab.core.node import ORIGIN
 from rtlab.quantize.half import fp16
 
 node = helper.make_node

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rtlab import Study
+from rtlab import CalibrationData, Study
+from rtlab.samples import load
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, family, source_graph
@@ -82,6 +83,14 @@ def test_shares_of_all_measured_layers_add_up(view, study) -> None:
     assert pytest.approx(1.0) == sum(t.share for t in study["fp32"].timing.layers)
 
 
+def test_a_box_tells_its_weight_and_what_is_not_as_usual() -> None:
+    """A stride changes the picture's shapes: it should be read without a click. A stride of one says nothing."""
+    lines = {b["title"]: b["lines"] for b in source_graph(load("resnet50", samples=1).model)["boxes"]}
+    assert ["64×3×7×7", "stride 2×2"] in lines.values()
+    assert ["64×64×1×1"] in lines.values()
+    assert ["kernel 3×3", "stride 2×2"] in lines.values()
+
+
 def test_operators_have_the_families_of_netron() -> None:
     """Colours are what people recognise first."""
     expected = ("convolution", "activation", "normalization", "pool", "shape", "quantize", "other")
@@ -98,3 +107,17 @@ def test_output_memory_is_an_estimate_on_both_sides(view, study) -> None:
     assert 4 * 4 == found["nodes"]["head/Gemm"]["value"]
     layer = study["fp32"].mapping.layers("head/Gemm")[-1]
     assert 4 * 4 == found["layers"][layer]["value"]
+
+
+def test_a_step_that_only_quantizes_is_not_called_by_its_node() -> None:
+    """Four layers named Conv would look like four convolutions; a node's own layer comes first of its pairs."""
+    model = tiny_model()
+    made = Study(model, data=CalibrationData.random(model, samples=2))
+    made.add("int8", precision="int8", target="cpu", backend="onnxruntime")
+    made.run(compare=False)
+    view = engine_view(made["int8"], model)
+    ran = {b["id"]: [c["op"] for c in b["chips"]] for b in view["graph"]["boxes"]}
+    first = next(p["layer"] for p in view["pairs"] if p["node"] == "stem/Conv")
+    assert ["Conv"] == ran[first]
+    steps = [ran[p["layer"]] for p in view["pairs"] if p["node"] == "stem/Conv"]
+    assert [["Conv"], ["DQ"], ["Q"], ["DQ"]] == steps

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rtlab.analysis.mapping import Mapping, Pair
+from rtlab.errors import RtlabError
 from rtlab.view.state import ViewState
 
 MAPPING = Mapping(
@@ -47,3 +49,43 @@ def test_a_selection_lights_up_in_the_compared_engine_too() -> None:
     state = ViewState().select(["conv"], MAPPING).compare("int8", other)
     assert (("A",), ("X",), ("node", "layer", "other")) == (state.layers, state.others, state.panes)
     assert ViewState().select(["conv"], MAPPING) == state.compare("", None)
+
+
+def test_arranging_changes_what_was_named_and_nothing_else() -> None:
+    """A notebook sets the picture up for its reader; the selection is the reader's."""
+    state = ViewState().select(["conv"], MAPPING)
+    arranged = state.arrange(grouping_nodes="layers", panes=["layer", "node"], across=True)
+    assert ("layers", ("layer", "node"), True) == (arranged.grouping_nodes, arranged.panes, arranged.across)
+    assert (
+        state.payload()
+        | {
+            "grouping_nodes": "layers",
+            "panes": ["layer", "node"],
+            "across": True,
+        }
+        == arranged.payload()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"zoom": 2},
+            'Cannot arrange the view by "zoom": it has no such choice. Choose among grouping_nodes',
+        ),
+        (
+            {"grouping": "scopes"},
+            (
+                "Cannot arrange the view by grouping='scopes': this choice has other values. "
+                "Choose among 'none', 'repeats'."
+            ),
+        ),
+        ({"panes": []}, "Choose among 'node', 'layer', 'other'."),
+    ],
+)
+def test_an_arrangement_that_does_not_exist_is_refused_with_those_that_do(changes, words: str) -> None:
+    """A typing error must not give a picture that looks as if it had worked."""
+    with pytest.raises(RtlabError) as caught:
+        ViewState().arrange(**changes)
+    assert words in str(caught.value)

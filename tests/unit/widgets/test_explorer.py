@@ -409,6 +409,23 @@ def test_the_selected_part_comes_as_a_file(shown, monkeypatch) -> None:
     assert "no node is chosen" in shown.failure["message"]
 
 
+def test_a_gesture_that_fails_in_an_unforeseen_way_is_a_card(shown) -> None:
+    """Jupyter would write it to a log, and the click would seem to do nothing."""
+    gesture(shown, "extract", "no JSON")
+    assert "JSONDecodeError" in shown.failure["kind"]
+    gesture(shown, "dismiss")
+    assert shown.failure is None
+
+
+def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) -> None:
+    """Both may have a node of one name."""
+    gesture(shown, "inspect", "head/Gemm")
+    gesture(shown, "drop", "dropped.onnx", [tiny_model(seed=5).bytes()])
+    shown.wait(300)
+    shown._inspecting.wait(60)
+    assert shown.inspection is None
+
+
 def fetch(url: str) -> bytes:
     """The model that Netron's page at an address loads."""
     with urllib.request.urlopen(url) as page:  # noqa: S310 - an address of this machine

@@ -290,14 +290,16 @@ export function paintHead(
   pen.font = font;
   pen.strokeText(face.title, rect.x + 10, middle);
   text(brush, face.title, rect.x + 10, middle, font, theme.ink);
-  const after = rect.x + 10 + type.width(face.title, font) + 8;
-  const room = rect.x + rect.width - FOLD.side - FOLD.edge - 8 - after;
+  // At the right, because wires enter in the middle.
+  const end = rect.x + rect.width - FOLD.side - FOLD.edge - 8;
+  const room = end - (rect.x + 10 + type.width(face.title, font) + 8);
   const value = look.text[i] ?? face.lines[0];
   if (detail.lines && value && room > 24) {
     const words = type.fit(value, FONT.line(type), room);
     pen.font = FONT.line(type);
-    pen.strokeText(words, after, middle);
-    text(brush, words, after, middle, FONT.line(type), theme.muted);
+    pen.textAlign = "right";
+    pen.strokeText(words, end, middle);
+    text(brush, words, end, middle, FONT.line(type), theme.muted);
   }
   const place = { ...rect, figure, i };
   paintFold(brush, place, look);

@@ -197,13 +197,18 @@ export class Morph {
     if (scale < SHOW.title) return;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
-    // The full name gives way to the short one where both are half-way.
-    const early = e < 0.5;
-    pen.globalAlpha = there * Math.min(1, Math.abs(2 * e - 1) * 5);
     const px = mix(12 * from.scale, 10.5 * to.scale, e);
     pen.font = type.font(Math.round(px * 4) / 4, 600);
     pen.fillStyle = "#ffffff";
-    pen.fillText(early ? figure.face.title : glide.text, r.x + r.width / 2, r.y + bar / 2 + 0.5);
+    // The full name gives way to the short one before half-way, where the slider may rest.
+    const name = figure.face.title;
+    const changes = name !== glide.text;
+    const say = (words: string, alpha: number): void => {
+      pen.globalAlpha = there * alpha;
+      if (alpha > 0) pen.fillText(words, r.x + r.width / 2, r.y + bar / 2 + 0.5);
+    };
+    say(name, changes ? 1 - ramp(e, 0.3, 0.42) : 1);
+    if (changes) say(glide.text, ramp(e, 0.38, 0.5));
     const lines = 1 - e * 6;
     if (lines <= 0 || figure.shape !== "node") return;
     pen.globalAlpha = lines;

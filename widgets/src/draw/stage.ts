@@ -24,6 +24,8 @@ export interface StageEvents {
 }
 
 const PAD = 18;
+/** What a graph that is shown as a whole leaves free. */
+const MARGINS: Insets = { left: PAD, top: PAD, right: PAD, bottom: PAD };
 /** Below this scale names cannot be read, so that the first view shows the top of the graph instead of all of it. */
 const READABLE = 0.62;
 /** At this scale they can just be guessed, which is better than a graph cut at both sides. */
@@ -159,7 +161,7 @@ export class Stage {
 
   fit(): void {
     this.#led = false;
-    if (this.scene) this.camera.fit(this.scene.bounds, this.#margins, { glide: true });
+    if (this.scene) this.camera.fit(this.scene.bounds, MARGINS, { glide: true });
   }
 
   /** Shows boxes, given by their ids, as large as they can be in the middle of the pane. */
@@ -175,7 +177,7 @@ export class Stage {
     this.#led = false;
     const [dx, dy] = [Math.min(60, rect.width / 4), Math.min(60, rect.height / 2)];
     const wide = { x: rect.x - dx, y: rect.y - dy, width: rect.width + 2 * dx, height: rect.height + 2 * dy };
-    this.camera.fit(wide, this.#margins, { largest: 1.6, glide: true });
+    this.camera.fit(wide, MARGINS, { largest: 1.6, glide: true });
   }
 
   /** Zooms around the middle of the pane. */
@@ -206,25 +208,18 @@ export class Stage {
     if (!scene || !boxes.length) return;
     this.#led = !user;
     let rect = around(scene, boxes);
-    if (rect && camera.fitScale(rect, this.#margins, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
+    if (rect && camera.fitScale(rect, MARGINS, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
     if (rect) camera.reveal(rect, this.#insets, glide);
   }
 
-  /** Edges that the minimap and the legend cover, where the pane is large enough to spare them. */
+  /** Edges that the minimap covers, where the pane is large enough to spare them. */
   get #insets(): Insets {
     const { width, height } = this.camera;
     const side = Math.min(36, width / 6);
     const top = Math.min(28, height / 8);
     const map = this.#map.widthIn(this.camera);
     const right = map ? map + 20 : side;
-    return { left: side, top, right, bottom: Math.max(top, this.#margins.bottom) };
-  }
-
-  /** What a graph that is shown as a whole leaves free: a small edge, and the legend's height at the bottom. */
-  get #margins(): Insets {
-    const legend = this.#canvas.closest(".rt-body")?.querySelector<HTMLElement>(".rt-legend");
-    const spare = Math.min((legend?.offsetHeight ?? 0) + PAD, this.camera.height / 3);
-    return { left: PAD, top: PAD, right: PAD, bottom: Math.max(PAD, spare) };
+    return { left: side, top, right, bottom: Math.max(top, PAD) };
   }
 
   get look(): Look | null {
@@ -308,7 +303,7 @@ export class Stage {
 
   /** Zooming out ends a little beyond the whole graph. */
   #limit(scene: Scene): void {
-    this.camera.least = Math.min(0.1, 0.7 * this.camera.fitScale(scene.bounds, this.#margins, 1));
+    this.camera.least = Math.min(0.1, 0.7 * this.camera.fitScale(scene.bounds, MARGINS, 1));
   }
 
   #firstView(scene: Scene): void {
@@ -316,9 +311,9 @@ export class Stage {
     if (camera.width <= 1) return;
     if (this.#theme && this.#look)
       this.#map.redraw(scene, camera, this.#theme, this.#look, this.#marks.selected);
-    const whole = camera.fitScale(scene.bounds, this.#margins, 1.1);
+    const whole = camera.fitScale(scene.bounds, MARGINS, 1.1);
     if (whole >= READABLE) {
-      camera.fit(scene.bounds, this.#margins, { largest: 1.1 });
+      camera.fit(scene.bounds, MARGINS, { largest: 1.1 });
       return;
     }
     // The minimap's strip stays free where the graph is narrow enough; a graph a little too wide shrinks a little.
@@ -448,7 +443,7 @@ export class Stage {
           width: rect.width * (1 + 2 / PART),
           height: rect.height + 120,
         },
-        this.#margins,
+        MARGINS,
         { largest: 1.6, glide: true },
       );
     } else this.camera.zoomAt(x, y, 1.5);

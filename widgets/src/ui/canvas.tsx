@@ -325,7 +325,7 @@ function marksOf(
     return joined.length > 0 && joined.every((pair) => pair.evidence === "inferred");
   });
   const groups =
-    side === "node" ? view.layers.map((layer) => links.nodesOf([layer])) : selected.map((id) => [id]);
+    side === "node" ? view.layers.map((layer) => links.homeOf(layer)) : selected.map((id) => [id]);
   return {
     selected: new Set(positions(scene, selected)),
     hovered: new Set(positions(scene, hovered)),

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Chip } from "../contract";
-import { difference, quantity, shorten, timeOf } from "../format";
+import { difference, plural, quantity, shorten, timeOf } from "../format";
 import type { Lab } from "../lab";
 import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
@@ -185,5 +185,6 @@ function hint(chip: Chip): string {
   const score =
     chip.score === null ? "" : `Accuracy ${quantity(chip.score, chip.score_unit)}, ${chip.score_source}`;
   const time = chip.time === null ? "" : `${quantity(chip.time, "ms")}, ${chip.time_source}`;
-  return [chip.target && `Target ${chip.target}`, time, score].filter(Boolean).join("\n");
+  const size = `${plural(chip.nodes, "node")} once prepared for this precision, ${plural(chip.layers, "layer")}`;
+  return [chip.target && `Target ${chip.target}`, size, time, score].filter(Boolean).join("\n");
 }

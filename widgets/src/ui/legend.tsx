@@ -15,14 +15,12 @@ export function LegendView({ bench: { study, colours }, side }: { bench: Bench; 
     <div class="rt-legend">
       {legend?.kind === "scale" && (
         <div class="rt-scale">
-          <div class="rt-ramp" style={{ background: `linear-gradient(90deg, ${legend.stops.join(",")})` }} />
-          <div>
-            <span>{legend.low}</span>
-            <span>{legend.high}</span>
-          </div>
-          <div>
+          <span>{legend.low}</span>
+          <i class="rt-ramp" style={{ background: `linear-gradient(90deg, ${legend.stops.join(",")})` }} />
+          <span>{legend.high}</span>
+          <small>
             {legend.title} {legend.origin}
-          </div>
+          </small>
         </div>
       )}
       {legend?.kind === "classes" && (

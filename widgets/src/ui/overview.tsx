@@ -1,7 +1,7 @@
 import type { Overlay } from "../contract";
-import { GLYPH, plural, quantity, shorten, shortOp, uncapitalised } from "../format";
+import { GLYPH, opsOf, plural, quantity, shorten, uncapitalised } from "../format";
 import type { Lab } from "../lab";
-import { once } from "../overlay";
+import { once, sourceOf } from "../overlay";
 import { Row, Section } from "./panel";
 
 const WORST = 3;
@@ -53,10 +53,7 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
               >
                 {ops}
               </button>
-              <span
-                class={overlay.origin === "estimated" ? "rt-estimate" : ""}
-                title={`${overlay.origin}: ${overlay.source}`}
-              >
+              <span class={overlay.origin === "estimated" ? "rt-estimate" : ""} title={sourceOf(overlay)}>
                 {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)}
               </span>
               {reading.shared > 1 && <small>shared by {plural(reading.shared, side)}</small>}

@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
 import type { Box, Port, Side } from "../contract";
-import { GLYPH, NONE, plural, REASON_GLYPH, shorten, shortOp, withSpread } from "../format";
+import { GLYPH, NONE, opsOf, plural, REASON_GLYPH, shorten, shortOp, withSpread } from "../format";
 import type { Lab } from "../lab";
-import { combined, engineSide } from "../overlay";
+import { combined, engineSide, sourceOf } from "../overlay";
 import { groupOf, layerPlace, noun } from "../spoken";
 import { SIDES, type Study } from "../state";
 import { HistogramView, TensorView } from "./histogram";
@@ -44,14 +44,18 @@ function Several({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly strin
   return (
     <>
       <h3 title={shorten(group?.title ?? "", LONGEST)}>{group ? breakable(group.title) : count}</h3>
-      {group && <p class="rt-quiet">group of {count}</p>}
+      {group && (
+        <p class="rt-quiet">
+          {[`group of ${count}`, ...group.details.map(({ value }) => breakable(value))].join(" · ")}
+        </p>
+      )}
       <Actions lab={lab} side={side} ids={ids} />
       {group && (
         <button type="button" class="rt-field" data-control="fold" onClick={() => study.toggle(group.id)}>
           {study.drawn(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
         </button>
       )}
-      <Numbers lab={lab} side={side} ids={ids} />
+      <Numbers lab={lab} side={side} ids={ids} group={group} />
       <Section title={group ? "Members" : "Selected"}>
         <Jumps lab={lab} side={side} ids={ids} />
       </Section>
@@ -202,22 +206,29 @@ function InLayer({ lab, side, box }: { lab: Lab; side: (typeof ENGINES)[number];
     <>
       {links.pairsOfNode(box.id).map(({ layer, evidence }) => {
         const place = layerPlace(study, side, layer);
-        const others = links.nodesOf([layer]).filter((id) => id !== box.id);
+        const home = links.homeOf(layer);
+        const others = links.nodesOf([layer]).filter((id) => links.pairsOfNode(id)[0]!.layer !== layer);
         return (
           <Section key={layer} title={`${place ? `Layer ${place.at} of ${place.of}` : "Layer"}${of}`}>
             <Jumps lab={lab} side={side} ids={[layer]} />
             <p class={`rt-evidence ${evidence === "inferred" ? "rt-inferred" : ""}`}>
               {lab.evidenceWords(side, box.id, layer)}
             </p>
-            {others.length > 0 && (
-              <>
-                <p class="rt-quiet">together with</p>
-                <Jumps lab={lab} side="node" ids={others} />
-              </>
-            )}
+            <Company lab={lab} words="together with" ids={home.filter((id) => id !== box.id)} />
+            <Company lab={lab} words="and with a part of" ids={others.filter((id) => id !== box.id)} />
           </Section>
         );
       })}
+    </>
+  );
+}
+
+function Company({ lab, words, ids }: { lab: Lab; words: string; ids: readonly string[] }) {
+  if (!ids.length) return null;
+  return (
+    <>
+      <p class="rt-quiet">{words}</p>
+      <Jumps lab={lab} side="node" ids={ids} />
     </>
   );
 }
@@ -246,9 +257,16 @@ function FromNodes({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
   );
 }
 
-function Numbers({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
+interface NumbersProps {
+  lab: Lab;
+  side: Side;
+  ids: readonly string[];
+  group?: Box | null;
+}
+
+function Numbers({ lab, side, ids, group }: NumbersProps) {
   const shown = (lab.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
-    const reading = combined(overlay, side, ids);
+    const reading = combined(overlay, side, ids, group);
     return reading ? [{ overlay, reading }] : [];
   });
   if (!shown.length) return null;
@@ -259,7 +277,7 @@ function Numbers({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly strin
           <Row key={overlay.id} name={overlay.title}>
             <span
               class={`rt-number ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
-              title={[`${overlay.origin}: ${overlay.source}`, reading.note].filter(Boolean).join("\n")}
+              title={[sourceOf(overlay), reading.note].filter(Boolean).join("\n")}
             >
               {GLYPH[overlay.origin]} <b>{withSpread(reading.value, reading.spread, overlay.unit)}</b>
             </span>

@@ -1,10 +1,11 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { EngineView, Overlay } from "../contract";
 import { syncSteps } from "../drawn";
-import { ending, GLYPH, NONE, quantity, shorten, shortOp } from "../format";
+import { ending, GLYPH, NONE, opsOf, quantity, shorten } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import type { Links } from "../links";
+import { sourceOf } from "../overlay";
 
 interface Line {
   id: string;
@@ -160,7 +161,7 @@ function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
   return (
     <td
       class={`rt-num ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
-      title={[together, `${overlay.origin}: ${overlay.source}`].filter(Boolean).join("\n")}
+      title={[together, sourceOf(overlay)].filter(Boolean).join("\n")}
     >
       {GLYPH[overlay.origin]} {quantity(value, overlay.unit)}
       {shared > 1 && overlay.unit === "ms" && <span class="rt-quiet"> /{shared}</span>}

@@ -9,6 +9,9 @@ import type { Study } from "../state";
 /** So many pairs are looked at, and so many lines go to one layer. */
 const MOST = 400;
 const MANY = 5;
+/** Where along a line its word stands, and how far across the line is by then. */
+const ALONG = 0.66;
+const EASED = ALONG ** 2 * (3 - 2 * ALONG);
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Lines between what belongs together in panes side by side; dotted and named where inferred. */
@@ -133,8 +136,9 @@ function thread(from: Rect, to: Rect, stacked: boolean, evidence: Joined["eviden
   path.setAttribute("class", evidence);
   if (evidence !== "inferred") return [path];
   const word = document.createElementNS(SVG, "text");
-  word.setAttribute("x", String((x0 + x1) / 2));
-  word.setAttribute("y", String((y0 + y1) / 2 - 5));
+  // Past the middle, where the buttons between the panes stand.
+  word.setAttribute("x", String(x0 + ALONG * (x1 - x0)));
+  word.setAttribute("y", String(y0 + EASED * (y1 - y0) - 5));
   word.textContent = "inferred";
   return [path, word];
 }

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
 import { GLYPH, plural, quantity, REASON_WORDS, shorten, uncapitalised } from "../format";
-import { combined, engineSide } from "../overlay";
+import { combined, engineSide, sourceOf } from "../overlay";
 import { noun, untitled } from "../spoken";
 
 export interface Tipped {
@@ -47,6 +47,10 @@ export function Tip({
       ({ evidence }) => evidence === "inferred",
     ),
   );
+  const numbers = (study.engineOf(engine)?.overlays ?? []).flatMap((overlay) => {
+    const reading = combined(overlay, side, members, box);
+    return reading ? [{ overlay, reading }] : [];
+  });
   const flip = place.x > root.clientWidth / 4;
   return (
     <div
@@ -69,17 +73,15 @@ export function Tip({
       {box.kind === "group" && (
         <p>{[plural(members.length, noun(side)), ...box.details.map(({ value }) => value)].join(" · ")}</p>
       )}
-      {study.engineOf(engine)?.overlays.map((overlay) => {
-        const reading = combined(overlay, side, members);
-        return (
-          reading && (
-            <p key={overlay.id} class={overlay.origin === "estimated" ? "rt-estimate" : ""}>
-              {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {uncapitalised(overlay.title)}
-              <small>{[reading.how, overlay.origin, overlay.source].filter(Boolean).join(", ")}</small>
-            </p>
-          )
-        );
-      })}
+      {numbers.map(({ overlay, reading }) => (
+        <p key={overlay.id} class={overlay.origin === "estimated" ? "rt-estimate" : ""}>
+          {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {uncapitalised(overlay.title)}
+          {reading.how && <small>{reading.how}</small>}
+        </p>
+      ))}
+      {[...new Set(numbers.map(({ overlay }) => sourceOf(overlay)))].map((words) => (
+        <small key={words}>{words}</small>
+      ))}
     </div>
   );
 }

@@ -22,14 +22,14 @@ export function trace({ study, hint }: Bench, side: Side, ids: readonly string[]
     study.focus.value = {
       side,
       ids: new Set(list),
-      words: `${words}: ${plural(countOf(graph, list) - less, WORD[side])}`,
+      words: `${plural(countOf(graph, list) - less, WORD[side])} ${words}`,
       alone: false,
     };
   };
   if (way !== "path") {
     if (!ids.length) say(`Select a ${WORD[side]} to see what lies ${way === "up" ? "before" : "behind"} it.`);
-    else if (way === "up") show(upstream(graph, ids), `Upstream of ${name(ids)}`, countOf(graph, ids));
-    else show(downstream(graph, ids), `Downstream of ${name(ids)}`, countOf(graph, ids));
+    else if (way === "up") show(upstream(graph, ids), `upstream of ${name(ids)}`, countOf(graph, ids));
+    else show(downstream(graph, ids), `downstream of ${name(ids)}`, countOf(graph, ids));
     return;
   }
   // A folded group is one end, whatever it holds.
@@ -47,7 +47,7 @@ export function trace({ study, hint }: Bench, side: Side, ids: readonly string[]
     return;
   }
   const between = paths(graph, a, b);
-  if (between.length) show(between, `Paths between ${name(a)} and ${name(b)}`, 0);
+  if (between.length) show(between, `on paths between ${name(a)} and ${name(b)}`, 0);
   else say(`No path leads from ${name(a)} to ${name(b)}, nor back.`);
 }
 

@@ -6,6 +6,8 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 
 from __future__ import annotations
 
+__all__ = ["Job", "Result", "Score", "Study", "available", "explore"]
+
 import dataclasses
 import functools
 import sys
@@ -15,116 +17,30 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-import onnx_ir as ir
-
 from rtlab import backends
-from rtlab.analysis import accuracy as _accuracy
-from rtlab.analysis import tensors as _tensors
 from rtlab.analysis import timing as _timing
-from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import relate
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, dtype_text, load
-from rtlab.core.progress import Silent, Terminal, check
-from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Reader, Runner
+from rtlab.core.model import Model, load
+from rtlab.core.progress import Silent, Terminal
+from rtlab.core.protocols import Limits, Progress, Reader
 from rtlab.core.variant import Calibrator, Precision, Target, Variant
-from rtlab.errors import Cancelled, RtlabError, RunError, Unavailable, VariantError
-from rtlab.quantize import Prepared, display, prepare, quantizable
-from rtlab.quantize.ranges import Ranges, collect
+from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError
+from rtlab.quantize import Prepared
+from rtlab.quantize.ranges import Ranges
+from rtlab.study.job import Job, Result, Score, work
+from rtlab.study.observer import Observer
 
 if TYPE_CHECKING:
     import onnx
 
+    from rtlab.analysis.tensors import TensorStats
     from rtlab.widgets.explorer import Explorer
     from rtlab.widgets.graph import Graph
 
 #: Where an engine is built for when the user does not say.
 _DEFAULT_SM = "sm86"
-#: Samples that values are compared on, and that the task is scored on; both bound the waiting time.
-_COMPARED = 32
-_SCORED = 2000
-#: Samples on which a node is observed that calibration did not watch.
-_OBSERVED = 4
-#: Bytes of intermediate values that one batch may take.
-_BATCH_BYTES = 64 << 20
-_MOST_BATCH = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """The task's metric for one variant, measured on ``samples`` held-out samples."""
-
-    name: str
-    value: float
-    unit: str
-    samples: int
-    source: str
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Result:
-    """Everything known of one variant.
-
-    ``engine`` is the picture, related to the source model by ``mapping``; ``measured`` is the engine that ran here,
-    related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``, ``accuracy`` and ``score`` are
-    None where nothing could run. ``recorded`` says that the engine was read from files of another machine.
-    """
-
-    name: str
-    variant: Variant
-    prepared: Prepared
-    engine: Engine
-    mapping: NodeMapping
-    measured: Engine | None = None
-    measured_mapping: NodeMapping | None = None
-    timing: _timing.Timing | None = None
-    accuracy: _accuracy.Accuracy | None = None
-    score: Score | None = None
-    ranges: Ranges | None = None
-    recorded: bool = False
-
-    def __repr__(self) -> str:
-        return f"<Result {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
-
-    @functools.cached_property
-    def layer_times(self) -> Mapping[str, _timing.Shared]:
-        """Times on the layers of ``engine``, by layer id; empty where nothing was measured.
-
-        An engine that ran itself shows its own times. Otherwise they are joined by the nodes of the prepared model,
-        which both engines were built from: a layer that only quantizes the input of a convolution gets the time of
-        that quantization, not of the convolution.
-        """
-        if self.timing is None or self.measured is None:
-            return {}
-        if self.measured is self.engine:
-            return _timing.own(self.timing)
-        built = self.prepared.model
-        return _timing.on_layers(
-            self.timing, relate(built, built, self.measured), relate(built, built, self.engine)
-        )
-
-    @property
-    def unmapped(self) -> tuple[tuple[str, str], ...]:
-        """Nodes without a layer with the reason, in graph order."""
-        return tuple((m.node, m.reason) for m in self.mapping.missing)
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What one variant's work needs; it can be pickled."""
-
-    name: str
-    variant: Variant
-    model: Model
-    data: CalibrationData
-    task: Task | None
-    ranges: Ranges | None
-    limits: Limits
-    builder: str
-    runner: str | None
-    compare: bool
 
 
 class Study:
@@ -155,10 +71,8 @@ class Study:
         self.variants: dict[str, Variant] = {}
         self.results: dict[str, Result] = {}
         self.failures: dict[str, RtlabError] = {}
-        self._ranges: Ranges | None = None
         self._lock = threading.Lock()
-        self._observer: Engine | None = None
-        self._observing = threading.Lock()
+        self._observer = Observer(self.model)
 
     def __repr__(self) -> str:
         return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
@@ -313,10 +227,10 @@ class Study:
             if executor is None:
                 for name in todo:
                     job = self._job(name, watched, compare=compare)
-                    self._keep(name, functools.partial(_work, job, watched))
+                    self._keep(name, functools.partial(work, job, watched))
             else:
                 jobs = {n: self._job(n, watched, compare=compare) for n in todo}
-                futures = {n: executor.submit(_work, job) for n, job in jobs.items()}
+                futures = {n: executor.submit(work, job) for n, job in jobs.items()}
                 for name, future in futures.items():
                     self._keep(name, future.result)
         except KeyboardInterrupt:
@@ -367,49 +281,17 @@ class Study:
             Unavailable: nothing here can run the model.
             CalibrationError: a value is not finite.
         """
-        if self._ranges is None:
-            progress = progress or Silent()
-            runner = _runner("onnxruntime")
-            names = quantizable(self.model)
-            engine = _reference(self.model, progress)
-            size = _batch_size(self.model, names)
-            progress.phase(
-                "Calibrating", -(-len(self.data) // size) if self.model.dynamic_batch else len(self.data)
-            )
-            try:
-                self._ranges = collect(
-                    names,
-                    self.data.batches(self.model, size),
-                    functools.partial(runner.outputs, engine, names=names),
-                    progress,
-                )
-            finally:
-                runner.release(engine)
-        return self._ranges
+        return self._observer.ranges(self.data, progress or Silent())
 
-    def weights(self, node: str) -> tuple[_tensors.TensorStats, ...]:
+    def weights(self, node: str) -> tuple[TensorStats, ...]:
         """Statistics of the constants that a node reads.
 
         Raises:
             ModelError: there is no such node, or its weights cannot be read any more.
         """
-        made = []
-        for name, tensor in self.model.constants(node).items():
-            if tensor.dtype == ir.DataType.STRING:
-                continue
-            found = _tensors.stats(
-                [tensor.numpy()],
-                name=name,
-                kind="weight",
-                dtype=dtype_text(tensor.dtype),
-                shape=tuple(tensor.shape.numpy()),
-                source="weights of the model",
-            )
-            if found is not None:
-                made.append(found)
-        return tuple(made)
+        return self._observer.weights(node)
 
-    def activations(self, node: str, *, progress: Progress | None = None) -> tuple[_tensors.TensorStats, ...]:
+    def activations(self, node: str, *, progress: Progress | None = None) -> tuple[TensorStats, ...]:
         """Statistics of what a node of the main graph writes, in fp32.
 
         What calibration observed is taken from there; the rest is measured on a few samples.
@@ -419,64 +301,7 @@ class Study:
             RunError: it stands in a body or a function, or nothing here can run the model.
             Cancelled: the work was stopped.
         """
-        found = self.model.node(node)
-        if found.scope:
-            raise RunError(
-                f'Cannot observe node "{found.title}": it stands inside "{found.scope[0]}", and tensors of a body or a '
-                "function cannot be read from outside. Select the node that owns it."
-            )
-        progress = progress or Silent()
-        names = [o for o in found.outputs if o]
-        seen = self._ranges.values if self._ranges is not None else {}
-        missing = [n for n in names if n not in seen]
-        made = {n: self._observed(n) for n in names if n in seen}
-        made |= self._sampled(missing, progress) if missing else {}
-        return tuple(made[n] for n in names if n in made)
-
-    def _observed(self, name: str) -> _tensors.TensorStats:
-        ranges = self.ranges()
-        value, seen = self.model.values[name], ranges.values[name]
-        return _tensors.magnitudes(
-            name,
-            dtype=value.dtype,
-            shape=value.shape,
-            source=f"calibration on {len(self.data)} samples of {self.data.source}",
-            minimum=seen.min,
-            maximum=seen.max,
-            zeros=seen.zeros,
-            small=seen.small,
-            fine=(seen.edges, seen.counts),
-            coarse=display(ranges, name, _tensors.BINS),
-        )
-
-    def _sampled(self, names: Sequence[str], progress: Progress) -> dict[str, _tensors.TensorStats]:
-        runner = _runner("onnxruntime")
-        with self._observing:
-            if self._observer is None:
-                self._observer = _reference(self.model, progress)
-            check(progress, "observing a node")
-            data = self.data.take(max(_OBSERVED, _fixed_batch(self.model)))
-            batches: list[Any] = []
-            for batch in data.batches(self.model, min(_OBSERVED, _batch_size(self.model, names))):
-                batches.append(runner.outputs(self._observer, batch, names))
-                check(progress, "observing a node")
-        made = {}
-        for name in names:
-            arrays = [b[name] for b in batches if isinstance(b[name], np.ndarray)]
-            if not arrays or arrays[0].dtype.kind not in "fiubV":
-                continue
-            value = self.model.values[name]
-            stats = _tensors.stats(
-                arrays,
-                name=name,
-                kind="activation",
-                dtype=value.dtype,
-                shape=value.shape,
-                source=f"{runner.source}, {_plural(len(data), 'sample')} of {data.source}",
-            )
-            if stats is not None:
-                made[name] = stats
-        return made
+        return self._observer.activations(node, self.data, progress or Silent())
 
     def explore(self, *, baseline: str | None = None, height: int = 760) -> Explorer:
         """The Explorer on this study's variants."""
@@ -584,130 +409,6 @@ def _narrowest(engine: Engine) -> Precision:
         Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16,
     )  # fmt: skip
     return next((p for p in order if p.value in seen), Precision.FP32)
-
-
-def _runner(name: str) -> Any:
-    backend = backends.get(name)
-    here = backend.availability()
-    if not here.ok or not isinstance(backend, Runner):
-        raise Unavailable(f'Backend "{name}" cannot run: {here.reason or "it does not run engines."}')
-    return backend
-
-
-def _reference(model: Model, progress: Progress) -> Engine:
-    builder = cast("Builder", _runner("onnxruntime"))
-    return builder.build(BuildRequest(model, Variant.of("fp32"), level="basic"), progress)
-
-
-def _batch_size(model: Model, names: Sequence[str]) -> int:
-    """Samples per batch that keep the intermediate values of one batch within bounds."""
-    if not model.dynamic_batch:
-        return 1
-    elements = 0
-    for name in names:
-        shape = model.values[name].shape or ()
-        elements += int(np.prod([d for d in shape[1:] if isinstance(d, int)], dtype=np.int64))
-    return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * elements)))
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _fixed_batch(model: Model) -> int:
-    """The batch that the graph itself demands; 1 where it is free."""
-    return max((s[0] for s in map(model.input_shape, model.inputs) if s), default=1)
-
-
-def _work(job: Job, progress: Progress | None = None) -> Result:
-    """One variant from model to numbers; runs in this process or in an executor's, which reports nothing."""
-    progress = progress or Silent()
-    progress.phase(f"Preparing {job.variant.name}")
-    prepared = prepare(job.model, job.variant, job.ranges)
-    builder = backends.get(job.builder)
-    if not isinstance(builder, Builder):
-        raise Unavailable(
-            f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().'
-        )
-    engine = builder.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
-    mapping = relate(job.model, prepared.model, engine)
-    result = Result(job.name, job.variant, prepared, engine, mapping, ranges=job.ranges)
-    if not job.compare or job.runner is None:
-        return result
-    try:
-        return _measure(job, result, progress)
-    except Cancelled:
-        raise
-    except RtlabError as error:
-        # What was compiled is worth showing even where it cannot run here.
-        return dataclasses.replace(
-            result, engine=dataclasses.replace(engine, notes=(*engine.notes, f"not measured: {error}"))
-        )
-
-
-def _measure(job: Job, result: Result, progress: Progress) -> Result:
-    runner = _runner(job.runner or "onnxruntime")
-    prepared = result.prepared
-    measured = result.engine
-    if measured.backend != job.runner:
-        measured = runner.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
-    batch = next(job.data.batches(prepared.model, 1))
-    profile = runner.profile(measured, batch, progress)
-    note = ""
-    if job.variant.precision in {Precision.FP16, Precision.BF16}:
-        note = "The CPU has no arithmetic of this precision, so these are times of FP32 kernels with casts"
-    times = _timing.timing(profile, measured, note=note)
-    emulated = runner.build(BuildRequest(prepared.emulation, job.variant, level="basic"), progress)
-    try:
-        errors = _compare(job, runner, emulated, prepared, progress)
-        score = _score(job, runner, emulated, prepared, progress)
-    finally:
-        runner.release(emulated)
-    return dataclasses.replace(
-        result,
-        measured=measured,
-        measured_mapping=relate(job.model, prepared.model, measured),
-        timing=times,
-        accuracy=errors,
-        score=score,
-    )
-
-
-def _compare(
-    job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress
-) -> _accuracy.Accuracy:
-    data = (job.task.data if job.task else job.data).take(max(_COMPARED, _fixed_batch(job.model)))
-    names = _accuracy.comparable(job.model, prepared.emulation)
-    reference = _reference(job.model, progress)
-    size = _batch_size(job.model, names)
-    comparison = _accuracy.Comparison(job.model, names)
-    progress.phase("Comparing values", len(data))
-    try:
-        for batch in data.batches(job.model, size):
-            check(progress, "comparing values")
-            count = data.samples_in(job.model, batch)
-            before, after = runner.outputs(reference, batch, names), runner.outputs(emulated, batch, names)
-            comparison.add(before, after, count)
-            progress.advance(count)
-    finally:
-        runner.release(reference)
-    return comparison.result(f"{runner.source}, {data.source}")
-
-
-def _score(job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress) -> Score | None:
-    if job.task is None:
-        return None
-    data = job.task.data.take(max(_SCORED, _fixed_batch(job.model)))
-    parts: list[Any] = []
-    progress.phase("Scoring the task", len(data))
-    size = _batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o))
-    output = prepared.emulation.outputs[0]
-    for batch in data.batches(prepared.emulation, size):
-        check(progress, "scoring the task")
-        parts.append(runner.outputs(emulated, batch, (output,))[output])
-        progress.advance(len(parts[-1]))
-    outputs = np.concatenate(parts)
-    return Score(job.task.name, job.task.score(outputs), job.task.unit, len(outputs), runner.source)
 
 
 def available() -> Mapping[str, Any]:

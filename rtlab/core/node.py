@@ -1,0 +1,122 @@
+"""Nodes of a graph, and how each gets an id that stays."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import onnx_ir as ir
+
+from rtlab.core.value import dtype_text, shape_text
+
+#: Metadata property that names the source node of an inserted or changed node.
+ORIGIN = "rtlab.origin"
+#: Metadata property that keeps the author's name where the id differs.
+NAME = "rtlab.name"
+
+# Compilers list labels between these characters and print them unescaped, so an id must not contain them.
+_SAFE = re.compile(r"(?!\s)(?!.*, )[^\x00-\x1f\x7f|\[\]]{1,200}(?<!\s)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A node of the graph.
+
+    ``id`` is the name when that is unique and safe to print, otherwise ``#`` and the position. ``scope``
+    holds the ids of the enclosing nodes (If, Loop, Scan) or ``function NAME``, outermost first. ``origin`` is
+    the id of the source node when this one was inserted or changed by a preparation, otherwise its own id.
+    """
+
+    id: str
+    name: str
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, object]
+    scope: tuple[str, ...]
+    index: int
+    origin: str
+
+    @property
+    def title(self) -> str:
+        """What to call this node on screen: its name, or operator and position when it has none."""
+        return self.name or f"{self.op} {self.index}"
+
+
+def walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[ir.Node | str, ...]]]:
+    """Every node with the chain of its owners, in graph order, without recursion into Python's stack."""
+    stack: list[tuple[Iterator[ir.Node], tuple[ir.Node | str, ...]]] = [
+        (iter(f), (f"function {f.name}",)) for f in reversed(list(model.functions.values()))
+    ]
+    stack.append((iter(model.graph), ()))
+    while stack:
+        nodes, owners = stack[-1]
+        node = next(nodes, None)
+        if node is None:
+            stack.pop()
+            continue
+        yield node, owners
+        stack.extend(
+            (iter(attribute.as_graph()), (*owners, node))
+            for attribute in reversed(list(node.attributes.values()))
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
+        )
+
+
+def assign_ids(model: ir.Model) -> None:
+    """Name every node by its id. An id given before, as in a prepared model, stays."""
+    counts = Counter(node.name or "" for node, _ in walk(model))
+    taken = {name for name, count in counts.items() if count == 1 and _SAFE.fullmatch(name)}
+    for index, (node, _) in enumerate(walk(model)):
+        name = node.name or ""
+        if name in taken and counts[name] == 1:
+            continue
+        node.metadata_props.setdefault(NAME, name)
+        node.name = next(i for i in _candidates(index) if i not in taken)
+        taken.add(node.name)
+
+
+def _candidates(index: int) -> Iterator[str]:
+    yield f"#{index}"
+    for k in itertools.count(1):
+        yield f"#{index}.{k}"
+
+
+def project(model: ir.Model) -> Iterator[Node]:
+    """The nodes of a graph whose ids are given, in the order of ``walk``."""
+    for index, (node, owners) in enumerate(walk(model)):
+        id_ = node.name or ""
+        yield Node(
+            id=id_,
+            name=node.metadata_props.get(NAME, id_),
+            op=node.op_type,
+            domain=node.domain,
+            inputs=tuple(v.name or "" if v is not None else "" for v in node.inputs),
+            outputs=tuple(v.name or "" for v in node.outputs),
+            attributes={k: _plain(a) for k, a in node.attributes.items()},
+            scope=tuple(o if isinstance(o, str) else o.name or "" for o in owners),
+            index=index,
+            origin=node.metadata_props.get(ORIGIN, id_),
+        )
+
+
+def _plain(attribute: ir.Attr) -> object:
+    """An attribute as JSON can carry it; tensors and graphs as a description."""
+    if attribute.ref_attr_name:
+        return f"@{attribute.ref_attr_name}"
+    value = attribute.value
+    if attribute.type == ir.AttributeType.TENSOR:
+        if value.size <= 16:
+            return value.numpy().tolist()
+        return f"{dtype_text(value.dtype)} {shape_text(tuple(value.shape))}"
+    if attribute.type == ir.AttributeType.GRAPH:
+        return f"graph of {len(value)} nodes"
+    if isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (tuple, list)) and all(isinstance(v, (str, int, float)) for v in value):
+        return list(value)
+    return str(attribute.type).rsplit(".", maxsplit=1)[-1].lower()

@@ -1,0 +1,93 @@
+"""What can be chosen in the Explorer: model, precision, calibrator and target, and why something cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rtlab import backends, samples
+from rtlab.core.model import Model
+from rtlab.core.variant import Calibrator, Precision, Variant
+from rtlab.view.contract import Choice, Controls, Option
+
+_OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
+_LATER = "Not offered yet"
+#: Makes the engine where no TensorRT builder is installed.
+_STAND_IN = "onnxruntime"
+
+
+def start() -> Variant:
+    """What is chosen at first: fp32 for a GPU that the best builder compiles for."""
+    return Variant.of("fp32", target="cpu" if _builder() == _STAND_IN else "sm86")
+
+
+def notice() -> str:
+    """What a reader must know of the builder here; empty where it is a TensorRT."""
+    if _builder() != _STAND_IN:
+        return ""
+    return (
+        "No TensorRT builder is installed here, so ONNX Runtime's optimized graph stands in for the engine."
+    )
+
+
+def choice(model: Model, variant: Variant) -> Choice:
+    """A variant as the top row shows it."""
+    return Choice(
+        model=model.name,
+        precision=str(variant.precision),
+        calibrator=str(variant.calibrator or ""),
+        target=str(variant.target),
+        backend=variant.backend or _builder(),
+    )
+
+
+def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
+    """What the top row offers beside a ``Choice``."""
+    capable = backends.get(_builder()).capabilities()
+    models = dict.fromkeys([model.name, *samples.names()])
+    offered = set(capable.precisions)
+    target = next((t for t in capable.targets if str(t) == chosen.get("target")), capable.targets[0])
+    # A saved notebook may hold a choice that no longer exists; building it says so, offering must not fail.
+    precision = next((p for p in Precision if p.value == chosen.get("precision")), Precision.FP32)
+    return Controls(
+        models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
+        precisions=[
+            Option(
+                id=str(p),
+                label=str(p),
+                enabled=p in offered and target.refusal(p) is None,
+                reason=target.refusal(p) or ("" if p in offered else _LATER),
+            )
+            for p in Precision
+        ],
+        calibrators=[
+            Option(id=str(c), label=str(c), enabled=not why, reason=why)
+            for c in Calibrator
+            for why in [_idle(c, precision)]
+        ],
+        targets=[
+            Option(
+                id=str(t),
+                label=t.title,
+                enabled=t.refusal(precision) is None,
+                reason=t.refusal(precision) or "",
+            )
+            for t in capable.targets
+        ],
+    )
+
+
+def _idle(calibrator: Calibrator, precision: Precision) -> str:
+    """Why a calibrator cannot be chosen; empty where it can."""
+    if not precision.needs_calibrator:
+        return f"{precision} needs no calibrator"
+    return "" if calibrator in _OFFERED else _LATER
+
+
+def _builder() -> str:
+    """The backend that an engine is built with when nobody says which."""
+    for name, backend in backends.registry().items():
+        capable = backend.capabilities()
+        if capable.builds and backend.availability().ok and any(t.sm for t in capable.targets):
+            return name
+    return _STAND_IN

@@ -1,0 +1,78 @@
+"""What a notebook keeps of the widgets when it is saved with their state, and what is seen without a kernel."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+CELLS = [
+    (
+        "import rtlab\nfrom rtlab.testing import tiny_model\nstudy = rtlab.Study(tiny_model())\n"
+        "study.add('fp32', target='cpu')\nstudy.run()\nexplorer, graph = study.explore(), study.graph('fp32')"
+    ),
+    "explorer",
+    "graph",
+    "graph",
+]
+VIEWS = '.rt-explorer[data-ready="1"], .rt-graph[data-ready="1"]'
+
+
+@pytest.fixture
+def keeping(lab_page):
+    """JupyterLab that saves widget state, which is a setting."""
+    url = f"{lab_page.lab.url}/lab/api/settings/@jupyter-widgets/jupyterlab-manager:plugin"
+    headers = {"Authorization": f"token {lab_page.lab.token}"}
+
+    def save(state: str) -> None:
+        answer = lab_page.page.request.put(url, headers=headers, data={"raw": state})
+        assert answer.ok, answer.text()
+
+    save('{"saveState": true}')
+    yield lab_page
+    save("{}")
+
+
+def views(page, count: int) -> None:
+    """Wait until as many views are drawn; each comes into being when it is near the window."""
+    page.wait_for_function(
+        "([views, count]) => document.querySelectorAll(views).length === count", arg=[VIEWS, count]
+    )
+
+
+def test_a_saved_notebook_keeps_neither_script_nor_payload_and_says_what_to_do(keeping) -> None:
+    """The file stays small under version control, a living view comes back by itself, and a dead one is in words."""
+    page = keeping.page
+    path = keeping.place(CELLS)
+    address = f"{keeping.lab.url}/lab/tree/{path.name}"
+    page.goto(f"{address}?reset&token={keeping.lab.token}")
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
+    keeping.wait_idle()
+    keeping.run_all()
+    # Two views of one widget: the second one asks for itself.
+    views(page, 3)
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    keeping.python("explorer.select('stem/Relu')")
+
+    saved = json.loads(path.read_text(encoding="utf-8"))["metadata"]["widgets"]
+    models = saved["application/vnd.jupyter.widget-state+json"]["state"].values()
+    own = [m for m in models if m["model_module"] == "anywidget"]
+    assert 2 == len(own)
+    for model in own:
+        assert [] == [b for b in model.get("buffers", []) if b["data"]]
+        assert set() == {"source", "engine", "other", "charts"} & set(model["state"])
+        assert len(json.dumps(model)) < 10_000
+
+    # The page is loaded again while the kernel lives.
+    page.goto(address)
+    views(page, 3)
+    page.wait_for_selector(".rt-explorer[data-selection='[\"stem/Relu\"]']")
+
+    # The kernel is gone, and another one knows nothing of these widgets.
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.shutdown()")
+    page.goto(f"{address}?reset")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.jp-OutputArea-output [role=status]')]"
+        ".filter(words => words.innerText.includes('Run the cell again')).length === 3"
+    )
+    assert 0 == page.locator(".rt-explorer, .rt-graph").count()

@@ -1,0 +1,110 @@
+"""Payloads and scripts as messages: announced, sent when they change and when asked for, never in synced state."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+
+import pytest
+
+from rtlab import CalibrationData, Study
+from rtlab.testing import tiny_model
+from rtlab.view.payload import decode
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def study():
+    model = tiny_model()
+    made = Study(model, data=CalibrationData.random(model, samples=4))
+    made.add("fp32", target="cpu")
+    made.add("fp16", target="cpu")
+    return made.run()
+
+
+def listen(widget, monkeypatch) -> list[tuple[dict, list]]:
+    sent = []
+    monkeypatch.setattr(widget, "send", lambda content, buffers=None: sent.append((content, buffers)))
+    return sent
+
+
+def ask(widget, name: str) -> None:
+    widget._handle_custom_msg({"type": "fetch", "value": name}, [])
+
+
+@pytest.mark.parametrize("make", ["explore", "graph"])
+def test_synced_state_holds_no_payload_and_no_script(study, make: str) -> None:
+    """JupyterLab and nbclient write every synced trait into the notebook."""
+    widget = study.explore() if make == "explore" else study.graph("fp32")
+    state = widget.get_state()
+    assert set() == {"source", "engine", "other", "charts"} & set(state)
+    assert [] == [n for n, v in state.items() if isinstance(v, bytes)]
+    assert len(json.dumps(state, default=str)) < 10_000
+
+
+def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> None:
+    """A second view, or a page that was loaded again, has nothing but what it asks for."""
+    widget = study.explore()
+    sent = listen(widget, monkeypatch)
+    asked = [name for name, tag in widget.parcels.items() if tag]
+    assert {"script", "source", "engine", "charts"} == set(asked)
+    for name in asked:
+        ask(widget, name)
+    found = {c["value"].split()[0]: (c, b) for c, b in sent}
+    assert {f"{n} {widget.parcels[n]}" for n in asked} == {c["value"] for c, _ in sent}
+    assert widget.source == found["source"][1][0]
+    assert b"export" in gzip.decompress(found["script"][1][0])
+    assert widget.charts == found["charts"][0]["content"]
+
+
+def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None:
+    """A view that is open needs no round trip, which a kernel busy with the next cell would keep waiting."""
+    widget = study.explore()
+    sent = listen(widget, monkeypatch)
+    widget.show("fp32")
+    widget.show("fp16")
+    assert [] == [c for c, _ in sent if c["type"] == "parcel"], "nobody is there to see it"
+    widget.show("fp32")
+    ask(widget, "script")
+    before = widget.parcels["engine"]
+    told = []
+    widget.observe(lambda _: told.append(len(sent)), "parcels")
+    widget.show("fp16")
+    engines = [(c, b) for c, b in sent if c.get("value", "").startswith("engine ")]
+    assert 1 == len(engines)
+    assert "fp16" == decode(engines[0][1][0])["variant"]
+    assert before != widget.parcels["engine"]
+    assert 1 <= told[0]
+
+
+def test_what_is_empty_or_unknown_is_not_sent(study, monkeypatch) -> None:
+    """A newer page may ask for what this kernel does not know."""
+    widget = study.explore()
+    sent = listen(widget, monkeypatch)
+    for name in ("other", "nonsense", "study", "_script"):
+        ask(widget, name)
+    assert [] == sent
+    widget.compare("fp16")
+    widget.compare(None)
+    assert "" == widget.parcels["other"]
+
+
+def test_the_last_of_two_threads_parcels_is_the_one_announced(study, monkeypatch) -> None:
+    """A build's thread and a gesture set traits at once; a page that kept the older one would show it for good."""
+    widget = study.graph("fp32")
+    sent = listen(widget, monkeypatch)
+
+    def put(part: int) -> None:
+        for i in range(50):
+            widget.engine = f"{part} {i}".encode()
+            ask(widget, "engine")
+
+    threads = [threading.Thread(target=put, args=(part,)) for part in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert f"engine {widget.parcels['engine']}" == sent[-1][0]["value"]
+    assert widget.engine == sent[-1][1][0]
