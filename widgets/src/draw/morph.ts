@@ -83,10 +83,17 @@ export class Morph {
     const { width, height } = camera;
     const PAD = 36;
     const fitting = Math.min((width - 2 * PAD) / rect.width, (height - 2 * PAD) / rect.height);
-    // About as large as before, and never so small that all of a long engine is squeezed into the pane.
-    const scale = Math.max(1e-6, Math.min(fitting, Math.max(camera.scale, 0.6)));
-    const middle = { x: rect.x + rect.width / 2, y: rect.y + rect.height / 2 };
-    return { scale, x: width / 2 - middle.x * scale, y: height / 2 - middle.y * scale };
+    // About as large as before; where names can be read now, they shall be at the end, from the first card on.
+    const least = camera.scale >= SHOW.title ? SHOW.line : 1e-6;
+    const scale = Math.max(least, Math.min(fitting, Math.max(camera.scale, 0.6)));
+    const start = (from: number, length: number, room: number, main: boolean): number =>
+      main && length * scale > room - 2 * PAD ? PAD - from * scale : room / 2 - (from + length / 2) * scale;
+    const { across } = this.a;
+    return {
+      scale,
+      x: start(rect.x, rect.width, width, across),
+      y: start(rect.y, rect.height, height, !across),
+    };
   }
 
   /** Paints the picture at `t` from 0 (A as `from` shows it) to 1 (B as `to` shows it). */
