@@ -230,3 +230,28 @@ def test_netron_opens_the_model_and_the_engine(shown, chromium, side: str) -> No
     expected = "sample.model.top" if side == "node" else "study[explorer.state.variant].engine.layers"
     assert shown.lab.python(f"len({expected})") <= boxes.count()
     context.close()
+
+
+def test_the_selection_stays_in_view_when_its_pane_shrinks(shown) -> None:
+    """Who opens a third pane or stacks them does not lose what was just looked at."""
+    lab, page = shown.lab, shown.page
+    node = lab.python("next(n.id for n in sample.model.top if n.op == 'Concat')")
+    shown.click("node", node)
+    lab.wait_python(f"explorer.state.selection == ({node!r},)")
+    chosen = page.locator(f'{EXPLORER} [data-seen="node"] [aria-pressed="true"]')
+    chosen.wait_for(state="attached")
+    before = page.locator(f'{EXPLORER} [data-seen="node"] li').count()
+    lab.python("explorer.arrange(stacked=True) and None")
+    page.wait_for_function(
+        """() => {
+          const [a, b] = [...document.querySelectorAll('.rt-explorer canvas[data-pane]')];
+          return b.getBoundingClientRect().top > a.getBoundingClientRect().top;
+        }"""
+    )
+    shown.ready()
+    # The list of boxes in view is renewed when the picture rests.
+    page.wait_for_function(
+        "count => document.querySelectorAll('.rt-explorer [data-seen=\"node\"] li').length < count",
+        arg=before,
+    )
+    assert 1 == chosen.count()

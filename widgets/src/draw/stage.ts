@@ -285,6 +285,7 @@ export class Stage {
     if (!width || !height) return;
     const first = this.camera.width <= 1;
     const dx = (width - this.camera.width) / 2;
+    const held = first ? undefined : [...this.#marks.selected].find((box) => this.#inView(box));
     this.#canvas.width = Math.round(width * devicePixelRatio);
     this.#canvas.height = Math.round(height * devicePixelRatio);
     this.camera.resize(width, height);
@@ -297,8 +298,22 @@ export class Stage {
     else if (!first) {
       this.camera.shift(dx, 0);
       if (this.scene) this.camera.keep(this.scene.bounds, KEEP);
+      // What is selected and was in view stays so, whichever side the room was taken from.
+      if (held !== undefined) this.reveal([held], false);
     }
     this.request();
+  }
+
+  #inView(box: number): boolean {
+    const place = this.place(box);
+    const { width, height } = this.camera;
+    return (
+      place !== null &&
+      place.x + place.width > 0 &&
+      place.x < width &&
+      place.y + place.height > 0 &&
+      place.y < height
+    );
   }
 
   /** Zooming out ends a little beyond the whole graph. */

@@ -240,6 +240,7 @@ function Seen({
   name: string;
   ids: Signal<readonly string[]>;
 }) {
+  const chosen = new Set(study.selected(side));
   return (
     <ul class="rt-spoken" aria-label={`${name}: boxes in view`} data-seen={side}>
       {ids.value.map((id) => {
@@ -247,7 +248,12 @@ function Seen({
         return (
           box && (
             <li key={id}>
-              <button type="button" tabIndex={-1} onClick={() => study.select(side, id)}>
+              <button
+                type="button"
+                tabIndex={-1}
+                aria-pressed={chosen.has(id)}
+                onClick={() => study.select(side, id)}
+              >
                 {named(box)}
               </button>
             </li>
