@@ -1,0 +1,56 @@
+"""Engines that real GPUs wrote, projected for the graph view."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtlab import Study
+from rtlab.testing import tiny_model
+from rtlab.view.contract import EngineView
+from rtlab.view.graph import engine_view
+from rtlab.view.payload import decode, encode
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "engines"
+ENGINES = sorted(RECORDED.iterdir()) if RECORDED.is_dir() else []
+ABSENT = pytest.mark.skip(reason="no ../shared/recorded beside the checkout")
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """The layers of a recorded engine, and its profile where it has one."""
+    layers = [folder / "engine.graph.json", *folder.glob("*_engine_info.json")]
+    profile = folder / "engine.profile.json"
+    found = {"layers": next(p for p in layers if p.exists())}
+    return found | ({"profile": profile} if profile.exists() else {})
+
+
+@pytest.mark.parametrize(
+    "folder", ENGINES or [pytest.param(None, marks=ABSENT)], ids=lambda f: f.name if f else "none"
+)
+def test_every_recorded_engine_crosses_to_the_browser_whole(folder) -> None:
+    """Each layer is a box once, edges join boxes that exist, and every reading belongs to a layer."""
+    model = tiny_model()
+    result = Study(model).read("elsewhere", **files(folder))
+    view = decode(encode(engine_view(result, model), EngineView))
+    boxes = view["graph"]["boxes"]
+    layers = [b["id"] for b in boxes if b["kind"] == "layer"]
+    assert [y.id for y in result.engine.layers] == layers
+    assert all(0 <= e[end] < len(boxes) for e in view["graph"]["edges"] for end in ("source", "target"))
+    for overlay in view["overlays"]:
+        assert set(overlay["layers"]) <= set(layers)
+        assert overlay["origin"] in {"measured", "reported", "estimated"}
+
+
+@pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])
+def test_two_recorded_engines_stand_beside_each_other() -> None:
+    """fp16 and int8 of one network on one card: the comparison that people have files for."""
+    study = Study(tiny_model())
+    for name in ("fp16", "int8-qat"):
+        study.read(name, **files(RECORDED / f"trex-resnet18-pytorch-a100-{name}"))
+    explorer = study.explore()
+    explorer.show("fp16")
+    explorer.compare("int8-qat")
+    assert ["node", "layer", "other"] == list(explorer.state.panes)
+    assert ["fp16", "int8-qat"] == [decode(explorer.engine)["variant"], decode(explorer.other)["variant"]]
