@@ -233,13 +233,17 @@ class Failure(TypedDict):
 
 
 class Chip(TypedDict):
-    """A variant in the second row. ``score_delta`` is against the baseline; None where there is none."""
+    """A variant in the second row; ``recorded`` is one that was read from files.
+
+    ``score_delta`` is against the baseline; None where there is none.
+    """
 
     id: str
     label: str
     target: str
     status: ChipStatus
     baseline: bool
+    recorded: bool
     nodes: int
     layers: int
     time: float | None

@@ -51,6 +51,12 @@ _FAMILIES: Mapping[Family, str] = {
 _FAMILY: Mapping[str, Family] = {op: f for f, ops in _FAMILIES.items() for op in ops.split()}
 _SHORT = {"BatchNormalization": "BN", "GlobalAveragePool": "GAP", "LayerNormalization": "LN", "Relu": "ReLU",
           "QuantizeLinear": "Q", "DequantizeLinear": "DQ", "MaxPool": "MaxPool"}  # fmt: skip
+#: Words in a compiler's kinds of layers that compute something, with the family of what it is.
+_COMPUTES: Mapping[str, Family] = {
+    "conv": "convolution", "gemm": "matmul", "matmul": "matmul", "matrix": "matmul", "pool": "pool",
+    "scale": "normalization", "norm": "normalization", "softmax": "activation", "activation": "activation",
+    "elementwise": "other", "pointwise": "other", "reduce": "pool", "resize": "shape", "padding": "shape",
+}  # fmt: skip
 #: Attributes that say at a glance what a node does.
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
 
@@ -338,7 +344,9 @@ def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping)
         for p in places
         for op in _runs(parts, p.node)
     ]
-    move = _move(layer) if not nodes else ""
+    # Whose nodes are unknown, because the files are of another model, is no move: its kind tells that it computes.
+    computes = next((family for word, family in _COMPUTES.items() if word in layer.kind.lower()), None)
+    move = _move(layer) if not nodes and not computes else ""
     details = [
         Detail(key="layer", value=layer.name),
         Detail(key="kind", value=layer.kind),
@@ -353,13 +361,13 @@ def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping)
         parent=-1,
         body="",
         op=layer.kind,
-        family=family(nodes[0].op) if nodes else "shape",
+        family=family(nodes[0].op) if nodes else computes or "shape",
         title=move or layer.name,
         lines=[],
         chips=chips,
         precision=layer.precision,
         stream=layer.stream,
-        slim=not nodes,
+        slim=not nodes and not computes,
         inputs=[_tensor_port(t) for t in layer.inputs]
         + [_tensor_port(t, constant=True) for t in layer.constants],
         outputs=[_tensor_port(t) for t in layer.outputs],

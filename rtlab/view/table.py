@@ -42,6 +42,7 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         target=result.engine.place if result and result.recorded else str(variant.target),
         status="building" if name == building else "failed" if error else "ready",
         baseline=name == baseline,
+        recorded=result is not None and result.recorded,
         nodes=len(result.prepared.model.top) if result else 0,
         layers=len(result.engine.layers) - result.engine.sync if result else 0,
         time=result.timing.shown if result and result.timing else None,

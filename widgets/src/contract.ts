@@ -182,13 +182,14 @@ export interface Failure {
   details: string;
 }
 
-/** A variant in the second row. ``score_delta`` is against the baseline; None where there is none. */
+/** A variant in the second row; ``recorded`` is one that was read from files. ``score_delta`` is against the baseline; None where there is none. */
 export interface Chip {
   id: string;
   label: string;
   target: string;
   status: ChipStatus;
   baseline: boolean;
+  recorded: boolean;
   nodes: number;
   layers: number;
   time: number | null;

@@ -88,7 +88,8 @@ export class Lab {
       if (this.saved) return false;
       const shown = this.study.engine.value?.variant;
       const chip = this.chips.value.find(({ id }) => id === shown);
-      if (!chip) return false;
+      // What was read from files belongs to no choice.
+      if (!chip || chip.recorded) return false;
       const { precision, calibrator, target } = this.choice.value;
       return chip.label !== (calibrator ? `${precision}·${calibrator}` : precision) || chip.target !== target;
     });

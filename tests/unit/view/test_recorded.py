@@ -54,3 +54,25 @@ def test_two_recorded_engines_stand_beside_each_other() -> None:
     explorer.compare("int8-qat")
     assert ["node", "layer", "other"] == list(explorer.state.panes)
     assert ["fp16", "int8-qat"] == [decode(explorer.engine)["variant"], decode(explorer.other)["variant"]]
+
+
+@pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])
+def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
+    """Files beside another model: the engine can still be read as what it is."""
+    study = Study(tiny_model())
+    result = study.read("int8", **files(RECORDED / "trex-resnet18-pytorch-a100-int8-qat"))
+    view = engine_view(result, study.model)
+    drawn = {b["id"]: b for b in view["graph"]["boxes"]}
+    for layer in result.engine.layers:
+        box = drawn[layer.id]
+        assert ("Convolution" not in layer.kind) or not box["slim"]
+        assert ("Convolution" not in layer.kind) or box["title"] == layer.name
+        assert (layer.kind != "Reformat") or box["slim"]
+
+
+@pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])
+def test_an_engine_from_elsewhere_belongs_to_no_choice() -> None:
+    """It cannot be built here, so no other choice makes it stale."""
+    study = Study(tiny_model())
+    study.read("int8", **files(RECORDED / "trex-resnet18-pytorch-a100-int8-qat"))
+    assert [True] == [c["recorded"] for c in study.explore().chips]
