@@ -24,8 +24,9 @@ ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "tests" / "data" / "pictures"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 FILES = sorted((ROOT / "sample_models").glob("*.onnx")) + sorted(LIGHT.glob("light_*.onnx"))
-#: Half the pane's picture may move by one pixel with another version of the browser; a change of the drawing shows.
-TOLERANCE = 0.01
+#: The largest share of pixels that may look different: edges of letters in another version of the browser, and
+#: less than one box of another colour or name.
+TOLERANCE = 0.002
 
 
 @pytest.fixture(scope="module")
@@ -183,33 +184,37 @@ PICTURED = {
 }
 
 
+def pixels(shot: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(shot)).convert("RGB")
+
+
+def different(page, name: str) -> float:
+    """The share of pixels that look different from the picture that was kept."""
+    then, now = pixels((PICTURES / f"{name}.png").read_bytes()), pixels(page.screenshot())
+    assert then.size == now.size
+    far = np.abs(np.asarray(then, np.int16) - np.asarray(now, np.int16)).max(axis=2) > 48
+    return float(far.mean())
+
+
 @pytest.mark.parametrize("name", PICTURED)
 def test_the_picture_is_the_one_that_was_looked_at(page, name: str) -> None:
     """Pixels, within a tolerance. RTLAB_PICTURES=write keeps what is drawn now, for somebody to look at."""
     load, wish = PICTURED[name]
     draw(page, source_graph(load()), **wish)
-    now = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    kept = PICTURES / f"{name}.png"
     if os.environ.get("RTLAB_PICTURES") == "write":
-        kept.parent.mkdir(exist_ok=True)
-        now.quantize(64).save(kept, optimize=True)
-    then = Image.open(kept).convert("RGB")
-    assert then.size == now.size
-    far = np.abs(np.asarray(then, np.int16) - np.asarray(now, np.int16)).max(axis=2) > 48
-    assert far.mean() <= TOLERANCE
+        PICTURES.mkdir(exist_ok=True)
+        pixels(page.screenshot()).quantize(64).save(PICTURES / f"{name}.png", optimize=True)
+    assert different(page, name) <= TOLERANCE
 
 
 def test_a_planted_change_of_the_picture_is_found(page) -> None:
-    """The tolerance forgives a font's edges, not another picture."""
+    """The tolerance forgives a font's edges, not one box in another colour."""
     load, wish = PICTURED["digits_inception"]
     graph = source_graph(load())
-    graph["boxes"][5]["family"] = "quantize" if graph["boxes"][5]["family"] != "quantize" else "pool"
-    graph["boxes"][6]["op"] = "Somebody"
+    changed = next(box for box in graph["boxes"] if box["op"] == "Relu")
+    changed["family"] = "quantize"
     draw(page, graph, **wish)
-    now = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    then = Image.open(PICTURES / "digits_inception.png").convert("RGB")
-    far = np.abs(np.asarray(then, np.int16) - np.asarray(now, np.int16)).max(axis=2) > 48
-    assert far.mean() > TOLERANCE / 10
+    assert different(page, "digits_inception") > TOLERANCE
 
 
 def test_the_svg_is_whole_and_well_formed(page) -> None:
@@ -226,7 +231,6 @@ def test_the_svg_is_whole_and_well_formed(page) -> None:
 
 def test_names_in_an_svg_are_text(page) -> None:
     """A file that is opened in a browser must not run what a model is called."""
-    draw(page, chain(helper.make_node("Relu", ["x"], ["y"], name="n"), inputs=("x",), outputs=("y",)))
     graph = BAD["html"]()
     graph["boxes"][1]["lines"] = [HTML]
     draw(page, graph)

@@ -88,6 +88,7 @@ def test_the_graph_view_does_its_work_in_every_notebook(host, tmp_path) -> None:
     host.run_all()
     nodes = host.python("[n.id for n in model.top]")
     operator = "Concat"
+    host_inputs = host.python("list(model.inputs)")
     concats = host.python(f"sum(n.op == '{operator}' for n in model.top)")
 
     # Link both ways; the kernel hears of it.
@@ -129,6 +130,16 @@ def test_the_graph_view_does_its_work_in_every_notebook(host, tmp_path) -> None:
     # Trace: what feeds the selection, counted by definition.
     page.keyboard.press("u")
     page.wait_for_function(f"() => +document.querySelector('{VIEW}').dataset.focus > 1")
+    producers = host.python("{o: [n.id, list(n.inputs)] for n in model.top for o in n.outputs}")
+    todo, fed = list(host.python(f"list(model.node({reached!r}).inputs)")), {reached}
+    while todo:
+        name = todo.pop()
+        node, reads = producers.get(name, (name, []))
+        # A weight is no box; an input of the model is one.
+        if node not in fed and (name in producers or name in host_inputs):
+            fed.add(node)
+            todo += reads
+    assert len(fed) == int(page.get_attribute(VIEW, "data-focus"))
     page.keyboard.press("Escape")
 
     # Colour by.
