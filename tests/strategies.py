@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
-from rtlab.core.variant import KNOWN_TARGETS, Calibrator, Precision, Target, Variant
+from rtlab.core.variant import CALIBRATORS, KNOWN_TARGETS, Calibrator, Precision, Target, Variant
 
 #: Names that have broken a tool somewhere: log separators, control characters, markup, ids of our own.
 HOSTILE_NAMES = (
@@ -265,7 +265,7 @@ def variants() -> st.SearchStrategy[Variant]:
     return st.builds(
         lambda p, c, t: Variant.of(p, calibrator=c, target=t),
         st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8]),
-        st.sampled_from(Calibrator),
+        st.sampled_from(CALIBRATORS),
         st.sampled_from(["cpu", *KNOWN_TARGETS]),
     )
 

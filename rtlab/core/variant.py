@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import re
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal, TypeVar
 
 from rtlab.errors import VariantError
 
 
 class Precision(str, enum.Enum):
-    """The arithmetic a variant asks for. A member equals its lower-case name."""
+    """The arithmetic a variant asks for. A member equals its lower-case name.
+
+    ``int4`` and ``fp4`` are types of weights only: the product is computed in the activations' type.
+    """
 
     FP32 = "fp32"
+    TF32 = "tf32"
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
@@ -30,8 +36,8 @@ class Precision(str, enum.Enum):
         return self in {Precision.INT8, Precision.FP8}
 
 
-class Calibrator(str, enum.Enum):
-    """How observed activations become scales."""
+class Method(str, enum.Enum):
+    """The algorithms that turn an observed range into a threshold."""
 
     MINMAX = "minmax"
     ENTROPY = "entropy"
@@ -42,6 +48,90 @@ class Calibrator(str, enum.Enum):
     def __str__(self) -> str:
         return self.value
 
+
+#: Parameters of each method with their defaults; the first may be given without its name.
+_SETTINGS: dict[Method, dict[str, float]] = {
+    Method.MINMAX: {},
+    Method.ENTROPY: {"bins": 2048, "levels": 128},
+    Method.ENTROPY2: {"bins": 2048, "levels": 128},
+    Method.PERCENTILE: {"p": 99.99},
+    Method.MSE: {"candidates": 128},
+}
+#: What a parameter may be: least, most, whether it is a whole number.
+_BOUNDS: dict[str, tuple[float, float, bool]] = {
+    "bins": (256, 32768, True),
+    "levels": (16, 256, True),
+    "p": (50.0, 100.0, False),
+    "candidates": (2, 4096, True),
+}
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Calibrator:
+    """How observed activations become scales: a method and those of its parameters that are not the default.
+
+    Written as text: ``percentile(99.9)``, ``entropy2(bins=4096)``. ``percentile`` keeps ``p`` percent of the
+    elements; an entropy search divides [0, amax] into ``bins`` and quantizes to ``levels``; ``mse`` tries
+    ``candidates`` thresholds.
+    """
+
+    method: Method
+    settings: tuple[tuple[str, float], ...] = ()
+
+    MINMAX: ClassVar[Calibrator]
+    ENTROPY: ClassVar[Calibrator]
+    ENTROPY2: ClassVar[Calibrator]
+    PERCENTILE: ClassVar[Calibrator]
+    MSE: ClassVar[Calibrator]
+
+    def __str__(self) -> str:
+        if not self.settings:
+            return str(self.method)
+        first = next(iter(_SETTINGS[self.method]))
+        inside = (_plain(v) if k == first else f"{k}={_plain(v)}" for k, v in self.settings)
+        return f"{self.method}({', '.join(inside)})"
+
+    def __getitem__(self, name: str) -> float:
+        """A parameter, given or default."""
+        return dict(self.settings).get(name, _SETTINGS[self.method][name])
+
+    @classmethod
+    def of(cls, given: str | Calibrator) -> Calibrator:
+        """Read a calibrator's text.
+
+        Raises:
+            VariantError: the method or a parameter is unknown, or a number is out of its bounds.
+        """
+        if isinstance(given, Calibrator):
+            return given
+        found = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?\s*", given)
+        method = _member(Method, found[1] if found else given, "calibrator")
+        known = _SETTINGS[method]
+        settings: dict[str, float] = {}
+        for i, item in enumerate(filter(None, (found[2] or "").split(",")) if found else ()):
+            name, _, text = item.rpartition("=")
+            name = name.strip() or (next(iter(known), "") if i == 0 else "")
+            if name not in known:
+                names = ", ".join(f'"{k}"' for k in known) or "none"
+                raise VariantError(
+                    f'Cannot choose calibrator "{given}": "{item.strip()}" is no parameter of {method}. '
+                    f"Its parameters: {names}."
+                )
+            settings[name] = _number(text, name, str(given))
+        if settings.get("levels", 0) > settings.get("bins", math.inf):
+            raise VariantError(
+                f'Cannot choose calibrator "{given}": it has more levels than bins. Give more bins, or fewer levels.'
+            )
+        return cls(method, tuple((k, settings[k]) for k in known if settings.get(k, known[k]) != known[k]))
+
+
+Calibrator.MINMAX = Calibrator(Method.MINMAX)
+Calibrator.ENTROPY = Calibrator(Method.ENTROPY)
+Calibrator.ENTROPY2 = Calibrator(Method.ENTROPY2)
+Calibrator.PERCENTILE = Calibrator(Method.PERCENTILE)
+Calibrator.MSE = Calibrator(Method.MSE)
+#: Every method with its default parameters.
+CALIBRATORS = tuple(Calibrator(m) for m in Method)
 
 _E = TypeVar("_E", bound=enum.Enum)
 
@@ -56,8 +146,27 @@ def _member(kind: type[_E], given: str | _E, noun: str) -> _E:
         ) from None
 
 
+def _number(text: str, name: str, given: str) -> float:
+    least, most, whole = _BOUNDS[name]
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most or (whole and not number.is_integer()):
+        kind = "a whole number" if whole else "a number"
+        raise VariantError(
+            f'Cannot choose calibrator "{given}": "{text.strip()}" is no value for "{name}". '
+            f"Give {kind} from {_plain(least)} to {_plain(most)}."
+        )
+    return number
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else repr(float(number))
+
+
 #: First target of each arithmetic that not every processor has.
-_FIRST_SM = {Precision.BF16: 80, Precision.FP8: 89, Precision.FP4: 120}
+_FIRST_SM = {Precision.TF32: 80, Precision.BF16: 80, Precision.FP8: 89, Precision.FP4: 120}
 
 #: Compute capabilities that current builders accept, and where one meets them.
 KNOWN_TARGETS = {
@@ -110,54 +219,117 @@ class Target:
         )
 
 
+#: How weights of a quantized node are scaled: one scale per output channel, or one for the whole tensor.
+Granularity = Literal["channel", "tensor"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Variant:
     """One choice of precision, calibrator, target and backend.
 
-    ``calibrator`` is None where the precision needs none; ``backend`` None means the best builder here.
+    ``calibrator`` is None where no precision in use needs one; ``backend`` None means the best builder here.
+    ``pins`` give nodes another precision than ``precision``, a pattern each: a node's id or name with ``*`` and
+    ``?``, or ``op:Conv`` for an operator; of several that fit, the last counts. ``weights`` is the granularity of
+    their scales. ``sparsity`` holds patterns of the nodes whose weights are pruned to 2:4. ``scales`` names where
+    given scales come from, such as a calibration cache; the calibrator is None then.
     """
 
     precision: Precision = Precision.FP32
     calibrator: Calibrator | None = None
     target: Target = Target("cpu")
     backend: str | None = None
+    pins: tuple[tuple[str, Precision], ...] = ()
+    weights: Granularity = "channel"
+    sparsity: tuple[str, ...] = ()
+    scales: str = ""
 
     @classmethod
     def of(
         cls,
-        precision: str | Precision = "fp32",
+        precision: str | Precision | Mapping[str, str | Precision] = "fp32",
         *,
         calibrator: str | Calibrator | None = None,
         target: str | Target | None = None,
         backend: str | None = None,
+        weights: str = "channel",
+        sparsity: bool | str | Sequence[str] = False,
+        scales: str = "",
     ) -> Variant:
         """Resolve strings once, at the edge.
 
-        A precision that needs scales gets ``entropy2`` unless told otherwise; one that needs none drops the
-        calibrator, so that equal work has equal names. ``target`` None means ``cpu``.
+        A precision that needs scales gets a calibrator unless told otherwise (``entropy2`` where int8 is in use,
+        ``minmax`` for fp8 alone, whose range is wide); one that needs none drops it, so that equal work has equal
+        names. ``target`` None means ``cpu``. A mapping from patterns to precisions mixes them: ``{"*": "int8",
+        "/head/*": "fp16"}``; without ``*`` the other nodes are fp32. ``sparsity`` True prunes every weight that
+        can be.
 
         Raises:
-            VariantError: a name is unknown, or the target cannot do the precision.
+            VariantError: a name is unknown, or the target cannot do a precision.
         """
-        chosen = _member(Precision, precision, "precision")
-        how = _member(Calibrator, calibrator, "calibrator") if calibrator is not None else None
-        how = (how or Calibrator.ENTROPY2) if chosen.needs_calibrator else None
+        table = precision if isinstance(precision, Mapping) else {"*": precision}
+        resolved = {pattern: _member(Precision, p, "precision") for pattern, p in table.items()}
+        chosen = resolved.pop("*", Precision.FP32)
+        pins = tuple((pattern, p) for pattern, p in resolved.items())
+        used = {chosen, *(p for _, p in pins)}
+        how = Calibrator.of(calibrator) if calibrator is not None else None
+        usual = Calibrator.ENTROPY2 if Precision.INT8 in used else Calibrator.MINMAX
+        how = (how or usual) if any(p.needs_calibrator for p in used) and not scales else None
         where = target if isinstance(target, Target) else Target(target or "cpu")
         if where.name == "unknown":
             raise VariantError(
                 'Cannot choose target "unknown": it only describes an engine from elsewhere. '
                 'Choose "cpu" or a compute capability such as "sm86".'
             )
-        if refusal := where.refusal(chosen):
-            raise VariantError(refusal)
-        return cls(chosen, how, where, backend)
+        for one in used:
+            if refusal := where.refusal(one):
+                raise VariantError(refusal)
+        if any(p is Precision.TF32 for _, p in pins):
+            raise VariantError(
+                'Cannot pin nodes to "tf32": it is one switch for the whole engine, not a type in the graph. '
+                'Choose precision={"*": "tf32", ...} and pin other nodes to what they need.'
+            )
+        if weights not in {"channel", "tensor"}:
+            raise VariantError(
+                f'Cannot scale weights per "{weights}": there is no such granularity. Choose "channel" or "tensor".'
+            )
+        sparse = (("*",) if sparsity else ()) if isinstance(sparsity, bool) else sparsity
+        return cls(
+            chosen,
+            how,
+            where,
+            backend,
+            pins,
+            "tensor" if weights == "tensor" else "channel",
+            (sparse,) if isinstance(sparse, str) else tuple(sparse),
+            scales if any(p.needs_calibrator for p in used) else "",
+        )
+
+    @property
+    def precisions(self) -> frozenset[Precision]:
+        """Every precision that is asked for."""
+        return frozenset({self.precision, *(p for _, p in self.pins)})
 
     @property
     def name(self) -> str:
-        """Precision and calibrator, as a chip shows them: ``int8·entropy2``."""
-        return f"{self.precision}·{self.calibrator}" if self.calibrator else str(self.precision)
+        """What a chip shows: ``int8·entropy2``; ``int8·entropy2 · 2 pinned · 2:4`` when it mixes and prunes."""
+        how = self.calibrator or self.scales
+        parts = [f"{self.precision}·{how}" if how else str(self.precision)]
+        if self.pins:
+            parts.append(f"{len(self.pins)} pinned")
+        if self.weights == "tensor":
+            parts.append("per tensor")
+        if self.sparsity:
+            parts.append("2:4")
+        return " · ".join(parts)
 
     @property
     def id(self) -> str:
         """A name unique among all variants of a study: ``int8·entropy2@sm86``."""
-        return f"{self.name}@{self.target}" + (f"/{self.backend}" if self.backend else "")
+        how = self.calibrator or self.scales
+        spelled = [f"{self.precision}·{how}" if how else str(self.precision)]
+        spelled += [f"{pattern}={p}" for pattern, p in self.pins]
+        if self.weights == "tensor":
+            spelled.append("per tensor")
+        if self.sparsity:
+            spelled.append("2:4" + ("" if self.sparsity == ("*",) else f" {','.join(self.sparsity)}"))
+        return f"{' '.join(spelled)}@{self.target}" + (f"/{self.backend}" if self.backend else "")

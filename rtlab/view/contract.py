@@ -20,13 +20,13 @@ Reason = Literal["", "folded", "view", "shape", "dead", "unknown"]
 Evidence = Literal["declared", "inferred", "merged"]
 Origin = Literal["measured", "reported", "estimated"]
 ChipStatus = Literal["ready", "building", "failed"]
-Tab = Literal["timing", "accuracy", "table"]
+Tab = Literal["timing", "accuracy", "calibration", "findings", "table"]
 Side = Literal["node", "layer", "other"]
 Grouping = Literal["none", "layers", "repeats", "scopes"]
 TensorKind = Literal["weight", "activation"]
 GestureType = Literal[
     "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
-    "compare", "inspect", "extract", "fetch",
+    "compare", "inspect", "extract", "fetch", "observe", "rank", "repair", "save",
 ]  # fmt: skip
 ReplyType = Literal["plotly", "link", "file", "parcel"]
 
@@ -141,28 +141,102 @@ class Overlay(TypedDict):
     layers: dict[str, Reading]
 
 
-class Histogram(TypedDict):
-    """Calibrated magnitudes of one value: ``counts`` over equal bins from 0 to ``upper``, and thresholds."""
+class Threshold(TypedDict):
+    """What one calibrator makes of one value.
+
+    ``amax`` is the threshold in the value's unit; ``clipped`` the share of elements beyond it, from 0 to 1; ``sqnr``
+    the ratio of signal to INT8 quantization noise in dB, estimated from the histogram, None where there is no noise.
+    """
+
+    calibrator: str
+    amax: float
+    clipped: float
+    sqnr: float | None
+
+
+class CalibratedValue(TypedDict):
+    """What calibration saw of one value, which the nodes ``readers`` quantize.
+
+    ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share.
+    """
 
     value: str
+    node: str
+    readers: list[str]
+    shape: str
+    count: int
+    zeros: float
     upper: float
     counts: list[float]
-    thresholds: dict[str, float]
-    chosen: str
+    thresholds: list[Threshold]
+
+
+class Rank(TypedDict):
+    """One calibrator on the task, measured: the score, its difference from fp32, and the SQNR of the model's output."""
+
+    calibrator: str
+    precision: str
+    score: float | None
+    delta: float | None
+    sqnr: float | None
+    note: str
+
+
+class Calibration(TypedDict):
+    """All that is known of the activations: observed on ``samples`` samples of ``source``.
+
+    ``wanted`` is how many samples there are; fewer were seen after a cancel. ``ranking`` has the best first, and is
+    empty before it was asked for; ``measured`` says on what and with which runner it was measured.
+    """
+
+    samples: int
+    wanted: int
+    source: str
+    values: list[CalibratedValue]
+    task: str
+    unit: str
+    ranking: list[Rank]
+    measured: str
+
+
+class Finding(TypedDict):
+    """Something worth changing: the rule, the nodes, what it costs, how to be rid of it, and whether rtlab can do that.
+
+    ``evidence`` tells what the statement rests on: a rule of the compiler, or layers of the engine that was built.
+    """
+
+    id: str
+    rule: str
+    title: str
+    nodes: list[str]
+    cost: str
+    fix: str
+    evidence: str
+    fixable: bool
+
+
+class Findings(TypedDict):
+    """Where quantization is placed badly; ``note`` says what was looked at, or that there is nothing to look at."""
+
+    items: list[Finding]
+    note: str
 
 
 class EngineView(TypedDict):
     """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
 
-    ``histograms`` is keyed by the id of the node that reads the value.
+    ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
+    elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
     """
 
     variant: str
+    calibrator: str
+    commands: list[str]
+    precisions: dict[str, str]
     graph: Graph
     pairs: list[Pair]
     unmapped: list[Unmapped]
     overlays: list[Overlay]
-    histograms: dict[str, Histogram]
 
 
 class TensorStats(TypedDict):
@@ -214,14 +288,27 @@ class Controls(TypedDict):
     targets: list[Option]
 
 
+class Pin(TypedDict):
+    """Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator."""
+
+    pattern: str
+    precision: str
+
+
 class Choice(TypedDict):
-    """What the top row has chosen; ``calibrator`` is empty where the precision needs none."""
+    """What the top row has chosen; ``calibrator`` is empty where the precision needs none.
+
+    ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4.
+    """
 
     model: str
     precision: str
     calibrator: str
     target: str
     backend: str
+    pins: list[Pin]
+    weights: str
+    sparsity: list[str]
 
 
 class Failure(TypedDict):
@@ -305,6 +392,9 @@ class Gesture(TypedDict):
     ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file.
     ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model;
     ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script".
+    ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the
+    findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``,
+    ``scales`` or ``cache``.
     """
 
     type: GestureType
@@ -330,10 +420,11 @@ class SavedVariant(TypedDict):
 
 
 class Saved(TypedDict):
-    """All that a report holds. ``source`` is the model's ``Graph`` as ``encode`` makes it, in base64."""
+    """All that a report holds. ``source``, a ``Graph``, and ``calibration`` are as ``encode`` makes them, in base64."""
 
     model: str
     source: str
+    calibration: str
     variants: list[SavedVariant]
     chips: list[Chip]
     view: ViewState
@@ -341,9 +432,9 @@ class Saved(TypedDict):
 
 #: Written in this order; a type comes after those it uses.
 TYPES: tuple[type, ...] = (
-    Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Histogram, EngineView, TensorStats,
-    Inspection, Option, Controls, Choice, Failure, Chip, BuildState, ViewState, Status, Gesture, Reply, SavedVariant,
-    Saved,
+    Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Threshold, CalibratedValue, Rank,
+    Calibration, Finding, Findings, EngineView, TensorStats, Inspection, Option, Controls, Pin, Choice, Failure, Chip,
+    BuildState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,

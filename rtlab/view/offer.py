@@ -7,7 +7,7 @@ from typing import Any
 
 from rtlab import backends, samples
 from rtlab.core.model import Model
-from rtlab.core.variant import Calibrator, Precision, Variant
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.view.contract import Choice, Controls, Option
 
 _OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
@@ -62,7 +62,7 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
         ],
         calibrators=[
             Option(id=str(c), label=str(c), enabled=not why, reason=why)
-            for c in Calibrator
+            for c in CALIBRATORS
             for why in [_idle(c, precision)]
         ],
         targets=[

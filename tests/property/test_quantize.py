@@ -17,7 +17,7 @@ from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Calibrator, Variant
+from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
 from rtlab.quantize import Ranges, Scale, collect, fp16, int8, prepare, quantizable, scales
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32, allow_subnormal=True)
@@ -69,7 +69,7 @@ def test_minmax_never_saturates_and_no_method_exceeds_it(array):
     """Thresholds lie within what was seen."""
     seen = observe(array)
     amax = float(np.abs(array).max())
-    for method in Calibrator:
+    for method in CALIBRATORS:
         scale = scales(seen, method)["x"]
         assert np.isfinite(scale.scale)
         assert scale.scale > 0

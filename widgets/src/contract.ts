@@ -6,11 +6,11 @@ export type Reason = "" | "folded" | "view" | "shape" | "dead" | "unknown";
 export type Evidence = "declared" | "inferred" | "merged";
 export type Origin = "measured" | "reported" | "estimated";
 export type ChipStatus = "ready" | "building" | "failed";
-export type Tab = "timing" | "accuracy" | "table";
+export type Tab = "timing" | "accuracy" | "calibration" | "findings" | "table";
 export type Side = "node" | "layer" | "other";
 export type Grouping = "none" | "layers" | "repeats" | "scopes";
 export type TensorKind = "weight" | "activation";
-export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch";
+export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save";
 export type ReplyType = "plotly" | "link" | "file" | "parcel";
 
 /** A tensor that a box reads or writes. ``shape`` is ready to show, such as ``1×16×32×32``. */
@@ -105,23 +105,77 @@ export interface Overlay {
   layers: Record<string, Reading>;
 }
 
-/** Calibrated magnitudes of one value: ``counts`` over equal bins from 0 to ``upper``, and thresholds. */
-export interface Histogram {
-  value: string;
-  upper: number;
-  counts: number[];
-  thresholds: Record<string, number>;
-  chosen: string;
+/** What one calibrator makes of one value. ``amax`` is the threshold in the value's unit; ``clipped`` the share of elements beyond it, from 0 to 1; ``sqnr`` the ratio of signal to INT8 quantization noise in dB, estimated from the histogram, None where there is no noise. */
+export interface Threshold {
+  calibrator: string;
+  amax: number;
+  clipped: number;
+  sqnr: number | null;
 }
 
-/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``histograms`` is keyed by the id of the node that reads the value. */
+/** What calibration saw of one value, which the nodes ``readers`` quantize. ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share. */
+export interface CalibratedValue {
+  value: string;
+  node: string;
+  readers: string[];
+  shape: string;
+  count: number;
+  zeros: number;
+  upper: number;
+  counts: number[];
+  thresholds: Threshold[];
+}
+
+/** One calibrator on the task, measured: the score, its difference from fp32, and the SQNR of the model's output. */
+export interface Rank {
+  calibrator: string;
+  precision: string;
+  score: number | null;
+  delta: number | null;
+  sqnr: number | null;
+  note: string;
+}
+
+/** All that is known of the activations: observed on ``samples`` samples of ``source``. ``wanted`` is how many samples there are; fewer were seen after a cancel. ``ranking`` has the best first, and is empty before it was asked for; ``measured`` says on what and with which runner it was measured. */
+export interface Calibration {
+  samples: number;
+  wanted: number;
+  source: string;
+  values: CalibratedValue[];
+  task: string;
+  unit: string;
+  ranking: Rank[];
+  measured: string;
+}
+
+/** Something worth changing: the rule, the nodes, what it costs, how to be rid of it, and whether rtlab can do that. ``evidence`` tells what the statement rests on: a rule of the compiler, or layers of the engine that was built. */
+export interface Finding {
+  id: string;
+  rule: string;
+  title: string;
+  nodes: string[];
+  cost: string;
+  fix: string;
+  evidence: string;
+  fixable: boolean;
+}
+
+/** Where quantization is placed badly; ``note`` says what was looked at, or that there is nothing to look at. */
+export interface Findings {
+  items: Finding[];
+  note: string;
+}
+
+/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. */
 export interface EngineView {
   variant: string;
+  calibrator: string;
+  commands: string[];
+  precisions: Record<string, string>;
   graph: Graph;
   pairs: Pair[];
   unmapped: Unmapped[];
   overlays: Overlay[];
-  histograms: Record<string, Histogram>;
 }
 
 /** What is known of the numbers of one tensor: ``count`` of them, and their distribution. ``histogram`` has ``counts`` over equal bins from ``lower`` to ``upper``. ``zeros`` is a share from 0 to 1. */
@@ -166,13 +220,22 @@ export interface Controls {
   targets: Option[];
 }
 
-/** What the top row has chosen; ``calibrator`` is empty where the precision needs none. */
+/** Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator. */
+export interface Pin {
+  pattern: string;
+  precision: string;
+}
+
+/** What the top row has chosen; ``calibrator`` is empty where the precision needs none. ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4. */
 export interface Choice {
   model: string;
   precision: string;
   calibrator: string;
   target: string;
   backend: string;
+  pins: Pin[];
+  weights: string;
+  sparsity: string[];
 }
 
 /** An error card: the message in its three parts as one text, the vendor's words, and the kind. */
@@ -236,7 +299,7 @@ export interface Status {
   text: string;
 }
 
-/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". */
+/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. */
 export interface Gesture {
   type: GestureType;
   value: string;
@@ -255,10 +318,11 @@ export interface SavedVariant {
   status: Status[];
 }
 
-/** All that a report holds. ``source`` is the model's ``Graph`` as ``encode`` makes it, in base64. */
+/** All that a report holds. ``source``, a ``Graph``, and ``calibration`` are as ``encode`` makes them, in base64. */
 export interface Saved {
   model: string;
   source: string;
+  calibration: string;
   variants: SavedVariant[];
   chips: Chip[];
   view: ViewState;

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rtlab.core.progress import Silent
-from rtlab.core.variant import Calibrator
+from rtlab.core.variant import CALIBRATORS, Calibrator
 from rtlab.errors import CalibrationError
 from rtlab.quantize import calibrators
 from rtlab.quantize.calibrators import (
@@ -128,7 +128,7 @@ def test_mse_threshold_has_the_least_error_on_the_data(name: str):
     assert error(calibrators.mse(seen)) <= min(tried) * 1.001
 
 
-@pytest.mark.parametrize("method", Calibrator)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_every_calibrator_stays_within_the_observed_range(method: Calibrator):
     """A threshold beyond the maximum wastes levels, one of zero silences the value."""
     for name in DISTRIBUTIONS:
@@ -148,7 +148,7 @@ def test_scale_is_never_zero():
     assert Scale(1e-45).scale > 0
 
 
-@pytest.mark.parametrize("method", Calibrator)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_a_value_of_zeros_has_a_sane_scale_and_a_note(method: Calibrator):
     """A dead branch must neither stop the calibration nor divide by zero."""
     scale = scales(observed(np.zeros(50)), method)["x"]
@@ -156,7 +156,7 @@ def test_a_value_of_zeros_has_a_sane_scale_and_a_note(method: Calibrator):
     assert 'value "x" was zero in all 50 elements: any scale represents it' == scale.note
 
 
-@pytest.mark.parametrize("method", Calibrator)
+@pytest.mark.parametrize("method", CALIBRATORS)
 @pytest.mark.parametrize("x", [[3.0], [-3.0, 3.0], [0.0, 1e-40], [1e-45], [3e38, 1.0], [1.0] * 5000])
 def test_degenerate_values_have_a_scale(method: Calibrator, x: list[float]):
     """Constants, single elements and extreme units occur in real models."""

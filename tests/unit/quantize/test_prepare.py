@@ -9,7 +9,7 @@ from onnx import helper
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
-from rtlab.core.variant import Calibrator, Precision, Variant
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import Ranges, collect, prepare, quantizable
 
@@ -28,7 +28,7 @@ def test_fp32_is_the_model_itself(tiny_model: Model):
     assert ready.emulation is tiny_model
 
 
-@pytest.mark.parametrize("calibrator", Calibrator)
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
 def test_int8_is_one_graph_for_compiler_and_cpu(
     tiny_model: Model, observed: Ranges, run, calibrator: Calibrator
 ):
