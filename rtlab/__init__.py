@@ -13,25 +13,32 @@ if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
     from rtlab.core.data import CalibrationData, Task
     from rtlab.core.engine import Engine, Layer
+    from rtlab.core.images import Preprocessing
     from rtlab.core.model import Model, load
     from rtlab.core.node import Node
     from rtlab.core.protocols import Limits
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
-    from rtlab.study import Result, Study, available, explore
+    from rtlab.quantize.cache import CalibrationCache
+    from rtlab.quantize.findings import Finding
+    from rtlab.study import Calibration, Result, Study, available, explore
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Calibration": "study",
+    "CalibrationCache": "quantize.cache",
     "Calibrator": "core.variant",
     "CalibrationData": "core.data",
     "Engine": "core.engine",
+    "Finding": "quantize.findings",
     "Layer": "core.engine",
     "Limits": "core.protocols",
     "Mapping": "analysis.mapping",
     "Model": "core.model",
     "Node": "core.model",
     "Precision": "core.variant",
+    "Preprocessing": "core.images",
     "Result": "study",
     "Study": "study",
     "Target": "core.variant",
@@ -45,15 +52,19 @@ _HOMES = {
 _MODULES = ("errors", "samples", "testing")
 
 __all__ = [
+    "Calibration",
+    "CalibrationCache",
     "CalibrationData",
     "Calibrator",
     "Engine",
+    "Finding",
     "Layer",
     "Limits",
     "Mapping",
     "Model",
     "Node",
     "Precision",
+    "Preprocessing",
     "Result",
     "Study",
     "Target",

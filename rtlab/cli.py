@@ -1,4 +1,4 @@
-"""The command line: ``rtlab lab``, ``rtlab inspect``, ``rtlab report``, ``rtlab backends``."""
+"""The command line: ``rtlab lab``, ``inspect``, ``prepare``, ``report``, ``backends``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtlab.errors import ModelError, RtlabError
+from rtlab.errors import CalibrationError, ModelError, RtlabError, VariantError
 
 if TYPE_CHECKING:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.model import Model
     from rtlab.study import Result, Study
 
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
 _USAGE, _FAILED = 2, 1
+_PRECISIONS = "fp32, tf32, fp16, bf16, int8, fp8, int4 or fp4"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("rtlab: stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # Whoever read the output, such as head, has seen enough; the interpreter must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,19 +65,42 @@ def _parser() -> argparse.ArgumentParser:
     lab.set_defaults(work=_lab)
 
     look = commands.add_parser("inspect", help="build one variant of a model and list its layers")
-    look.add_argument("--precision", default="fp32", help="fp32, fp16 or int8 (default: %(default)s)")
+    look.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
     look.add_argument("--json", action="store_true", help="print one JSON object")
     _model_arguments(look)
+    _build_arguments(look)
     look.set_defaults(work=_inspect)
+
+    ready = commands.add_parser(
+        "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
+    )
+    ready.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    ready.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the prepared model")
+    ready.add_argument(
+        "--cache",
+        default=None,
+        metavar="OUT.cache",
+        help="also a calibration cache, for TensorRT 10's implicit INT8",
+    )
+    ready.add_argument(
+        "--cache-version",
+        default=None,
+        metavar="DIGITS",
+        help="version at the head of the cache, such as 8601 or 101601: TensorRT ignores a cache of another",
+    )
+    ready.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(ready)
+    ready.set_defaults(work=_prepare)
 
     told = commands.add_parser("report", help="build variants of a model and write them as one HTML file")
     told.add_argument("-o", "--output", default="report.html", help="the file (default: %(default)s)")
     told.add_argument(
         "--precision",
         action="append",
-        help="fp32, fp16 or int8; repeat it for several variants (default: fp32)",
+        help=f"{_PRECISIONS}; repeat it for several variants (default: fp32)",
     )
     _model_arguments(told)
+    _build_arguments(told)
     told.set_defaults(work=_report)
 
     listed = commands.add_parser("backends", help="what is available here, and why not")
@@ -81,16 +111,57 @@ def _parser() -> argparse.ArgumentParser:
 
 def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="an ONNX file, or the name of a sample")
-    parser.add_argument("--calibrator", default=None, help="minmax or entropy2, for int8 (default: entropy2)")
     parser.add_argument(
-        "--data", default=None, metavar="D.npz", help="one array per model input, samples first"
+        "--pin",
+        action="append",
+        default=[],
+        metavar="PATTERN=PRECISION",
+        help="another precision for nodes: an id or a name with * and ?, or op:Conv; of several, the last counts",
     )
-    parser.add_argument("--target", default=None, help="cpu, sm86, sm89, sm120, ... (default: the backend's)")
     parser.add_argument(
-        "--backend", default=None, help="tensorrt-rtx or onnxruntime (default: the best available)"
+        "--calibrator",
+        default=None,
+        help="minmax, entropy, entropy2, percentile(99.9) or mse (default: entropy2; minmax for fp8)",
+    )
+    parser.add_argument(
+        "--scales",
+        default=None,
+        metavar="IN.cache",
+        help="a TensorRT calibration cache in place of a calibrator",
+    )
+    parser.add_argument(
+        "--weights", default="channel", help="one scale per channel or per tensor (default: channel)"
+    )
+    parser.add_argument(
+        "--sparsity",
+        nargs="?",
+        action="append",
+        const="*",
+        default=[],
+        metavar="PATTERN",
+        help="prune weights to 2:4: all that can be, or those of the nodes that the pattern fits",
+    )
+    parser.add_argument(
+        "--data",
+        default=None,
+        metavar="D.npz",
+        help="an .npz with one array per model input, samples first; an .npy; or a folder of images",
+    )
+    parser.add_argument(
+        "--preprocessing",
+        default=None,
+        metavar="JSON",
+        help='how an image becomes an input, such as {"size": [224, 224], "resize": 256, "mean": 0.5, "std": 0.25}',
     )
     parser.add_argument(
         "--shape", action="append", default=[], metavar="NAME=1x3x224x224", help="size of a dynamic input"
+    )
+    parser.add_argument("--target", default=None, help="cpu, sm86, sm89, sm120, ... (default: the backend's)")
+
+
+def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backend", default=None, help="tensorrt-rtx or onnxruntime (default: the best available)"
     )
     parser.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
 
@@ -120,6 +191,60 @@ def _inspect(given: argparse.Namespace) -> int:
     return 0
 
 
+def _prepare(given: argparse.Namespace) -> int:
+    from rtlab.quantize.export import VERSION
+
+    study = _opened(given)
+    prepared = study.prepare(
+        "it",
+        precision={"*": given.precision, **_pins(given.pin)},
+        calibrator=given.calibrator,
+        target=given.target or "cpu",
+        weights=given.weights,
+        sparsity=given.sparsity,
+        scales=given.scales,
+    )
+    done = study.export("it", given.output, cache=given.cache, version=given.cache_version or VERSION)
+    if given.json:
+        files = {
+            k: str(v) if v else None
+            for k, v in (("model", done.model), ("scales", done.scales), ("cache", done.cache))
+        }
+        print(
+            json.dumps(
+                {"files": files, "commands": done.commands, "notes": prepared.notes}, ensure_ascii=False
+            )
+        )
+        return 0
+    print(
+        f"{study.model.name} · {study.variants['it'].name}: {len(study.model.top)} nodes → {len(prepared.model.top)}"
+    )
+    for path in filter(None, (done.model, done.scales, done.cache)):
+        print(f"wrote {path}")
+    for note in prepared.notes:
+        print(f"note: {note}")
+    print("\nbuild it elsewhere with one of")
+    for line in done.commands:
+        print(f"  {line}")
+    return 0
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _pins(given: Sequence[str]) -> dict[str, str]:
+    pins: dict[str, str] = {}
+    for item in given:
+        pattern, _, precision = item.rpartition("=")
+        if not pattern or not precision:
+            raise VariantError(
+                f'Cannot read --pin "{item}": it is not PATTERN=PRECISION. Write for example --pin "/head/*=fp16".'
+            )
+        pins[pattern] = precision
+    return pins
+
+
 def _report(given: argparse.Namespace) -> int:
     precisions = given.precision or ["fp32"]
     print(_study(given, {p: p for p in precisions}).to_html(given.output))
@@ -132,27 +257,46 @@ def _study(given: argparse.Namespace, precisions: Mapping[str, str]) -> Study:
     for name, precision in precisions.items():
         study.add(
             name,
-            precision=precision,
+            precision={"*": precision, **_pins(given.pin)},
             calibrator=given.calibrator,
             target=given.target,
             backend=given.backend,
+            weights=given.weights,
+            sparsity=given.sparsity,
+            scales=given.scales,
         )
     return study.run(compare=not given.no_run)
 
 
 def _opened(given: argparse.Namespace) -> Study:
     from rtlab import samples
-    from rtlab.core.data import CalibrationData
     from rtlab.core.model import load
     from rtlab.study import Study
 
-    data = CalibrationData.read(given.data) if given.data else None
     if not Path(given.model).exists() and given.model in samples.names():
         if given.shape:
             raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
         sample = samples.load(given.model)
-        return Study(sample.model, data=data or sample.calibration, task=sample.task)
-    return Study(load(given.model, shapes=_shapes(given.shape)), data=data)
+        data = _data(given, sample.model) if given.data else sample.calibration
+        return Study(sample.model, data=data, task=sample.task)
+    model = load(given.model, shapes=_shapes(given.shape))
+    return Study(model, data=_data(given, model) if given.data else None)
+
+
+def _data(given: argparse.Namespace, model: Model) -> CalibrationData:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.images import Preprocessing
+
+    settings = None
+    if given.preprocessing is not None:
+        try:
+            settings = Preprocessing(**json.loads(given.preprocessing))
+        except (ValueError, TypeError) as error:
+            raise CalibrationError(
+                f"Cannot read --preprocessing {given.preprocessing}: {error}. "
+                'Give JSON with the arguments of rtlab.Preprocessing, such as {"size": [224, 224]}.'
+            ) from error
+    return CalibrationData.of(given.data, model=model, preprocessing=settings)
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:

@@ -262,11 +262,19 @@ def models(**options: object) -> st.SearchStrategy[Model]:
 
 def variants() -> st.SearchStrategy[Variant]:
     """Every combination that a user may ask for."""
+    precisions = st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8])
     return st.builds(
-        lambda p, c, t: Variant.of(p, calibrator=c, target=t),
-        st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8]),
-        st.sampled_from(CALIBRATORS),
+        lambda p, pins, c, t, w, s: Variant.of(
+            {"*": p, **pins}, calibrator=c, target=t, weights=w, sparsity=s
+        ),
+        precisions,
+        st.dictionaries(st.sampled_from(["op:Conv", "/head/*", "a"]), precisions, max_size=2),
+        st.sampled_from(
+            [*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("entropy2(bins=4096)")]
+        ),
         st.sampled_from(["cpu", *KNOWN_TARGETS]),
+        st.sampled_from(["channel", "tensor"]),
+        st.sampled_from([False, True, "op:Conv"]),
     )
 
 

@@ -22,7 +22,8 @@ class ValueDelta:
 
     ``max_abs`` and ``rmse`` are in the value's own unit, ``cosine`` is the cosine similarity, ``sqnr`` the ratio of
     signal to quantization noise in decibel, ``10 log10(sum x^2 / sum (x - y)^2)``; infinite where both are equal.
-    ``overflowed`` counts elements that are not finite in the variant.
+    ``overflowed`` counts elements that are not finite in the variant, ``underflowed`` those that are zero there and
+    are not in the reference.
     """
 
     value: str
@@ -33,6 +34,7 @@ class ValueDelta:
     sqnr: float
     elements: int
     overflowed: int
+    underflowed: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,7 +78,7 @@ class Comparison:
 
     def __init__(self, model: Model, values: Iterable[str]) -> None:
         self.model = model
-        self._sums: dict[str, NDArray[np.float64]] = {v: np.zeros(7) for v in values}
+        self._sums: dict[str, NDArray[np.float64]] = {v: np.zeros(8) for v in values}
         self.samples = 0
 
     def add(self, reference: Outputs, variant: Outputs, samples: int) -> None:
@@ -92,12 +94,13 @@ class Comparison:
             error = x - y
             sums[:4] += (_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y))
             sums[4] = max(sums[4], float(np.abs(error).max(initial=0.0)))
-            sums[5:] += (y.size, bad)
+            lost = int(np.count_nonzero((y == 0) & (x != 0)))
+            sums[5:] += (y.size, bad, lost)
 
     def result(self, source: str) -> Accuracy:
         """The errors of all batches so far."""
         values = []
-        for name, (xx, ee, xy, yy, top, count, bad) in self._sums.items():
+        for name, (xx, ee, xy, yy, top, count, bad, lost) in self._sums.items():
             if not count and not bad:
                 continue
             producer = self.model.producers.get(name)
@@ -121,6 +124,7 @@ class Comparison:
                     sqnr=sqnr,
                     elements=int(count + bad),
                     overflowed=int(bad),
+                    underflowed=int(lost),
                 )
             )
         return Accuracy(source, self.samples, tuple(values))

@@ -26,6 +26,7 @@ DTYPES = {
     "FP8": "fp8",
     "Int4": "int4",
     "FP4": "fp4",
+    "FP4E2M1": "fp4",
 }
 
 # Values may hold any character, so the first field is lazy and the last greedy.

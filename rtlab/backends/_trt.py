@@ -20,7 +20,8 @@ class Order:
     """One build, as the child process gets it.
 
     ``binding`` is ``tensorrt_rtx`` or ``tensorrt``; ``sm`` the compute capability; ``aux_streams`` None leaves
-    the number of streams to the builder.
+    the number of streams to the builder. ``tf32`` lets products of FP32 be computed in TF32, ``sparse`` lets
+    kernels skip the zeros of 2:4 weights.
     """
 
     binding: str
@@ -29,6 +30,8 @@ class Order:
     label: str
     aux_streams: int | None = None
     keep_plan: bool = False
+    tf32: bool = False
+    sparse: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,13 +113,8 @@ def compile_plan(order: Order, report: Any) -> Built:
         raise BuildError(_refusal(parser, order, trt, logger), details=_errors(parser))
     report.phase("Compiling")
     config = builder.create_builder_config()
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     config.progress_monitor = monitor
-    if order.aux_streams is not None:
-        config.max_aux_streams = order.aux_streams
-    if order.sm is not None:
-        config.num_compute_capabilities = 1
-        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{order.sm}"), 0)
+    configure(trt, config, order)
     started = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - started
@@ -128,6 +126,19 @@ def compile_plan(order: Order, report: Any) -> Built:
             details="\n".join(lines[-200:]),
         )
     return Built("\n".join(lines) + "\n", bytes(plan) if order.keep_plan else None, seconds, trt.__version__)
+
+
+def configure(trt: Any, config: Any, order: Order) -> None:
+    """Set a builder's configuration: one target, all details in the listing, and the flags that a variant asks for."""
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if order.aux_streams is not None:
+        config.max_aux_streams = order.aux_streams
+    if order.sm is not None:
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{order.sm}"), 0)
+    for flag, wanted in ((trt.BuilderFlag.TF32, order.tf32), (trt.BuilderFlag.SPARSE_WEIGHTS, order.sparse)):
+        # TF32 is on by default, but FP32 means FP32 here.
+        (config.set_flag if wanted else config.clear_flag)(flag)
 
 
 def _listeners(trt: Any, lines: list[str], report: Any) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import importlib.metadata
 import importlib.util
@@ -10,16 +11,17 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import wrap
+from rtlab.core.model import Model, wrap
 from rtlab.core.node import Node
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 
 #: What ONNX Runtime adds to the name of a value: a node in its blocked layout, and an FP16 value kept in FP32.
 _NCHWC, _FREE_CAST = "_nchwc", "InsertedPrecisionFreeCast_"
+#: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
+_QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
+#: Prefix of ONNX Runtime's settings for the weights of a model that it writes.
+_OPTIMIZED = "session.optimized_model_external_initializers"
+#: Bytes from which a weight lies outside the model that a session reads.
+_EXTERNAL = 1024
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _KEPT = 4
 
@@ -56,10 +64,13 @@ class OnnxRuntime:
         return Availability(ok=True, version=_version())
 
     def capabilities(self) -> Capabilities:
-        """The CPU runs INT8 for real; FP16 graphs run in FP32, so their tensors come from an emulation."""
+        """The CPU runs INT8 for real; other types run in FP32 kernels, so their tensors come from an emulation.
+
+        BF16 and FP4 are missing: for most BF16 operators, and for dequantizing FP4, there is no kernel at all.
+        """
         return Capabilities(
             targets=(Target("cpu"),),
-            precisions=(Precision.FP32, Precision.FP16, Precision.INT8),
+            precisions=tuple(p for p in Precision if p not in {Precision.BF16, Precision.FP4}),
             builds=True,
             runs=True,
         )
@@ -79,10 +90,12 @@ class OnnxRuntime:
         progress.phase("Optimizing for the CPU")
         model = request.model
         data = model.bytes()
+        # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
+        level = "basic" if Precision.FP8 in request.variant.precisions else request.level
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
             saved = Path(folder) / "optimized.onnx"
-            options = self._options(request.level)
+            options = self._options(level)
             options.optimized_model_filepath = str(saved)
             self._session(data, options, f'Backend "{self.name}" cannot build "{request.variant.name}"')
             seconds = time.perf_counter() - started
@@ -120,7 +133,7 @@ class OnnxRuntime:
             outputs=tuple(_tensor(model.values, n) for n in model.outputs),
             seconds=seconds,
             built=datetime.datetime.now(datetime.timezone.utc),
-            notes=(f"optimization level {request.level}",),
+            notes=(f"optimization level {level}",),
             runnable=data,
         )
 
@@ -184,6 +197,46 @@ class OnnxRuntime:
         wanted = list(names) or [o.name for o in session.get_outputs()]
         return dict(zip(wanted, _run(session, wanted, dict(inputs)), strict=True))
 
+    @contextlib.contextmanager
+    def reading(self, model: Model, names: Sequence[str]) -> Iterator[Callable[[Batch], Outputs]]:
+        """A session that returns values of a model, batch by batch, in the least time and memory.
+
+        Unlike ``outputs`` it needs no engine, and lets ONNX Runtime fuse and lay out as it likes, so that values may
+        differ in the last bits of a float; with Q/DQ pairs, where fusion changes more than that, it does not.
+
+        Args:
+            model: The model, of any size.
+            names: Values to return; inputs of the model are left out, since the caller has them.
+
+        Raises:
+            RunError: a name is unknown; or, from the function given, ONNX Runtime fails on the inputs.
+            BuildError: ONNX Runtime refuses the model.
+        """
+        wanted = [n for n in dict.fromkeys(names) if n not in model.inputs]
+        quantized = any(n.op in _QUANTIZING for n in model.nodes)
+        doing = 'Backend "onnxruntime" cannot run'
+        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+            written, folded = (Path(folder) / name for name in ("model.onnx", "folded.onnx"))
+            _write(model, wanted, written)
+            # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
+            options = self._options("basic")
+            options.optimized_model_filepath = str(folded)
+            options.add_session_config_entry(f"{_OPTIMIZED}_file_name", "folded.weights")
+            options.add_session_config_entry(f"{_OPTIMIZED}_min_size_in_bytes", str(_EXTERNAL))
+            free_memory()
+            self._session(str(written), options, doing)
+            free_memory()
+            options = self._options("basic" if quantized else "all")
+            # A plan of memory for all values at once is of no use when most are handed out.
+            options.enable_mem_pattern = False
+            session = self._session(str(folded), options, doing)
+            free_memory()
+            try:
+                yield lambda batch: _read(session, wanted, batch)
+            finally:
+                # The weights are read from the folder, which not every system can remove before.
+                del session
+
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
         for key in [k for k, (kept, _) in tuple(self._sessions.items()) if kept is engine]:
@@ -217,7 +270,7 @@ class OnnxRuntime:
         options.log_severity_level = 4
         return options
 
-    def _session(self, data: bytes, options: Any, doing: str) -> Any:
+    def _session(self, data: bytes | str, options: Any, doing: str) -> Any:
         import onnxruntime as ort
 
         try:
@@ -240,14 +293,38 @@ def _stands_for(node: Node, name: str, known: set[str]) -> dict[str, str]:
 
 
 def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[NDArray[Any]]:
-    try:
+    with _running():
         result: list[NDArray[Any]] = session.run(names, feed)
+    return result
+
+
+def _read(session: Any, names: list[str], batch: Batch) -> dict[str, NDArray[Any]]:
+    """Run without copying what comes out."""
+    import onnxruntime as ort
+
+    feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
+    with _running():
+        return dict(zip(names, map(_array, session.run_with_ort_values(names, feed)), strict=True))
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """A tensor as an array, in the same memory where NumPy knows its type."""
+    try:
+        array: NDArray[Any] = np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        array = value.numpy()
+    return array
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         raise RunError(
             f'Backend "onnxruntime" cannot run: {_first_line(error)} Check the inputs\' names, shapes and types.',
             details=str(error),
         ) from error
-    return result
 
 
 def _first_line(error: Exception) -> str:
@@ -272,13 +349,50 @@ def _expose(data: bytes, names: Sequence[str]) -> bytes:
     made |= {i.name for i in proto.graph.initializer}
     for name in names:
         if name not in made:
-            raise RunError(
-                f'Cannot read value "{name}": the model has no value of this name. See model.values.'
-            )
+            raise _unknown(name)
         if name not in have:
             have.add(name)
             proto.graph.output.add(name=name)
     return bytes(proto.SerializeToString())
+
+
+def _write(model: Model, names: Sequence[str], path: Path) -> None:
+    """Write a model with the named values as outputs, and its weights in a file beside it.
+
+    A session reads such weights without the copies that it makes of those inside a model.
+    """
+    made = {o for n in model.top for o in n.outputs} | set(model.inputs) | set(model.ir.graph.initializers)
+    for name in names:
+        if name not in made:
+            raise _unknown(name)
+    # The clone shares the tensors of the model, which stays as it is.
+    copy = model.ir.clone()
+    large = [
+        v
+        for v in copy.graph.initializers.values()
+        if (t := v.const_value) is not None and t.nbytes >= _EXTERNAL and t.dtype != ir.DataType.STRING
+    ]
+    outside = ir.external_data.convert_tensors_to_external(
+        [v.const_value for v in large if v.const_value is not None], path.parent, "weights"
+    )
+    for value, tensor in zip(large, outside, strict=True):
+        value.const_value = tensor
+    proto = ir.to_proto(copy)
+    have = {o.name for o in proto.graph.output}
+    proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
+    path.write_bytes(proto.SerializeToString())
+
+
+def free_memory() -> None:
+    """Give freed memory back to the system, where the C library keeps it; else a process seems to need it still."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _unknown(name: str) -> RunError:
+    return RunError(f'Cannot read value "{name}": the model has no value of this name. See model.values.')
 
 
 def _samples(events: list[dict[str, Any]], engine: Engine, warmup: int) -> dict[str, NDArray[np.float64]]:

@@ -38,10 +38,13 @@ class TensorRTRTX:
         return Availability(ok=True, version=importlib.metadata.version(owners[0]) if owners else "")
 
     def capabilities(self) -> Capabilities:
-        """Targets of the known RTX generations; compute capability 9.0 is not among them."""
+        """Targets of the known RTX generations; compute capability 9.0 is not among them.
+
+        It compiles every precision that the target has: ``Target.refusal`` tells which has not.
+        """
         return Capabilities(
             targets=tuple(Target(t) for t in KNOWN_TARGETS if t != "sm75"),
-            precisions=(Precision.FP32, Precision.FP16, Precision.INT8),
+            precisions=tuple(Precision),
             builds=True,
         )
 
@@ -73,7 +76,13 @@ class TensorRTRTX:
         proto = request.model.proto(static=True)
         labels = _trt.sanitize(proto)
         order = _trt.Order(
-            "tensorrt_rtx", proto.SerializeToString(), variant.target.sm, doing, keep_plan=request.keep_plan
+            "tensorrt_rtx",
+            proto.SerializeToString(),
+            variant.target.sm,
+            doing,
+            keep_plan=request.keep_plan,
+            tf32=variant.precision is Precision.TF32,
+            sparse=bool(variant.sparsity),
         )
         del proto
         built: _trt.Built = _child.call(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.images import Images, Preprocessing
 from rtlab.core.model import Model
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 #: Named arrays for one inference, each of the model's input shape.
 Batch = Mapping[str, "NDArray[Any]"]
 
-_NUMPY = {
+#: Elements that are looked at in one piece, so that a file larger than memory can be checked.
+_PIECE = 1 << 22
+
+#: NumPy's name of each type that an input may have, by rtlab's.
+NUMPY = {
     "fp32": "float32",
     "fp16": "float16",
     "fp64": "float64",
@@ -33,18 +38,23 @@ class CalibrationData:
     """One array per model input, samples along the first axis.
 
     An array with as many dimensions as its input is cut along the input's batch dimension; one with a
-    dimension more holds a whole input tensor per sample.
+    dimension more holds a whole input tensor per sample. ``of`` takes everything else that holds samples.
     """
 
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, Any]
     source: str = "arrays"
 
     def __post_init__(self) -> None:
-        arrays = {name: np.asarray(array) for name, array in self.arrays.items()}
+        arrays = {name: a if isinstance(a, Images) else to_numpy(a) for name, a in self.arrays.items()}
         object.__setattr__(self, "arrays", arrays)
 
     def __len__(self) -> int:
         return min((a.shape[0] if a.ndim else 0 for a in self.arrays.values()), default=0)
+
+    @property
+    def count(self) -> int | None:
+        """Number of samples; None for a stream whose end has not been reached yet."""
+        return len(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{k} {shape_text(v.shape)}" for k, v in self.arrays.items())
@@ -63,7 +73,7 @@ class CalibrationData:
         batch = next(iter(batches)) if len(batches) == 1 else None
         arrays: dict[str, NDArray[Any]] = {}
         for name, shape in shapes.items():
-            dtype = np.dtype(_NUMPY.get(model.values[name].dtype, "float32"))
+            dtype = np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
             size = (-(-samples // batch) * batch, *shape[1:]) if batch else (samples, *shape)
             draw = rng.standard_normal(size) if dtype.kind == "f" else rng.integers(0, 2, size)
             arrays[name] = draw.astype(dtype)
@@ -86,6 +96,99 @@ class CalibrationData:
                 "Save it with numpy.savez(path, input_name=array), samples along the first axis.",
                 details=repr(error),
             ) from error
+
+    @classmethod
+    def of(
+        cls,
+        source: CalibrationData
+        | Mapping[str, Any]
+        | str
+        | Path
+        | Iterable[Any]
+        | Callable[[], Iterable[Any]],
+        *,
+        model: Model | None = None,
+        preprocessing: Preprocessing | None = None,
+    ) -> CalibrationData:
+        """Samples from wherever they are.
+
+        Args:
+            source: ``CalibrationData``; a mapping from input names to arrays; one array, for a model with one
+                input; the path of an ``.npz``, of an ``.npy`` (for a model with one input; read piece by
+                piece), or of a folder of pictures (the same); or anything that yields batches or single samples: a
+                DataLoader, a Polygraphy data loader, a list, a generator, or a function that returns one. Each
+                item is an array, a mapping from input names, or a tuple with the inputs first and labels
+                after them; it is one batch, or one sample where it has a dimension less than the input.
+            model: Whose inputs the samples are for; needed where the source does not name them.
+            preprocessing: How a picture becomes an input; needed for a folder.
+
+        Raises:
+            CalibrationError: the source is of another kind, or cannot be read.
+            Unavailable: pictures need Pillow, which is not installed.
+        """
+        if isinstance(source, CalibrationData):
+            return source
+        if isinstance(source, str | Path):
+            return cls._at(Path(source), model, preprocessing)
+        if isinstance(source, Mapping):
+            return cls(source)
+        if isinstance(source, Images) or hasattr(source, "__array__"):
+            return cls({_only_input(model, "one array"): source}, source="one array")
+        if isinstance(source, Iterable) or hasattr(source, "__getitem__") or callable(source):
+            from rtlab.core.stream import Stream
+
+            return Stream.over(source, model=model)
+        raise CalibrationError(
+            f"Cannot use {type(source).__name__} as data: it holds no samples. Give arrays by input name, an "
+            "array, the path of an .npz, an .npy or a folder of pictures, or an iterable of batches."
+        )
+
+    @classmethod
+    def _at(cls, path: Path, model: Model | None, preprocessing: Preprocessing | None) -> CalibrationData:
+        if path.is_dir():
+            if preprocessing is None:
+                raise CalibrationError(
+                    f'Cannot read pictures from "{path}": nothing says how a picture becomes an input. Give '
+                    "preprocessing=Preprocessing(size=(224, 224), ...) with what the model was trained with."
+                )
+            name = _only_input(model, f'the pictures in "{path}"')
+            pictures: Any = Images.of(path, preprocessing)
+            return cls({name: pictures}, source=f'pictures in "{path.name}"')
+        if path.suffix.lower() != ".npy":
+            return cls.read(path)
+        name = _only_input(model, f'"{path}"')
+        try:
+            return cls({name: np.load(path, mmap_mode="r", allow_pickle=False)}, source=path.name)
+        except Exception as error:
+            raise CalibrationError(
+                f'Cannot read calibration data "{path}": {error}. '
+                "Save it with numpy.save(path, array), samples along the first axis.",
+                details=repr(error),
+            ) from error
+
+    def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:
+        """The share number ``index`` of ``count`` contiguous ones of nearly equal size, for work in parallel.
+
+        Shares can be pickled, and together they are all samples. Where a graph fixes the batch, give the
+        model, so that no share ends within one.
+
+        Raises:
+            CalibrationError: there is no such share, or the samples come from a stream, which has one end.
+        """
+        if not 0 <= index < count:
+            raise CalibrationError(
+                f"Cannot take part {index} of {count} of {self.source}: there is no such part. "
+                f"Number the parts from 0 to {count - 1}."
+            )
+        if model is None or not model.inputs:
+            steps = dict.fromkeys(self.arrays, 1)
+            whole = len(self)
+        else:
+            steps = {name: max(1, self._step(model, name)) for name in model.inputs}
+            whole = min(self._batches_of(model, name) for name in model.inputs)
+        first, last = index * whole // count, (index + 1) * whole // count
+        arrays = {name: self.arrays[name][first * step : last * step] for name, step in steps.items()}
+        return dataclasses.replace(self, arrays=arrays)
 
     def take(self, count: int) -> CalibrationData:
         """The first ``count`` samples."""
@@ -113,13 +216,15 @@ class CalibrationData:
 
     def _check_one(self, model: Model, name: str, doing: str) -> None:
         array, value = self.arrays[name], model.values[name]
-        dtype = _NUMPY.get(value.dtype)
+        dtype = NUMPY.get(value.dtype)
         if array.ndim == 0 or len(array) == 0:
             raise CalibrationError(f'{doing}: array "{name}" has no samples. Give at least one.')
         if dtype is not None and str(array.dtype) != dtype:
+            lazy = isinstance(array, Images)
+            how = f'Preprocessing(dtype="{dtype}")' if lazy else f'data["{name}"].astype("{dtype}")'
             raise CalibrationError(
                 f'{doing}: array "{name}" is {array.dtype}, the input is {dtype}. '
-                f'Convert it, for example data["{name}"].astype("{dtype}").'
+                f"Convert it, for example {how}."
             )
         want = model.input_shape(name)
         # The first dimension may be any size where the graph leaves it open and the batch is ours to choose.
@@ -130,12 +235,18 @@ class CalibrationData:
         else:
             fits = array.ndim == len(want) and array.shape[1:] == want[1:]
         if not fits:
+            remedy = (
+                "Choose size, channels and layout of the preprocessing for it."
+                if isinstance(array, Images)
+                else f"Put samples along the first axis: {shape_text(('N', *want[1:]))}."
+            )
             raise CalibrationError(
                 f'{doing}: array "{name}" has shape {shape_text(array.shape)}, the input takes '
-                f"{shape_text(want)}. Put samples along the first axis: {shape_text(('N', *want[1:]))}."
+                f"{shape_text(want)}. {remedy}"
             )
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
+        # Whole numbers between 0 and 255 stay finite, so pictures need not all be decoded beforehand.
+        bad = not_finite(np.asarray(array[:1]) if isinstance(array, Images) else array)
+        if bad is not None:
             raise CalibrationError(
                 f'{doing}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
             )
@@ -156,11 +267,12 @@ class CalibrationData:
                 return len(batch[name])
         return 1
 
-    def batches(self, model: Model, size: int | None = None) -> Iterator[Batch]:
+    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
         """Batches in order; a model without inputs has one, the empty one.
 
         ``size`` is free where the batch dimension of every input is dynamic; otherwise the graph decides and
-        a last incomplete batch is left out.
+        a last incomplete batch is left out. ``skip`` leaves out the first samples, as ``samples_in`` counts
+        them, without reading them: with it, work that was stopped goes on.
 
         Raises:
             CalibrationError: there are fewer samples than one batch.
@@ -179,14 +291,53 @@ class CalibrationData:
             )
         if free:
             step = size or max(steps.values())
-            for start in range(0, len(self), step):
-                yield {name: self.arrays[name][start : start + step] for name in model.inputs}
+            for start in range(skip, len(self), step):
+                yield {name: np.asarray(self.arrays[name][start : start + step]) for name in model.inputs}
             return
-        for k in range(count):
+        each = next((step for step in steps.values() if step), 1)
+        for k in range(skip // each, count):
             yield {
-                name: self.arrays[name][k * step : (k + 1) * step] if step else self.arrays[name][k]
+                name: np.asarray(
+                    self.arrays[name][k * step : (k + 1) * step] if step else self.arrays[name][k]
+                )
                 for name, step in steps.items()
             }
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """A NumPy array of anything that is one, such as a PyTorch tensor on any device, without its package."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+    if not hasattr(array, "__array__") and callable(getattr(array, "numpy", None)):
+        array = array.numpy()
+    return np.asarray(array)
+
+
+def not_finite(array: NDArray[Any]) -> int | None:
+    """The first row of an array that holds NaN or infinity."""
+    if array.dtype.kind != "f":
+        return None
+    rows = max(1, _PIECE // max(1, array[:1].size))
+    for start in range(0, len(array), rows):
+        piece = np.isfinite(array[start : start + rows])
+        if not piece.all():
+            return start + int(np.argmin(piece.reshape(len(piece), -1).all(axis=1)))
+    return None
+
+
+def _only_input(model: Model | None, what: str) -> str:
+    """The name of the one input that unnamed samples are for."""
+    if model is None:
+        raise CalibrationError(
+            f"Cannot use {what} as data: no model says which input it is for. Give model=."
+        )
+    if len(model.inputs) != 1:
+        names = ", ".join(f'"{n}"' for n in model.inputs) or "none"
+        raise CalibrationError(
+            f'Cannot use {what} as data for model "{model.name}": its inputs are {names}. '
+            "Give one array for each by name, {name: array}."
+        )
+    return model.inputs[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

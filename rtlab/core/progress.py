@@ -11,6 +11,9 @@ from typing import TextIO
 from rtlab.core.protocols import Progress
 from rtlab.errors import Cancelled
 
+#: Seconds after which a rate means something.
+_SETTLED = 1.0
+
 
 class Silent:
     """Reports nothing; ``cancel`` may be called from any thread."""
@@ -38,17 +41,21 @@ class Silent:
 
 
 class Reporting(Silent):
-    """Calls ``show(phase, done, total, elapsed_seconds)`` on each phase, then at most ten times a second."""
+    """Calls ``show(phase, done, total, elapsed_seconds)`` on each phase, then at most ten times a second.
+
+    ``pace`` tells how many steps the phase does in a second and how long the rest will take.
+    """
 
     def __init__(self, show: Callable[[str, int, int | None, float], None]) -> None:
         super().__init__()
         self._show = show
-        self._name, self._done, self._last = "", 0, 0.0
+        self._name, self._done, self._last, self._began = "", 0, 0.0, 0.0
         self._total: int | None = None
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase and show it at once."""
         self._name, self._done, self._total = name, 0, total
+        self._began = time.monotonic()
         self._tell()
 
     def advance(self, steps: int = 1) -> None:
@@ -61,6 +68,16 @@ class Reporting(Silent):
         self._last = time.monotonic()
         self._show(self._name, self._done, self._total, self._last - self.started)
 
+    @property
+    def pace(self) -> str:
+        """Rate and time left, once there is enough to tell them from."""
+        taken = self._last - self._began
+        if not self._total or self._done < 1 or taken < _SETTLED:
+            return ""
+        rate = self._done / taken
+        left = max(0, self._total - self._done) / rate
+        return f" · {rate:.3g}/s, {left:.0f} s left"
+
 
 class Terminal(Reporting):
     """One line per phase on a terminal's standard error; nothing in a pipe."""
@@ -71,7 +88,7 @@ class Terminal(Reporting):
         def show(name: str, done: int, total: int | None, elapsed: float) -> None:
             if out.isatty():
                 part = f" {done}/{total}" if total else ""
-                out.write(f"\r\x1b[K{name}{part} · {elapsed:.1f} s")
+                out.write(f"\r\x1b[K{name}{part} · {elapsed:.1f} s{self.pace}")
                 out.flush()
 
         self._out = out

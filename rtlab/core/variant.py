@@ -273,7 +273,8 @@ class Variant:
         used = {chosen, *(p for _, p in pins)}
         how = Calibrator.of(calibrator) if calibrator is not None else None
         usual = Calibrator.ENTROPY2 if Precision.INT8 in used else Calibrator.MINMAX
-        how = (how or usual) if any(p.needs_calibrator for p in used) and not scales else None
+        scaled = any(p.needs_calibrator for p in used)
+        how = (how or usual) if scaled and not scales else None
         where = target if isinstance(target, Target) else Target(target or "cpu")
         if where.name == "unknown":
             raise VariantError(
@@ -299,9 +300,9 @@ class Variant:
             where,
             backend,
             pins,
-            "tensor" if weights == "tensor" else "channel",
+            "tensor" if weights == "tensor" and scaled else "channel",
             (sparse,) if isinstance(sparse, str) else tuple(sparse),
-            scales if any(p.needs_calibrator for p in used) else "",
+            scales if scaled else "",
         )
 
     @property

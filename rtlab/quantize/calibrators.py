@@ -1,19 +1,21 @@
 """From an observed range to a threshold: one function per method, all from the same histogram.
 
-Every function takes a ``Range`` and returns *amax*, the magnitude that the largest of 127 levels stands for,
+Every function takes a ``Range`` and returns *amax*, the magnitude that the largest quantized number stands for,
 in the value's unit. Larger magnitudes saturate.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.variant import Calibrator
+from rtlab.core.variant import Calibrator, Method, Precision
 from rtlab.errors import CalibrationError
+from rtlab.quantize.noise import Moments, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,40 +23,67 @@ if TYPE_CHECKING:
     from rtlab.quantize.ranges import Range, Ranges
 
 #: Linear bins over [0, amax] and quantization levels of the entropy search (Migacz, GTC 2017, S7310).
-ENTROPY_BINS = 2048
-ENTROPY_LEVELS = 128
-#: Levels of one sign in symmetric INT8.
-_STEPS = 127
-#: Share of magnitudes that the percentile method keeps, TensorRT's legacy default.
-_KEPT = 0.9999
-#: Thresholds that the mean-square method tries.
-_CANDIDATES = 128
+ENTROPY_BINS = int(Calibrator.ENTROPY["bins"])
+ENTROPY_LEVELS = int(Calibrator.ENTROPY["levels"])
+#: Candidates that the entropy search rates in one step, so that its tables stay in the processor's cache, and
+#: the size of a search up to which the table of its levels is kept.
+_TOGETHER, _KEPT = 256, 1 << 19
 
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How one value is quantized: ``q = saturate(round(x / scale))``; ``amax`` is 127 scales."""
+    """How one value is quantized: ``q = saturate(round(x / scale))``.
+
+    ``amax`` is ``largest`` scales, the largest quantized number: 127 for INT8, 448 for FP8 E4M3.
+    """
 
     amax: float
     note: str = ""
+    largest: float = 127.0
 
     @property
     def scale(self) -> float:
-        """``amax / 127`` rounded to float32, as the graph holds it; never zero."""
+        """``amax / largest`` rounded to float32, as the graph holds it; never zero."""
         smallest = float(np.finfo(np.float32).tiny)
-        return max(float(np.float32(self.amax) / np.float32(_STEPS)), smallest)
+        return max(float(np.float32(self.amax) / np.float32(self.largest)), smallest)
 
 
-def scales(ranges: Ranges, calibrator: Calibrator) -> Mapping[str, Scale]:
+def scales(
+    ranges: Ranges, calibrator: Calibrator, *, precision: Precision = Precision.INT8
+) -> Mapping[str, Scale]:
     """A scale for every observed value.
 
-    A value that was zero throughout gets the scale 1/127, which represents zero exactly, and a note.
+    A value that was zero throughout gets the threshold 1, which represents zero exactly, and a note.
 
     Raises:
         CalibrationError: a value was observed without a single element.
+        VariantError: activations have no scale in this precision.
     """
-    method = _METHODS[calibrator]
-    return {name: _scale(name, seen, method) for name, seen in ranges.values.items()}
+    return {name: scale(name, seen, calibrator, precision) for name, seen in ranges.values.items()}
+
+
+def scale(
+    name: str, seen: Range, calibrator: Calibrator, precision: Precision, moments: Moments | None = None
+) -> Scale:
+    """The scale of one value; ``moments`` are those of the range, where they are known already.
+
+    Raises:
+        CalibrationError: the value was observed without a single element.
+        VariantError: activations have no scale in this precision.
+    """
+    largest = float(grid(precision)[-1])
+    if seen.count == 0:
+        raise CalibrationError(
+            f'Cannot calibrate value "{name}": it had no elements in any batch. '
+            "Give data that reaches this part of the model."
+        )
+    if seen.amax == 0:
+        note = f'value "{name}" was zero in all {seen.count} elements: any scale represents it'
+        return Scale(1.0, note, largest)
+    amax = _amax(seen, calibrator, precision, moments)
+    # A threshold can only be zero where nearly everything was; the largest magnitude then is the only fact
+    # left.
+    return Scale(amax if amax > 0 else seen.amax, largest=largest)
 
 
 def minmax(seen: Range) -> float:
@@ -62,24 +91,24 @@ def minmax(seen: Range) -> float:
     return seen.amax
 
 
-def entropy(seen: Range) -> float:
+def entropy(seen: Range, *, bins: int = ENTROPY_BINS, levels: int = ENTROPY_LEVELS) -> float:
     """Least KL divergence with every element counted, as the talk S7310 writes it: zeros are magnitudes too."""
-    return _least_divergence(seen, zeros=True)
+    return _least_divergence(seen, bins, levels, zeros=seen.zeros)
 
 
-def entropy2(seen: Range) -> float:
+def entropy2(seen: Range, *, bins: int = ENTROPY_BINS, levels: int = ENTROPY_LEVELS) -> float:
     """Least KL divergence over the nonzero magnitudes.
 
     Zero is represented exactly at any scale, so the half of an activation that a ReLU cut off must not decide
     where the other half is clipped. This is the one difference from ``entropy``.
     """
-    return _least_divergence(seen, zeros=False)
+    return _least_divergence(seen, bins, levels, zeros=0)
 
 
-def percentile(seen: Range) -> float:
-    """The magnitude that 99.99 % of all elements do not exceed."""
+def percentile(seen: Range, *, p: float = Calibrator.PERCENTILE["p"]) -> float:
+    """The magnitude that ``p`` percent of all elements do not exceed."""
     below = seen.zeros + seen.small + np.concatenate([[0], np.cumsum(seen.counts)])
-    wanted = _KEPT * seen.count
+    wanted = p / 100 * seen.count
     i = int(np.searchsorted(below, wanted))
     if i == 0:  # nearly all elements are zero, which any scale represents
         return seen.amax
@@ -88,21 +117,18 @@ def percentile(seen: Range) -> float:
     return min(float(edges[i - 1] + place * (edges[i] - edges[i - 1])), seen.amax)
 
 
-def mse(seen: Range) -> float:
-    """The threshold with the least mean square error of quantization, among 128 equal steps up to the maximum."""
-    used = np.flatnonzero(seen.counts)
-    if not used.size:  # nothing but subnormals
+def mse(
+    seen: Range,
+    *,
+    candidates: int = int(Calibrator.MSE["candidates"]),
+    precision: Precision = Precision.INT8,
+    moments: Moments | None = None,
+) -> float:
+    """The threshold with the least mean square error on the precision's grid, among equal steps up to the maximum."""
+    if not seen.counts.any():  # nothing but subnormals
         return seen.amax
-    counts, edges = seen.counts[used].astype(np.float64), seen.edges
-    middle = (edges[used] + edges[used + 1]) / 2
-    best, least = seen.amax, np.inf
-    for amax in seen.amax * np.arange(1, _CANDIDATES + 1) / _CANDIDATES:
-        step = amax / _STEPS
-        error = middle - step * np.minimum(np.rint(middle / step), _STEPS)
-        total = float(counts @ (error * error))
-        if total < least:
-            best, least = float(amax), total
-    return best
+    tried = seen.amax * np.arange(1, candidates + 1) / candidates
+    return float(tried[np.argmin((moments or Moments.of(seen)).noise(tried, precision))])
 
 
 def divergence(histogram: NDArray[np.float64], *, levels: int = ENTROPY_LEVELS) -> NDArray[np.float64]:
@@ -126,25 +152,44 @@ def divergence(histogram: NDArray[np.float64], *, levels: int = ENTROPY_LEVELS) 
     total = float(histogram.sum())
     filled = histogram > 0
     mass = np.concatenate([[0.0], np.cumsum(histogram)])
-    number = np.concatenate([[0], np.cumsum(filled)])
-    # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
-    start = -(-np.arange(levels + 1) * size[:, None] // levels)
-    level = np.diff(mass[start], axis=1)
-    spread = np.maximum(np.diff(number[start], axis=1), 1)
+    number = np.concatenate([[0.0], np.cumsum(filled)])
     kept = mass[size]
     beyond = total - kept
     gap = (beyond > 0) & ~filled[size - 1]
-    within = np.maximum(kept + gap, 1.0)
-    reference = level.copy()
-    reference[:, -1] += np.where(gap, 0.0, beyond)
-    # sum P log Q, a level at a time: all its filled bins share one Q
-    cross = (reference * _log(level / spread / within[:, None])).sum(axis=1) - gap * beyond * np.log(within)
+    # sum P log Q, a level at a time, since all its filled bins share one Q: first without what all Q are
+    # divided by, and without what lies beyond
+    cross = np.empty(len(size))
+    for first in range(0, len(size), _TOGETHER):
+        part = slice(first, first + _TOGETHER)
+        start = _starts(bins, levels, first)
+        at = mass.take(start)
+        level = at[:, 1:] - at[:, :-1]
+        at = number.take(start)
+        height = np.maximum(at[:, 1:] - at[:, :-1], 1.0)
+        np.divide(level, height, out=height)
+        height[height == 0] = 1.0  # an empty level contributes nothing
+        log = np.log(height, out=height)
+        cross[part] = np.einsum("ij,ij->i", level, log) + np.where(gap[part], 0.0, beyond[part]) * log[:, -1]
+    cross -= total * np.log(np.maximum(kept + gap, 1.0))
     # sum P log P, from running sums; only the last bin differs between candidates
     inner = np.concatenate([[0.0], np.cumsum(histogram * _log(histogram))])[size - 1]
     last = histogram[size - 1] + beyond
     own = inner + last * _log(last) - total * np.log(total)
     result: NDArray[np.float64] = (own - cross) / total
     return result
+
+
+def _starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
+    """The bin that each level starts with and the end, for ``_TOGETHER`` candidates; shape ``(.., levels + 1)``."""
+    return (_kept_starts if bins * levels <= _KEPT else _kept_starts.__wrapped__)(bins, levels, first)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
+    size = np.arange(levels, bins + 1)[first : first + _TOGETHER, None]
+    # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
+    starts: NDArray[np.intp] = -(-np.arange(levels + 1) * size // levels)
+    return starts
 
 
 def linear(seen: Range, bins: int) -> NDArray[np.float64]:
@@ -192,33 +237,21 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.log(x, out=np.zeros_like(x), where=x > 0)
 
 
-def _least_divergence(seen: Range, *, zeros: bool) -> float:
-    histogram = linear(seen, ENTROPY_BINS)
-    if zeros:
-        histogram[0] += seen.zeros
-    best = ENTROPY_LEVELS + int(np.argmin(divergence(histogram)))
+def _least_divergence(seen: Range, bins: int, levels: int, *, zeros: int) -> float:
+    histogram = linear(seen, bins)
+    histogram[0] += zeros
+    best = levels + int(np.argmin(divergence(histogram, levels=levels)))
     # The upper edge of the last kept bin, so that keeping all bins is exactly minmax.
-    return seen.amax * best / ENTROPY_BINS
+    return seen.amax * best / bins
 
 
-def _scale(name: str, seen: Range, method: Callable[[Range], float]) -> Scale:
-    if seen.count == 0:
-        raise CalibrationError(
-            f'Cannot calibrate value "{name}": it had no elements in any batch. '
-            "Give data that reaches this part of the model."
-        )
-    if seen.amax == 0:
-        return Scale(1.0, f'value "{name}" was zero in all {seen.count} elements: any scale represents it')
-    amax = method(seen)
-    # A threshold can only be zero where nearly everything was; the largest magnitude then is the only fact
-    # left.
-    return Scale(amax if amax > 0 else seen.amax)
-
-
-_METHODS: Mapping[Calibrator, Callable[[Range], float]] = {
-    Calibrator.MINMAX: minmax,
-    Calibrator.ENTROPY: entropy,
-    Calibrator.ENTROPY2: entropy2,
-    Calibrator.PERCENTILE: percentile,
-    Calibrator.MSE: mse,
-}
+def _amax(seen: Range, calibrator: Calibrator, precision: Precision, moments: Moments | None) -> float:
+    method = calibrator.method
+    if method is Method.MINMAX:
+        return minmax(seen)
+    if method is Method.PERCENTILE:
+        return percentile(seen, p=calibrator["p"])
+    if method is Method.MSE:
+        return mse(seen, candidates=int(calibrator["candidates"]), precision=precision, moments=moments)
+    search = entropy if method is Method.ENTROPY else entropy2
+    return search(seen, bins=int(calibrator["bins"]), levels=int(calibrator["levels"]))

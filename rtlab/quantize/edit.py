@@ -26,16 +26,20 @@ class Edit:
 
     Nodes and tensors are GraphSurgeon's. New nodes name the source node that they serve and are placed before
     or after an existing one, so the order stays topological without sorting. Bodies and functions are carried
-    over byte for byte.
+    over byte for byte. ``opset`` is raised to if it is lower, ``why`` says what for; ``later`` means that an
+    earlier edit made the model, whose inserted nodes keep their origin.
     """
 
-    def __init__(self, model: Model, *, opset: int = 0, why: str = "") -> None:
+    def __init__(self, model: Model, *, opset: int = 0, why: str = "", later: bool = False) -> None:
         import onnx_graphsurgeon as gs
 
         self._gs = gs
         self._model = model
         self._source = model.proto()
+        # Without ``later`` the model is a source, even if it is a prepared model that was loaded again.
         self._origins = {node.name: node.name for node in self._source.graph.node}
+        if later:
+            self._origins.update((n.id, n.origin) for n in model.top)
         if model.opset < opset:
             self._convert(opset, why)
         self._properties = {
@@ -43,9 +47,10 @@ class Edit:
         }
         with gs.logger.G_LOGGER.suppress():
             self.graph = gs.import_onnx(self._source)
+            # It warns of each constant whose type NumPy alone does not have.
+            self.tensors: dict[str, Any] = self.graph.tensors()
         self.graph.ir_version = max(self._source.ir_version, _MIN_IR)
         self.nodes: Mapping[str, Any] = {n.name: n for n in self.graph.nodes}
-        self.tensors: dict[str, Any] = self.graph.tensors()
         self._used = {n.id for n in model.nodes} | set(self.nodes)
         self._names = set(model.values) | set(self.tensors)
         self._changed: set[str] = set()
@@ -54,7 +59,11 @@ class Edit:
 
     def constant(self, name: str, values: NDArray[Any]) -> Any:
         """A new initializer with a name made unique; a scalar stays one."""
-        return self._gs.Constant(self._fresh(name, self._names), np.asarray(values, order="C"))
+        unique = self._fresh(name, self._names)
+        # As a tensor of ONNX, because GraphSurgeon cannot pack types smaller than a byte.
+        tensor = onnx.numpy_helper.from_array(np.asarray(values, order="C"), unique)
+        with self._gs.logger.G_LOGGER.suppress():
+            return self._gs.Constant(unique, self._gs.ir.tensor.LazyValues(tensor))
 
     def variable(self, name: str) -> Any:
         """A new value with a name made unique."""
@@ -108,12 +117,12 @@ class Edit:
         for node in nodes:
             for name in [k for k, v in node.attrs.items() if isinstance(v, self._gs.Graph)]:
                 del node.attrs[name]
-        for tensor in self.graph.tensors().values():
-            if getattr(tensor, "type", "tensor_type") != "tensor_type":
-                tensor.dtype = tensor.shape = None
-                tensor.type = "tensor_type"
         gs = self._gs
         with gs.logger.G_LOGGER.suppress():
+            for tensor in self.graph.tensors().values():
+                if getattr(tensor, "type", "tensor_type") != "tensor_type":
+                    tensor.dtype = tensor.shape = None
+                    tensor.type = "tensor_type"
             proto = gs.export_onnx(self.graph, do_type_check=False)
         self._restore(proto)
         return wrap(proto, name=self._model.name, shapes=self._model.shapes)
@@ -156,6 +165,10 @@ class Edit:
         before = self._source
         try:
             after = onnx.version_converter.convert_version(before, opset)
+            # The converter loses local functions; whether they fit the new opset, the checker tells.
+            if not after.functions:
+                after.functions.extend(before.functions)
+            _rename_back(before, after)
             onnx.checker.check_model(after, full_check=True)
         except Exception as error:
             raise VariantError(
@@ -189,6 +202,12 @@ class Edit:
                 self._origins[node.name] = origin or node.name
                 for name in node.input:
                     owner.setdefault(name, self._origins[node.name])
+        lost = next((n for n in properties if n not in seen), None)
+        if lost is not None:
+            raise VariantError(
+                f'Cannot prepare model "{self._model.name}" {why}: it uses opset {self._model.opset}, and the ONNX '
+                f'converter to opset {opset} loses node "{lost}". Export the model at opset {opset} or later.'
+            )
         self._source = after
 
     @staticmethod
@@ -218,6 +237,25 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             if attribute.type in _GRAPHS
             for g in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ()))
         ]
+
+
+def _rename_back(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+    """Give values that the converter wrote anew, with a new operator, the names that their readers knew them by."""
+    known = {out for graph in _graphs(before.graph) for n in graph.node for out in n.output}
+    nodes = [n for graph in _graphs(after.graph) for n in graph.node]
+    made = {out for n in nodes for out in n.output}
+    readers = {n.name: n for graph in _graphs(before.graph) for n in graph.node}
+    renamed: dict[str, str] = {}
+    for node in nodes:
+        was = readers.get(node.name)
+        pairs = zip(was.input, node.input, strict=False) if was is not None else ()
+        renamed.update((new, old) for old, new in pairs if old in known - made and new in made - known)
+    for node in nodes:
+        _replace(node.input, [renamed.get(name, name) for name in node.input])
+        _replace(node.output, [renamed.get(name, name) for name in node.output])
+    for graph in _graphs(after.graph):
+        for value in (*graph.output, *graph.value_info):
+            value.name = renamed.get(value.name, value.name)
 
 
 def _read_in_bodies(graph: onnx.GraphProto) -> Iterator[str]:

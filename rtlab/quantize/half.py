@@ -1,20 +1,22 @@
-"""Expressing FP16 in the graph: a typed model for compilers, and a model that rounds at the same places in FP32.
+"""Expressing FP16 and BF16 in the graph: a typed model for compilers, and one that rounds at the same places in FP32.
 
 ONNX Runtime's CPU kernels compute an FP16 model in FP32 and remove the casts that it inserted for that, so
-such a model neither rounds nor overflows there. Pairs of explicit casts, FP32 to FP16 and back, survive and
-round as they should; accumulation inside an operator stays FP32 in both.
+such a model neither rounds nor overflows there; BF16 it lacks mostly. Pairs of explicit casts, FP32 to FP16 and
+back, survive and round as they should; accumulation inside an operator stays FP32 in both.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from rtlab.core.variant import Precision
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.placement import captured, constants
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
 
-_FLOAT, _HALF = int(onnx.TensorProto.FLOAT), int(onnx.TensorProto.FLOAT16)
+_FLOAT = int(onnx.TensorProto.FLOAT)
 _DEFAULT = {"", "ai.onnx"}
 #: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all inputs.
 _BOUNDS_ARE_INPUTS = 11
@@ -34,6 +36,8 @@ _ANY_TYPE = {"Shape", "Size", "Constant"}
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 #: For these an infinite bound or filler means the same as a huge one.
 _SATURATING = {"Clip", "Pad", "Where", "Max", "Min"}
+#: Models are raised to no later opset: ONNX Runtime 1.31 and TensorRT-RTX 1.7 were both seen to read this one.
+_HIGHEST = 23
 #: Their outputs are elements of their inputs, or zero: values that are rounded stay rounded.
 _EXACT = {
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather",
@@ -44,8 +48,27 @@ _EXACT = {
 
 
 @dataclasses.dataclass(frozen=True)
+class _Type:
+    """A floating-point type of 16 bits, as ONNX and NumPy know it, and its largest number as people write it."""
+
+    number: int
+    numpy: Any
+    text: str
+    title: str
+    largest: str
+
+
+HALVES: Mapping[Precision, _Type] = {
+    Precision.FP16: _Type(int(onnx.TensorProto.FLOAT16), np.float16, "tensor(float16)", "FP16", "65,504"),
+    Precision.BF16: _Type(
+        int(onnx.TensorProto.BFLOAT16), ml_dtypes.bfloat16, "tensor(bfloat16)", "BF16", "3.38e38"
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
 class Halves:
-    """Both forms of an FP16 model, and what stays FP32 in them, as sentences for people."""
+    """Both forms of a model in FP16 or BF16, and what stays FP32 in them, as sentences for people."""
 
     typed: Model
     emulation: Model
@@ -53,16 +76,21 @@ class Halves:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Plan:
-    """``inputs`` are the node inputs read in FP16, ``outputs`` the values written in FP16."""
+class Plan:
+    """What is computed in 16 bits.
 
-    inputs: frozenset[tuple[str, int]]
-    outputs: frozenset[str]
-    notes: tuple[str, ...]
+    ``inputs`` are the node inputs read in a type, ``outputs`` the values written in one. ``kept`` are the nodes
+    that stay FP32, by reason; ``nodes`` those that do not.
+    """
+
+    inputs: Mapping[tuple[str, int], Precision]
+    outputs: Mapping[str, Precision]
+    kept: Mapping[str, tuple[str, ...]]
+    nodes: Mapping[str, Precision]
 
 
 def fp16(model: Model) -> Halves:
-    """The model in FP16, twice.
+    """The whole model in FP16, twice.
 
     ``typed`` holds FP16 weights and activations between FP32 inputs and outputs, as a strongly typed compiler
     takes it. ``emulation`` computes in FP32 and rounds weights, and inputs and outputs of operators, where
@@ -72,60 +100,110 @@ def fp16(model: Model) -> Halves:
     FP32 stay: shape arithmetic, operators without an FP16 form, bodies and functions, quantized operators,
     and operators with a constant beyond 65,504.
     """
-    plan = _plan(model)
-    return Halves(_Typed(model, plan).finish(), _emulation(model, plan), plan.notes)
+    decided = plan(model, {n.id: Precision.FP16 for n in model.top})
+    return Halves(typed(model, decided), emulation(model, decided), stays(decided.kept))
 
 
-def _plan(model: Model) -> _Plan:
+def stays(kept: Mapping[str, Iterable[str]], where: str = "fp32") -> tuple[str, ...]:
+    """A sentence for each reason for which nodes stay in another precision."""
+    sentences = []
+    for why, ids in kept.items():
+        listed = list(ids)
+        count = "1 node stays" if len(listed) == 1 else f"{len(listed)} nodes stay"
+        more = ", ..." if len(listed) > 3 else ""
+        sentences.append(f"{count} {where}: {why} ({', '.join(listed[:3])}{more})")
+    return tuple(sentences)
+
+
+def opset_for(model: Model, nodes: Collection[str]) -> int:
+    """The lowest opset from the model's own on in which as many of the nodes as possible have a BF16 form.
+
+    ONNX allowed BF16 an operator at a time, Conv only from opset 22 on. FP16 was there from the start.
+    """
+    wanted = model.opset
+    for node in model.top:
+        floats = any(_is_fp32(model, v) for v in (*node.inputs, *node.outputs))
+        if (
+            node.id not in nodes
+            or not floats
+            or node.op in _ANY_TYPE | _QUANTIZED
+            or node.domain not in _DEFAULT
+        ):
+            continue
+        versions = range(model.opset, _HIGHEST + 1)
+        text = HALVES[Precision.BF16].text
+        wanted = max(wanted, next((v for v in versions if _allows(node.op, v, text)), 0))
+    return wanted
+
+
+def plan(model: Model, types: Mapping[str, Precision], dequantizers: Collection[str] = frozenset()) -> Plan:
+    """Decide what the given nodes read and write in 16 bits.
+
+    Args:
+        model: The model as it will be edited.
+        types: FP16 or BF16 by node id; other nodes and precisions are left alone.
+        dequantizers: Ids of nodes that turn stored weights into numbers, which may do so in 16 bits.
+    """
     known = constants(model)
     shapes = _shape_arithmetic(model, known)
     ir_nodes = {n.name: n for n in model.ir.graph}
-    inputs: set[tuple[str, int]] = set()
-    outputs: set[str] = set()
+    inputs: dict[tuple[str, int], Precision] = {}
+    outputs: dict[str, Precision] = {}
+    nodes: dict[str, Precision] = {}
     kept: dict[str, list[str]] = {}
     for node in model.top:
+        precision = types.get(node.id, Precision.FP32)
+        half = HALVES.get(precision)
         floats = [v for v in (*node.inputs, *node.outputs) if _is_fp32(model, v)]
-        if not floats or node.op in _ANY_TYPE:
+        if half is None or not floats or node.op in _ANY_TYPE:
             continue
-        reason = _reason(node, ir_nodes[node.id], model, known, shapes)
+        reason = None if node.id in dequantizers else _quantized(node, model, dequantizers)
+        if node.id in shapes:
+            reason = reason or "shape arithmetic"
+        reason = reason or _reason(node, ir_nodes[node.id], model, known, half)
         if reason is not None:
             kept.setdefault(reason, []).append(node.id)
             continue
-        reads, writes = _types(node, model)
-        inputs |= {(node.id, i) for i in reads}
-        outputs |= set(writes)
-    notes = tuple(
-        f"{len(ids)} {'node stays' if len(ids) == 1 else 'nodes stay'} fp32: {why} "
-        f"({', '.join(ids[:3])}{', ...' if len(ids) > 3 else ''})"
-        for why, ids in kept.items()
-    )
-    return _Plan(frozenset(inputs), frozenset(outputs), notes)
+        reads, writes = _types(node, model, half)
+        nodes[node.id] = precision
+        inputs.update(((node.id, i), precision) for i in reads)
+        outputs.update((v, precision) for v in writes)
+    return Plan(inputs, outputs, {k: tuple(v) for k, v in kept.items()}, nodes)
+
+
+def _quantized(node: Node, model: Model, dequantizers: Collection[str]) -> str | None:
+    """Why a node that the source itself has quantized stays as it is."""
+    makers = (model.producers.get(v) for v in node.inputs)
+    quantized = any(m is not None and m.op in _QUANTIZED and m.id not in dequantizers for m in makers)
+    return "quantized already" if node.op in _QUANTIZED or quantized else None
 
 
 def _reason(
-    node: Node, inner: ir.Node, model: Model, known: Mapping[str, ir.TensorProtocol], shapes: set[str]
+    node: Node,
+    inner: ir.Node,
+    model: Model,
+    known: Mapping[str, ir.TensorProtocol],
+    half: _Type,
 ) -> str | None:
     """Why a node must stay FP32, or None."""
     if any(a.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS} for a in inner.attributes.values()):
         return "control flow"
     if node.domain not in _DEFAULT or _schema(node, model) is None:
         return "a custom operator or function"
-    if node.op in _QUANTIZED or any(_written_by(model, v) in _QUANTIZED for v in node.inputs):
-        return "quantized already"
-    if node.id in shapes:
-        return "shape arithmetic"
     if not all(_is_tensor(v) for v in (*inner.inputs, *inner.outputs) if v is not None):
         return "sequences"
     if node.op not in _SATURATING:
         for value in node.inputs:
-            if _is_fp32(model, value) and value in known and _overflows(known[value]):
-                return "a constant beyond 65,504"
-    reads, writes = _types(node, model)
-    return None if reads or writes else "no FP16 form in ONNX"
+            if _is_fp32(model, value) and value in known and _overflows(known[value], half):
+                return f"a constant beyond {half.largest}"
+    reads, writes = _types(node, model, half)
+    if reads or writes:
+        return None
+    return f"no {half.title} form in ONNX" + (f" opset {model.opset}" if half.title == "BF16" else "")
 
 
-def _types(node: Node, model: Model) -> tuple[list[int], list[str]]:
-    """Positions of inputs that become FP16, and outputs that then are, by the operator's type constraints."""
+def _types(node: Node, model: Model, half: _Type) -> tuple[list[int], list[str]]:
+    """Positions of inputs that become 16 bits, and outputs that then are, by the operator's type constraints."""
     schema = _schema(node, model)
     if schema is None:
         return [], []
@@ -135,7 +213,7 @@ def _types(node: Node, model: Model) -> tuple[list[int], list[str]]:
     for i, value in enumerate(node.inputs):
         symbol = schema.inputs[min(i, len(schema.inputs) - 1)].type_str
         bound |= {symbol} if value else set()
-        if _is_fp32(model, value) and "tensor(float16)" in allowed.get(symbol, ()):
+        if _is_fp32(model, value) and half.text in allowed.get(symbol, ()):
             reads.append(i)
             halves.add(symbol)
     writes: list[str] = []
@@ -144,22 +222,29 @@ def _types(node: Node, model: Model) -> tuple[list[int], list[str]]:
         if node.op != "Cast" and value and symbol not in bound and len(allowed.get(symbol, ())) > 1:
             # No input decides this type but an attribute or a default, which might follow the inputs.
             return [], []
-        if _is_fp32(model, value) and (symbol in halves or node.op == "Cast"):
+        casts = node.op == "Cast" and half.text in allowed.get(symbol, ())
+        if _is_fp32(model, value) and (symbol in halves or casts):
             writes.append(value)
     return reads, writes
 
 
-class _Typed:
-    """Writes the typed model: each value has one home, FP16 or FP32, and a cast to the other where it is read."""
+def typed(model: Model, plan: Plan, *, later: bool = False) -> Model:
+    """The model with 16-bit values and the casts between types; ``later`` as for ``Edit``."""
+    return _Typed(model, plan, later=later).finish()
 
-    def __init__(self, model: Model, plan: _Plan) -> None:
+
+class _Typed:
+    """Writes the typed model: each value has one home, 16 bits or FP32, and a cast to the other where it is read."""
+
+    def __init__(self, model: Model, plan: Plan, *, later: bool) -> None:
         self._plan = plan
-        self._edit = Edit(model)
+        self._edit = Edit(model, later=later)
+        self._origins = {n.id: n.origin if later else n.id for n in model.top}
         self._known = constants(model)
         # Whoever reads these by name, outside or in a body, reads FP32.
         self._outside = captured(model) | set(model.outputs)
-        self._halves: dict[str, Any] = {}
-        self._fulls: dict[str, Any] = {}
+        #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
+        self._forms: dict[tuple[str, Precision], Any] = {}
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 if _is_fp32(model, value) and node.op not in _ANY_TYPE:
@@ -173,57 +258,67 @@ class _Typed:
 
     def _read(self, node: Node, i: int, value: str) -> None:
         edit, name, inputs = self._edit, f"{node.id}/input{i or ''}", self._edit.nodes[node.id].inputs
-        home_is_half = value in self._plan.outputs
-        if (node.id, i) in self._plan.inputs:
-            if value not in self._halves and value in self._known:
-                self._halves[value] = edit.constant(f"{name}/fp16", _half(self._known[value]))
-            elif value not in self._halves and not home_is_half:
-                self._halves[value] = _cast(edit, edit.tensors[value], _HALF, name, node.id, before=node.id)
-            if value in self._halves:
-                inputs[i] = self._halves[value]
-        elif home_is_half and value not in self._outside:
-            if value not in self._fulls:
-                self._fulls[value] = _cast(edit, edit.tensors[value], _FLOAT, name, node.id, before=node.id)
-            inputs[i] = self._fulls[value]
+        home = self._plan.outputs.get(value, Precision.FP32)
+        wanted = self._plan.inputs.get((node.id, i), Precision.FP32)
+        if wanted is home and value not in self._outside:
+            return
+        if wanted is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
+            return
+        form = (value, wanted)
+        if form not in self._forms:
+            if value in self._known and wanted in HALVES:
+                constant = _half(self._known[value], HALVES[wanted])
+                self._forms[form] = edit.constant(f"{name}/{wanted}", constant)
+            else:
+                held = self._forms.get((value, home), edit.tensors[value])
+                number = HALVES[wanted].number if wanted in HALVES else _FLOAT
+                origin = self._origins[node.id]
+                self._forms[form] = _cast(edit, held, number, name, origin, before=node.id)
+        inputs[i] = self._forms[form]
 
     def _write(self, node: Node, i: int, value: str) -> None:
         edit, target, tensor = self._edit, self._edit.nodes[node.id], self._edit.tensors[value]
+        precision = self._plan.outputs[value]
+        half = HALVES[precision]
         if node.op == "Cast":
-            edit.set_attribute(target, "to", _HALF)
+            edit.set_attribute(target, "to", half.number)
         if value not in self._outside:
-            tensor.dtype = np.float16
+            tensor.dtype = half.number
             return
         name = f"{node.id}/output{i or ''}"
-        half = edit.variable(f"{name}/fp16")
-        half.dtype, half.shape = np.float16, tensor.shape
-        target.outputs[i] = self._halves[value] = half
-        _cast(edit, half, _FLOAT, name, node.id, after=node.id, output=tensor)
+        inner = edit.variable(f"{name}/{precision}")
+        inner.dtype, inner.shape = half.number, tensor.shape
+        target.outputs[i] = self._forms[value, precision] = inner
+        _cast(edit, inner, _FLOAT, name, self._origins[node.id], after=node.id, output=tensor)
 
 
-def _emulation(model: Model, plan: _Plan) -> Model:
-    edit = Edit(model)
+def emulation(model: Model, plan: Plan, *, later: bool = False) -> Model:
+    """The model in FP32 with values rounded where ``typed`` holds 16 bits; ``later`` as for ``Edit``."""
+    edit = Edit(model, later=later)
     known = constants(model)
-    rounded: dict[str, Any] = {}
+    rounded: dict[tuple[str, Precision], Any] = {}
     exact = _EXACT if model.opset >= _BOUNDS_ARE_INPUTS else _EXACT - _SATURATING
     for node in model.top:
-        target = edit.nodes[node.id]
+        target, origin = edit.nodes[node.id], node.origin if later else node.id
         for i, value in enumerate(node.inputs):
-            if (node.id, i) not in plan.inputs or value in plan.outputs:
+            precision = plan.inputs.get((node.id, i))
+            if precision is None or plan.outputs.get(value) is precision:
                 continue
-            name = f"{node.id}/input{i or ''}"
-            if value not in rounded and value in known:
-                values = _half(known[value]).astype(np.float32)
-                rounded[value] = edit.constant(f"{name}/rounded", values)
-            elif value not in rounded:
-                rounded[value] = _round(edit, edit.tensors[value], name, node.id, before=node.id)
-            target.inputs[i] = rounded[value]
+            name, form, half = f"{node.id}/input{i or ''}", (value, precision), HALVES[precision]
+            if form not in rounded and value in known:
+                values = _half(known[value], half).astype(np.float32)
+                rounded[form] = edit.constant(f"{name}/rounded", values)
+            elif form not in rounded:
+                tensor = edit.tensors[value]
+                rounded[form] = _round(edit, tensor, name, origin, precision, before=node.id)
+            target.inputs[i] = rounded[form]
         for i, value in enumerate(node.outputs):
             if value in plan.outputs and node.op not in exact:
                 name, tensor = f"{node.id}/output{i or ''}", edit.tensors[value]
                 inner = edit.variable(f"{name}/unrounded")
                 inner.dtype, inner.shape = tensor.dtype, tensor.shape
                 target.outputs[i] = inner
-                _round(edit, inner, name, node.id, after=node.id, output=tensor)
+                _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=tensor)
     return edit.finish()
 
 
@@ -231,21 +326,30 @@ def _cast(edit: Edit, tensor: Any, to: int, name: str, origin: str, **place: Any
     return edit.insert("Cast", f"{name}/Cast", [tensor], origin=origin, attrs={"to": to}, **place)
 
 
-def _round(edit: Edit, tensor: Any, name: str, origin: str, *, output: Any = None, **place: Any) -> Any:
-    half = _cast(edit, tensor, _HALF, f"{name}/fp16", origin, **place)
+def _round(
+    edit: Edit,
+    tensor: Any,
+    name: str,
+    origin: str,
+    precision: Precision,
+    *,
+    output: Any = None,
+    **place: Any,
+) -> Any:
+    half = _cast(edit, tensor, HALVES[precision].number, f"{name}/{precision}", origin, **place)
     return _cast(edit, half, _FLOAT, f"{name}/fp32", origin, output=output, **place)
 
 
-def _half(tensor: ir.TensorProtocol) -> NDArray[np.float16]:
+def _half(tensor: ir.TensorProtocol, half: _Type) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        return np.asarray(tensor.numpy()).astype(np.float16)
+        return np.asarray(tensor.numpy()).astype(half.numpy)
 
 
-def _overflows(tensor: ir.TensorProtocol) -> bool:
+def _overflows(tensor: ir.TensorProtocol, half: _Type) -> bool:
     values = np.asarray(tensor.numpy())
     finite = np.abs(values[np.isfinite(values)])
     with np.errstate(over="ignore"):
-        return bool(finite.size) and bool(np.isinf(finite.max().astype(np.float16)))
+        return bool(finite.size) and bool(np.isinf(finite.max().astype(half.numpy)))
 
 
 def _schema(node: Node, model: Model) -> Any:
@@ -255,17 +359,20 @@ def _schema(node: Node, model: Model) -> Any:
         return None
 
 
+def _allows(op: str, opset: int, text: str) -> bool:
+    """Whether some input or output of an operator may have a type."""
+    if not onnx.defs.has(op, domain="", max_inclusive_version=opset):
+        return False
+    schema = onnx.defs.get_schema(op, opset, "")
+    return any(text in c.allowed_type_strs for c in schema.type_constraints)
+
+
 def _is_fp32(model: Model, value: str) -> bool:
     return bool(value) and value in model.values and model.values[value].dtype == "fp32"
 
 
 def _is_tensor(value: ir.Value) -> bool:
     return value.type is None or isinstance(value.type, ir.TensorType)
-
-
-def _written_by(model: Model, value: str) -> str:
-    node = model.producers.get(value)
-    return node.op if node is not None else ""
 
 
 def _shape_arithmetic(model: Model, known: Mapping[str, ir.TensorProtocol]) -> set[str]:

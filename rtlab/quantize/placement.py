@@ -1,4 +1,4 @@
-"""Where INT8 quantization goes: a pure reading of the model, by the rules that keep TensorRT's fusions whole.
+"""Where INT8 and FP8 quantization goes: a pure reading of the model, by the rules that keep TensorRT's fusions whole.
 
 Inputs of weighted nodes are quantized and their outputs are not, so that a compiler can fuse what follows
 into the same kernel. Placement follows NVIDIA's guidance for explicit quantization and ModelOpt's practice.
@@ -7,10 +7,12 @@ into the same kernel. Placement follows NVIDIA's guidance for explicit quantizat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+
+from rtlab.core.variant import Precision
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 #: One input of a node: its id and the position among its inputs.
 Edge = tuple[str, int]
 
-_VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Transpose"}
-_POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
+VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Transpose"}
+POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
 #: What a compiler fuses behind a weighted node without asking for another type.
 _ACTIVATIONS = {"Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "HardSwish", "HardSigmoid"}
 _DEFAULT = {"", "ai.onnx"}
+#: Operators that multiply with a weight, their second input.
+WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,20 +36,38 @@ class Plan:
 
     ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps
     a constant and its channel axis to the inputs that read it. Values of one of the ``groups`` share a scale.
+    ``kept`` are weighted nodes that are not quantized although they might have been, by reason.
     """
 
     activations: Mapping[str, tuple[Edge, ...]]
     weights: Mapping[tuple[str, int], tuple[Edge, ...]]
     groups: tuple[tuple[str, ...], ...]
+    kept: Mapping[str, tuple[str, ...]]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Ids of the nodes that read something quantized."""
+        edges = (*self.activations.values(), *self.weights.values())
+        return frozenset(node for found in edges for node, _ in found)
 
 
-def plan(model: Model) -> Plan:
-    """Decide which inputs of which main-graph nodes become INT8. Bodies and functions are left as they are."""
-    return _Planner(model).plan()
+def plan(model: Model, nodes: Collection[str] | None = None, precision: Precision = Precision.INT8) -> Plan:
+    """Decide which inputs of which main-graph nodes are quantized. Bodies and functions are left as they are.
+
+    Args:
+        model: Any loaded model.
+        nodes: Ids of the nodes that may be; all by default. A part never needs the scale of a value that the
+            whole model does not need.
+        precision: INT8, or FP8, which has kernels for products alone: sums and pools are left as they are.
+    """
+    whole = _Planner(model, precision, {n.id for n in model.top}, None).plan()
+    if nodes is None:
+        return whole
+    return _Planner(model, precision, nodes, frozenset(whole.activations)).plan()
 
 
 def quantizable(model: Model) -> tuple[str, ...]:
-    """Names of the activations that INT8 needs ranges of, in graph order."""
+    """Names of the activations that INT8, FP8 and mixes of them need ranges of, in graph order."""
     return tuple(plan(model).activations)
 
 
@@ -71,8 +93,14 @@ def constants(model: Model) -> Mapping[str, ir.TensorProtocol]:
 
 
 class _Planner:
-    def __init__(self, model: Model) -> None:
+    def __init__(
+        self, model: Model, precision: Precision, nodes: Collection[str], values: Collection[str] | None
+    ) -> None:
         self.model = model
+        self.precision = precision
+        self.nodes = nodes
+        self.values = values
+        self.kept: dict[str, list[str]] = {}
         self.constants = constants(model)
         self.order = {n.id: i for i, n in enumerate(model.top)}
         self.depth = _depths(model)
@@ -82,54 +110,58 @@ class _Planner:
         self.captured = captured(model)
 
     def plan(self) -> Plan:
-        for node in self.model.top:
-            if node.domain in _DEFAULT:
+        chosen = [n for n in self.model.top if n.domain in _DEFAULT and n.id in self.nodes]
+        for node in chosen:
+            if node.op in WEIGHTED:
                 self._weighted(node)
-        for node in self.model.top:
-            if node.op == "Add" and node.domain in _DEFAULT:
-                self._residual(node)
-        written = self._written_quantized()
-        # A pool before another pool sees what the later one decided.
-        for node in reversed(self.model.top):
-            if node.op in _POOLS and node.domain in _DEFAULT:
-                self._pool(node, written)
-        groups = self._share()
+        if self.precision is Precision.INT8:
+            for node in chosen:
+                if node.op == "Add":
+                    self._residual(node)
+            written = self._written_quantized()
+            # A pool before another pool sees what the later one decided.
+            for node in reversed(chosen):
+                if node.op in POOLS:
+                    self._pool(node, written)
+        groups = self._share(chosen)
         return Plan(
             {v: self._sorted(self.edges[v]) for v in self._in_graph_order(self.edges)},
             {k: self._sorted(e) for k, e in self.weights.items()},
             groups,
+            {k: tuple(v) for k, v in self.kept.items()},
         )
 
     def _weighted(self, node: Node) -> None:
         axis = self._channel_axis(node)
-        if axis is None or not self._quantizes(node.inputs[0]):
+        if isinstance(axis, str):
+            self.kept.setdefault(axis, []).append(node.id)
             return
         self.weighted.add(node.id)
         self.edges.setdefault(node.inputs[0], set()).add((node.id, 0))
         self.weights.setdefault((node.inputs[1], axis), []).append((node.id, 1))
 
-    def _channel_axis(self, node: Node) -> int | None:
-        """The weight's output-channel axis, or None when this node is not to be quantized."""
-        if node.op not in {"Conv", "ConvTranspose", "Gemm", "MatMul"} or len(node.inputs) < 2:
-            return None
+    def _channel_axis(self, node: Node) -> int | str:
+        """The weight's output-channel axis, or why this node is not quantized."""
         weight = self.constants.get(node.inputs[1])
-        if weight is None or weight.dtype != ir.DataType.FLOAT:
-            return None
+        if weight is None:
+            return "its weight is no constant"
         sizes = weight.shape.numpy()
+        if weight.dtype != ir.DataType.FLOAT or 0 in sizes:
+            return "its weight is no FP32 tensor"
+        if not self._quantizes(node.inputs[0]):
+            return "its input is no FP32 activation"
         rank = len(sizes)
-        if 0 in sizes:
-            return None
-        if node.op == "Conv":
-            return 0 if rank >= 3 else None
-        if node.op == "ConvTranspose":
-            return 1 if rank >= 3 else None
+        if node.op == "ConvTranspose" and self.precision is Precision.FP8:
+            return "TensorRT-RTX has no FP8 kernel for ConvTranspose"
+        if node.op in {"Conv", "ConvTranspose"}:
+            return int(node.op == "ConvTranspose")
         if node.op == "Gemm":
             return 0 if node.attributes.get("transB", 0) else 1
-        # A product with a vector moves weights, not arithmetic: INT8 gains nothing there.
+        # A product with a vector moves weights, not arithmetic: a narrow type gains nothing there.
         shape = self.model.values[node.inputs[0]].shape if node.inputs[0] in self.model.values else None
         rows = shape[-2] if shape is not None and len(shape) > 1 else (None if shape is None else 1)
         columns = sizes[-1] if rank > 1 else 1
-        return None if rows == 1 or columns == 1 else rank - 1
+        return "a product with a vector" if rows == 1 or columns == 1 else rank - 1
 
     def _residual(self, node: Node) -> None:
         """Quantize the branch of a residual Add that is not the convolution; that one stays in the kernel."""
@@ -145,6 +177,8 @@ class _Planner:
         # Of two convolutions the longer branch is the block's own and the shorter one its shortcut.
         main = max(fused, key=lambda i: (self.depth.get(node.inputs[i], 0), -i))
         other = 1 - main
+        if self.values is not None and node.inputs[other] not in self.values:
+            return
         self.edges.setdefault(node.inputs[other], set()).add((node.id, other))
 
     def _from_weighted(self, value: str, *, joined: bool = False) -> bool:
@@ -166,7 +200,7 @@ class _Planner:
     def _pool(self, node: Node, written: set[str]) -> None:
         """Quantize a pool's input where its producers and all its consumers are quantized too."""
         value = node.inputs[0]
-        before = value in self.edges or value in written
+        before = value in self.edges or (value in written and (self.values is None or value in self.values))
         if before and self._quantizes(value) and self._reads_quantized(node.outputs[0]):
             self.edges.setdefault(value, set()).add((node.id, 0))
 
@@ -184,7 +218,7 @@ class _Planner:
                 at = {(reader.id, i) for i, v in enumerate(reader.inputs) if v == name}
                 if at <= self.edges.get(name, set()):
                     continue
-                if reader.op not in _VIEWS | {"Concat"}:
+                if reader.op not in VIEWS | {"Concat"}:
                     return False
                 stack.append(reader.outputs[0])
         return True
@@ -192,13 +226,13 @@ class _Planner:
     def _written_quantized(self) -> set[str]:
         """Values that a quantized node writes, with nothing but fusible operators between."""
         found: set[str] = set()
-        fusible = _ACTIVATIONS | _VIEWS | _POOLS | {"BatchNormalization", "Add", "Concat"}
+        fusible = _ACTIVATIONS | VIEWS | POOLS | {"BatchNormalization", "Add", "Concat"}
         for node in self.model.top:
             if node.id in self.weighted or (node.op in fusible and not found.isdisjoint(node.inputs)):
                 found.update(node.outputs)
         return found
 
-    def _share(self) -> tuple[tuple[str, ...], ...]:
+    def _share(self, chosen: Iterable[Node]) -> tuple[tuple[str, ...], ...]:
         """Route Concat inputs through the quantized form they have, and join scales across Concat and MaxPool."""
         parent = {v: v for v in self.edges}
 
@@ -208,8 +242,8 @@ class _Planner:
                 value = parent[value]
             return value
 
-        for node in self.model.top:
-            if node.domain not in _DEFAULT or not node.outputs or node.outputs[0] not in self.edges:
+        for node in chosen:
+            if not node.outputs or node.outputs[0] not in self.edges:
                 continue
             if node.op == "Concat":
                 for i, value in enumerate(node.inputs):

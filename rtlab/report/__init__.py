@@ -7,19 +7,19 @@ would make the file 5 MB larger, and the table shows the same numbers.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import html
 import json
 import re
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtlab.errors import RtlabError, VariantError
+from rtlab.core import files
+from rtlab.errors import VariantError
 from rtlab.view import chrome
 from rtlab.view.bundle import bundle
-from rtlab.view.contract import EngineView, Graph, Saved, SavedVariant
+from rtlab.view.calibration import calibration
+from rtlab.view.contract import Calibration, EngineView, Graph, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
@@ -64,24 +64,7 @@ def write(study: Study, path: str | Path) -> Path:
         Unavailable: the front end of a checkout was never built.
     """
     path = Path(path)
-    if study.model.path is not None and path.resolve() == study.model.path.resolve():
-        raise RtlabError(
-            f'Cannot write the report to "{path}": the model was read from this file. Choose another name.'
-        )
-    content = page(saved(study)).encode("utf-8")
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError as error:
-        found = error.strerror if path.parent.is_dir() else f'there is no folder "{path.parent}"'
-        raise RtlabError(
-            f'Cannot write the report to "{path}": {found}. Name a file in a folder that exists and is yours to '
-            "write to."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink()
+    files.write(path, page(saved(study)).encode("utf-8"), what="the report", model=study.model)
     return path
 
 
@@ -100,10 +83,11 @@ def saved(study: Study) -> Saved:
             f'Cannot write a report of "{study.model.name}": {found}. '
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
         )
-    first = chrome.baseline(study)
+    first, seen = chrome.baseline(study), study.calibration
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
+        calibration=_base64(encode(calibration(study.model, study.task, seen), Calibration)) if seen else "",
         variants=[
             SavedVariant(
                 id=name,

@@ -13,18 +13,16 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
 from rtlab.errors import ModelError
-from rtlab.samples.architectures import googlenet, inception_chain, pictures, resnet50, transformer_stack
+from rtlab.samples.architectures import googlenet, inception_chain, mobilenet_v2, pictures, resnet50
+from rtlab.samples.digits import NETWORKS, digits_input, halves
+from rtlab.samples.transformers import bert, sentences, transformer_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
 
 __all__ = ["Sample", "digits_input", "inception_chain", "load", "names", "transformer_stack"]
 
@@ -52,7 +50,7 @@ class Sample:
 
 
 def names() -> tuple[str, ...]:
-    """What ``load`` knows, the trained sample first."""
+    """What ``load`` knows, the trained samples first."""
     return tuple(_SAMPLES)
 
 
@@ -77,22 +75,6 @@ def load(name: str, *, samples: int | None = None) -> Sample:
     return _SAMPLES[name](samples)
 
 
-def digits_input(images: NDArray[np.uint8], fit: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Turn 8x8 digit images of 0 to 16 into the network's input, shape ``(len(images), 1, 32, 32)``.
-
-    Each pixel is standardised by its mean and deviation over ``fit`` as scikit-learn's ``StandardScaler``
-    does it (a pixel that never varies is only centred), then the picture is enlarged bilinearly. Pixels that
-    are seldom inked become rare large values, up to 30 deviations: the outliers that calibrators differ on.
-    """
-    deviation = fit.std(axis=0)
-    standard = (images - fit.mean(axis=0)) / np.where(deviation == 0, 1, deviation)
-    at = np.clip((np.arange(32) + 0.5) / 4 - 0.5, 0, 7)
-    # Row i of this matrix holds the weights of the source pixels that enlarged pixel i lies between.
-    enlarge = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(8)))
-    result: NDArray[np.float32] = (enlarge @ standard @ enlarge.T)[:, None].astype(np.float32)
-    return result
-
-
 def _folder() -> Path:
     package = Path(__file__).parents[1]
     for folder in (package / "_share" / "sample_models", package.parent / "sample_models"):
@@ -104,29 +86,11 @@ def _folder() -> Path:
     )
 
 
-def _digits(samples: int | None) -> Sample:
+def _digits(samples: int | None, *, name: str) -> Sample:
     folder = _folder()
-    with np.load(folder / "digits.npz", allow_pickle=False) as file:
-        data = {k: file[k] for k in file.files}
-    fit = data["train_images"]
-    return Sample(
-        name="digits_inception",
-        title="Handwritten digits, Inception",
-        model=load_model(folder / "digits_inception.onnx"),
-        calibration=CalibrationData(
-            {"image": digits_input(fit[:samples], fit)}, source="digits, training half"
-        ),
-        task=Task(
-            CalibrationData(
-                {"image": digits_input(data["test_images"], fit)}, source="digits, held-out half"
-            ),
-            data["test_labels"],
-        ),
-        description=(
-            "Two Inception blocks with batch normalisation and a residual, trained on scikit-learn's digits. "
-            "Rarely inked pixels give its activations outliers, so INT8 calibrators differ visibly."
-        ),
-    )
+    title, description = NETWORKS[name]
+    calibration, task = halves(folder / "digits.npz", samples)
+    return Sample(name, title, load_model(folder / f"{name}.onnx"), calibration, task, description)
 
 
 def _trait(
@@ -145,12 +109,29 @@ def _imagenet_like(
     return Sample(name, title, make(), data, None, description)
 
 
+def _bert(samples: int | None) -> Sample:
+    data = CalibrationData(
+        {"input_ids": sentences(16 if samples is None else samples)}, source="random words"
+    )
+    return Sample(
+        name="bert",
+        title="BERT, four layers, synthetic weights",
+        model=bert(),
+        calibration=data,
+        task=None,
+        description=(
+            "Four encoder layers of BERT-base's size over 128 tokens of 8,192 words. The weights are random, "
+            "standardised layer by layer: right for graphs, times and numerics, not for understanding anything."
+        ),
+    )
+
+
 _SYNTHETIC = (
     "The weights are random, standardised layer by layer on 1/f noise: right for graphs, times and numerics, "
     "not for recognising anything."
 )
 _SAMPLES: dict[str, Callable[[int | None], Sample]] = {
-    "digits_inception": _digits,
+    **{name: functools.partial(_digits, name=name) for name in NETWORKS},
     "googlenet": functools.partial(
         _imagenet_like,
         name="googlenet",
@@ -165,6 +146,14 @@ _SAMPLES: dict[str, Callable[[int | None], Sample]] = {
         make=resnet50,
         description=f"ResNet-50 v1.5 at 224x224: 53 convolutions, 16 residual additions. {_SYNTHETIC}",
     ),
+    "mobilenet_v2": functools.partial(
+        _imagenet_like,
+        name="mobilenet_v2",
+        title="MobileNetV2, synthetic weights",
+        make=mobilenet_v2,
+        description=f"MobileNetV2 at 224x224: 17 blocks with a depthwise convolution each. {_SYNTHETIC}",
+    ),
+    "bert": _bert,
     "dynamic_shapes": functools.partial(
         _trait,
         name="dynamic_shapes",

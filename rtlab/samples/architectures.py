@@ -7,21 +7,16 @@ output is standardised by what it really is.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 from numpy.lib.stride_tricks import sliding_window_view
-from onnx import helper, numpy_helper
 
-from rtlab.core.model import Model, wrap
+from rtlab.samples.writer import SEED, Tensor, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float32]
+    from rtlab.core.model import Model
+    from rtlab.samples.writer import Array
 
 #: ImageNet's channel means and deviations, by which its networks normalise pictures of 0 to 1.
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -33,7 +28,6 @@ _MIXED, _ALIGNED = 256, 0.9
 #: Bias of a normalisation before ReLU, in deviations: about 60 % of the elements pass.
 _BETA = 0.25
 _EPSILON = 1e-5
-_SEED = 20
 
 
 def googlenet() -> Model:
@@ -81,73 +75,43 @@ def resnet50() -> Model:
     return net.classify(x, 1000)
 
 
+def mobilenet_v2() -> Model:
+    """MobileNetV2 (Sandler et al., 2018, table 2) of width 1."""
+    net = _Network("mobilenet_v2", pictures(_PICTURES, 224))
+    conv = functools.partial(net.convolve, ceiling=6.0)
+    x = conv(net.input, "/stem", 32, 3, stride=2)
+    width, number = 32, 0
+    for expansion, channels, blocks, first in (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
+        for block in range(blocks):
+            at, stride, y = f"/block{(number := number + 1)}", first if block == 0 else 1, x
+            if expansion > 1:
+                y = conv(y, f"{at}/expand", expansion * width, 1)
+            y = net.filter_channels(y, f"{at}/depthwise", stride=stride, ceiling=6.0)
+            short = stride == 1 and channels == width
+            y = net.convolve(y, f"{at}/project", channels, 1, relu=False, gamma=0.5 if short else 1.0)
+            x, width = net.add(y, x, at) if short else y, channels
+    return net.classify(conv(x, "/last", 1280, 1), 1000)
+
+
 def inception_chain(*, nodes: int = 1000) -> Model:
     """A runnable chain of small Inception blocks with about ``nodes`` nodes (20 to a block), for graph tests.
 
     Input ``image``: ``N×3×16×16``, normal noise fits; ten logits.
     """
-    noise = np.random.default_rng(_SEED).standard_normal((32, 3, 16, 16), np.float32)
+    noise = np.random.default_rng(SEED).standard_normal((32, 3, 16, 16), np.float32)
     net = _Network("inception_chain", noise)
     x = net.convolve(net.input, "/stem", 16, 3)
     for i in range(max(1, round((nodes - 6) / 20))):
         x = net.inception(x, f"/inception{i + 1}", (4, 4, 4, 2, 4, 4), norm=True)
     return net.classify(x, 10)
-
-
-def transformer_stack(*, nodes: int = 1000) -> Model:
-    """A runnable stack of small transformer encoder layers with about ``nodes`` nodes (33 to a layer).
-
-    Input ``hidden``: ``N×16×32`` embeddings of 16 tokens; four heads; the output has the same shape. Weights
-    are scaled as GPT-2 scales them, so that the residual stream stays of order one at any depth.
-    """
-    width, heads, tokens = 32, 4, 16
-    layers = max(1, round((nodes - 1) / 33))
-    writer = _Writer("transformer_stack")
-    rng = np.random.default_rng(_SEED)
-    x = "hidden"
-
-    def constant(name: str, value: float) -> str:
-        return writer.weight(name, np.array(value, np.float32))
-
-    def dense(x: str, where: str, fan_in: int, fan_out: int, gain: float = 1.0) -> str:
-        scale = gain / np.sqrt(fan_in)
-        weight = rng.standard_normal((fan_in, fan_out), np.float32) * np.float32(scale)
-        x = writer.node("MatMul", [x, writer.weight(f"{where}/weight", weight)], where)
-        return writer.node("Add", [x, writer.weight(f"{where}/bias", np.zeros(fan_out, np.float32))], where)
-
-    def norm(x: str, where: str) -> str:
-        scale = writer.weight(f"{where}/scale", np.ones(width, np.float32))
-        bias = writer.weight(f"{where}/bias", np.zeros(width, np.float32))
-        return writer.node("LayerNormalization", [x, scale, bias], where, axis=-1, epsilon=1e-5)
-
-    split = writer.weight("split_heads", np.array([0, tokens, heads, width // heads]))
-    merge = writer.weight("merge_heads", np.array([0, tokens, width]))
-    shrink = constant("head_scale", np.sqrt(width // heads))
-    root, one, half = constant("sqrt_two", np.sqrt(2)), constant("one", 1), constant("half", 0.5)
-    for i in range(layers):
-        at, branch = f"/layer{i}", 1 / np.sqrt(2 * layers)
-        h = norm(x, f"{at}/attention/norm")
-        parts: list[str] = []
-        for part, order in (("query", (0, 2, 1, 3)), ("key", (0, 2, 3, 1)), ("value", (0, 2, 1, 3))):
-            where = f"{at}/attention/{part}"
-            p = writer.node("Reshape", [dense(h, where, width, width), split], where)
-            parts.append(writer.node("Transpose", [p], where, perm=order))
-        where = f"{at}/attention"
-        h = writer.node("MatMul", parts[:2], f"{where}/scores")
-        h = writer.node("Div", [h, shrink], f"{where}/scores")
-        h = writer.node("Softmax", [h], where, axis=-1)
-        h = writer.node("MatMul", [h, parts[2]], f"{where}/context")
-        h = writer.node("Transpose", [h], f"{where}/context", perm=(0, 2, 1, 3))
-        h = writer.node("Reshape", [h, merge], f"{where}/context")
-        x = writer.node("Add", [x, dense(h, f"{where}/output", width, width, branch)], where)
-        h = dense(norm(x, f"{at}/mlp/norm"), f"{at}/mlp/up", width, 4 * width)
-        where = f"{at}/mlp/gelu"
-        e = writer.node("Erf", [writer.node("Div", [h, root], where)], where)
-        e = writer.node("Mul", [h, writer.node("Add", [e, one], where)], where)
-        h = writer.node("Mul", [e, half], f"{where}/half")
-        x = writer.node("Add", [x, dense(h, f"{at}/mlp/down", 4 * width, width, branch)], f"{at}/mlp")
-    x = norm(x, "/norm")
-    return writer.model(("hidden", ("N", tokens, width)), x, ("encoded", ("N", tokens, width)))
 
 
 def pictures(count: int, size: int) -> Array:
@@ -161,62 +125,12 @@ def pictures(count: int, size: int) -> Array:
     mean, deviation = (np.array(v)[:, None, None] for v in (_MEAN, _DEVIATION))
     result = np.empty((count, 3, size, size), np.float32)
     for i in range(count):
-        white = np.random.default_rng((_SEED, i)).standard_normal((4, size, size))
+        white = np.random.default_rng((SEED, i)).standard_normal((4, size, size))
         noise = np.fft.irfft2(np.fft.rfft2(white) / frequency, s=(size, size))
         noise /= noise.std(axis=(1, 2), keepdims=True)
         picture = np.clip(mean + 0.25 * (0.95 * noise[0] + 0.3 * noise[1:]), 0, 1)
         result[i] = (picture - mean) / deviation
     return result
-
-
-class _Writer:
-    """Collects nodes and weights of an ONNX graph under readable names."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: dict[str, onnx.TensorProto] = {}
-
-    def weight(self, name: str, array: NDArray[Any]) -> str:
-        """Add an initializer; ``/conv1/weight`` becomes ``conv1.weight`` as PyTorch's exporter writes it."""
-        title = name.strip("/").replace("/", ".")
-        self.weights[title] = numpy_helper.from_array(array, title)
-        return title
-
-    def node(self, op: str, inputs: Sequence[str], where: str, **attributes: Any) -> str:
-        """Add a node ``where/op`` with one output and return the output's name."""
-        name = f"{where}/{op}"
-        self.nodes.append(helper.make_node(op, inputs, [f"{name}_output_0"], name=name, **attributes))
-        return f"{name}_output_0"
-
-    def model(
-        self,
-        source: tuple[str, Sequence[int | str]],
-        result: str,
-        target: tuple[str, Sequence[int | str]],
-    ) -> Model:
-        """The finished model; the value ``result`` becomes the graph output ``target``."""
-        last = next(n for n in self.nodes if result in n.output)
-        last.output[:] = [target[0]]
-        info = functools.partial(helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT)
-        graph = helper.make_graph(
-            self.nodes,
-            self.name,
-            [info(source[0], shape=source[1])],
-            [info(target[0], shape=target[1])],
-            list(self.weights.values()),
-        )
-        proto = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="rtlab"
-        )
-        return wrap(proto, name=self.name)
-
-
-class _Tensor(NamedTuple):
-    """A value of the graph with what it holds for the pictures that the weights are fitted to."""
-
-    name: str
-    data: Array
 
 
 class _Network:
@@ -232,13 +146,13 @@ class _Network:
     """
 
     def __init__(self, name: str, pictures: Array) -> None:
-        self.writer = _Writer(name)
-        self.rng = np.random.default_rng(_SEED)
-        self.input = _Tensor("image", pictures)
+        self.writer = Writer(name)
+        self.rng = np.random.default_rng(SEED)
+        self.input = Tensor("image", pictures)
 
     def convolve(
         self,
-        x: _Tensor,
+        x: Tensor,
         where: str,
         channels: int,
         kernel: int,
@@ -246,9 +160,10 @@ class _Network:
         stride: int = 1,
         norm: bool = True,
         relu: bool = True,
+        ceiling: float = np.inf,
         gamma: float = 1.0,
-    ) -> _Tensor:
-        """Convolution with batch normalisation (or a bias) and, unless told otherwise, ReLU."""
+    ) -> Tensor:
+        """Convolution with batch normalisation (or a bias) and, unless told otherwise, ReLU up to a ceiling."""
         patches, size = _unfold(x.data, kernel, stride)
         weight = self._filters(patches, channels)
         raw: Array = weight @ patches
@@ -261,20 +176,51 @@ class _Network:
         raw = (raw - mean[:, None]) * scale[:, None] + beta
         raw = raw.reshape(len(raw), channels, *size)
         weight = weight.reshape(channels, -1, kernel, kernel)
-        layout = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
-        put, at = self.writer.weight, f"{where}/conv"
+        put, at, layout = self.writer.weight, f"{where}/conv", _layout(kernel, stride)
         if norm:
             name = self.writer.node("Conv", [x.name, put(f"{at}/weight", weight)], at, **layout)
-            ones, at = np.ones(channels, np.float32), f"{where}/norm"
-            parts = {"scale": gamma * ones, "bias": beta * ones, "mean": mean, "var": variance - _EPSILON}
-            inputs = [name, *(put(f"{at}/{k}", v.astype(np.float32)) for k, v in parts.items())]
-            name = self.writer.node("BatchNormalization", inputs, at, epsilon=_EPSILON)
+            name = self._normalise(name, where, (gamma, beta, mean, variance))
         else:
             weight = weight * scale[:, None, None, None]
             inputs = [x.name, put(f"{at}/weight", weight), put(f"{at}/bias", beta - mean * scale)]
             name = self.writer.node("Conv", inputs, at, **layout)
-        y = _Tensor(name, raw)
-        return self.relu(y, where) if relu else y
+        y = Tensor(name, raw)
+        return self.relu(y, where, ceiling=ceiling) if relu else y
+
+    def filter_channels(self, x: Tensor, where: str, *, stride: int, ceiling: float) -> Tensor:
+        """Depthwise convolution, one 3x3 filter to each channel, with batch normalisation and ReLU."""
+        count, channels = x.data.shape[:2]
+        padded = np.pad(x.data, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        windows = sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
+        rows, columns = windows.shape[2:4]
+        draw = functools.partial(self.rng.integers, 0, size=_MIXED)
+        # As in _filters, with patches of one channel each.
+        chosen = windows[draw(high=count), :, draw(high=rows), draw(high=columns)].reshape(
+            _MIXED, channels, 9
+        )
+        chosen -= chosen.mean(axis=0)
+        mixture = np.einsum("mc,mcp->cp", self.rng.standard_normal((_MIXED, channels), np.float32), chosen)
+        mixture /= mixture.std(axis=1, keepdims=True) + np.float32(_EPSILON)
+        noise = self.rng.standard_normal((channels, 9), np.float32)
+        weight = np.float32(np.sqrt(_ALIGNED)) * mixture + np.float32(np.sqrt(1 - _ALIGNED)) * noise
+        raw: Array = np.zeros((count, channels, rows, columns), np.float32)
+        for i in range(9):
+            raw += weight[:, i, None, None] * windows[..., i // 3, i % 3]
+        level = raw.std()
+        weight, raw = weight / level, raw / level
+        mean, variance = raw.mean(axis=(0, 2, 3)), raw.var(axis=(0, 2, 3)) + np.float32(_EPSILON)
+        raw = (raw - mean[:, None, None]) / np.sqrt(variance)[:, None, None] + np.float32(_BETA)
+        inputs = [x.name, self.writer.weight(f"{where}/conv/weight", weight.reshape(channels, 1, 3, 3))]
+        name = self.writer.node("Conv", inputs, f"{where}/conv", group=channels, **_layout(3, stride))
+        name = self._normalise(name, where, (1.0, np.float32(_BETA), mean, variance))
+        return self.relu(Tensor(name, raw), where, ceiling=ceiling)
+
+    def _normalise(self, x: str, where: str, by: tuple[float, np.float32, Array, Array]) -> str:
+        gamma, beta, mean, variance = by
+        ones, at = np.ones(len(mean), np.float32), f"{where}/norm"
+        parts = {"scale": gamma * ones, "bias": beta * ones, "mean": mean, "var": variance - _EPSILON}
+        inputs = [x, *(self.writer.weight(f"{at}/{k}", v.astype(np.float32)) for k, v in parts.items())]
+        return self.writer.node("BatchNormalization", inputs, at, epsilon=_EPSILON)
 
     def _filters(self, patches: Array, channels: int) -> Array:
         """Random filters that mostly look at what varies in ``patches``; shape ``(channels, fan_in)``."""
@@ -287,15 +233,23 @@ class _Network:
         filters: Array = np.float32(np.sqrt(_ALIGNED)) * mixture + np.float32(np.sqrt(1 - _ALIGNED)) * noise
         return filters
 
-    def relu(self, x: _Tensor, where: str) -> _Tensor:
-        """Rectify."""
-        return _Tensor(self.writer.node("Relu", [x.name], f"{where}/relu"), np.maximum(x.data, 0))
+    def relu(self, x: Tensor, where: str, *, ceiling: float = np.inf) -> Tensor:
+        """Rectify, and cut off what exceeds the ceiling."""
+        if np.isfinite(ceiling):
+            ends = [
+                self.writer.weight(n, np.array(v, np.float32))
+                for n, v in (("floor", 0), ("ceiling", ceiling))
+            ]
+            return Tensor(
+                self.writer.node("Clip", [x.name, *ends], where), np.clip(x.data, 0, np.float32(ceiling))
+            )
+        return Tensor(self.writer.node("Relu", [x.name], f"{where}/relu"), np.maximum(x.data, 0))
 
-    def add(self, x: _Tensor, y: _Tensor, where: str) -> _Tensor:
+    def add(self, x: Tensor, y: Tensor, where: str) -> Tensor:
         """Add a residual branch and its shortcut."""
-        return _Tensor(self.writer.node("Add", [x.name, y.name], where), x.data + y.data)
+        return Tensor(self.writer.node("Add", [x.name, y.name], where), x.data + y.data)
 
-    def pool(self, x: _Tensor, where: str, *, stride: int, pads: tuple[int, int]) -> _Tensor:
+    def pool(self, x: Tensor, where: str, *, stride: int, pads: tuple[int, int]) -> Tensor:
         """Maximum over 3x3; ``pads`` before and after, the same for rows and columns."""
         edges = ((0, 0), (0, 0), pads, pads)
         data = np.pad(x.data, edges, constant_values=-np.inf)
@@ -305,19 +259,19 @@ class _Network:
             data = np.maximum.reduce(windows)
             data = data[:, :, ::stride] if axis == 2 else data[:, :, :, ::stride]
         layout = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [pads[0]] * 2 + [pads[1]] * 2}
-        return _Tensor(self.writer.node("MaxPool", [x.name], where, **layout), data)
+        return Tensor(self.writer.node("MaxPool", [x.name], where, **layout), data)
 
-    def normalise_locally(self, x: _Tensor, where: str) -> _Tensor:
+    def normalise_locally(self, x: Tensor, where: str) -> Tensor:
         """Local response normalisation over five channels (Krizhevsky et al., 2012)."""
         padded = np.pad(x.data**2, ((0, 0), (2, 2), (0, 0), (0, 0)))
         energy = sliding_window_view(padded, 5, axis=1).sum(axis=-1)
         data = x.data / (1 + np.float32(1e-4 / 5) * energy) ** np.float32(0.75)
         name = self.writer.node("LRN", [x.name], where, size=5, alpha=1e-4, beta=0.75, bias=1.0)
-        return _Tensor(name, data)
+        return Tensor(name, data)
 
     def inception(
-        self, x: _Tensor, where: str, widths: tuple[int, int, int, int, int, int], *, norm: bool
-    ) -> _Tensor:
+        self, x: Tensor, where: str, widths: tuple[int, int, int, int, int, int], *, norm: bool
+    ) -> Tensor:
         """An Inception block; ``widths`` in the paper's order: 1x1, 3x3 (reduce, full), 5x5 (same), pool."""
         one, reduce3, three, reduce5, five, pooled = widths
         conv = functools.partial(self.convolve, norm=norm)
@@ -328,9 +282,9 @@ class _Network:
         at = f"{where}/branch_pool"
         branches.append(conv(self.pool(x, at, stride=1, pads=(1, 1)), at, pooled, 1))
         name = self.writer.node("Concat", [b.name for b in branches], where, axis=1)
-        return _Tensor(name, np.concatenate([b.data for b in branches], axis=1))
+        return Tensor(name, np.concatenate([b.data for b in branches], axis=1))
 
-    def classify(self, x: _Tensor, classes: int) -> Model:
+    def classify(self, x: Tensor, classes: int) -> Model:
         """Global average pooling and a dense layer with standardised logits; ends the network."""
         pooled = x.data.mean(axis=(2, 3))
         centre = pooled.mean(axis=0)
@@ -343,6 +297,10 @@ class _Network:
         name = self.writer.node("Gemm", inputs, "/classifier", transB=1)
         shape = ("N", *self.input.data.shape[1:])
         return self.writer.model(("image", shape), name, ("logits", ("N", classes)))
+
+
+def _layout(kernel: int, stride: int) -> dict[str, list[int]]:
+    return {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
 
 
 def _unfold(x: Array, kernel: int, stride: int) -> tuple[Array, tuple[int, int]]:

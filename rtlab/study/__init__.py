@@ -6,30 +6,40 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 
 from __future__ import annotations
 
-__all__ = ["Job", "Result", "Score", "Study", "available", "explore"]
+__all__ = ["Calibration", "Job", "Ranked", "Result", "Score", "Study", "available", "explore"]
 
+import contextlib
 import dataclasses
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rtlab import backends
+from rtlab.analysis import pairs as _pairs
 from rtlab.analysis import timing as _timing
 from rtlab.analysis.mapping import relate
+from rtlab.analysis.pairs import PairUse
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent, Terminal
 from rtlab.core.protocols import Limits, Progress, Reader
-from rtlab.core.variant import Calibrator, Precision, Target, Variant
-from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError
-from rtlab.quantize import Prepared
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
+from rtlab.errors import CalibrationError, Cancelled, RtlabError, Unavailable, VariantError
+from rtlab.quantize import Prepared, Scale, export, findings
+from rtlab.quantize import sparsity as _sparsity
+from rtlab.quantize.assign import assign
+from rtlab.quantize.cache import CalibrationCache
+from rtlab.quantize.export import Exported
+from rtlab.quantize.findings import Finding
 from rtlab.quantize.ranges import Ranges
-from rtlab.study.job import Job, Result, Score, work
+from rtlab.quantize.sparsity import SparseWeight
+from rtlab.study.calibrating import Calibration, Ranked, rank
+from rtlab.study.job import Job, Result, Score, prepared, work
 from rtlab.study.observer import Observer
 
 if TYPE_CHECKING:
@@ -48,7 +58,8 @@ class Study:
 
     Args:
         model: A loaded model, or what ``rtlab.load`` accepts.
-        data: Samples for calibration and comparison; 64 random ones by default.
+        data: Samples for calibration and comparison, whatever ``CalibrationData.of`` takes; 64 random ones by
+            default.
         task: Held-out samples with labels, for the task's accuracy.
         limits: Bounds of each build.
     """
@@ -57,12 +68,16 @@ class Study:
         self,
         model: Model | str | Path | bytes | onnx.ModelProto,
         *,
-        data: CalibrationData | None = None,
+        data: Any = None,
         task: Task | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else load(model)
-        self.data = data if data is not None else CalibrationData.random(self.model)
+        self.data = (
+            CalibrationData.of(data, model=self.model)
+            if data is not None
+            else CalibrationData.random(self.model)
+        )
         self.data.check(self.model)
         if task is not None:
             task.data.check(self.model)
@@ -73,6 +88,9 @@ class Study:
         self.failures: dict[str, RtlabError] = {}
         self._lock = threading.Lock()
         self._observer = Observer(self.model)
+        self._pruned: dict[tuple[str, ...], Observer] = {}
+        self._scales: dict[str, Mapping[str, Scale]] = {}
+        self._ranking: tuple[Ranked, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
@@ -101,26 +119,49 @@ class Study:
         self,
         name: str,
         *,
-        precision: str | Precision | None = None,
+        precision: str | Precision | Mapping[str, str | Precision] | None = None,
         calibrator: str | Calibrator | None = None,
         target: str | Target | None = None,
         backend: str | None = None,
+        weights: str = "channel",
+        sparsity: bool | str | Sequence[str] = False,
+        scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None = None,
     ) -> Variant:
         """Plan a variant; nothing is built yet.
 
-        ``precision`` defaults to ``name`` when that is a precision, otherwise to fp32. ``backend`` None takes the
-        best builder available, ``target`` None its default.
+        Args:
+            name: What the variant is called; one of this name is replaced.
+            precision: A precision, or patterns with theirs: ``{"*": "int8", "/head/*": "fp16"}`` (an id or a name
+                with ``*``, or ``op:Conv``; the last that fits counts). Defaults to ``name`` when that is a
+                precision, otherwise to fp32.
+            calibrator: How activations get their scales, such as ``percentile(99.9)``; entropy2 for int8, minmax
+                for fp8 by default.
+            target: ``cpu`` or a compute capability; None takes the builder's default.
+            backend: The builder; None takes the best one available.
+            weights: One scale per output ``channel``, or per ``tensor``.
+            sparsity: Prune weights to 2:4, all that can be (True) or those of the nodes that a pattern fits, and
+                tell the compiler to look for sparse weights.
+            scales: In place of a calibrator: a TensorRT calibration cache or its path, or amax by value.
 
         Raises:
             VariantError: the combination cannot exist.
             Unavailable: the backend is not installed.
+            ReadError: the cache is damaged.
         """
-        if precision is None:
-            precision = name if name in {p.value for p in Precision} else Precision.FP32
         builder = _builder(backend, target)
         if target is None:
             target = "cpu" if builder == "onnxruntime" else _DEFAULT_SM
-        variant = Variant.of(precision, calibrator=calibrator, target=target, backend=builder)
+        planned = self._resolved(
+            name,
+            precision,
+            calibrator=calibrator,
+            target=target,
+            backend=builder,
+            weights=weights,
+            sparsity=sparsity,
+            scales=scales,
+        )
+        variant, _ = planned
         capable = backends.get(builder).capabilities()
         if variant.target not in capable.targets:
             known = ", ".join(f'"{t}"' for t in capable.targets)
@@ -129,17 +170,78 @@ class Study:
                 f"Choose one of {known}, or another backend."
             )
         allowed = capable.precisions
-        if variant.precision not in allowed:
+        for refused in sorted(variant.precisions - set(allowed)):
             names = ", ".join(f'"{p}"' for p in allowed)
             raise VariantError(
-                f'Backend "{builder}" cannot build "{variant.precision}": it does not offer this precision yet. '
-                f"Choose one of {names}."
+                f'Backend "{builder}" cannot build "{refused}": it has no such arithmetic. Choose one of {names}.'
             )
+        return self._plan(name, *planned)
+
+    def prepare(
+        self,
+        name: str,
+        *,
+        precision: str | Precision | Mapping[str, str | Precision] | None = None,
+        calibrator: str | Calibrator | None = None,
+        target: str | Target = "cpu",
+        weights: str = "channel",
+        sparsity: bool | str | Sequence[str] = False,
+        scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Prepared:
+        """The ONNX model that expresses a variant's precision, without building it.
+
+        A variant of this name is taken as it was planned; else the arguments, those of ``add``, plan one that no
+        backend here needs to be able to build. ``export`` writes it.
+
+        Raises:
+            VariantError: the combination cannot exist.
+            CalibrationError: the activations cannot be observed.
+        """
+        if name in self.results:
+            return self.results[name].prepared
+        if name not in self.variants:
+            self._plan(
+                name,
+                *self._resolved(
+                    name,
+                    precision,
+                    calibrator=calibrator,
+                    target=target,
+                    weights=weights,
+                    sparsity=sparsity,
+                    scales=scales,
+                ),
+            )
+        with _watching(progress) as watched:
+            return prepared(self._job(name, watched, compare=False))
+
+    def _resolved(
+        self,
+        name: str,
+        precision: str | Precision | Mapping[str, str | Precision] | None,
+        *,
+        scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None,
+        **choice: Any,
+    ) -> tuple[Variant, Mapping[str, Scale] | None]:
+        """A variant that fits the model, and its given scales."""
+        if precision is None:
+            precision = name if name in {p.value for p in Precision} else Precision.FP32
+        label, given = _given(scales)
+        variant = Variant.of(precision, scales=label, **choice)
+        assign(self.model, variant)
+        _sparsity.matching(self.model, variant.sparsity)
+        return variant, given
+
+    def _plan(self, name: str, variant: Variant, given: Mapping[str, Scale] | None) -> Variant:
         with self._lock:
-            if self.variants.get(name) != variant:
+            if self.variants.get(name) != variant or given != self._scales.get(name):
                 self.results.pop(name, None)
                 self.failures.pop(name, None)
             self.variants[name] = variant
+            self._scales.pop(name, None)
+            if given is not None:
+                self._scales[name] = given
         return variant
 
     def read(
@@ -197,6 +299,7 @@ class Study:
     def remove(self, name: str) -> None:
         """Forget a variant and its results."""
         with self._lock:
+            self._scales.pop(name, None)
             for table in (self.variants, self.results, self.failures):
                 table.pop(name, None)
 
@@ -220,10 +323,8 @@ class Study:
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants stay.
         """
-        own = _reporter() if progress is None else None
-        watched: Progress = own or progress or Silent()
         todo = [n for n in (names or self.variants) if n not in self.results]
-        try:
+        with _watching(progress) as watched:
             if executor is None:
                 for name in todo:
                     job = self._job(name, watched, compare=compare)
@@ -233,13 +334,6 @@ class Study:
                 futures = {n: executor.submit(work, job) for n, job in jobs.items()}
                 for name, future in futures.items():
                     self._keep(name, future.result)
-        except KeyboardInterrupt:
-            raise Cancelled(
-                "Stopped the study: interrupted. Finished variants are kept; run study.run() to go on."
-            ) from None
-        finally:
-            if own is not None:
-                own.close()
         failed = [self.failures[n] for n in todo if n in self.failures]
         if failed:
             raise failed[0]
@@ -267,21 +361,145 @@ class Study:
             model=self.model,
             data=self.data,
             task=self.task,
-            ranges=self.ranges(progress) if variant.calibrator else None,
+            ranges=self._observer_of(variant).ranges(self.data, progress) if variant.calibrator else None,
+            scales=self._scales.get(name),
             limits=self.limits,
             builder=variant.backend or _builder(None, variant.target),
             runner=runner,
             compare=compare and runner is not None,
         )
 
+    def _observer_of(self, variant: Variant) -> Observer:
+        """The observer of the model that a variant quantizes: pruned weights compute other activations."""
+        if not variant.sparsity:
+            return self._observer
+        if variant.sparsity not in self._pruned:
+            chosen = _sparsity.matching(self.model, variant.sparsity)
+            self._pruned[variant.sparsity] = Observer(_sparsity.prune(self.model, chosen))
+        return self._pruned[variant.sparsity]
+
     def ranges(self, progress: Progress | None = None) -> Ranges:
-        """Activation ranges of the model on the study's data, gathered once in one streaming pass.
+        """Activation ranges of the model, gathered in one streaming pass over the study's data, once.
+
+        A pass that was stopped goes on where it ended.
 
         Raises:
             Unavailable: nothing here can run the model.
             CalibrationError: a value is not finite.
+            Cancelled: the work was stopped; what was seen is kept.
         """
         return self._observer.ranges(self.data, progress or Silent())
+
+    def observe(
+        self,
+        more: Any = None,
+        *,
+        executor: Executor | None = None,
+        parts: int = 4,
+        progress: Progress | None = None,
+    ) -> Calibration:
+        """Gather activation ranges for every calibrator, or add those of more samples.
+
+        Variants that are built keep the scales that they have; ``add`` and ``run`` them again to use the new ones.
+
+        Args:
+            more: More data, whatever ``CalibrationData.of`` takes; the study's own by default.
+            executor: Any ``concurrent.futures.Executor``, whose workers observe a part each.
+            parts: Into how many parts the data is cut for an executor.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            Unavailable: nothing here can run the model.
+            CalibrationError: a value is not finite, or the data does not fit the model.
+            Cancelled: the work was stopped; what was seen is kept.
+        """
+        extra = None if more is None else CalibrationData.of(more, model=self.model)
+        if extra is not None:
+            extra.check(self.model)
+        with _watching(progress) as watched:
+            if executor is not None and not (extra is None and self._observer.complete):
+                self._observer.spread(self.data if extra is None else extra, executor, parts, watched)
+            elif extra is not None:
+                self._observer.more(extra, watched)
+            else:
+                self._observer.ranges(self.data, watched)
+        self._ranking = ()
+        return self._calibration()
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What was observed so far; None before anything was."""
+        return self._calibration() if self._observer.seen is not None else None
+
+    def _calibration(self) -> Calibration:
+        seen = self._observer.seen
+        if seen is None:
+            raise CalibrationError("Nothing was observed yet. Call study.observe().")
+        return Calibration(seen, self.data.count, self._observer.source(self.data), self._ranking)
+
+    def rank(
+        self,
+        calibrators: Sequence[str | Calibrator] = CALIBRATORS,
+        *,
+        precision: str | Precision = Precision.INT8,
+        progress: Progress | None = None,
+    ) -> Calibration:
+        """Prepare the model with each calibrator and measure it on the task, or on the outputs without a task.
+
+        Raises:
+            Unavailable: nothing here can run the model.
+            Cancelled: the work was stopped.
+        """
+        chosen = [Calibrator.of(c) for c in calibrators]
+        with _watching(progress) as watched:
+            self._ranking = rank(
+                self.model, self.ranges(watched), self.data, self.task, watched,
+                precision=Variant.of(precision).precision, calibrators=chosen,
+            )  # fmt: skip
+        return self._calibration()
+
+    def sparse_weights(self) -> tuple[SparseWeight, ...]:
+        """Weights that could be 2:4 sparse, how sparse they are, and which cannot be pruned and why."""
+        return _sparsity.find(self.model)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Where the quantization that the model already has is placed badly; empty for a model without any."""
+        return findings.check(self.model)
+
+    def pairs(self, name: str) -> tuple[PairUse, ...]:
+        """Where each Q/DQ pair that the model brought along went in a variant's engine: absorbed, or a step of its own.
+
+        Raises:
+            VariantError: the variant is not built.
+        """
+        result = self[name]
+        return _pairs.pairs(self.model, result.mapping, result.engine)
+
+    def repaired(self, chosen: Iterable[Finding | str] | None = None) -> Model:
+        """The model with findings repaired, all that can be by default. Nothing of this study changes."""
+        return findings.repair(self.model, chosen)
+
+    def export(
+        self, name: str, path: str | Path, *, cache: str | Path | None = None, version: str = export.VERSION
+    ) -> Exported:
+        """Write a variant's prepared model and its scales, and tell the commands that build it elsewhere.
+
+        Args:
+            name: A variant that is planned; it need not be built.
+            path: The ONNX file; the scales go beside it, as ``.scales.json``.
+            cache: Where a calibration cache of TensorRT 10 goes, for its implicit INT8.
+            version: The version that the head of the cache names; TensorRT ignores a cache of another.
+
+        Raises:
+            VariantError: there is no such variant, or it has no INT8 activations for a cache.
+            RtlabError: a file cannot be written, or is the one that the model was read from.
+        """
+        if name not in self.variants:
+            raise VariantError(
+                f'Cannot export variant "{name}": there is none of this name. Add it with study.add.'
+            )
+        ready = self.prepare(name)
+        return export.export(self.model, self.variants[name], ready, path, cache=cache, version=version)
 
     def weights(self, node: str) -> tuple[TensorStats, ...]:
         """Statistics of the constants that a node reads.
@@ -348,7 +566,7 @@ class Study:
 def explore(
     model: Model | str | Path | bytes | onnx.ModelProto | None = None,
     *,
-    data: CalibrationData | None = None,
+    data: Any = None,
     task: Task | None = None,
     height: int = 760,
 ) -> Explorer:
@@ -364,6 +582,34 @@ def explore(
     study = Study(model, data=data, task=task)
     study.add("fp32")
     return study.explore(height=height).run()
+
+
+def _given(
+    scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None,
+) -> tuple[str, Mapping[str, Scale] | None]:
+    """Scales that the user has already, and what to call them."""
+    if scales is None:
+        return "", None
+    if isinstance(scales, CalibrationCache):
+        return "cache", scales.scales()
+    if isinstance(scales, (str, Path)):
+        return Path(scales).name, CalibrationCache.read(scales).scales()
+    return "given", {v: s if isinstance(s, Scale) else Scale(float(s)) for v, s in scales.items()}
+
+
+@contextlib.contextmanager
+def _watching(progress: Progress | None) -> Iterator[Progress]:
+    """The reporter that was given, or the host's for as long as the work takes; an interrupt cancels."""
+    own = _reporter() if progress is None else None
+    try:
+        yield own or progress or Silent()
+    except KeyboardInterrupt:
+        raise Cancelled(
+            "Stopped the study: interrupted. What was finished or seen is kept; call it again to go on."
+        ) from None
+    finally:
+        if own is not None:
+            own.close()
 
 
 def _reporter() -> Silent:

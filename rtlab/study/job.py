@@ -20,16 +20,18 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import Cancelled, RtlabError, Unavailable
-from rtlab.quantize import Prepared, prepare
+from rtlab.errors import BuildError, Cancelled, RtlabError, RunError, Unavailable
+from rtlab.quantize import Prepared, Scale, prepare, sparsity
 from rtlab.quantize.ranges import Ranges
 
 #: Samples that values are compared on, and that the task is scored on; both bound the waiting time.
 _COMPARED = 32
-_SCORED = 2000
+SCORED = 2000
 #: Bytes of intermediate values that one batch may take.
 _BATCH_BYTES = 64 << 20
 _MOST_BATCH = 64
+#: What ONNX Runtime's CPU kernels compute in; of other precisions it runs FP32 kernels between conversions.
+_NATIVE = {Precision.FP32, Precision.INT8}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Job:
     data: CalibrationData
     task: Task | None
     ranges: Ranges | None
+    scales: Mapping[str, Scale] | None
     limits: Limits
     builder: str
     runner: str | None
@@ -146,15 +149,15 @@ def work(job: Job, progress: Progress | None = None) -> Result:
     """One variant from model to numbers; runs in this process or in an executor's, which reports nothing."""
     progress = progress or Silent()
     progress.phase(f"Preparing {job.variant.name}")
-    prepared = prepare(job.model, job.variant, job.ranges)
+    ready = prepared(job)
     builder = backends.get(job.builder)
     if not isinstance(builder, Builder):
         raise Unavailable(
             f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().'
         )
-    engine = builder.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
-    mapping = relate(job.model, prepared.model, engine)
-    result = Result(job.name, job.variant, prepared, engine, mapping, ranges=job.ranges)
+    engine = builder.build(BuildRequest(ready.model, job.variant, job.limits), progress)
+    mapping = relate(job.model, ready.model, engine)
+    result = Result(job.name, job.variant, ready, engine, mapping, ranges=job.ranges)
     if not job.compare or job.runner is None:
         return result
     try:
@@ -168,31 +171,54 @@ def work(job: Job, progress: Progress | None = None) -> Result:
         )
 
 
+def prepared(job: Job) -> Prepared:
+    """The model with its weights pruned, if asked for, and then in its precision."""
+    model, variant = job.model, job.variant
+    if not variant.sparsity:
+        return prepare(model, variant, job.ranges, job.scales)
+    chosen = sparsity.matching(model, variant.sparsity)
+    ready = prepare(sparsity.prune(model, chosen), variant, job.ranges, job.scales)
+    count = f"{len(chosen)} node{'s' if len(chosen) != 1 else ''}"
+    note = f"2:4 by magnitude in the weights of {count}"
+    return dataclasses.replace(ready, notes=(note, *ready.notes))
+
+
 def _measure(job: Job, result: Result, progress: Progress) -> Result:
     runner = runner_of(job.runner or "onnxruntime")
     prepared = result.prepared
-    measured = result.engine
-    if measured.backend != job.runner:
-        measured = runner.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
-    batch = next(job.data.batches(prepared.model, 1))
-    profile = runner.profile(measured, batch, progress)
-    note = ""
-    if job.variant.precision in {Precision.FP16, Precision.BF16}:
-        note = "The CPU has no arithmetic of this precision, so these are times of FP32 kernels with casts"
-    times = _timing.timing(profile, measured, note=note)
+    try:
+        result = _time(job, result, runner, progress)
+    except (BuildError, RunError) as error:
+        # The CPU has no kernels for some types; the emulation still tells the errors.
+        note = f"not timed: {error}"
+        engine = dataclasses.replace(result.engine, notes=(*result.engine.notes, note))
+        result = dataclasses.replace(result, engine=engine)
     emulated = runner.build(BuildRequest(prepared.emulation, job.variant, level="basic"), progress)
     try:
         errors = _compare(job, runner, emulated, prepared, progress)
         score = _score(job, runner, emulated, prepared, progress)
     finally:
         runner.release(emulated)
+    return dataclasses.replace(result, accuracy=errors, score=score)
+
+
+def _time(job: Job, result: Result, runner: Any, progress: Progress) -> Result:
+    prepared, measured = result.prepared, result.engine
+    if measured.backend != job.runner:
+        measured = runner.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
+    batch = next(job.data.batches(prepared.model, 1))
+    profile = runner.profile(measured, batch, progress)
+    foreign = sorted(str(p) for p in job.variant.precisions - _NATIVE)
+    note = (
+        f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
+        if foreign
+        else ""
+    )
     return dataclasses.replace(
         result,
         measured=measured,
         measured_mapping=relate(job.model, prepared.model, measured),
-        timing=times,
-        accuracy=errors,
-        score=score,
+        timing=_timing.timing(profile, measured, note=note),
     )
 
 
@@ -220,7 +246,7 @@ def _compare(
 def _score(job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress) -> Score | None:
     if job.task is None:
         return None
-    data = job.task.data.take(max(_SCORED, fixed_batch(job.model)))
+    data = job.task.data.take(max(SCORED, fixed_batch(job.model)))
     parts: list[Any] = []
     progress.phase("Scoring the task", len(data))
     size = batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -14,48 +15,123 @@ from rtlab.analysis import tensors as _tensors
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.progress import check
+from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.core.value import dtype_text
-from rtlab.errors import RunError
+from rtlab.errors import CalibrationError, RunError
 from rtlab.quantize import display, quantizable
-from rtlab.quantize.ranges import Ranges, collect
+from rtlab.quantize.ranges import Collector, Ranges
 from rtlab.study.job import batch_size, fixed_batch, reference, runner_of
 
 #: Samples on which a node is observed that calibration did not watch.
 _OBSERVED = 4
 
 
+def observe_part(model: Model, data: CalibrationData, progress: Progress | None = None) -> Ranges:
+    """Ranges of every quantizable value on some samples; another process or machine may run it."""
+    collector = Collector(quantizable(model))
+    _observe(model, data, collector, progress or Silent())
+    return collector.ranges
+
+
+def _observe(
+    model: Model, data: CalibrationData, collector: Collector, progress: Progress, skip: int = 0
+) -> None:
+    """Run the model on the samples after the first ``skip`` and count what it computes."""
+    runner = runner_of("onnxruntime")
+    names = quantizable(model)
+    size = batch_size(model, names)
+    count = None if data.count is None else data.count - skip
+    steps = None if count is None else -(-count // size) if model.dynamic_batch else count
+    progress.phase("Calibrating", steps)
+    with runner.reading(model, names) as fetch:
+        collector.run(
+            data.batches(model, size, skip=skip),
+            fetch,
+            progress,
+            functools.partial(data.samples_in, model),
+        )
+
+
 class Observer:
     """Observes a model: all values at once for calibration, those of one node on demand.
 
-    ``Study`` has the same three methods and says what they give.
+    ``Study`` has the same methods and says what they give.
     """
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._ranges: Ranges | None = None
+        self._collector = Collector(quantizable(model))
+        self._merged: Ranges | None = None
+        self._sources: list[str] = []
+        #: Which parts of which data an executor's workers have observed, by its identity and the number of parts.
+        self._parts: dict[tuple[int, int], tuple[CalibrationData, set[int]]] = {}
+        self._data: CalibrationData | None = None
+        self._complete = False
         self._engine: Engine | None = None
         self._busy = threading.Lock()
 
+    @property
+    def seen(self) -> Ranges | None:
+        """What was observed so far, None before anything was."""
+        own = self._collector.ranges if self._collector.samples else None
+        if own is None or self._merged is None:
+            return own or self._merged
+        return own.merge(self._merged)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the data of ``ranges`` was seen to its end."""
+        return self._complete
+
     def ranges(self, data: CalibrationData, progress: Progress) -> Ranges:
-        """Activation ranges on the data of the first call."""
-        if self._ranges is None:
-            runner = runner_of("onnxruntime")
-            names = quantizable(self.model)
-            engine = reference(self.model, progress)
-            size = batch_size(self.model, names)
-            progress.phase("Calibrating", -(-len(data) // size) if self.model.dynamic_batch else len(data))
-            try:
-                self._ranges = collect(
-                    names,
-                    data.batches(self.model, size),
-                    functools.partial(runner.outputs, engine, names=names),
-                    progress,
-                )
-            finally:
-                runner.release(engine)
-        return self._ranges
+        """Activation ranges on the data of the first call; goes on where a stopped call ended."""
+        spread = any(other is data and seen for other, seen in self._parts.values())
+        if not self._complete and not spread:
+            self._data = data
+            _observe(self.model, data, self._collector, progress, skip=self._collector.samples)
+            self._complete = True
+        found = self.seen
+        assert found is not None  # noqa: S101 - a collector that ran to its end has seen a sample
+        return found
+
+    def more(self, data: CalibrationData, progress: Progress) -> None:
+        """Observe other samples too; they count as soon as all of them were seen."""
+        self._add(observe_part(self.model, data, progress))
+        self._sources.append(data.source)
+
+    def spread(self, data: CalibrationData, executor: Executor, parts: int, progress: Progress) -> None:
+        """Observe samples in an executor's workers, a part each; in what order they end cannot matter.
+
+        Stopped, it keeps the parts that were seen, and goes on with the others when it is called again alike.
+        """
+        if parts < 1:
+            raise CalibrationError(f"Cannot observe in {parts} parts. Give at least one.")
+        if not self._complete and self._data is data:
+            # The parts cover what a stopped pass has seen already.
+            self._collector = Collector(quantizable(self.model))
+        _, seen = self._parts.setdefault((id(data), parts), (data, set()))
+        left = [i for i in range(parts) if i not in seen]
+        progress.phase("Calibrating", len(left))
+        futures = {
+            i: executor.submit(observe_part, self.model, data.part(i, parts, model=self.model)) for i in left
+        }
+        try:
+            for i, future in futures.items():
+                check(progress, "observing the activations")
+                self._add(future.result())
+                seen.add(i)
+                progress.advance()
+        finally:
+            for future in futures.values():
+                future.cancel()
+
+    def source(self, data: CalibrationData) -> str:
+        """Where the samples came from."""
+        return " and ".join(dict.fromkeys([data.source, *self._sources]))
+
+    def _add(self, ranges: Ranges) -> None:
+        self._merged = ranges if self._merged is None else self._merged.merge(ranges)
 
     def weights(self, node: str) -> tuple[_tensors.TensorStats, ...]:
         """Statistics of the constants that a node reads."""
@@ -86,7 +162,7 @@ class Observer:
                 "function cannot be read from outside. Select the node that owns it."
             )
         names = [o for o in found.outputs if o]
-        ranges = self._ranges
+        ranges = self.seen
         seen = ranges.values if ranges is not None else {}
         missing = [n for n in names if n not in seen]
         made = {n: self._observed(n, ranges, data) for n in names if ranges is not None and n in seen}
@@ -99,7 +175,7 @@ class Observer:
             name,
             dtype=value.dtype,
             shape=value.shape,
-            source=f"calibration on {len(data)} samples of {data.source}",
+            source=f"calibration on {ranges.samples} samples of {data.source}",
             minimum=seen.min,
             maximum=seen.max,
             zeros=seen.zeros,

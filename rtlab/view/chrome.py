@@ -10,7 +10,11 @@ from rtlab.view.contract import Chip, Status
 from rtlab.view.table import chip
 
 if TYPE_CHECKING:
+    from rtlab.analysis.accuracy import Accuracy
     from rtlab.study import Study
+
+#: Types whose range is smaller than FP32's, or whose small numbers are coarser.
+_HALVES = {Precision.FP16, Precision.BF16}
 
 
 def baseline(study: Study) -> str:
@@ -50,8 +54,29 @@ def status(study: Study, name: str) -> Iterator[Status]:
     lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
     if lost:
         first = study.model.by_id[lost[0].node].title
+        elements = sum(v.overflowed for v in lost)
         yield Status(
-            origin="measured", text=f'overflow: {len(lost)} values hold infinity, first after "{first}"'
+            origin="measured",
+            text=f"overflow: {elements} elements of {_values(len(lost))} are not finite, "
+            f'first after "{first}"',
         )
+    if result.accuracy and result.variant.precisions & _HALVES:
+        yield from _underflow(study, result.accuracy)
     for note in (*engine.notes, *result.prepared.notes):
         yield Status(origin="reported", text=note)
+
+
+def _underflow(study: Study, errors: Accuracy) -> Iterator[Status]:
+    gone = [v for v in errors.values if v.underflowed]
+    if gone:
+        most = max(gone, key=lambda v: v.underflowed / v.elements)
+        where = study.model.by_id[most.node].title
+        yield Status(
+            origin="measured",
+            text=f"underflow: {sum(v.underflowed for v in gone)} elements of {_values(len(gone))} became zero, "
+            f'most after "{where}" ({100 * most.underflowed / most.elements:.2g} %)',
+        )
+
+
+def _values(count: int) -> str:
+    return f"{count} value{'s' if count > 1 else ''}"

@@ -17,7 +17,7 @@ SCHEMA = 1
 
 
 def document(result: Result, model: Model) -> dict[str, Any]:
-    """``model``, ``engine``, ``unmapped``, ``timing`` and ``accuracy`` of a variant.
+    """``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing`` and ``accuracy`` of a variant.
 
     Times are in milliseconds, errors in decibel or in the value's unit; null where nothing was measured. An
     infinite SQNR (equal values) is null with ``equal`` true.
@@ -33,7 +33,13 @@ def document(result: Result, model: Model) -> dict[str, Any]:
             "precision": str(result.variant.precision),
             "calibrator": str(result.variant.calibrator) if result.variant.calibrator else None,
             "target": str(result.variant.target),
+            "pins": [{"pattern": pattern, "precision": str(p)} for pattern, p in result.variant.pins],
+            "weights": result.variant.weights,
+            "sparsity": list(result.variant.sparsity),
+            "scales": result.variant.scales or None,
         },
+        "precisions": {n: str(p) for n, p in result.prepared.precisions.items()},
+        "scales": {v: {"amax": s.amax, "scale": s.scale} for v, s in result.prepared.scales.items()},
         "model": {
             "name": model.name,
             "opset": model.opset,
@@ -138,6 +144,7 @@ def _accuracy(result: Result) -> dict[str, Any] | None:
                 "rmse": v.rmse if math.isfinite(v.rmse) else None,
                 "cosine": v.cosine,
                 "overflowed": v.overflowed,
+                "underflowed": v.underflowed,
             }
             for v in errors.values
         ],

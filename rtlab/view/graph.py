@@ -15,6 +15,7 @@ from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.places import Place, Scope
 from rtlab.core.value import describe, shape_text
+from rtlab.quantize.export import commands
 from rtlab.view.contract import (
     Box,
     Detail,
@@ -27,7 +28,7 @@ from rtlab.view.contract import (
     Port,
     Unmapped,
 )
-from rtlab.view.overlays import histograms, overlays
+from rtlab.view.overlays import overlays
 
 if TYPE_CHECKING:
     from rtlab.study import Result
@@ -229,11 +230,13 @@ def engine_view(result: Result, model: Model) -> EngineView:
     mapping = placed(result.mapping, model)
     return EngineView(
         variant=result.name,
+        calibrator=str(result.variant.calibrator or ""),
+        commands=[] if result.recorded else list(commands(model, result.variant, f"{model.name}.onnx")),
+        precisions={i: str(p) for n, p in result.prepared.precisions.items() for i in model.where(n)},
         graph=engine_graph(result.engine, result, model, mapping),
         pairs=_home_first(mapping, result, model),
         unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in mapping.missing],
         overlays=overlays(result, model),
-        histograms=histograms(result, model),
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from rtlab import backends, samples
 from rtlab.core.model import Model
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.view.contract import Choice, Controls, Option
+from rtlab.view.contract import Choice, Controls, Option, Pin
 
-_OFFERED = (Calibrator.MINMAX, Calibrator.ENTROPY2)
-_LATER = "Not offered yet"
+#: What can be picked from the list; any other parameter can be typed.
+_CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
 #: Makes the engine where no TensorRT builder is installed.
 _STAND_IN = "onnxruntime"
 
@@ -38,6 +38,25 @@ def choice(model: Model, variant: Variant) -> Choice:
         calibrator=str(variant.calibrator or ""),
         target=str(variant.target),
         backend=variant.backend or _builder(),
+        pins=[Pin(pattern=pattern, precision=str(p)) for pattern, p in variant.pins],
+        weights=variant.weights,
+        sparsity=list(variant.sparsity),
+    )
+
+
+def wanted(chosen: Mapping[str, Any]) -> Variant:
+    """The variant that a choice asks for.
+
+    Raises:
+        VariantError: the combination cannot exist.
+    """
+    pins = {p["pattern"]: p["precision"] for p in chosen.get("pins") or ()}
+    return Variant.of(
+        {"*": chosen["precision"], **pins},
+        calibrator=chosen["calibrator"] or None,
+        target=chosen["target"] or None,
+        weights=chosen.get("weights") or "channel",
+        sparsity=tuple(chosen.get("sparsity") or ()),
     )
 
 
@@ -49,6 +68,7 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
     target = next((t for t in capable.targets if str(t) == chosen.get("target")), capable.targets[0])
     # A saved notebook may hold a choice that no longer exists; building it says so, offering must not fail.
     precision = next((p for p in Precision if p.value == chosen.get("precision")), Precision.FP32)
+    needed = any(p.needs_calibrator for p in (precision, *_pinned(chosen)))
     return Controls(
         models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
         precisions=[
@@ -56,14 +76,15 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
                 id=str(p),
                 label=str(p),
                 enabled=p in offered and target.refusal(p) is None,
-                reason=target.refusal(p) or ("" if p in offered else _LATER),
+                reason=target.refusal(p) or ("" if p in offered else f'Backend "{_builder()}" has no {p}'),
             )
             for p in Precision
         ],
         calibrators=[
-            Option(id=str(c), label=str(c), enabled=not why, reason=why)
-            for c in CALIBRATORS
-            for why in [_idle(c, precision)]
+            Option(id=c, label=c, enabled=needed, reason="" if needed else f"{precision} needs no calibrator")
+            for c in dict.fromkeys(
+                [*map(str, _CALIBRATORS), *filter(None, [str(chosen.get("calibrator") or "")])]
+            )
         ],
         targets=[
             Option(
@@ -77,11 +98,8 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
     )
 
 
-def _idle(calibrator: Calibrator, precision: Precision) -> str:
-    """Why a calibrator cannot be chosen; empty where it can."""
-    if not precision.needs_calibrator:
-        return f"{precision} needs no calibrator"
-    return "" if calibrator in _OFFERED else _LATER
+def _pinned(chosen: Mapping[str, Any]) -> list[Precision]:
+    return [p for pin in chosen.get("pins") or () for p in Precision if p.value == pin.get("precision")]
 
 
 def _builder() -> str:

@@ -1,4 +1,4 @@
-"""Numbers for many boxes at once, each with its origin, and the histograms of calibrated values."""
+"""Numbers for many boxes at once, each with its origin."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from rtlab.analysis.memory import Footprint, of_layers, of_nodes, sizes
 from rtlab.analysis.timing import Shared, on_nodes
 from rtlab.core.model import Model
-from rtlab.quantize import display
-from rtlab.view.contract import Histogram, Overlay, Reading
+from rtlab.view.contract import Overlay, Reading
 
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy, ValueDelta
@@ -128,26 +127,3 @@ def _error(value: ValueDelta) -> Reading:
     # Few digits: thousands of these sentences travel, and their digits are what does not compress.
     note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.4f}"
     return Reading(value=value.sqnr, spread=None, shared=1, note=note)
-
-
-def histograms(result: Result, model: Model) -> dict[str, Histogram]:
-    """What the calibrator saw of each quantized value, by the node that reads it."""
-    ranges, chosen = result.ranges, result.variant.calibrator
-    made: dict[str, Histogram] = {}
-    if ranges is None or chosen is None:
-        return made
-    for node in model.top:
-        name = node.inputs[0] if node.inputs else ""
-        if name in result.prepared.scales and name in ranges.values:
-            edges, counts = display(ranges, name)
-            made[node.id] = Histogram(
-                value=name,
-                upper=float(edges[-1]),
-                counts=[float(c) for c in counts],
-                thresholds={
-                    "minmax": float(ranges.values[name].amax),
-                    str(chosen): float(result.prepared.scales[name].amax),
-                },
-                chosen=str(chosen),
-            )
-    return made

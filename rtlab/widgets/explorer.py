@@ -6,12 +6,14 @@ trip to the kernel. Builds run on a thread, so that the kernel stays free for ge
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import hashlib
 import json
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,8 +24,11 @@ from rtlab.core import model as _model
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
+from rtlab.quantize import export
 from rtlab.view import chrome, offer
-from rtlab.view.contract import BuildState, EngineView, Graph, Inspection
+from rtlab.view.calibration import calibration
+from rtlab.view.contract import BuildState, Calibration, EngineView, Graph, Inspection, Pin
+from rtlab.view.findings import findings
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.inspection import inspection
 from rtlab.view.layers import layers_model
@@ -65,6 +70,8 @@ class Explorer(Delivering):
     notice = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(760).tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
+    calibration = traitlets.Bytes(b"").tag(delivered=True)
+    findings = traitlets.Dict().tag(delivered=True)
 
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self.study = study
@@ -160,19 +167,18 @@ class Explorer(Delivering):
             return netron.serve(model.path)
         return netron.serve_bytes(model.bytes(), model.name, model.digest)
 
-    def run(self, **choice: str) -> Explorer:
+    def run(self, **choice: Any) -> Explorer:
         """Build the chosen variant on a thread and show it; one that is built comes back at once.
 
         Args:
-            choice: ``precision``, ``calibrator`` and ``target`` to choose first.
+            choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
+                ``target``, ``weights`` and ``sparsity`` to choose first.
+
+        Raises:
+            VariantError: there is no such choice.
         """
         if choice:
-            unknown = set(choice) - {"precision", "calibrator", "target"}
-            if unknown:
-                raise VariantError(
-                    f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator and target.'
-                )
-            self.choice = {**self.choice, **choice}
+            self.choose(**choice)
         if self._thread is not None and self._thread.is_alive():
             return self
         self.failure = None
@@ -185,6 +191,49 @@ class Explorer(Delivering):
             self.show(name)
             return self
         self._start(lambda progress: self._build(name, progress), name)
+        return self
+
+    def choose(self, **choice: Any) -> Explorer:
+        """Choose without building; what was chosen before and is not named stays.
+
+        Raises:
+            VariantError: there is no such choice.
+        """
+        unknown = set(choice) - {"precision", "calibrator", "target", "weights", "sparsity"}
+        if unknown:
+            raise VariantError(
+                f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights and '
+                "sparsity."
+            )
+        given = {**choice}
+        if isinstance(given.get("precision"), collections.abc.Mapping):
+            table = {str(k): str(v) for k, v in given.pop("precision").items()}
+            given["precision"] = table.pop("*", str(Precision.FP32))
+            given["pins"] = [Pin(pattern=k, precision=v) for k, v in table.items()]
+        sparse = given.get("sparsity")
+        if sparse is not None and not isinstance(sparse, list):
+            given["sparsity"] = list(Variant.of(sparsity=sparse).sparsity)
+        for name in {"precision", "calibrator", "target", "weights"} & set(given):
+            given[name] = str(given[name] or "")
+        self.choice = {**self.choice, **given}
+        return self
+
+    def calibrate(self) -> Explorer:
+        """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
+        return self._work(self._calibrate)
+
+    def rank(self) -> Explorer:
+        """Try every calibrator on the task, on a thread."""
+        return self._work(self._rank)
+
+    def repair(self, *findings: str) -> Explorer:
+        """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
+        return self._work(lambda progress: self._repair(findings, progress))
+
+    def _work(self, work: Callable[[Reporting], None]) -> Explorer:
+        if self._thread is None or not self._thread.is_alive():
+            self.failure = None
+            self._start(work, "")
         return self
 
     def wait(self, timeout: float | None = None) -> Explorer:
@@ -210,7 +259,8 @@ class Explorer(Delivering):
 
         def tell(phase: str, done: int, total: int | None, _elapsed: float) -> None:
             fraction = min(1.0, done / total) if total else None
-            self.build = dict(BuildState(running=True, phase=phase, fraction=fraction, since=since))
+            text = phase + progress.pace
+            self.build = dict(BuildState(running=True, phase=text, fraction=fraction, since=since))
 
         self._progress = progress = Reporting(tell)
         progress.phase("Starting")
@@ -237,9 +287,36 @@ class Explorer(Delivering):
         except Cancelled:
             self.study.remove(name)
             raise
+        finally:
+            # What a stopped calibration saw is kept, and shown.
+            self._tell_calibration()
         self.show(name)
         if self.state.compared == name:
             self.compare(name)
+
+    def _calibrate(self, progress: Reporting) -> None:
+        try:
+            self.study.observe(progress=progress)
+        finally:
+            self._tell_calibration()
+
+    def _rank(self, progress: Reporting) -> None:
+        try:
+            self.study.rank(progress=progress)
+        finally:
+            self._tell_calibration()
+
+    def _tell_calibration(self) -> None:
+        study = self.study
+        seen = study.calibration
+        found = None if seen is None else calibration(study.model, study.task, seen)
+        self.calibration = b"" if found is None else encode(found, Calibration)
+
+    def _repair(self, chosen: Sequence[str], progress: Reporting) -> None:
+        progress.phase("Repairing the placement")
+        study = self.study
+        model = study.repaired(chosen or None)
+        self._adopt(type(study)(model, data=study.data, task=study.task, limits=study.limits), progress)
 
     def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:
         from rtlab import samples
@@ -252,6 +329,10 @@ class Explorer(Delivering):
             study = fresh(sample.model, data=sample.calibration, task=sample.task)
         else:
             study = fresh(_model.load(model, name=name))
+        self._adopt(study, progress)
+
+    def _adopt(self, study: Study, progress: Reporting) -> None:
+        """Show another study, and build its first variant."""
         self._forget()
         self.study, self._baseline = study, ""
         self.engine = self.other = b""
@@ -268,6 +349,8 @@ class Explorer(Delivering):
         built = next((n for n in self.study.variants if n in self.study.results), "")
         self._put(ViewState(baseline=self._baseline or built))
         self.controls = dict(offer.controls(self.study.model, self.choice))
+        self._tell_calibration()
+        self.findings = dict(findings(self.study.model, self.study.findings()))
         if built:
             self.show(built)
         else:
@@ -275,20 +358,19 @@ class Explorer(Delivering):
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
-        choice = self.choice
-        wanted = Variant.of(
-            choice["precision"], calibrator=choice["calibrator"] or None, target=choice["target"] or None
-        )
+        wanted = offer.wanted(self.choice)
         for name, variant in self.study.variants.items():
-            if not self._recorded(name) and (variant.precision, variant.calibrator, variant.target) == (
-                wanted.precision,
-                wanted.calibrator,
-                wanted.target,
-            ):
+            if not self._recorded(name) and dataclasses.replace(variant, backend=None) == wanted:
                 return name
-        name = wanted.id
-        self.study.add(name, precision=wanted.precision, calibrator=wanted.calibrator, target=wanted.target)
-        return name
+        self.study.add(
+            wanted.id,
+            precision={"*": wanted.precision, **dict(wanted.pins)},
+            calibrator=wanted.calibrator,
+            target=wanted.target,
+            weights=wanted.weights,
+            sparsity=wanted.sparsity,
+        )
+        return wanted.id
 
     def _recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""
@@ -357,10 +439,25 @@ class Explorer(Delivering):
 
     def _chosen(self, _change: Any) -> None:
         chosen = next((p for p in Precision if p.value == self.choice.get("precision")), None)
-        if chosen is not None and chosen.needs_calibrator != bool(self.choice["calibrator"]):
-            calibrator = str(Calibrator.ENTROPY2) if chosen.needs_calibrator else ""
-            self.choice = {**self.choice, "calibrator": calibrator}
+        if chosen is not None:
+            self._settle()
         self.controls = dict(offer.controls(self.study.model, self.choice))
+
+    def _settle(self) -> None:
+        """Give the choice the calibrator that it lacks, or take away one that nothing needs."""
+        try:
+            wanted = offer.wanted(self.choice)
+        except RtlabError:
+            # Building it says what is wrong; a calibrator that was typed is put right at once.
+            try:
+                Calibrator.of(self.choice["calibrator"] or Calibrator.ENTROPY2)
+            except RtlabError as error:
+                self.failure = dict(failure(error))
+                self.choice = {**self.choice, "calibrator": str(Calibrator.ENTROPY2)}
+            return
+        calibrator = str(wanted.calibrator or "")
+        if calibrator != self.choice["calibrator"]:
+            self.choice = {**self.choice, "calibrator": calibrator}
 
     def _gesture(self, _widget: Any, content: dict[str, Any], buffers: list[Any]) -> None:
         kind, value = str(content.get("type", "")), str(content.get("value", ""))
@@ -384,10 +481,35 @@ class Explorer(Delivering):
             "compare": lambda: self.compare(value),
             "inspect": lambda: self._asked(value),
             "extract": lambda: self._extract(value),
+            "observe": self.calibrate,
+            "rank": self.rank,
+            "repair": lambda: self.repair(*json.loads(value or "[]")),
+            "save": lambda: self._save(**json.loads(value)),
             "dismiss": self._dismiss,
             "plotly": lambda: self.send({"type": "plotly"}, buffers=[figures.script()]),
         }
         actions.get(kind, lambda: None)()
+
+    def _save(self, variant: str, what: str) -> None:
+        """Send a file of a built variant: the prepared model, its scales, or a calibration cache."""
+        study, result = self.study, self.study[variant]
+        stem = f"{study.model.name}-{result.variant.id}"
+        stem = re.sub(r"[^\w.+-]+", "-", stem).strip("-")
+        made: dict[str, Callable[[], tuple[str, bytes]]] = {
+            "onnx": lambda: (f"{stem}.onnx", result.prepared.model.bytes()),
+            "scales": lambda: (
+                f"{stem}.scales.json",
+                export.scales_json(study.model, result.variant, result.prepared).encode("utf-8"),
+            ),
+            "cache": lambda: (
+                f"{stem}.cache",
+                export.cache_of(result.variant, result.prepared).encode(),
+            ),
+        }
+        if what not in made:
+            raise VariantError(f'Cannot save "{what}" of a variant. Choose one of {", ".join(made)}.')
+        name, content = made[what]()
+        self.send({"type": "file", "value": name}, buffers=[content])
 
     def _run_choice(self, text: str) -> None:
         """Build what the browser had chosen when the button was pressed; the trait may still be on its way."""

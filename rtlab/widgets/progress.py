@@ -19,7 +19,7 @@ class Bar(Reporting):
         def show(name: str, done: int, total: int | None, elapsed: float) -> None:
             self._bar.value = min(1.0, done / total) if total else 0.0
             part = f" {done} of {total}" if total else ""
-            self._text.value = f"{name}{part} · {elapsed:.1f} s"
+            self._text.value = f"{name}{part} · {elapsed:.1f} s{self.pace}"
 
         super().__init__(show)
         display(self._box)  # type: ignore[no-untyped-call,unused-ignore] # IPython has no type information here

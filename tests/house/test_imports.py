@@ -22,7 +22,8 @@ CONFINED = {
     "tensorrt": ({"backends"}, True),
     "tensorrt_rtx": ({"backends"}, True),
     "onnxruntime": ({"backends"}, True),
-    "polygraphy": ({"backends"}, True),
+    # A data loader of Polygraphy is one of the sources of data, which are core.
+    "polygraphy": ({"backends", "core"}, True),
     "ipywidgets": ({"widgets"}, False),
     "anywidget": ({"widgets"}, False),
     "plotly": ({"widgets", "report"}, False),

@@ -18,14 +18,20 @@ from rtlab.core.node import ORIGIN
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
-from rtlab.quantize import Ranges, Scale, collect, fp16, int8, prepare, quantizable, scales
+from rtlab.quantize import Collector, Ranges, Scale, fp16, int8, prepare, quantizable, scales
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32, allow_subnormal=True)
 ARRAYS = hnp.arrays(np.float32, st.integers(1, 200), elements=FLOATS)
 
 
+def collect(values, batches, fetch) -> Ranges:
+    collector = Collector(values)
+    collector.run(batches, fetch, Silent())
+    return collector.ranges
+
+
 def observe(*arrays: np.ndarray) -> Ranges:
-    return collect(["x"], [{"x": a} for a in arrays], dict, Silent())
+    return collect(["x"], [{"x": a} for a in arrays], dict)
 
 
 def same(one: Ranges, two: Ranges) -> bool:
@@ -96,7 +102,7 @@ def test_scales_of_a_model_depend_on_neither_batch_size_nor_order(size, order):
     """The whole path, with a real runner: the same scales to the last bit."""
     model, data, names, expected = tiny()
     shuffled = CalibrationData({"x": data.arrays["x"][order]})
-    found = collect(names, shuffled.batches(model, size), fetch(), Silent())
+    found = collect(names, shuffled.batches(model, size), fetch())
     assert expected == scales(found, Calibrator.ENTROPY2)
 
 
@@ -108,7 +114,7 @@ def tiny():
     data = CalibrationData.random(model, samples=12)
     names = quantizable(model)
     backend, engine = runner()
-    first = collect(names, data.batches(model, 12), lambda b: backend.outputs(engine, b, names), Silent())
+    first = collect(names, data.batches(model, 12), lambda b: backend.outputs(engine, b, names))
     return model, data, names, scales(first, Calibrator.ENTROPY2)
 
 
@@ -179,7 +185,7 @@ def test_prepared_models_run_and_come_close(model):
     source = execute(model, feed, values)
     want, largest = source[output], max(float(np.abs(a).max(initial=0)) for a in source.values())
     names = list(quantizable(model))
-    seen = collect(names, [feed], lambda b: execute(model, b, names), Silent()) if names else None
+    seen = collect(names, [feed], lambda b: execute(model, b, names)) if names else None
     ready = prepare(model, Variant.of("int8", calibrator="minmax"), seen)
     halves = fp16(model)
     for other, tolerance in ((halves.typed, 0.02), (halves.emulation, 0.02), (ready.emulation, 0.5)):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rtlab
 from rtlab.cli import copy_notebooks, main
 from rtlab.testing import tiny_model
 
@@ -110,3 +111,57 @@ def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> N
     assert (0, f"{path}\n") == (code, out)
     assert '"id":"fp32"' in path.read_text(encoding="utf-8")
     assert '"id":"int8"' in path.read_text(encoding="utf-8")
+
+
+def test_prepare_writes_a_model_its_scales_a_cache_and_says_how_to_build_it(capsys, file, tmp_path) -> None:
+    """The machine with the GPU needs the files and the command, and nothing of rtlab."""
+    before, data, out = file.read_bytes(), tmp_path / "d.npz", tmp_path / "OUT.onnx"
+    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32))
+    code, printed, _ = run(
+        capsys, "prepare", str(file), "--precision", "int8", "--calibrator", "percentile(99.9)", "--data", str(data),
+        "-o", str(out), "--cache", str(tmp_path / "OUT.cache"), "--cache-version", "8601",
+    )  # fmt: skip
+    assert 0 == code
+    assert "trtexec --onnx=OUT.onnx" in printed
+    assert "polygraphy convert OUT.onnx" in printed
+    assert {"QuantizeLinear", "DequantizeLinear"} <= {n.op for n in rtlab.load(out).nodes}
+    assert (tmp_path / "OUT.cache").read_text(encoding="utf-8").startswith("TRT-8601-")
+    assert (tmp_path / "OUT.scales.json").exists()
+    assert before == file.read_bytes()
+
+
+def test_prepare_mixes_prunes_and_takes_a_cache(capsys, file, tmp_path) -> None:
+    """Every choice of a notebook has its argument."""
+    first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    cache = tmp_path / "a.cache"
+    assert 0 == run(capsys, "prepare", str(file), "-o", str(first), "--cache", str(cache))[0]
+    code, out, _ = run(
+        capsys, "prepare", str(file), "--scales", str(cache), "--pin", "op:Gemm=fp16", "--weights", "tensor",
+        "-o", str(second), "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert 0 == code
+    assert str(second) == found["files"]["model"]
+    types = {i.dtype for i in rtlab.load(second).values.values()}
+    assert {"int8", "fp16"} <= types
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--pin", "Conv"], "it is not PATTERN=PRECISION"),
+        (["--pin", "op:Nothing=fp16"], "op:Nothing"),
+        (["--calibrator", "percentile(2)"], "Give a number from 50 to 100"),
+        (["--scales", "nowhere.cache"], "nowhere.cache"),
+        (["--data", ".", "--preprocessing", '{"size": 3'], "Cannot read --preprocessing"),
+        (["--precision", "fp4", "--target", "sm86"], 'has no "fp4" arithmetic'),
+    ],
+)
+def test_what_prepare_cannot_do_is_one_sentence(capsys, file, tmp_path, arguments, words) -> None:
+    """And nothing is written."""
+    code, out, err = run(capsys, "prepare", str(file), "-o", str(tmp_path / "out.onnx"), *arguments)
+    assert 1 == code
+    assert "" == out
+    assert words in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out.onnx").exists()

@@ -118,10 +118,18 @@ def test_an_unknown_backend_is_named_with_the_known_ones(model) -> None:
         Study(model).add("fp32", backend="nonsense")
 
 
-def test_a_precision_that_is_not_offered_yet_is_refused_at_once(model) -> None:
+def test_a_precision_that_the_target_cannot_do_is_refused_at_once(model) -> None:
     """Before anything is built."""
-    with pytest.raises(VariantError, match='Choose one of "fp32", "fp16", "int8"'):
-        Study(model).add("fp8", target="sm89")
+    with pytest.raises(VariantError, match='^Target "sm86" has no "fp8" arithmetic'):
+        Study(model).add("fp8", target="sm86")
+
+
+def test_a_pattern_that_fits_no_node_is_refused_at_once(model) -> None:
+    """A pin or a pruning with a typing error must not be built without it."""
+    with pytest.raises(VariantError, match="/stme"):
+        Study(model).add("mixed", precision={"*": "int8", "/stme/*": "fp16"}, target="cpu")
+    with pytest.raises(VariantError, match='Cannot prune "/stme'):
+        Study(model).add("sparse", sparsity="/stme/*", target="cpu")
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])

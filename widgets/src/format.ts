@@ -68,6 +68,12 @@ export function quantity(value: number | null | undefined, unit: string): string
   return `${number(value)} ${unit}`;
 }
 
+/** A whole number in groups of three digits. */
+export const thousands = (count: number): string => count.toLocaleString("en").replaceAll(",", "\u2009");
+
+/** A share from 0 to 1 in percent. */
+export const percent = (share: number): string => quantity(100 * share, "%");
+
 /** A number with half its spread, both in the unit that suits the number: 0.0105 ± 0.00053 ms. */
 export function withSpread(value: number, spread: number | null, unit: string): string {
   const told = quantity(value, unit);

@@ -1,14 +1,19 @@
 import type { AnyModel } from "@anywidget/types";
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Bench } from "./bench";
+import { differs, prunable, repinned, repruned } from "./choice";
 import type {
+  Box,
   BuildState,
+  Calibration,
   Chip,
   Choice,
   Controls,
   Failure,
+  Findings,
   GestureType,
   Inspection,
+  Pin,
   Reply,
   Side,
   Status,
@@ -42,6 +47,15 @@ export class Lab {
   readonly notice: Signal<string>;
   readonly height: Signal<number>;
   readonly inspection: Signal<Inspection | null>;
+  /** What calibration has seen; null while nothing was observed. */
+  readonly calibration: Signal<Calibration | null> = signal(null);
+  readonly findings: Signal<Findings>;
+  /** The calibrated value that was picked from its table. */
+  readonly picked: Signal<string> = signal("");
+  /** The pins before they were changed, until the choice is built. */
+  readonly pinsBefore: Signal<Pin[] | null> = signal(null);
+  /** The variant whose commands are shown. */
+  readonly elsewhere: Signal<string> = signal("");
   /** The address of a Netron that the kernel has started. */
   readonly link: Signal<string> = signal("");
   /** This is a report: what needs a kernel is left out. */
@@ -65,6 +79,8 @@ export class Lab {
   });
   readonly #model: AnyModel<ExplorerTraits>;
   #plotly: Promise<Plotly> | null = null;
+  /** The pins that were chosen here, as text. */
+  #pinned = "";
 
   constructor(model: AnyModel<ExplorerTraits>, root: HTMLElement, end: AbortSignal) {
     this.#model = model;
@@ -82,20 +98,24 @@ export class Lab {
     this.notice = trait("notice");
     this.height = trait("height");
     this.inspection = trait("inspection");
+    this.findings = trait("findings");
+    this.study.decode(trait("calibration"), this.calibration, end);
     const told = trait("failure");
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
       if (this.saved) return false;
       const shown = this.study.engine.value?.variant;
       const chip = this.chips.value.find(({ id }) => id === shown);
-      // What was read from files belongs to no choice.
-      if (!chip || chip.recorded) return false;
-      const { precision, calibrator, target } = this.choice.value;
-      return chip.label !== (calibrator ? `${precision}·${calibrator}` : precision) || chip.target !== target;
+      return chip !== undefined && differs(this.choice.value, chip);
     });
     this.sentence = computed(() => spoken(this.study, this.bench.reading.value));
     this.#forgetOpened(told);
     this.#inspectSelected();
+    // What the kernel pins, as it shows another variant, is not undone here.
+    const forget = effect(() => {
+      if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
+    });
+    end.addEventListener("abort", forget);
     const reply = ({ type, value }: Reply, buffers: DataView[]): void => {
       if (type === "link") this.link.value = value;
       if (type === "file" && buffers[0]) saveFile(value, new Blob([buffers[0] as DataView<ArrayBuffer>]));
@@ -110,6 +130,11 @@ export class Lab {
     return this.alive.value ? "" : "The kernel was restarted: run the cell again";
   }
 
+  /** Why no work can be started now; empty where it can. */
+  busy(): string {
+    return this.unusable() || (this.build.value.running ? "Wait until the running work is done" : "");
+  }
+
   /** Shows a variant in a third pane. */
   compare(variant: string): void {
     const { panes } = this.study.view.peek();
@@ -120,6 +145,11 @@ export class Lab {
   /** The selected boxes that are nodes, and not inputs or outputs of the graph. */
   selectedNodes(): string[] {
     return this.study.selected("node").filter((id) => this.study.box("node", id)?.kind === "node");
+  }
+
+  /** The selected boxes of the source graph. */
+  selectedBoxes(): Box[] {
+    return this.selectedNodes().map((id) => this.study.box("node", id)!);
   }
 
   /** Asks for the selected nodes as a model of their own. */
@@ -150,12 +180,31 @@ export class Lab {
 
   choose(part: Partial<Choice>): void {
     const next = { ...this.choice.value, ...part };
+    this.#pinned = JSON.stringify(next.pins);
     this.choice.value = next;
     publish(this.#model, "choice", next);
   }
 
+  /** Changes the pins, so that it can be undone. */
+  pinAll(pins: Pin[]): void {
+    this.pinsBefore.value = this.choice.value.pins;
+    this.choose({ pins });
+  }
+
+  /** Pins nodes to a precision; with none they are as the variant. */
+  pin(boxes: readonly Box[], precision: string): void {
+    this.pinAll(repinned(this.choice.value, boxes, precision));
+  }
+
+  /** Chooses whether the weights of nodes are pruned to 2:4. */
+  prune(boxes: readonly Box[], on: boolean): void {
+    const all = (this.study.source.value?.boxes ?? []).filter(prunable);
+    this.choose({ sparsity: repruned(this.choice.value.sparsity, boxes, on, all) });
+  }
+
   /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
   run(): void {
+    this.pinsBefore.value = null;
     this.send("build", JSON.stringify(this.choice.value));
   }
 
@@ -180,6 +229,21 @@ export class Lab {
       ({ model, running, failed } = now);
     });
     this.end.addEventListener("abort", stop);
+  }
+
+  /** Has a variant's model, its scales or its calibration cache saved as a file. */
+  save(variant: string, what: "onnx" | "scales" | "cache"): void {
+    this.send("save", JSON.stringify({ variant, what }));
+  }
+
+  /** Tells how to build a variant on another machine; only the one on screen has its commands here. */
+  buildElsewhere(variant: string): void {
+    this.elsewhere.value = variant;
+    if (this.study.engine.value?.variant !== variant) this.send("show", variant);
+  }
+
+  closeElsewhere(): void {
+    this.elsewhere.value = "";
   }
 
   send(type: GestureType, value = ""): void {

@@ -278,7 +278,11 @@ const layerBox = ({ side, engine, links }: Pictured, id: string): Box | undefine
   const layer = side === "node" ? links.layersOf([id])[0] : id;
   return layer === undefined ? undefined : boxesOf(engine).get(layer);
 };
-const precisionOf: ClassOf = (here, id) => layerBox(here, id)?.precision ?? "";
+/** A node has its own precision where the kernel tells it; else it has that of its layer. */
+const precisionOf: ClassOf = (here, id) => {
+  const own = here.side === "node" ? here.engine?.precisions : undefined;
+  return own && Object.hasOwn(own, id) ? own[id]! : (layerBox(here, id)?.precision ?? "");
+};
 const streamOf: ClassOf = (here, id) => String(layerBox(here, id)?.stream ?? "");
 
 const indices = new WeakMap<EngineView, Map<string, Box>>();

@@ -107,9 +107,9 @@ export class Study {
     this.#model = model;
     this.view = signal({ ...START, ...model.get("view") });
     const trait = follower(model, end, (error) => this.fail(error));
-    this.#decode(trait("source"), this.source, end);
-    this.#decode(trait("engine"), this.engine, end);
-    this.#decode(trait("other"), this.other, end);
+    this.decode(trait("source"), this.source, end);
+    this.decode(trait("engine"), this.engine, end);
+    this.decode(trait("other"), this.other, end);
     const received = trait("view");
     const stop = [
       effect(() => this.#receive({ ...START, ...received.value })),
@@ -199,6 +199,12 @@ export class Study {
     this.change(this.#joined(side, ids));
   }
 
+  /** Selects boxes and brings them into view, on their side too. */
+  reveal(side: Side, ids: readonly string[]): void {
+    this.selectAll(side, [...ids]);
+    this.#reveal(SIDES);
+  }
+
   clear(): void {
     this.focus.value = null;
     this.change({ selection: [], layers: [], others: [] });
@@ -280,7 +286,8 @@ export class Study {
     publish(this.#model, "view", next);
   }
 
-  #decode<T>(bytes: ReadonlySignal<Bytes>, into: Signal<T | null>, end: AbortSignal): void {
+  /** Unpacks what the kernel delivers, the latest that came; the view counts as pending meanwhile. */
+  decode<T>(bytes: ReadonlySignal<Bytes>, into: Signal<T | null>, end: AbortSignal): void {
     let latest = 0;
     const stop = effect(() => {
       const mine = ++latest;

@@ -21,7 +21,16 @@ export class StaticModel {
       view: saved.view,
       height: 760,
       controls: { models: [], precisions: [], calibrators: [], targets: [] },
-      choice: { model: saved.model, precision: "", calibrator: "", target: "", backend: "" },
+      choice: {
+        model: saved.model,
+        precision: "",
+        calibrator: "",
+        target: "",
+        backend: "",
+        pins: [],
+        weights: "channel",
+        sparsity: [],
+      },
       chips: saved.chips,
       build: { running: false, phase: "", fraction: null, since: 0 },
       status: [],
@@ -29,6 +38,8 @@ export class StaticModel {
       charts: {},
       notice: "",
       inspection: null,
+      calibration: fromBase64(saved.calibration),
+      findings: { items: [], note: "" },
     };
     this.#show(saved.view.variant);
   }

@@ -6,6 +6,7 @@ import type {
   Choice,
   Controls,
   Failure,
+  Findings,
   Gesture,
   Inspection,
   Status,
@@ -38,6 +39,9 @@ export interface ExplorerTraits extends GraphTraits {
   status: Status[];
   failure: Failure | null;
   charts: Record<string, Figure>;
+  /** A `Calibration`, or empty bytes while nothing was observed. */
+  calibration: Bytes;
+  findings: Findings;
   notice: string;
   /** What the kernel found about the tensors of the node last asked for. */
   inspection: Inspection | null;

@@ -5,8 +5,10 @@ import {
   elapsed,
   NONE,
   number,
+  percent,
   quantity,
   shorten,
+  thousands,
   timeOf,
   uncapitalised,
   withSpread,
@@ -64,6 +66,13 @@ describe("numbers", () => {
     expect("1.50 MiB").toBe(quantity(1.5 * 2 ** 20, "B"));
     expect("31.4 dB").toBe(quantity(31.42, "dB"));
     expect("14").toBe(quantity(14, ""));
+  });
+
+  it("tell shares in percent and counts in full", () => {
+    // Three digits of a count of elements would be a false count; of a share they are enough.
+    expect("0.0123 %").toBe(percent(0.0001234));
+    expect("0 %").toBe(percent(0));
+    expect("524\u2009288").toBe(thousands(524288));
   });
 
   it("share their unit with their spread", () => {

@@ -119,6 +119,22 @@ describe("look", () => {
     expect(null).toBe(look.colour[2]);
   });
 
+  it("colours a node by its own precision, and by that of its layer where none is told", () => {
+    // A layer of int8 may hold a node that was pinned to fp16; names of nodes are names, not fields of objects.
+    const cards = graph("engine", [box({ id: "A", kind: "layer", precision: "int8" })]);
+    const inside = graph("model", [box({ id: "conv" }), box({ id: "constructor" }), box({ id: "folded" })]);
+    const view = engineView({
+      graph: cards,
+      precisions: { conv: "fp16" },
+      pairs: [
+        { node: "conv", layer: "A", evidence: "declared" },
+        { node: "constructor", layer: "A", evidence: "declared" },
+      ],
+    });
+    expect(["fp16", "int8", null]).toEqual(lookOf(shown("node", inside, view), "precision").badge);
+    expect(["int8"]).toEqual(lookOf(shown("layer", cards, view), "precision").badge);
+  });
+
   it("offers only what tells boxes apart", () => {
     // A choice that colours nothing is noise.
     expect(["operator", "layer", "precision", "reason", "none"]).toEqual(

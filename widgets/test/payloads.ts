@@ -31,7 +31,9 @@ export function engineView(part: Partial<EngineView>): EngineView {
     pairs: [],
     unmapped: [],
     overlays: [],
-    histograms: {},
+    calibrator: "",
+    commands: [],
+    precisions: {},
     ...part,
   };
 }

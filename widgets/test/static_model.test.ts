@@ -1,6 +1,7 @@
 import type { AnyModel } from "@anywidget/types";
 import { describe, expect, it, vi } from "vitest";
 import type { Saved } from "../src/contract";
+import { decode } from "../src/payload";
 import { START, Study } from "../src/state";
 import { StaticModel } from "../src/static_model";
 import type { GraphTraits } from "../src/traits";
@@ -24,6 +25,7 @@ async function saved(): Promise<Saved> {
   return {
     model: "tiny",
     source: await base64(graph("model", [box({ id: "conv" })])),
+    calibration: "",
     variants: [await variant("fp32", "A"), await variant("__proto__", "B")],
     chips: [],
     view: {
@@ -72,6 +74,15 @@ describe("the model of a report", () => {
     await vi.waitUntil(() => study.other.value === null);
     expect("").toBe(study.view.value.compared);
     end.abort();
+  });
+
+  it("holds what calibration saw, and no findings that only a kernel could act on", async () => {
+    // The histograms of a report are those of the study; a study that observed nothing has none.
+    const calibration = { samples: 512, values: [] };
+    const model = new StaticModel({ ...(await saved()), calibration: await base64(calibration) });
+    expect(calibration).toEqual(await decode(model.get("calibration")));
+    expect([]).toEqual(model.get("findings").items);
+    expect(null).toBe(await decode(new StaticModel(await saved()).get("calibration")));
   });
 
   it("leaves everything as it is when a gesture needs a kernel or a variant is not there", async () => {

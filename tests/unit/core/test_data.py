@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from rtlab.core.data import CalibrationData, Task
@@ -211,3 +215,150 @@ def test_a_task_counts_hits_in_percent_or_by_its_own_metric():
     assert 75.0 == Task(data, labels).score(outputs)
     assert 100.0 == Task(data, labels).score(outputs[:2])
     assert 4.0 == Task(data, labels, metric=lambda y, t: len(y) * (t[:1].sum() + 1)).score(outputs)
+
+
+def test_arrays_are_taken_as_they_are():
+    """The shortest way to give data: what one has in the notebook."""
+    x = floats(5, 3, 4)
+    data = CalibrationData({"x": x})
+
+    assert data is CalibrationData.of(data)
+    for given_ in (x, {"x": x}):
+        made = CalibrationData.of(given_, model=DYNAMIC)
+        made.check(DYNAMIC)
+        assert made.arrays["x"] is x, "nothing is copied"
+        assert 5 == made.count == len(made)
+
+
+def test_tensors_of_other_packages_are_arrays():
+    """A tensor on a GPU has no NumPy array until it is detached and on the host."""
+
+    class Tensor:
+        def __init__(self, steps: int) -> None:
+            self.steps = steps
+
+        def detach(self) -> Tensor:
+            return Tensor(self.steps + 1)
+
+        def cpu(self) -> Tensor:
+            return Tensor(self.steps + 1)
+
+        def __array__(self, dtype=None, copy=None):
+            if self.steps < 2:
+                raise TypeError("can't convert cuda:0 device type tensor to numpy")
+            return floats(5, 3, 4)
+
+    for source in (Tensor(0), {"x": Tensor(0)}):
+        np.testing.assert_array_equal(floats(5, 3, 4), CalibrationData.of(source, model=DYNAMIC).arrays["x"])
+
+
+def test_one_array_needs_a_model_with_one_input():
+    """Which input it is for must not be guessed."""
+    with pytest.raises(CalibrationError, match=r"no model says which input it is for. Give model="):
+        CalibrationData.of(floats(5, 3, 4))
+    with pytest.raises(
+        CalibrationError, match=r'its inputs are "ids", "mask". Give one array for each by name'
+    ):
+        CalibrationData.of(np.zeros((2, 5), np.int64), model=TEXT)
+
+
+def test_a_file_of_one_array_is_not_loaded_as_a_whole(tmp_path):
+    """A calibration set larger than memory is read batch by batch."""
+    np.save(tmp_path / "d.npy", floats(50, 3, 4))
+    data = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC)
+    data.check(DYNAMIC)
+
+    assert isinstance(data.arrays["x"], np.ndarray)
+    assert isinstance(data.arrays["x"].base, np.memmap)
+    assert "<CalibrationData 50 samples from d.npy: x 50×3×4>" == repr(data)
+    np.testing.assert_array_equal(
+        floats(50, 3, 4), np.concatenate([b["x"] for b in data.batches(DYNAMIC, 7)])
+    )
+    part = pickle.dumps(data.part(0, 10))
+    assert len(part) < 1500, "a share carries its own samples and no others"
+
+
+def test_an_archive_is_read_by_either_way(tmp_path):
+    """``of`` is the one word for everything that holds samples."""
+    np.savez(tmp_path / "d.npz", x=floats(5, 3, 4))
+
+    np.testing.assert_array_equal(floats(5, 3, 4), CalibrationData.of(str(tmp_path / "d.npz")).arrays["x"])
+
+
+@pytest.mark.parametrize("content", ["missing", "text", "pickled"])
+def test_a_file_that_is_no_array_says_how_to_save_it(content, tmp_path):
+    """Pickles are refused as well: a data file must not run code."""
+    path = tmp_path / "d.npy"
+    if content == "text":
+        path.write_text("not an array")
+    elif content == "pickled":
+        np.save(path, np.array([{}], object), allow_pickle=True)
+    with pytest.raises(CalibrationError) as caught:
+        CalibrationData.of(path, model=DYNAMIC)
+
+    assert str(caught.value).startswith(f'Cannot read calibration data "{path}": ')
+    assert str(caught.value).endswith("Save it with numpy.save(path, array), samples along the first axis.")
+
+
+@pytest.mark.parametrize("source", [3, None, object()], ids=["number", "none", "object"])
+def test_what_holds_no_samples_is_refused(source):
+    """The message lists what can be given."""
+    with pytest.raises(
+        CalibrationError, match=r"as data: it holds no samples. Give arrays by input name, an array"
+    ):
+        CalibrationData.of(source, model=DYNAMIC)
+
+
+def test_a_value_that_is_no_number_is_found_beyond_the_first_piece():
+    """Large arrays are looked at piece by piece; the number of the sample must not start anew."""
+    large = np.zeros((20, 512, 512), np.float32)
+    large[18, 511, 0] = np.inf
+
+    assert "infinity in sample 18." in refusal(model(x=(FLOAT, ["N", 512, 512])), x=large)
+
+
+@given(st.integers(1, 40), st.integers(1, 7))
+def test_parts_are_all_samples_once(samples, count):
+    """Workers that calibrate a part each must together have seen what one would have."""
+    data = CalibrationData({"x": floats(samples, 3, 4)})
+    parts = [data.part(i, count) for i in range(count)]
+
+    np.testing.assert_array_equal(data.arrays["x"], np.concatenate([p.arrays["x"] for p in parts]))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@given(st.integers(2, 40), st.integers(1, 7))
+def test_no_part_ends_within_a_batch(samples, count):
+    """Where the graph fixes the batch, a cut within one would lose its samples in every part."""
+    data = CalibrationData({"x": floats(samples, 3)})
+    parts = [data.part(i, count, model=FIXED) for i in range(count)]
+    batches = [b["x"] for p in parts if len(p) for b in p.batches(FIXED)]
+
+    np.testing.assert_array_equal(
+        np.concatenate([b["x"] for b in data.batches(FIXED)]), np.concatenate(batches)
+    )
+
+
+def test_a_part_that_is_none_is_refused():
+    """Counting from one is the usual slip."""
+    with pytest.raises(
+        CalibrationError, match=r"Cannot take part 4 of 4 of arrays: .* Number the parts from 0 to 3"
+    ):
+        CalibrationData({"x": floats(8, 3, 4)}).part(4, 4)
+
+
+@given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 40))
+def test_skipping_leaves_out_the_first_samples(samples, size, skip):
+    """Calibration that was stopped goes on with the next sample."""
+    array = floats(samples, 3, 4)
+    batches = [b["x"] for b in CalibrationData({"x": array}).batches(DYNAMIC, size, skip=skip)]
+
+    np.testing.assert_array_equal(array[skip:], np.concatenate([array[:0], *batches]))
+
+
+def test_skipping_counts_samples_in_fixed_batches_too():
+    """The count is that of ``samples_in``, whatever the graph fixes."""
+    for data in (CalibrationData({"x": floats(8, 3)}), CalibrationData({"x": floats(8, 2, 3)})):
+        first, *rest = data.batches(FIXED)
+        again = list(data.batches(FIXED, skip=data.samples_in(FIXED, first)))
+        np.testing.assert_array_equal([b["x"] for b in rest], [b["x"] for b in again])

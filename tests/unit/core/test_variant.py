@@ -14,9 +14,11 @@ from rtlab.errors import VariantError
 def test_a_variant_built_from_its_own_strings_is_the_same(variant):
     """A variant goes through the browser as strings and comes back equal: a built one is found again."""
     again = Variant.of(
-        str(variant.precision),
+        {"*": str(variant.precision), **{pattern: str(p) for pattern, p in variant.pins}},
         calibrator=None if variant.calibrator is None else str(variant.calibrator),
         target=str(variant.target),
+        weights=variant.weights,
+        sparsity=variant.sparsity,
     )
 
     assert variant == again
@@ -40,7 +42,7 @@ def test_only_precisions_with_scales_have_a_calibrator():
 
 IMPOSSIBLE = {
     'Cannot choose precision "fp12": no such precision exists. '
-    'Choose one of "fp32", "fp16", "bf16", "int8", "fp8", "int4", "fp4".': {"precision": "fp12"},
+    'Choose one of "fp32", "tf32", "fp16", "bf16", "int8", "fp8", "int4", "fp4".': {"precision": "fp12"},
     'Cannot choose calibrator "magic": no such calibrator exists. '
     'Choose one of "minmax", "entropy", "entropy2", "percentile", "mse".': {
         "precision": "int8",
@@ -50,6 +52,24 @@ IMPOSSIBLE = {
     'Choose for example "sm86", "sm89" or "sm120".': {"target": "RTX 4090"},
     'Target "sm86" has no "fp8" arithmetic. Choose another precision, such as "fp16" or "int8", '
     'or a target from "sm89" upward.': {"precision": "fp8", "target": "sm86"},
+    'Cannot choose calibrator "percentile(101)": "101" is no value for "p". Give a number from 50 to 100.': {
+        "precision": "int8",
+        "calibrator": "percentile(101)",
+    },
+    'Cannot choose calibrator "minmax(3)": "3" is no parameter of minmax. Its parameters: none.': {
+        "precision": "int8",
+        "calibrator": "minmax(3)",
+    },
+    'Cannot choose calibrator "entropy2(bins=300.5)": "300.5" is no value for "bins". '
+    "Give a whole number from 256 to 32768.": {"precision": "int8", "calibrator": "entropy2(bins=300.5)"},
+    'Cannot pin nodes to "tf32": it is one switch for the whole engine, not a type in the graph. '
+    'Choose precision={"*": "tf32", ...} and pin other nodes to what they need.': {
+        "precision": {"*": "fp32", "op:Conv": "tf32"}
+    },
+    'Cannot scale weights per "row": there is no such granularity. Choose "channel" or "tensor".': {
+        "precision": "int8",
+        "weights": "row",
+    },
     'Target "sm89" has no "fp4" arithmetic. Choose another precision, such as "fp16" or "int8", '
     'or a target from "sm120" upward.': {"precision": "fp4", "target": "sm89"},
 }
@@ -64,8 +84,8 @@ def test_an_impossible_choice_says_what_is_possible(message, ask):
 
 
 def test_an_arithmetic_is_refused_before_its_first_processor_and_not_after():
-    """FP8 begins with compute capability 8.9, BF16 with 8.0, FP4 with 12.0; INT8 and FP16 run everywhere."""
-    first = {Precision.BF16: 80, Precision.FP8: 89, Precision.FP4: 120}
+    """FP8 begins with compute capability 8.9, BF16 and TF32 with 8.0, FP4 with 12.0; INT8 and FP16 run everywhere."""
+    first = {Precision.TF32: 80, Precision.BF16: 80, Precision.FP8: 89, Precision.FP4: 120}
     targets = [Target(f"sm{sm}") for sm in (75, 80, 86, 89, 120)]
     allowed = {p: [t.sm for t in targets if t.refusal(p) is None] for p in Precision}
 
@@ -77,3 +97,30 @@ def test_a_target_says_which_cards_have_it():
     """People know their card, not its compute capability."""
     assert "sm89 · RTX 40, L4, L40" == Target("sm89").title
     assert "sm103" == Target("sm103").title
+
+
+def test_a_calibrator_is_its_text_and_its_text_is_the_calibrator():
+    """The text travels through the browser, the command line and the names of variants."""
+    for text in ("percentile(99.9)", "entropy2(4096)", "entropy(2048, levels=64)", "mse(65)", "minmax"):
+        made = Calibrator.of(text)
+        assert made == Calibrator.of(str(made))
+    assert "percentile(99.9)" == str(Calibrator.of("percentile( p = 99.9 )"))
+    assert Calibrator.PERCENTILE == Calibrator.of("percentile(99.99)")
+    assert (99.9, 2048) == (Calibrator.of("percentile(99.9)")["p"], Calibrator.ENTROPY["bins"])
+
+
+def test_a_mix_needs_a_calibrator_when_any_of_it_does():
+    """One int8 pin in an fp16 model still needs scales, and the pins are part of what a variant is."""
+    mixed = Variant.of({"*": "fp16", "op:Conv": "int8"}, target="sm86")
+
+    assert Calibrator.ENTROPY2 == mixed.calibrator
+    assert "fp16·entropy2 op:Conv=int8@sm86" == mixed.id
+    assert "fp16·entropy2 · 1 pinned" == mixed.name
+    assert {Precision.FP16, Precision.INT8} == mixed.precisions
+    assert Calibrator.MINMAX == Variant.of("fp8", target="sm89").calibrator
+
+
+def test_a_pin_that_the_target_cannot_do_is_refused():
+    """The pin is looked at like the precision of the whole."""
+    with pytest.raises(VariantError, match=r'^Target "sm86" has no "fp8" arithmetic'):
+        Variant.of({"*": "fp16", "/head/*": "fp8"}, target="sm86")

@@ -16,7 +16,7 @@ from rtlab.quantize.calibrators import (
     linear,
     scales,
 )
-from rtlab.quantize.ranges import Range, Ranges, collect
+from rtlab.quantize.ranges import Collector, Range, Ranges
 
 DISTRIBUTIONS = {
     "normal": lambda r: r.standard_normal(300_000),
@@ -28,7 +28,9 @@ DISTRIBUTIONS = {
 
 
 def observed(x: np.ndarray) -> Ranges:
-    return collect(["x"], [{"x": x.astype(np.float32)}], dict, Silent())
+    collector = Collector(["x"])
+    collector.run([{"x": x.astype(np.float32)}], dict, Silent())
+    return collector.ranges
 
 
 def drawn(name: str) -> tuple[np.ndarray, Range]:

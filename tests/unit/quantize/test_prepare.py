@@ -9,16 +9,22 @@ from onnx import helper
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import Ranges, collect, prepare, quantizable
+from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
+from rtlab.errors import CalibrationError
+from rtlab.quantize import Collector, Ranges, prepare, quantizable
+
+
+def collect(values, batches, fetch) -> Ranges:
+    collector = Collector(values)
+    collector.run(batches, fetch, Silent())
+    return collector.ranges
 
 
 @pytest.fixture
 def observed(tiny_model, run) -> Ranges:
     names = quantizable(tiny_model)
     data = CalibrationData.random(tiny_model, samples=8)
-    return collect(names, data.batches(tiny_model, 4), lambda b: run(tiny_model, b, names), Silent())
+    return collect(names, data.batches(tiny_model, 4), lambda b: run(tiny_model, b, names))
 
 
 def test_fp32_is_the_model_itself(tiny_model: Model):
@@ -85,19 +91,10 @@ def test_a_dead_activation_is_noted(make, run):
     )
     names = quantizable(net)
     feed = {"x": np.ones((1, 1, 2, 2), np.float32)}
-    seen = collect(names, [feed], lambda b: run(net, b, names), Silent())
+    seen = collect(names, [feed], lambda b: run(net, b, names))
     ready = prepare(net, Variant.of("int8"), seen)
     assert ('value "r" was zero in all 4 elements: any scale represents it',) == ready.notes
     assert np.isfinite(run(ready.model, feed)["y"]).all()
-
-
-@pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP8, Precision.INT4, Precision.FP4])
-def test_a_precision_that_is_not_offered_yet_is_refused_in_words(tiny_model: Model, precision: Precision):
-    """Silently building something else would be a lie about numbers."""
-    with pytest.raises(
-        VariantError, match=rf'in "{precision}": this precision is not offered yet\. Choose "fp32"'
-    ):
-        prepare(tiny_model, Variant.of(precision))
 
 
 def test_ranges_and_scales_cross_processes(observed: Ranges, tiny_model: Model):

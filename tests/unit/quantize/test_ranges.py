@@ -8,13 +8,19 @@ import pytest
 
 from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, Cancelled
-from rtlab.quantize.ranges import BINS, Range, Ranges, collect
+from rtlab.quantize.ranges import BINS, Collector, Range, Ranges
+
+
+def collect(values, batches, fetch, progress=None) -> Ranges:
+    collector = Collector(values)
+    collector.run(batches, fetch, progress or Silent())
+    return collector.ranges
 
 
 def observe(*arrays: Iterable[float]) -> Range:
     """Collect one value over the given batches."""
     batches = [{"x": np.asarray(a, np.float32)} for a in arrays]
-    return collect(["x"], batches, dict, Silent()).values["x"]
+    return collect(["x"], batches, dict).values["x"]
 
 
 def test_minimum_and_maximum_are_exact():
@@ -100,18 +106,18 @@ def test_a_value_the_runner_does_not_return_is_named():
     with pytest.raises(
         CalibrationError, match=r'Cannot calibrate value "y": the runner returned .* without it'
     ):
-        collect(["y"], [{"x": np.ones(1, np.float32)}], lambda _: {}, Silent())
+        collect(["y"], [{"x": np.ones(1, np.float32)}], lambda _: {})
 
 
 def test_no_batch_is_an_error_not_an_empty_result():
     """Scales of nothing would look like scales."""
     with pytest.raises(CalibrationError, match="the data holds no batch"):
-        collect(["x"], [], dict, Silent())
+        collect(["x"], [], dict)
 
 
 def test_model_inputs_are_read_from_the_batch():
     """Runners return what nodes write; the first convolution reads a model input."""
-    seen = collect(["x", "y"], [{"x": np.float32([2])}], lambda b: {"y": 3 * b["x"]}, Silent())
+    seen = collect(["x", "y"], [{"x": np.float32([2])}], lambda b: {"y": 3 * b["x"]})
     assert {"x": 2.0, "y": 6.0} == {k: v.amax for k, v in seen.values.items()}
 
 
@@ -149,7 +155,7 @@ def test_an_error_of_the_runner_comes_through():
         raise ValueError(message)
 
     with pytest.raises(ValueError, match="bad input"):
-        collect(["x"], [{"x": np.ones(3)}], fetch, Silent())
+        collect(["x"], [{"x": np.ones(3)}], fetch)
 
 
 def test_memory_does_not_grow_with_the_number_of_batches():
@@ -160,7 +166,7 @@ def test_memory_does_not_grow_with_the_number_of_batches():
         rng = np.random.default_rng(0)
         batches = ({"x": rng.standard_normal(300_000).astype(np.float32)} for _ in range(count))
         tracemalloc.start()
-        collect(["x"], batches, dict, Silent())
+        collect(["x"], batches, dict)
         top = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return top

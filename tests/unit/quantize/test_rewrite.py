@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -7,10 +8,11 @@ from onnx import helper, numpy_helper
 
 from rtlab.core.model import Model
 from rtlab.core.node import ORIGIN
+from rtlab.core.variant import Precision
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize.calibrators import Scale
-from rtlab.quantize.placement import quantizable
-from rtlab.quantize.rewrite import int8, quantize_weight, share
+from rtlab.quantize.placement import plan, quantizable
+from rtlab.quantize.rewrite import int8, quantize, quantize_weight, share
 
 node = helper.make_node
 
@@ -208,7 +210,7 @@ def test_joined_values_get_the_largest_of_their_scales(make):
         {"x": [1, 2, 3, 3]},
         {"y": [1, 1, 3, 3]},
     )
-    shared = share(net, {"x": Scale(1.0), "a": Scale(2.0), "cat": Scale(5.0)})
+    shared = share(plan(net), {"x": Scale(1.0), "a": Scale(2.0), "cat": Scale(5.0)})
     assert {"x": 1.0, "a": 5.0, "cat": 5.0} == {k: v.amax for k, v in shared.items()}
 
 
@@ -226,7 +228,7 @@ def test_a_dead_value_does_not_set_the_scale_it_shares(make):
         {"x": [1, 2, 3, 3]},
         {"y": [1, 1, 3, 3]},
     )
-    shared = share(net, {"x": Scale(1.0), "a": Scale(1.0, "zero"), "cat": Scale(0.01)})
+    shared = share(plan(net), {"x": Scale(1.0), "a": Scale(1.0, "zero"), "cat": Scale(0.01)})
     assert {"a": 0.01, "cat": 0.01} == {k: shared[k].amax for k in ("a", "cat")}
 
 
@@ -278,3 +280,81 @@ def test_weights_behind_constant_and_identity_are_int8(make, run, how: str):
     assert ready.by_id["c"].inputs[1] == ready.by_id["c/weight/DequantizeLinear"].outputs[0]
     x = np.ones((1, 3, 2, 2), np.float32)
     assert np.abs(run(net, {"x": x})["y"] - run(ready, {"x": x})["y"]).max() < 0.05
+
+
+def fp8(x: np.ndarray, scale: float) -> np.ndarray:
+    """E4M3 with saturation, as numbers: the quotient in FP32, rounded to nearest even by ml_dtypes."""
+    steps = np.clip((x / np.float32(scale)).astype(np.float32), -448, 448)
+    return steps.astype(ml_dtypes.float8_e4m3fn).astype(np.float64)
+
+
+def test_fp8_arithmetic_is_exactly_that_of_e4m3_numbers(make, run):
+    """The emulation on the CPU is the reference for accuracy: it must be FP8 arithmetic to the last bit."""
+    rng = np.random.default_rng(3)
+    # Numbers from 8 to 31 times powers of two: their products and sums have no more than 24 bits.
+    w1 = (rng.integers(8, 32, (4, 3, 3, 3)) * rng.choice([-1, 1], (4, 3, 3, 3))).astype(np.float32)
+    w1[:, 0, 0, 0] = 448 / 2.0 ** np.arange(4)
+    w2 = rng.integers(8, 32, (4, 5)).astype(np.float32)
+    w2[0] = 448
+    net = make(
+        [
+            node("Conv", ["x", "w1"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+            node("GlobalMaxPool", ["c"], ["m"], name="pool"),
+            node("Flatten", ["m"], ["f"], name="flat"),
+            node("Gemm", ["f", "w2"], ["y"], name="fc"),
+        ],
+        {"w1": w1, "w2": w2},
+        {"x": ["N", 3, 8, 8]},
+        {"y": ["N", 5]},
+    )
+    decided = plan(net, {"conv", "fc"}, Precision.FP8)
+    steps = {"x": 1.0, "f": 512.0}
+    ready = quantize(net, decided, {v: Scale(448 * s) for v, s in steps.items()}, precision=Precision.FP8)
+    x = (rng.integers(16, 62, (2, 3, 8, 8)) / 2 * rng.choice([-1, 1], (2, 3, 8, 8))).astype(np.float32)
+    x[0, 0, 0, :2] = 1000, -1000  # saturates on both sides
+
+    scale = 2.0 ** -np.arange(4.0)[:, None, None]
+    q1 = fp8(w1 / scale[..., None].astype(np.float32), 1.0)
+    c = conv(fp8(x, 1.0), q1) * scale
+    f = c.max(axis=(2, 3)).astype(np.float32)
+    y = (fp8(f, 512.0) * 512.0) @ fp8(w2, 1.0)
+    got = run(ready, {"x": x}, ["c", "y"])
+    np.testing.assert_array_equal(c.astype(np.float32), got["c"])
+    np.testing.assert_array_equal(y.astype(np.float32), got["y"])
+
+
+def test_fp8_rounds_every_kind_of_number_as_ml_dtypes_does(make, run):
+    """Ties, subnormal numbers, saturation: two hundred thousand numbers over the whole range of the type."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([
+        (rng.standard_normal(200_000) * 2.0 ** rng.integers(-14, 10, 200_000)).astype(np.float32),
+        np.arange(-480, 480, 0.25, dtype=np.float32),
+        np.arange(-64, 64, dtype=np.float32) * np.float32(2.0**-11),
+    ])  # fmt: skip
+    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.full((1, 2), 448, np.float32)},
+               {"x": ["N", 1]}, {"y": ["N", 2]})  # fmt: skip
+    ready = quantize(net, plan(net, {"n"}, Precision.FP8), {"x": Scale(448.0)}, precision=Precision.FP8)
+    expected = (fp8(x, 1.0) * 448).astype(np.float32)
+    np.testing.assert_array_equal(expected, run(ready, {"x": x[:, None]})["y"][:, 0])
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP8])
+def test_one_scale_per_weight_tensor_is_a_scalar(make, precision: Precision):
+    """Some kernels take no scale per channel; the choice must be in the graph."""
+    net = small(make)
+    ready = quantize(net, plan(net, {"c1", "c2"}, precision), {"x": Scale(1.0), "a": Scale(2.0)},
+                     precision=precision, weights="tensor")  # fmt: skip
+    scale = ready.by_id["c1/weight/DequantizeLinear"].inputs[1]
+    assert () == ready.values[scale].shape
+    q, s = quantize_weight(np.float32([[1, -2], [4, 0.5]]), None, precision)
+    assert (np.float32(4) / (127 if precision is Precision.INT8 else 448)) == s
+    assert (127 if precision is Precision.INT8 else 448) == q[1, 0]
+
+
+@pytest.mark.parametrize("amax", [0.0, float("nan"), float("inf"), -1.0])
+def test_a_scale_that_is_none_is_refused_by_name(make, amax: float):
+    """A calibration cache may hold one; dividing by it makes an engine of NaN."""
+    with pytest.raises(
+        CalibrationError, match=r'Cannot quantize value "a": its threshold is .* a scale is a positive'
+    ):
+        int8(small(make), {"x": Scale(1.0), "a": Scale(amax)})

@@ -63,7 +63,9 @@ def sample() -> EngineView:
         pairs=[Pair(node=t, layer=f"{i}:{t}", evidence="declared") for i, t in enumerate(TITLES)],
         unmapped=[],
         overlays=[overlay, overlay],
-        histograms={},
+        calibrator="entropy2",
+        commands=["trtexec --onnx=m.onnx", "polygraphy convert m.onnx"],
+        precisions={t: "fp16" if i % 2 else "int8" for i, t in enumerate(TITLES)},
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> Non
     widget = study.explore()
     sent = listen(widget, monkeypatch)
     asked = [name for name, tag in widget.parcels.items() if tag]
-    assert {"script", "source", "engine", "charts"} == set(asked)
+    assert {"script", "source", "engine", "charts", "findings"} == set(asked)
     for name in asked:
         ask(widget, name)
     found = {c["value"].split()[0]: (c, b) for c, b in sent}

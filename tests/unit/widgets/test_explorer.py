@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from rtlab import CalibrationData, Study, backends, load
+from rtlab.core.variant import CALIBRATORS, Precision, Target
 from rtlab.errors import ModelError, RtlabError
 from rtlab.testing import tiny_model
 from rtlab.view.payload import decode
@@ -110,7 +111,11 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     assert not shown.build["running"]
     view = decode(shown.engine)
     assert {"time", "share", "error"} <= {o["id"] for o in view["overlays"]}
-    assert "stem/Conv" in view["histograms"]
+    assert "minmax" == view["calibrator"]
+    assert "int8" == view["precisions"]["stem/Conv"]
+    seen = decode(shown.calibration)
+    assert "stem/Conv" in {r for v in seen["values"] for r in v["readers"]}
+    assert [str(c) for c in CALIBRATORS] == [t["calibrator"] for t in seen["values"][0]["thresholds"]]
 
 
 def test_build_means_what_the_browser_shows(shown) -> None:
@@ -180,14 +185,18 @@ def test_what_cannot_be_chosen_says_why(shown) -> None:
     options = [*shown.controls["precisions"], *shown.controls["calibrators"], *shown.controls["targets"]]
     assert all(o["reason"] for o in options if not o["enabled"])
     enabled = {o["id"] for o in shown.controls["precisions"] if o["enabled"]}
-    assert {"fp32", "fp16", "int8"} == enabled
+    assert {"fp32", "fp16", "int8"} <= enabled
+    refused = {str(p) for p in Precision if Target("sm86").refusal(p)}
+    shown.choose(target="sm86")
+    assert refused.isdisjoint(o["id"] for o in shown.controls["precisions"] if o["enabled"])
 
 
 def test_a_precision_that_needs_scales_brings_a_calibrator_along(shown) -> None:
     """One click on int8 must be enough; and fp32 must not pretend to have one."""
     shown.choice = {**shown.choice, "precision": "int8"}
     assert "entropy2" == shown.choice["calibrator"]
-    assert ["minmax", "entropy2"] == [o["id"] for o in shown.controls["calibrators"] if o["enabled"]]
+    usable = [o["id"] for o in shown.controls["calibrators"] if o["enabled"]]
+    assert ["minmax", "entropy", "entropy2", "percentile", "mse"] == usable[:5]
     shown.choice = {**shown.choice, "precision": "fp16"}
     assert "" == shown.choice["calibrator"]
     assert {"fp16 needs no calibrator"} == {o["reason"] for o in shown.controls["calibrators"]}
@@ -453,3 +462,78 @@ def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, mo
     kept = Study(load(path)).explore()
     assert path.read_bytes() == fetch(kept.open_in_netron())
     assert before == path.stat()
+
+
+def test_a_pin_is_built_and_taken_back(shown) -> None:
+    """Mixing precisions is a choice like the others: chosen, built, and undone by choosing again."""
+    shown.choose(precision={"*": "int8", "stem/Conv": "fp32"}, calibrator="minmax", target="cpu")
+    assert [{"pattern": "stem/Conv", "precision": "fp32"}] == shown.choice["pins"]
+    shown.run().wait(300)
+    mixed = decode(shown.engine)["precisions"]
+    assert "stem/Conv" not in mixed
+    assert "int8" in mixed.values()
+    gesture(shown, "build", json.dumps({**shown.choice, "pins": []}))
+    shown.wait(300)
+    assert "int8" == decode(shown.engine)["precisions"]["stem/Conv"]
+
+
+def test_a_pin_that_fits_nothing_is_a_card(shown) -> None:
+    """A pattern with a typing error would otherwise build the variant without it, and nobody would notice."""
+    shown.run(precision={"*": "fp32", "/haed/*": "fp16"}, target="cpu")
+    assert "VariantError" == shown.failure["kind"]
+    assert "/haed/*" in shown.failure["message"]
+
+
+def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
+    """The field takes any text; a choice that cannot be built must not stay on screen as if it could."""
+    shown.choose(precision="int8")
+    shown.choice = {**shown.choice, "calibrator": "percentile(200)"}
+    assert "Give a number from 50 to 100." in shown.failure["message"]
+    assert "entropy2" == shown.choice["calibrator"]
+    shown.choice = {**shown.choice, "calibrator": "percentile( p=99.5 )"}
+    assert "percentile(99.5)" == shown.choice["calibrator"]
+    assert "percentile(99.5)" in [o["id"] for o in shown.controls["calibrators"]]
+
+
+def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
+    """One pass over the data, then every calibrator on the task, without a build."""
+    assert b"" == shown.calibration
+    gesture(shown, "observe")
+    shown.wait(300)
+    seen = decode(shown.calibration)
+    assert (len(shown.study.data), len(shown.study.data)) == (seen["samples"], seen["wanted"])
+    assert [] == seen["ranking"]
+    gesture(shown, "rank")
+    shown.wait(300)
+    ranked = decode(shown.calibration)["ranking"]
+    assert {str(c) for c in CALIBRATORS} == {r["calibrator"] for r in ranked}
+    noise = [r["sqnr"] for r in ranked]
+    assert sorted(noise, reverse=True) == noise
+    assert {"fp32"} == set(shown.study.variants)
+
+
+@pytest.mark.parametrize(
+    ("what", "ending"), [("onnx", ".onnx"), ("scales", ".scales.json"), ("cache", ".cache")]
+)
+def test_a_variant_is_saved_for_another_machine(shown, what: str, ending: str) -> None:
+    """The browser gets a file with a name that says whose it is."""
+    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+    sent = []
+    shown.send = lambda content, buffers=None: sent.append((content, buffers))
+    gesture(shown, "save", json.dumps({"variant": shown.state.variant, "what": what}))
+    ((content, buffers),) = [s for s in sent if s[0]["type"] == "file"]
+    assert content["value"].endswith(ending)
+    assert "int8-minmax-cpu" in content["value"].replace("·", "-").replace("@", "-")
+    assert len(buffers[0]) > 50
+
+
+def test_a_cache_of_a_variant_without_scales_is_a_card(shown) -> None:
+    """Nothing is saved that would mislead TensorRT."""
+    gesture(shown, "save", json.dumps({"variant": "fp32", "what": "cache"}))
+    assert "it has no INT8 activations" in shown.failure["message"]
+
+
+def test_a_model_without_pairs_says_where_findings_come_from(shown) -> None:
+    """An empty tab would look broken."""
+    assert [] == shown.findings["items"]
+    assert "no Q/DQ pairs of its own" in shown.findings["note"]

@@ -1,59 +1,100 @@
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Tab } from "../contract";
+import { onKeys } from "../keys";
 import type { Lab } from "../lab";
+import { CalibrationView } from "./calibration";
 import { Chart } from "./chart";
+import { FindingsView } from "./findings";
 import { LayerTable } from "./table";
 
-/** From this width on the accuracy chart stands beside the timing chart or the table. */
+/** From this width on the accuracy chart stands beside the other tabs, except for one that needs the whole width. */
 const SIDE_BY_SIDE = 900;
 
-const LABELS: Record<Tab, string> = { timing: "Timing", accuracy: "Accuracy", table: "Table" };
+const LABELS: Record<Tab, string> = {
+  timing: "Timing",
+  accuracy: "Accuracy",
+  calibration: "Calibration",
+  findings: "Findings",
+  table: "Table",
+};
+
+/** What the bottom offers. plotly draws the charts, and a report comes without it. */
+function tabsOf(lab: Lab, wide: boolean): Tab[] {
+  if (lab.saved) return lab.calibration.value ? ["table", "calibration"] : ["table"];
+  return ["timing", ...(wide ? [] : ["accuracy" as const]), "calibration", "findings", "table"];
+}
 
 export function Bottom({ lab, height }: { lab: Lab; height: number }) {
-  // plotly draws the charts, and a report comes without it.
-  if (lab.saved) {
-    return (
-      <div class="rt-bottom" style={{ height: `${height}px` }}>
-        <section aria-label="Layers">
-          <LayerTable lab={lab} />
-        </section>
-      </div>
-    );
-  }
-  const wide = lab.width.value >= SIDE_BY_SIDE;
+  const wide = !lab.saved && lab.width.value >= SIDE_BY_SIDE;
+  const tabs = tabsOf(lab, wide);
   const wanted = lab.study.view.value.tab;
-  const tab: Tab = wide && wanted === "accuracy" ? "timing" : wanted;
-  const tabs: Tab[] = wide ? ["timing", "table"] : ["timing", "accuracy", "table"];
+  const tab = tabs.includes(wanted) ? wanted : tabs[0]!;
+  const found = lab.findings.value.items.length;
   return (
     <div class="rt-bottom" style={{ height: `${height}px` }}>
-      <section>
-        <div class="rt-tabs" role="tablist" aria-label="Charts and table">
-          {tabs.map((name) => (
-            <button
-              type="button"
-              role="tab"
-              key={name}
-              data-tab={name}
-              aria-selected={name === tab}
-              onClick={() => lab.study.change({ tab: name })}
-            >
-              {LABELS[name]}
-            </button>
-          ))}
-        </div>
-        <Chart lab={lab} name="timing" hidden={tab !== "timing"} />
-        {!wide && <Chart lab={lab} name="accuracy" hidden={tab !== "accuracy"} />}
+      <section aria-label={LABELS[tab]}>
+        {tabs.length > 1 && (
+          <Tabs
+            tabs={tabs}
+            tab={tab}
+            label={(name) => (name === "findings" && found ? `${LABELS[name]} ${found}` : LABELS[name])}
+            onPick={(name) => lab.study.change({ tab: name })}
+          />
+        )}
+        {!lab.saved && <Chart lab={lab} name="timing" hidden={tab !== "timing"} />}
+        {!lab.saved && !wide && <Chart lab={lab} name="accuracy" hidden={tab !== "accuracy"} />}
+        {tab === "calibration" && <CalibrationView lab={lab} />}
+        {tab === "findings" && <FindingsView lab={lab} />}
         {tab === "table" && <LayerTable lab={lab} />}
       </section>
       {wide && (
-        <section>
+        <section hidden={tab === "calibration"}>
           <div class="rt-tabs">
             <button type="button" data-tab="accuracy" aria-current="true" tabIndex={-1} class="rt-heading">
               Accuracy
             </button>
           </div>
-          <Chart lab={lab} name="accuracy" hidden={false} />
+          <Chart lab={lab} name="accuracy" hidden={tab === "calibration"} />
         </section>
       )}
+    </div>
+  );
+}
+
+interface TabsProps {
+  tabs: readonly Tab[];
+  tab: Tab;
+  label(tab: Tab): string;
+  onPick(tab: Tab): void;
+}
+
+function Tabs({ tabs, tab, label, onPick }: TabsProps) {
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    onKeys(box.current, ({ key }) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      if (!by) return false;
+      const next = tabs[(tabs.indexOf(tab) + by + tabs.length) % tabs.length]!;
+      onPick(next);
+      box.current?.querySelector<HTMLElement>(`[data-tab="${next}"]`)?.focus();
+      return true;
+    });
+  });
+  return (
+    <div class="rt-tabs" role="tablist" aria-label="Charts and tables" ref={box}>
+      {tabs.map((name) => (
+        <button
+          type="button"
+          role="tab"
+          key={name}
+          data-tab={name}
+          aria-selected={name === tab}
+          tabIndex={name === tab ? 0 : -1}
+          onClick={() => onPick(name)}
+        >
+          {label(name)}
+        </button>
+      ))}
     </div>
   );
 }

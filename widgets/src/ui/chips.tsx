@@ -55,7 +55,7 @@ export function Chips({ lab }: { lab: Lab }) {
           key={open.id}
           label={`More for ${open.label}`}
           items={itemsOf(lab, open)}
-          left={Math.max(4, Math.min(menu!.left, lab.width.value - MENU_WIDTH))}
+          left={menu!.left}
           onClose={() => {
             setMenu(null);
             row.current?.querySelector<HTMLElement>(`[data-chip="${CSS.escape(open.id)}"] .rt-more`)?.focus();
@@ -111,7 +111,6 @@ function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipPr
 }
 
 const LONGEST_TARGET = 22;
-const MENU_WIDTH = 220;
 
 /** What can be done with a variant; what cannot now says why. */
 function itemsOf(lab: Lab, chip: Chip): Item[] {
@@ -137,8 +136,24 @@ function itemsOf(lab: Lab, chip: Chip): Item[] {
       pick: () => lab.send("baseline", chip.id),
     },
     { id: "netron", label: "Open in Netron", reason: unready, pick: () => lab.send("netron", chip.id) },
+    ...(chip.recorded ? [] : exports(lab, chip, unready)),
     { id: "rebuild", label: "Build again", reason: busy, pick: () => lab.send("rebuild", chip.id) },
     { id: "remove", label: "Remove", reason: busy, pick: () => lab.send("remove", chip.id) },
+  ];
+}
+
+/** What can be taken along, to build a variant on another machine. */
+function exports(lab: Lab, { id }: Chip, reason: string): Item[] {
+  return [
+    { id: "save-onnx", label: "Save the prepared ONNX", reason, pick: () => lab.save(id, "onnx") },
+    { id: "save-scales", label: "Save the scales", reason, pick: () => lab.save(id, "scales") },
+    {
+      id: "save-cache",
+      label: "Save a TensorRT calibration cache",
+      reason,
+      pick: () => lab.save(id, "cache"),
+    },
+    { id: "elsewhere", label: "Build it elsewhere …", reason, pick: () => lab.buildElsewhere(id) },
   ];
 }
 

@@ -5,6 +5,7 @@ import type { Lab } from "../lab";
 import { Bottom } from "./bottom";
 import { Chips } from "./chips";
 import { Divider } from "./divider";
+import { Elsewhere } from "./elsewhere";
 import { FailureCard } from "./failure";
 import { Help } from "./help";
 import { Panel } from "./panel";
@@ -28,9 +29,10 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
     });
     observer.observe(root);
     onKeys(root, (event) => {
-      if (event.key === "Escape" && (lab.help.value || lab.failure.value)) {
+      if (event.key === "Escape" && (lab.help.value || lab.failure.value || lab.elsewhere.value)) {
         if (lab.help.value) lab.toggleHelp();
-        else lab.dismiss();
+        else if (lab.failure.value) lab.dismiss();
+        else lab.closeElsewhere();
         return true;
       }
       if (event.key !== "?" || event.target instanceof HTMLInputElement) return false;
@@ -50,7 +52,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
   }, []);
 
   const loading = useComputed(() => !lab.study.source.value && lab.study.pending.value > 0);
-  const tall = bottom ?? Math.max(150, Math.round(lab.height.value * 0.28));
+  const tall = bottom ?? Math.max(150, Math.round(lab.height.value * 0.29));
   const most = lab.height.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
   const files = (event: DragEvent): boolean =>
@@ -92,6 +94,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
           }}
         />
         <Panel lab={lab} />
+        <Elsewhere lab={lab} />
         <FailureCard lab={lab} />
         {lab.help.value && <Help onClose={() => lab.toggleHelp()} />}
       </div>

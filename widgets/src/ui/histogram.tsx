@@ -1,47 +1,123 @@
 import type { ComponentChildren } from "preact";
-import type { Histogram, TensorStats } from "../contract";
-import { GLYPH, number, shorten } from "../format";
+import { labelled, thresholdOf } from "../calibration";
+import type { CalibratedValue, Calibration, TensorStats } from "../contract";
+import { GLYPH, number, percent, quantity, shorten, thousands } from "../format";
 import { Row, Section } from "./panel";
 
 const WIDTH = 230;
 const HEIGHT = 64;
-const TOP = 26;
-const MOST_BARS = 76;
+/** Labels of marks: the height of a row, and the width of a letter, both for the style's size of text. */
+const LINE = 11;
+const LETTER = 6.1;
+/** A bar and its gap are at least this wide, so that bars can be told apart. */
+const BAR = 3;
 
-/** Magnitudes seen during calibration, with where each calibrator would cut. The root of counts keeps tails visible. */
-export function HistogramView({ histogram }: { histogram: Histogram }) {
-  const { upper, thresholds, chosen, value } = histogram;
-  if (!histogram.counts.some(Boolean) || !(upper > 0)) return null;
-  const marks = Object.entries(thresholds).sort(([, a], [, b]) => a - b);
+interface CalibratedProps {
+  value: CalibratedValue;
+  /** The calibrator of the variant on screen. */
+  chosen: string;
+  width?: number;
+  height?: number;
+}
+
+/** Magnitudes that calibration saw, with where each calibrator cuts; what the chosen one clips is pale. */
+export function CalibratedBars({ value, chosen, width = WIDTH, height }: CalibratedProps) {
+  const { upper, counts } = value;
+  if (!(upper > 0)) return <p class="rt-quiet">All of it is zero.</p>;
+  const marks = value.thresholds
+    .toSorted((a, b) => a.amax - b.amax)
+    .map((threshold) => {
+      const text = `${threshold.calibrator} ${number(threshold.amax)}`;
+      return { ...threshold, text, x: (threshold.amax / upper) * width, wide: text.length * LETTER + 8 };
+    });
+  const labels = labelled(marks, width);
+  const top = (Math.max(0, ...labels.map(({ row }) => row)) + 1) * LINE + 4;
+  const cut = thresholdOf(value, chosen)?.amax;
+  return (
+    <Bars
+      counts={counts}
+      ends={[0, upper]}
+      top={top}
+      width={width}
+      height={height ? Math.max(24, height - top - FOOT) : HEIGHT}
+      axis="magnitude, √ of count"
+      label={`Histogram of magnitudes up to ${number(upper)}; ${marks.map(({ text }) => text).join(", ")}`}
+      cut={cut === undefined ? 1 : cut / upper}
+    >
+      {(floor) => {
+        const each = labels.map((label, k) => ({ ...label, ...marks[k]!, at: label.x }));
+        return (
+          <>
+            {each.map(({ calibrator, at, row }) => (
+              <path
+                key={calibrator}
+                class={calibrator === chosen ? "rt-chosen" : "rt-cut"}
+                d={`M${Math.min(width - 0.5, Math.max(0.5, at))} ${row * LINE + 2}V${floor}`}
+              />
+            ))}
+            {each.map(({ calibrator, text, from, row, at, clipped, sqnr }) => (
+              <text
+                key={calibrator}
+                class={calibrator === chosen ? "rt-chosen" : ""}
+                x={from + (from < at ? 0 : 4)}
+                y={row * LINE + 10}
+              >
+                {text}
+                <title>{`${calibrator} clips ${percent(clipped)}, SQNR ${quantity(sqnr, "dB")} (estimated)`}</title>
+              </text>
+            ))}
+          </>
+        );
+      }}
+    </Bars>
+  );
+}
+
+/** Room below the bars for the numbers of the axis. */
+const FOOT = 16;
+
+/** What calibration saw of a value that the selected node quantizes. */
+export function CalibratedView(props: { known: Calibration; value: CalibratedValue; chosen: string }) {
+  const { known, value, chosen } = props;
+  const own = thresholdOf(value, chosen);
   return (
     <Section title="Activation, calibrated">
-      <Bars
-        counts={histogram.counts}
-        ends={[0, upper]}
-        top={TOP}
-        axis="magnitude, √ of count"
-        label={`Histogram of magnitudes up to ${number(upper)}; ${marks.map(([name, at]) => `${name} ${number(at)}`).join(", ")}`}
-      >
-        {marks.map(([name, at], k) => {
-          const x = Math.min(WIDTH - 1, (at / upper) * WIDTH);
-          const right = x > WIDTH * 0.55;
-          const y = 9 + (k % 2) * 11;
-          return (
-            <g key={name} class={name === chosen ? "rt-chosen" : ""}>
-              <path d={`M${x} ${y - 7}V${TOP + HEIGHT}`} />
-              <text x={right ? x - 4 : x + 4} y={y} text-anchor={right ? "end" : "start"}>
-                {name} {number(at)}
-              </text>
-            </g>
-          );
-        })}
-      </Bars>
-      <p class="rt-quiet" title={shorten(value, 300)}>
-        {shorten(value, 60)}
+      <CalibratedBars value={value} chosen={chosen} />
+      <dl>
+        {own && (
+          <>
+            <Row name={chosen}>{number(own.amax)}</Row>
+            <Row name="clipped">
+              <Measured known={known}>{percent(own.clipped)}</Measured>
+            </Row>
+            <Row name="SQNR">
+              <Guessed>{quantity(own.sqnr, "dB")}</Guessed>
+            </Row>
+          </>
+        )}
+      </dl>
+      <p class="rt-quiet" title={shorten(value.value, 300)}>
+        {shorten(value.value, 60)}
       </p>
     </Section>
   );
 }
+
+const seen = ({ samples, source }: Calibration): string => `measured: ${samples} samples of ${source}`;
+
+/** A number that was counted while the samples ran. */
+export const Measured = ({ known, children }: { known: Calibration; children: ComponentChildren }) => (
+  <span title={seen(known)}>
+    {GLYPH.measured} {children}
+  </span>
+);
+
+/** A number that follows from the histogram. */
+export const Guessed = ({ children }: { children: ComponentChildren }) => (
+  <span class="rt-estimate" title="estimated: noise of INT8 rounding and clipping over the histogram">
+    {GLYPH.estimated} {children}
+  </span>
+);
 
 /** One tensor: its distribution and what is known of its numbers. */
 export function TensorView({ tensor }: { tensor: TensorStats }) {
@@ -66,10 +142,10 @@ export function TensorView({ tensor }: { tensor: TensorStats }) {
         <Row name="mean ± std">
           {number(mean)} ± {number(std)}
         </Row>
-        <Row name="zeros">{number(100 * zeros)} %</Row>
+        <Row name="zeros">{percent(zeros)}</Row>
         <Row name="count">
           <span title={`${origin}: ${source}`}>
-            {GLYPH[origin]} {count.toLocaleString("en").replaceAll(",", "\u2009")}
+            {GLYPH[origin]} {thousands(count)}
           </span>
         </Row>
       </dl>
@@ -83,35 +159,47 @@ interface BarsProps {
   ends: [number, number];
   /** Room above the bars, for marks. */
   top: number;
+  width?: number;
+  height?: number;
   axis: string;
   label: string;
-  children?: ComponentChildren;
+  /** From which part of the axis on bars are pale. */
+  cut?: number;
+  children?: (floor: number) => ComponentChildren;
 }
 
 /** A histogram. The root of counts keeps tails visible. */
-function Bars({ counts, ends, top, axis, label, children }: BarsProps) {
-  const bars = gathered(counts);
+function Bars(props: BarsProps) {
+  const { counts, ends, top, width = WIDTH, height = HEIGHT, axis, label, cut = 1, children } = props;
+  const bars = gathered(counts, width / BAR);
   const most = bars.reduce((a, b) => Math.max(a, b), 0);
   if (!most) return null;
-  const step = WIDTH / bars.length;
-  const floor = top + HEIGHT;
+  const step = width / bars.length;
+  const floor = top + height;
   return (
-    <svg class="rt-histogram" viewBox={`0 0 ${WIDTH} ${floor + 16}`} role="img" aria-label={label}>
+    <svg class="rt-histogram" viewBox={`0 0 ${width} ${floor + FOOT}`} role="img" aria-label={label}>
       {bars.map((bar, k) => {
-        const height = Math.sqrt(bar / most) * HEIGHT;
+        const tall = Math.sqrt(bar / most) * height;
         return (
-          <rect key={k} x={k * step} y={floor - height} width={Math.max(0.6, step - 0.7)} height={height} />
+          <rect
+            key={k}
+            {...(k >= cut * bars.length ? { class: "rt-beyond" } : {})}
+            x={k * step}
+            y={floor - tall}
+            width={Math.max(0.6, step - 0.7)}
+            height={tall}
+          />
         );
       })}
-      <path d={`M0 ${floor + 0.5}H${WIDTH}`} />
+      <path d={`M0 ${floor + 0.5}H${width}`} />
       {ends[0] < 0 && ends[1] > 0 && (
-        <path d={`M${(-ends[0] / (ends[1] - ends[0])) * WIDTH} ${top}V${floor}`} />
+        <path d={`M${(-ends[0] / (ends[1] - ends[0])) * width} ${top}V${floor}`} />
       )}
-      {children}
+      {children?.(floor)}
       {[number(ends[0]), axis, number(ends[1])].map((text, k) => (
         <text
           key={k}
-          x={(k * WIDTH) / 2}
+          x={(k * width) / 2}
           y={floor + 12}
           text-anchor={(["start", "middle", "end"] as const)[k]}
         >
@@ -123,8 +211,8 @@ function Bars({ counts, ends, top, axis, label, children }: BarsProps) {
 }
 
 /** Neighbouring bins added up until they can be told apart on screen. */
-function gathered(counts: readonly number[]): number[] {
-  const per = Math.max(1, Math.ceil(counts.length / MOST_BARS));
+function gathered(counts: readonly number[], most: number): number[] {
+  const per = Math.max(1, Math.ceil(counts.length / most));
   const bars: number[] = [];
   for (let k = 0; k < counts.length; k += per) bars.push(counts.slice(k, k + per).reduce((a, b) => a + b, 0));
   return bars;

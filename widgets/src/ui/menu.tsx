@@ -30,9 +30,16 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
   const box = useRef<HTMLDivElement>(null);
   const usable = (): HTMLElement[] => [...box.current!.querySelectorAll<HTMLElement>("button")];
   useLayoutEffect(() => {
+    const { style } = box.current!;
+    style.translate = "";
+    const room = box.current!.closest(".rtlab")!.getBoundingClientRect();
+    const place = box.current!.getBoundingClientRect();
+    const shift = Math.min(0, room.right - EDGE - place.right) || Math.max(0, room.left + EDGE - place.left);
+    style.maxHeight = `${Math.max(LEAST, room.bottom - place.top - EDGE)}px`;
+    style.translate = `${shift}px`;
+  }, [left]);
+  useLayoutEffect(() => {
     const { current } = box;
-    const floor = current!.closest(".rtlab")!.getBoundingClientRect().bottom;
-    current!.style.maxHeight = `${Math.max(LEAST, floor - current!.getBoundingClientRect().top - EDGE)}px`;
     usable()[0]?.focus({ preventScroll: true });
     const outside = (event: PointerEvent): void => {
       // The button that opened the menu closes it by itself.
@@ -96,8 +103,16 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
   );
 }
 
+interface MoreProps {
+  label: string;
+  name: string;
+  items(): Item[];
+  /** What is chosen in the menu beside the usual; stands on the button. */
+  note?: string;
+}
+
 /** The ⋯ button with its menu. */
-export function MoreMenu({ label, name, items }: { label: string; name: string; items(): Item[] }) {
+export function MoreMenu({ label, name, items, note = "" }: MoreProps) {
   const [open, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   return (
@@ -108,11 +123,12 @@ export function MoreMenu({ label, name, items }: { label: string; name: string; 
         ref={button}
         aria-haspopup="menu"
         aria-expanded={open}
-        aria-label={label}
+        aria-label={[label, note].filter(Boolean).join(": ")}
         title={label}
         onClick={() => setOpen(!open)}
       >
         <More />
+        {note}
       </button>
       {open && (
         <MenuList

@@ -1,14 +1,16 @@
 import type { ComponentChildren } from "preact";
+import { readBy } from "../calibration";
 import type { Box, Port, Side } from "../contract";
 import { GLYPH, NONE, opsOf, plural, REASON_GLYPH, shorten, shortOp, withSpread } from "../format";
 import type { Lab } from "../lab";
 import { combined, engineSide, sourceOf } from "../overlay";
 import { groupOf, layerPlace, noun } from "../spoken";
 import { SIDES, type Study } from "../state";
-import { HistogramView, TensorView } from "./histogram";
+import { CalibratedView, TensorView } from "./histogram";
 import { Downstream, Path, Save, Upstream, Zoom } from "./icons";
 import { Overview } from "./overview";
 import { Tool } from "./pane";
+import { Pinning } from "./pinning";
 import { trace } from "./tracing";
 
 const MOST_LINKS = 60;
@@ -56,6 +58,7 @@ function Several({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly strin
         </button>
       )}
       <Numbers lab={lab} side={side} ids={ids} group={group} />
+      {side === "node" && <Pinning lab={lab} boxes={lab.selectedBoxes()} />}
       <Section title={group ? "Members" : "Selected"}>
         <Jumps lab={lab} side={side} ids={ids} />
       </Section>
@@ -121,7 +124,7 @@ function Actions({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly strin
 function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
   const { study } = lab;
   const engine = study.engineOf(engineSide(side));
-  const histogram = side === "node" ? engine?.histograms[box.id] : undefined;
+  const known = side === "node" ? lab.calibration.value : null;
   const streams = new Set(engine?.graph.boxes.map(({ stream }) => stream));
   const layer = box.kind === "layer";
   const about = [
@@ -153,6 +156,7 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
         )
       )}
       <Numbers lab={lab} side={side} ids={[box.id]} />
+      {box.kind === "node" && <Pinning lab={lab} boxes={[box]} />}
       {box.details.length > 0 && (
         <Section title={layer ? "Layer" : "Attributes"}>
           <dl>
@@ -179,7 +183,10 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
         title="Weights"
         ports={box.inputs.filter(({ constant }) => constant)}
       />
-      {histogram && <HistogramView histogram={histogram} />}
+      {known &&
+        readBy(known.values, [box.id]).map((value) => (
+          <CalibratedView key={value.value} known={known} value={value} chosen={engine?.calibrator ?? ""} />
+        ))}
       {box.id === lab.inspected.value && !lab.saved && <Tensors lab={lab} node={box.id} />}
     </>
   );

@@ -13,25 +13,43 @@ interface Props {
   /** A word that stands before the value, such as "colour:". */
   prefix?: string;
   align?: "left" | "right";
+  /** Closed, it shows the label up to its first dot. */
+  brief?: boolean;
   onPick(id: string): void;
   /** Shown below the options. */
   footer?: (close: () => void) => preact.ComponentChildren;
 }
 
 /** A select whose disabled options tell their reason. */
-export function Select({ label, name, options, value, disabled, prefix, align, onPick, footer }: Props) {
+export function Select({
+  label,
+  name,
+  options,
+  value,
+  disabled,
+  prefix,
+  align,
+  brief,
+  onPick,
+  footer,
+}: Props) {
   const [open, setOpen] = useState(false);
   const [at, setAt] = useState(0);
   const box = useRef<HTMLDivElement>(null);
   const list = useRef<HTMLUListElement>(null);
   const current = options.find(({ id }) => id === value);
+  const shown = brief ? current?.label.split(" · ")[0] : current?.label;
   const unusable = disabled ?? "";
 
   const close = (): void => setOpen(false);
-  const pick = (option: Option | undefined): void => {
-    if (!option?.enabled) return;
+  /** What had the focus is gone with the list. */
+  const leave = (): void => {
     close();
     box.current?.querySelector("button")?.focus();
+  };
+  const pick = (option: Option | undefined): void => {
+    if (!option?.enabled) return;
+    leave();
     if (option.id !== value) onPick(option.id);
   };
   const toggle = (): void => {
@@ -54,6 +72,14 @@ export function Select({ label, name, options, value, disabled, prefix, align, o
     return () => window.removeEventListener("pointerdown", outside, true);
   }, [open]);
 
+  // The side panel scrolls, so that the list is not cut off at its edge.
+  useLayoutEffect(() => {
+    const panel = open && box.current?.closest(".rt-panel");
+    if (!panel) return;
+    const under = list.current!.parentElement!.getBoundingClientRect().bottom;
+    panel.scrollTop += Math.max(0, under + 8 - panel.getBoundingClientRect().bottom);
+  }, [open]);
+
   useEffect(() => {
     list.current?.children[at]?.scrollIntoView({ block: "nearest" });
   }, [at, open]);
@@ -68,7 +94,7 @@ export function Select({ label, name, options, value, disabled, prefix, align, o
       }
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (step) setAt((at + step + options.length) % options.length);
-      else if (event.key === "Escape") close();
+      else if (event.key === "Escape") leave();
       else if (!typing && (event.key === "Enter" || event.key === " ")) pick(options[at]);
       else if (!typing && event.key.length === 1) {
         const found = options.findIndex((o) => o.label.toLowerCase().startsWith(event.key.toLowerCase()));
@@ -91,7 +117,7 @@ export function Select({ label, name, options, value, disabled, prefix, align, o
         onClick={toggle}
       >
         {prefix && <span class="rt-prefix">{prefix}</span>}
-        <span class="rt-value">{current?.label ?? (unusable ? "—" : "choose")}</span>
+        <span class="rt-value">{shown ?? (unusable ? "—" : "choose")}</span>
         <Down />
       </button>
       {open && (
@@ -116,7 +142,7 @@ export function Select({ label, name, options, value, disabled, prefix, align, o
               </li>
             ))}
           </ul>
-          {footer?.(close)}
+          {footer?.(leave)}
         </div>
       )}
     </div>

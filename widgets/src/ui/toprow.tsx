@@ -1,9 +1,10 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Option } from "../contract";
-import { elapsed, shorten } from "../format";
+import { elapsed, ending, shorten } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { Close, Outside, Play } from "./icons";
+import { type Item, MenuList, MoreMenu } from "./menu";
 import { Tool } from "./pane";
 import { Select } from "./select";
 
@@ -28,24 +29,53 @@ export function TopRow({ lab }: { lab: Lab }) {
           value={model}
           disabled={dead}
           onPick={(id) => lab.open(id)}
-          footer={(close) => <PathField lab={lab} close={close} />}
+          footer={(close) => (
+            <TextField
+              label="Path of an ONNX file"
+              example="path/to/model.onnx"
+              button="Open"
+              hint="or drop an .onnx file anywhere here"
+              onEnter={(path) => lab.open(path)}
+              close={close}
+            />
+          )}
         />
         <Segments lab={lab} options={precisions} value={choice.precision} dead={dead} />
         <Select
           label="Calibrator"
           name="calibrator"
-          options={calibrators}
+          options={listed(calibrators, choice.calibrator)}
           value={choice.calibrator}
           disabled={dead || noCalibrator}
           onPick={(calibrator) => lab.choose({ calibrator })}
+          footer={(close) => (
+            <TextField
+              label="Calibrator with its parameters"
+              example="percentile(99.9)"
+              button="Apply"
+              hint="a method with parameters, such as entropy2(bins=4096)"
+              onEnter={(calibrator) => lab.choose({ calibrator })}
+              close={close}
+            />
+          )}
         />
         <Select
           label="Target"
           name="target"
+          brief
           options={targets}
           value={choice.target}
           disabled={dead}
           onPick={(target) => lab.choose({ target })}
+        />
+        <Pins lab={lab} dead={dead} />
+        <MoreMenu
+          label="More settings"
+          name="settings"
+          note={[choice.weights === "tensor" && "per tensor", choice.sparsity.length > 0 && "2:4"]
+            .filter(Boolean)
+            .join(" · ")}
+          items={() => settings(lab, dead)}
         />
         <button
           type="button"
@@ -94,25 +124,35 @@ const HelpTool = ({ lab }: { lab: Lab }) => (
   <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => lab.toggleHelp()} />
 );
 
-/** A model that was opened by its path is in no list of samples; it is still the one on screen. */
-function listed(models: readonly Option[], current: string): readonly Option[] {
-  if (!current || models.some(({ id }) => id === current)) return models;
+/** What is chosen though no list has it: a model that was opened by its path, a calibrator with parameters. */
+function listed(options: readonly Option[], current: string): readonly Option[] {
+  if (!current || options.some(({ id }) => id === current)) return options;
   const label = current.split(/[\\/]/).at(-1) || current;
-  return [{ id: current, label, enabled: true, reason: "" }, ...models];
+  return [{ id: current, label, enabled: true, reason: "" }, ...options];
 }
 
-function PathField({ lab, close }: { lab: Lab; close: () => void }) {
-  const [path, setPath] = useState("");
+interface TextFieldProps {
+  label: string;
+  example: string;
+  button: string;
+  hint: string;
+  onEnter(text: string): void;
+  close(): void;
+}
+
+/** A line below the options of a select, for what is not among them. */
+function TextField({ label, example, button, hint, onEnter, close }: TextFieldProps) {
+  const [text, setText] = useState("");
   const form = useRef<HTMLFormElement>(null);
-  const open = (): void => {
-    if (!path.trim()) return;
-    lab.open(path.trim());
+  const enter = (): void => {
+    if (!text.trim()) return;
+    onEnter(text.trim());
     close();
   };
   useLayoutEffect(() => {
     onKeys(form.current, (event) => {
       if (event.key !== "Enter") return false;
-      open();
+      enter();
       return true;
     });
   });
@@ -120,18 +160,110 @@ function PathField({ lab, close }: { lab: Lab; close: () => void }) {
     <form class="rt-path" ref={form} onSubmit={(event) => event.preventDefault()}>
       <input
         type="text"
-        aria-label="Path of an ONNX file"
-        placeholder="path/to/model.onnx"
+        aria-label={label}
+        placeholder={example}
         spellcheck={false}
-        value={path}
-        onInput={(event) => setPath(event.currentTarget.value)}
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
       />
-      <button type="button" class="rt-field" onClick={open}>
-        Open
+      <button type="button" class="rt-field" onClick={enter}>
+        {button}
       </button>
-      <small>or drop an .onnx file anywhere here</small>
+      <small>{hint}</small>
     </form>
   );
+}
+
+/** Nodes with a precision of their own: which, and the way back. */
+function Pins({ lab, dead }: { lab: Lab; dead: string }) {
+  const { pins } = lab.choice.value;
+  const before = lab.pinsBefore.value;
+  const [open, setOpen] = useState(false);
+  const button = useRef<HTMLButtonElement>(null);
+  if (!pins.length && !before?.length) return null;
+  const undo: Item[] = before
+    ? [{ id: "undo", label: "Undo the last change", pick: () => lab.pinAll(before) }]
+    : [];
+  const items = (): Item[] => [
+    { id: "pins", label: pins.length ? "Pinned; pick one to remove it" : "No pins" },
+    ...pins.map(({ pattern, precision }, at) => ({
+      id: pattern,
+      label: `${ending(pattern, LONGEST_PATTERN)} → ${precision}`,
+      keys: "✕",
+      pick: () => lab.pinAll(pins.filter((_, other) => other !== at)),
+    })),
+    ...undo,
+  ];
+  return (
+    <div class="rt-select rt-pill" data-control="pins" data-value={pins.length}>
+      <button
+        type="button"
+        ref={button}
+        aria-haspopup="menu"
+        aria-expanded={open}
+        disabled={dead !== ""}
+        title={dead || pins.map(({ pattern, precision }) => `${pattern} → ${precision}`).join("\n")}
+        onClick={() => setOpen(!open)}
+      >
+        {pins.length ? `${pins.length} pinned` : "unpinned"}
+      </button>
+      {pins.length ? (
+        <Tool
+          label="Remove all pins"
+          control="unpin"
+          disabled={dead !== ""}
+          icon={<Close />}
+          onClick={() => lab.pinAll([])}
+        />
+      ) : (
+        <button type="button" class="rt-link" data-control="undo-pins" onClick={() => lab.pinAll(before!)}>
+          Undo
+        </button>
+      )}
+      {open && (
+        <MenuList
+          label="Pinned nodes"
+          items={items()}
+          onClose={() => {
+            setOpen(false);
+            button.current?.focus({ preventScroll: true });
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+const LONGEST_PATTERN = 30;
+
+/** What is rarely changed: how weights are scaled, and pruning; and what the segments have no room for. */
+function settings(lab: Lab, dead: string): Item[] {
+  const { weights, sparsity } = lab.choice.value;
+  const all = sparsity.includes("*");
+  const scaled = (id: string, label: string): Item => ({
+    id,
+    label,
+    radio: true,
+    checked: weights === id,
+    reason: dead,
+    pick: () => lab.choose({ weights: id }),
+  });
+  const unusable = lab.controls.value.precisions.filter((option) => folded(lab, option));
+  return [
+    ...(unusable.length ? [{ id: "precisions", label: "Precision" }] : []),
+    ...unusable.map(({ id, label, reason }): Item => ({ id, label, reason, pick: () => {} })),
+    { id: "weights", label: "Scales of quantized weights" },
+    scaled("channel", "one per channel"),
+    scaled("tensor", "one per tensor"),
+    { id: "sparsity", label: "Weights" },
+    {
+      id: "sparse",
+      label: "prune all layers to 2:4",
+      checked: all,
+      reason: dead,
+      pick: () => lab.choose({ sparsity: all ? [] : ["*"] }),
+    },
+  ];
 }
 
 interface SegmentsProps {
@@ -141,8 +273,16 @@ interface SegmentsProps {
   dead: string;
 }
 
+/** Below this width precisions that cannot be chosen stand in the menu. */
+const ROOMY = 1240;
+
+const folded = (lab: Lab, { id, enabled }: Option): boolean =>
+  !enabled && id !== lab.choice.value.precision && lab.width.value < ROOMY;
+
 function Segments({ lab, options, value, dead }: SegmentsProps) {
   const box = useRef<HTMLDivElement>(null);
+  const usable = options.filter(({ enabled }) => enabled);
+  const shown = options.filter((option) => !folded(lab, option));
   const pick = (option: Option): void => {
     if (option.enabled && !dead && option.id !== value) lab.choose({ precision: option.id });
   };
@@ -150,7 +290,6 @@ function Segments({ lab, options, value, dead }: SegmentsProps) {
     onKeys(box.current, (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       if (!by) return false;
-      const usable = options.filter(({ enabled }) => enabled);
       const next = usable[usable.findIndex(({ id }) => id === value) + by];
       if (next) {
         pick(next);
@@ -168,7 +307,7 @@ function Segments({ lab, options, value, dead }: SegmentsProps) {
       data-control="precision"
       data-value={value}
     >
-      {options.map((option) => (
+      {shown.map((option) => (
         // biome-ignore lint/a11y/useSemanticElements: a segmented control is a radio group of buttons
         <button
           type="button"

@@ -1,0 +1,192 @@
+"""A folder of pictures as one array that is read piece by piece."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rtlab.core.optional import require
+from rtlab.errors import CalibrationError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MODES = {"RGB": "RGB", "BGR": "RGB", "gray": "L"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """How a picture becomes a model's input: ``(pixel * scale - mean) / std``.
+
+    Args:
+        size: Height and width of the input, in pixels.
+        resize: Length in pixels that the shorter side is brought to (bilinear, with antialiasing) before
+            ``size`` is cut from the centre. None scales both sides to ``size``, whatever the proportions.
+        scale: Factor on pixel values, which are 0 to 255.
+        mean: Subtracted after scaling; one number, or one per channel in the order of ``channels``.
+        std: Divided by after that, in the same form.
+        channels: ``RGB``, ``BGR``, or ``gray`` for one channel.
+        layout: ``NCHW``, or ``NHWC`` with channels last.
+        dtype: NumPy's name of the input's type.
+
+    Raises:
+        CalibrationError: a setting cannot be.
+    """
+
+    size: tuple[int, int] = (224, 224)
+    resize: int | None = None
+    mean: float | Sequence[float] = 0.0
+    std: float | Sequence[float] = 1.0
+    scale: float = 1 / 255
+    channels: Literal["RGB", "BGR", "gray"] = "RGB"
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name, known in (("channels", tuple(_MODES)), ("layout", ("NCHW", "NHWC"))):
+            if getattr(self, name) not in known:
+                choices = ", ".join(f'"{k}"' for k in known)
+                raise _refused(f'{name} "{getattr(self, name)}" is not known', f"Choose one of {choices}")
+        if len(self.size) != 2 or min(self.size) < 1:
+            raise _refused(f"size {self.size} is no height and width", "Give two positive numbers of pixels")
+        if self.resize is not None and self.resize < max(self.size):
+            raise _refused(
+                f"resize {self.resize} is smaller than the size {self.size} that is cut from it",
+                f"Give at least {max(self.size)}, or None to scale to the size directly",
+            )
+        count = 1 if self.channels == "gray" else 3
+        for name in ("mean", "std"):
+            given = np.asarray(getattr(self, name), np.float64)
+            if given.shape not in {(), (count,)} or not np.isfinite(given).all():
+                raise _refused(f"{name} {getattr(self, name)} does not fit", f"Give {count} finite numbers")
+            object.__setattr__(self, name, tuple(given.tolist()) if given.ndim else float(given))
+        if not np.all(np.asarray(self.std)) or not math.isfinite(self.scale):
+            raise _refused("std is zero or scale is not finite", "Give factors that keep the pixels")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of one prepared picture."""
+        count = 1 if self.channels == "gray" else 3
+        return (count, *self.size) if self.layout == "NCHW" else (*self.size, count)
+
+    def apply(self, picture: Any) -> NDArray[Any]:
+        """Prepare one ``PIL.Image``; the result has the shape ``shape``."""
+        resampling = require("pillow", why="prepare pictures").Image.Resampling.BILINEAR
+        height, width = self.size
+        picture = picture.convert(_MODES[self.channels])
+        if self.resize is None:
+            picture = picture.resize((width, height), resampling)
+        else:
+            short = min(picture.size)
+            # The longer side is cut off to whole pixels, and the middle rounded, as torchvision does.
+            w, h = (self.resize * side // short for side in picture.size)
+            picture = picture.resize((w, h), resampling)
+            left, top = round((w - width) / 2), round((h - height) / 2)
+            picture = picture.crop((left, top, left + width, top + height))
+        pixels = np.asarray(picture, np.float32).reshape(height, width, -1)
+        if self.channels == "BGR":
+            pixels = pixels[..., ::-1]
+        made = (pixels * np.float32(self.scale) - np.asarray(self.mean, np.float32)) / np.asarray(
+            self.std, np.float32
+        )
+        if self.layout == "NCHW":
+            made = made.transpose(2, 0, 1)
+        if np.dtype(self.dtype).kind in "iu":
+            limits = np.iinfo(self.dtype)
+            made = np.clip(np.rint(made), limits.min, limits.max)
+        return np.ascontiguousarray(made, self.dtype)
+
+
+class Images:
+    """Pictures of a folder in the order of their names: an array that is decoded when a part of it is asked for.
+
+    It has the shape, the type and the slices of the array that it stands for, so it can stand among the
+    ``arrays`` of ``CalibrationData``.
+    """
+
+    def __init__(self, files: Sequence[Path], preprocessing: Preprocessing) -> None:
+        self.files = tuple(files)
+        self.preprocessing = preprocessing
+
+    @classmethod
+    def of(cls, folder: str | Path, preprocessing: Preprocessing) -> Images:
+        """All pictures in a folder and the folders in it; files of other kinds and hidden ones are passed over.
+
+        Raises:
+            CalibrationError: there is no picture.
+            Unavailable: Pillow is not installed.
+        """
+        image = require("pillow", why=f'read the pictures in "{folder}"').Image
+        known = image.registered_extensions()
+        root = Path(folder)
+        found = [
+            p
+            for p in root.rglob("*")
+            if p.suffix.lower() in known
+            and not any(part.startswith(".") for part in p.relative_to(root).parts)
+            and p.is_file()
+        ]
+        if not found:
+            raise CalibrationError(
+                f'Cannot read pictures from "{folder}": it holds no file of a kind that Pillow reads. '
+                "Name a folder of pictures, such as .png or .jpg files."
+            )
+        return cls(sorted(found, key=lambda p: p.relative_to(root).as_posix()), preprocessing)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of pictures, then the shape of each."""
+        return (len(self.files), *self.preprocessing.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Always four."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the prepared pictures."""
+        return np.dtype(self.preprocessing.dtype)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __repr__(self) -> str:
+        return f"<Images {len(self)} pictures, {self.preprocessing}>"
+
+    def __getitem__(self, key: slice | int) -> Any:
+        """A part of the pictures, not decoded yet; or one picture, decoded."""
+        if isinstance(key, slice):
+            return Images(self.files[key], self.preprocessing)
+        return self._read(self.files[key])
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
+        """Decode all pictures of this part.
+
+        Raises:
+            CalibrationError: a file cannot be decoded; it is named.
+        """
+        made = np.empty(self.shape, self.dtype)
+        for i, file in enumerate(self.files):
+            made[i] = self._read(file)
+        return made if dtype is None else made.astype(dtype, copy=False)
+
+    def _read(self, file: Path) -> NDArray[Any]:
+        image = require("pillow", why=f'read "{file}"').Image
+        try:
+            with image.open(file) as picture:
+                return self.preprocessing.apply(picture)
+        except Exception as error:
+            raise CalibrationError(
+                f'Cannot read picture "{file}": {error}. Remove it from the folder, or save it again.',
+                details=repr(error),
+            ) from error
+
+
+def _refused(found: str, remedy: str) -> CalibrationError:
+    return CalibrationError(f"Cannot prepare pictures: {found}. {remedy}.")

@@ -1,0 +1,76 @@
+"""Packages that rtlab can use but does not need: one list, one gate."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+from types import ModuleType
+
+from rtlab.errors import Unavailable
+
+
+@dataclasses.dataclass(frozen=True)
+class Optional:
+    """An optional package: what to install, what to import, and the first version that will do."""
+
+    package: str
+    module: str
+    minimum: str
+    install: str
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot be used here, in words; empty when it can. Nothing is imported."""
+        if importlib.util.find_spec(self.module) is None:
+            return f'package "{self.package}>={self.minimum}" is not installed'
+        try:
+            found = importlib.metadata.version(self.package)
+        except importlib.metadata.PackageNotFoundError:  # a build of one's own, on the path without metadata
+            return ""
+        if _numbers(found) < _numbers(self.minimum):
+            return f'package "{self.package}" {found} is installed, {self.minimum} or later is needed'
+        return ""
+
+    def load(self, *, why: str) -> ModuleType:
+        """Import it; arguments and errors are those of ``require``."""
+        missing, details = self.missing, ""
+        if not missing:
+            try:
+                return importlib.import_module(self.module)
+            except Exception as error:  # noqa: BLE001 - a package may raise anything while it is imported
+                missing, details = f'package "{self.package}" cannot be imported ({error})', repr(error)
+        raise Unavailable(
+            f"Cannot {why}: {missing}. Run pip install --upgrade {self.install}.", details=details
+        )
+
+
+#: By the name that one installs.
+PACKAGES = {
+    p.package: p
+    for p in (
+        Optional("tensorrt", "tensorrt", "10", '"rtlab[tensorrt]"'),
+        Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
+        Optional("pillow", "PIL", "10", '"pillow>=10"'),
+    )
+}
+
+
+def require(package: str, *, why: str) -> ModuleType:
+    """Import an optional package.
+
+    Args:
+        package: One of ``PACKAGES``.
+        why: What it is needed for, continuing "Cannot": ``read pictures``.
+
+    Raises:
+        Unavailable: it is not installed, too old, or cannot be imported; the message has the pip command.
+    """
+    return PACKAGES[package].load(why=why)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: 10.0.0rc1 is 10, 0, 0."""
+    return tuple(int(n) for n in re.findall(r"\d+", version.partition("+")[0])[:3])

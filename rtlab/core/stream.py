@@ -1,0 +1,490 @@
+"""Samples that come one after another: DataLoaders, generators, feed dictionaries."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from rtlab.core.data import NUMPY, Batch, CalibrationData, not_finite, to_numpy
+from rtlab.core.value import shape_text
+from rtlab.errors import CalibrationError, RtlabError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+
+#: Samples that are kept from the start of a stream, so that a comparison can read them again.
+KEPT = 64
+
+#: Batches that a reader may have taken without having used them when it is stopped.
+_AHEAD = 3
+
+#: What an item becomes when it arrives: an array, or arrays by name or by position.
+_Item = Any
+
+
+class Stream(CalibrationData):
+    """Samples read from an iterable, of which only the first are kept.
+
+    Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
+    do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
+    same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
+
+    ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of
+    ``take``, the number of items times the samples in the first, or how many samples have come so far.
+    Pickling carries only the kept samples.
+    """
+
+    def __init__(self, feed: _Feed, limit: int | None = None) -> None:
+        super().__init__({}, feed.name)
+        self._feed = feed
+        self._limit = limit
+
+    @classmethod
+    def over(cls, source: Any, *, model: Model | None = None) -> Stream:
+        """A stream over an iterable, or over what a function returns each time it is called."""
+        feed = _Feed(_with_metadata(source, model), _title(source))
+        if model is not None:
+            feed.measure = _Inputs(model).size
+        return cls(feed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore, (*self._feed.parcel(), self._limit))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> int:
+        known = self.count
+        if known is not None:
+            return known
+        guesses = [n for n in (self._limit, self._feed.expected) if n is not None]
+        return min(guesses, default=self._feed.seen)
+
+    def __repr__(self) -> str:
+        known = self.count
+        return f"<CalibrationData stream of {'?' if known is None else known} samples from {self.source}>"
+
+    @property
+    def count(self) -> int | None:
+        """Number of samples, None until the end was reached."""
+        feed, limit = self._feed, self._limit
+        if feed.total is not None:
+            return feed.total if limit is None else min(limit, feed.total)
+        return limit if limit is not None and feed.seen >= limit else None
+
+    def take(self, count: int) -> Stream:
+        """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
+        count = count if self._limit is None else min(count, self._limit)
+        return Stream(self._feed, self._feed.reserve(count))
+
+    def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
+        """Raise ``CalibrationError``: a stream is read from front to back."""
+        raise CalibrationError(
+            f"Cannot take part {index} of {count} of {self.source}: it is read from front to back. Give "
+            "arrays, an .npy file or a folder, or give each worker a stream of its own and merge the ranges."
+        )
+
+    def check(self, model: Model) -> None:
+        """Raise ``CalibrationError`` unless the first item fits the model."""
+        if model.inputs and next(self._items(model), None) is None:
+            raise CalibrationError(
+                f'Cannot use {self.source} as data for model "{model.name}": it has no samples. '
+                "Give at least one."
+            )
+
+    def samples_in(self, model: Model, batch: Batch) -> int:
+        """How many samples a batch of ``batches`` holds."""
+        return _Inputs(model).samples(batch)
+
+    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
+        """Batches in order; a model without inputs has one, the empty one.
+
+        Where the batch dimension of every input is dynamic, neighbours of one shape are joined and cut to
+        ``size``; by default items stay as they come. A batch that the graph fixes is filled from the samples in
+        order, and a last incomplete one is left out. A pass over a generator that was stopped goes on with
+        ``skip``, the number of samples that were used: what was read ahead of them is still there.
+
+        Raises:
+            CalibrationError: an item does not fit, the source raised, or it cannot be read again.
+        """
+        if not model.inputs:
+            yield {}
+            return
+        inputs = _Inputs(model)
+        wanted = inputs.fixed or (size if inputs.free else None)
+        made = False
+        items = self._items(model, skip=skip, window=_AHEAD * (wanted or 1))
+        for batch in _cut(items, wanted, self.source, whole=bool(inputs.fixed)):
+            made = True
+            yield batch
+        if not made and not skip:
+            step = inputs.fixed or 1
+            raise CalibrationError(
+                f'Cannot cut {self.source} into batches for model "{model.name}": {self._feed.seen} samples are '
+                f"fewer than one batch of {step}. Give at least {step} samples."
+            )
+
+    def _items(self, model: Model, *, skip: int = 0, window: int = _AHEAD) -> Iterator[Batch]:
+        """Items with names, checked, from sample ``skip`` up to the limit."""
+        inputs = _Inputs(model)
+        for first, item in self._feed.read(inputs.size, self._limit, skip=skip, window=window):
+            if self._limit is not None and first >= self._limit:
+                return
+            if first < skip and first + inputs.size(item) <= skip:
+                continue
+            batch = inputs.named(item, first, self.source)
+            if inputs.batched:
+                last = None if self._limit is None else self._limit - first
+                batch = {name: array[max(0, skip - first) : last] for name, array in batch.items()}
+            yield batch
+            if self._limit is not None and first + inputs.size(item) >= self._limit:
+                return
+
+
+class _Inputs:
+    """How the items of a stream become a model's inputs."""
+
+    def __init__(self, model: Model) -> None:
+        self.title = model.name
+        self.shapes = {n: model.values[n].shape or () for n in model.inputs}
+        self.dtypes = {n: NUMPY.get(model.values[n].dtype) for n in model.inputs}
+        self.free = model.dynamic_batch
+        first = {s[0] if s else None for s in self.shapes.values()}
+        only = first.pop() if len(first) == 1 else None
+        #: The batch that the graph fixes for all inputs alike.
+        self.fixed = only if isinstance(only, int) else 0
+        #: Whether items can be joined and cut along the first axis; otherwise each is one whole inference.
+        self.batched = self.free or bool(self.fixed)
+
+    def samples(self, batch: Batch) -> int:
+        """How many samples are in a named batch."""
+        return len(next(iter(batch.values()))) if self.batched and batch else 1
+
+    def size(self, item: _Item) -> int:
+        """The same of an item as it came, unchecked; 1 where it does not fit, which is told when it is used."""
+        with contextlib.suppress(CalibrationError):
+            for name, array in self._by_name(item, "").items() if self.batched else ():
+                return len(array) if array.ndim and array.ndim == len(self.shapes[name]) else 1
+        return 1
+
+    def named(self, item: _Item, first: int, source: str) -> dict[str, NDArray[Any]]:
+        """Name, check and complete the arrays of one item, whose first sample has the number ``first``."""
+        doing = f'Cannot use sample {first} of {source} as data for model "{self.title}"'
+        found = self._by_name(item, doing)
+        lacking = [a.ndim == len(self.shapes[n]) - 1 for n, a in found.items()]
+        if self.batched and all(lacking):
+            found = {n: a[None] for n, a in found.items()}
+        sizes: dict[str, int] = {}
+        for name, array in found.items():
+            self._check(name, array, sizes, doing)
+        if self.batched and len({len(a) for a in found.values()}) > 1:
+            shapes = ", ".join(f'"{n}" {shape_text(a.shape)}' for n, a in found.items())
+            raise CalibrationError(
+                f"{doing}: {shapes} hold different numbers of samples. Give as many of each."
+            )
+        for name, array in found.items():
+            bad = not_finite(array[None] if array.ndim == 0 else array)
+            if bad is not None:
+                at = first + bad if self.batched else first
+                raise CalibrationError(
+                    f'Cannot use sample {at} of {source} as data for model "{self.title}": "{name}" has NaN or '
+                    "infinity. Remove or repair that sample."
+                )
+        return found
+
+    def _by_name(self, item: _Item, doing: str) -> dict[str, NDArray[Any]]:
+        names = tuple(self.shapes)
+        while isinstance(item, tuple) and item and isinstance(item[0], tuple | Mapping):
+            item = item[0]  # the inputs stand together, before the labels
+        if isinstance(item, Mapping):
+            found = dict(item)
+        else:
+            found = dict(zip(names, item if isinstance(item, tuple) else (item,), strict=False))
+        if any(not isinstance(found.get(n), np.ndarray) for n in names):
+            have = ", ".join(f'"{n}"' for n in item) if isinstance(item, Mapping) else _count(found)
+            raise CalibrationError(
+                f"{doing}: it gives {have}, the inputs are {self._wanted()}. Yield a mapping from these names "
+                "to arrays, or a tuple of arrays in this order."
+            )
+        return {n: found[n] for n in names}
+
+    def _check(self, name: str, array: NDArray[Any], sizes: dict[str, int], doing: str) -> None:
+        dtype, shape = self.dtypes[name], self.shapes[name]
+        if dtype is not None and str(array.dtype) != dtype:
+            raise CalibrationError(
+                f'{doing}: "{name}" is {array.dtype}, the input is {dtype}. Convert it before it is yielded, for '
+                f'example with .astype("{dtype}").'
+            )
+        fits = array.ndim == len(shape)
+        for axis, (want, have) in enumerate(zip(shape, array.shape, strict=False) if fits else ()):
+            if axis == 0 and self.batched:
+                continue
+            # A symbol stands for one size in all inputs of an inference.
+            fits &= have == (sizes.setdefault(want, have) if isinstance(want, str) else want or have)
+        if not fits:
+            raise CalibrationError(
+                f'{doing}: "{name}" has shape {shape_text(array.shape)}, the input takes {shape_text(shape)}. '
+                "Yield batches of that shape, or single samples without the first dimension."
+            )
+
+    def _wanted(self) -> str:
+        return ", ".join(f'"{n}" {self.dtypes[n] or ""} {shape_text(s)}' for n, s in self.shapes.items())
+
+
+class _Feed:
+    """The items of an iterable; the first of them are kept, so that several readers can have those."""
+
+    def __init__(self, source: Any, name: str) -> None:
+        self.name = name
+        #: Samples that have come so far, and all of them once the end was reached.
+        self.seen = 0
+        self.total: int | None = None
+        self._source = source
+        self._once = isinstance(source, Iterator)
+        #: Tells how many samples are in an item.
+        self.measure: Callable[[_Item], int] = lambda _: 1
+        self._keep = KEPT
+        self._kept: list[_Item] = []
+        self._sizes: list[int] = []
+        # Stands behind the last kept item until somebody reads on; "past" says that somebody did.
+        self._iterator: Iterator[Any] | None = None
+        self._past = False
+        # The last items of what can be read once, each with the number of its first sample.
+        self._tail: collections.deque[tuple[int, _Item]] = collections.deque()
+        self._failure: CalibrationError | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def expected(self) -> int | None:
+        """Samples if every item is as large as the first, where the source tells how many items there are."""
+        with contextlib.suppress(Exception):  # it may have no length, or refuse to tell
+            return len(self._source) * self._sizes[0]
+        return None
+
+    def reserve(self, count: int) -> int:
+        """Make sure that the first samples can be read again; returns of how many that is true, at most ``count``."""
+        with self._lock:
+            if not self._once:
+                return count
+            if self._past:
+                return min(count, sum(self._sizes))
+            self._keep = max(self._keep, count)
+            return count
+
+    def read(
+        self, size: Callable[[_Item], int], limit: int | None, *, skip: int, window: int
+    ) -> Iterator[tuple[int, _Item]]:
+        """Every item from the first on, with the number of its first sample.
+
+        Args:
+            size: Tells how many samples are in an item.
+            limit: Samples that the reader wants, all by default.
+            skip: Samples that the reader does not need; what is gone for good may be left out.
+            window: Samples before the last one read that a later reader with ``skip`` may ask for.
+        """
+        with self._lock:
+            self.measure = size
+            enough = limit is not None and limit <= sum(self._sizes)
+        position = first = 0
+        # What can be iterated anew may come in another order, which the kept samples are no part of.
+        if enough or self._once or not self._past:
+            while self._keeps(position):
+                yield first, self._kept[position]
+                first += self._sizes[position]
+                position += 1
+        if self.total is not None and position == len(self._kept) and self.total == first:
+            return
+        iterator = self._go_on(position, skip)
+        for first, item in tuple(self._tail):
+            yield first, item
+        if self._tail:
+            first = self._tail[-1][0] + size(self._tail[-1][1])
+        for item in self._pull(iterator, first):
+            if self._once:
+                self._tail.append((first, item))
+            yield first, item
+            first += size(item)
+            self.seen = max(self.seen, first)
+            while len(self._tail) > 1 and first - self._tail[1][0] >= window:
+                self._tail.popleft()
+        self.total = first
+
+    def _go_on(self, position: int, skip: int) -> Iterator[Any]:
+        """What gives the items after the kept ones, of which this reader had ``position``."""
+        with self._lock:
+            if self._past and self._once:
+                if self._failure or self._iterator is None or not self._tail or self._tail[0][0] > skip:
+                    raise self._failure or CalibrationError(
+                        f"Cannot read {self.name} on after sample {sum(self._sizes)}: it can be read once, and only "
+                        "its first samples were kept. Give a list, a DataLoader, or a function that returns a new "
+                        "generator."
+                    )
+                return self._iterator
+            iterator = self._iterator or self._open()
+            if self._past:
+                next(itertools.islice(iterator, position, position), None)
+            # A generator stays here, for it may be read on.
+            self._iterator = iterator if self._once else None
+            self._past = True
+            return iterator
+
+    def parcel(self) -> tuple[Any, ...]:
+        """What travels to another process."""
+        while self._keeps(len(self._kept)):
+            pass
+        return self.name, self._kept, self._sizes, self.total
+
+    @classmethod
+    def unpacked(cls, name: str, kept: list[_Item], sizes: list[int], total: int | None) -> _Feed:
+        """The feed of a parcel: what was kept, and no more."""
+        feed = cls(iter(()), name)
+        feed._kept, feed._sizes, feed._past = kept, sizes, True
+        feed.seen, feed.total = sum(sizes), total
+        return feed
+
+    def _keeps(self, position: int) -> bool:
+        """Whether the item at this position is kept, after reading it if it is to be."""
+        with self._lock:
+            if position < len(self._kept):
+                return True
+            if self._past or self.total is not None or sum(self._sizes) >= self._keep:
+                return False
+            if self._failure is not None:
+                raise self._failure
+            if self._iterator is None:
+                self._iterator = self._open()
+            for item in self._pull(self._iterator, self.seen):
+                self._kept.append(item)
+                self._sizes.append(self.measure(item))
+                self.seen = sum(self._sizes)
+                return True
+            self.total = self.seen
+            return False
+
+    def _open(self) -> Iterator[Any]:
+        source = self._source
+        try:
+            if callable(source) and not isinstance(source, Iterable) and not hasattr(source, "__getitem__"):
+                source = source()
+            return iter(source)
+        except Exception as error:
+            raise self._broken(error, 0) from error
+
+    def _pull(self, iterator: Iterator[Any], first: int) -> Iterator[_Item]:
+        while True:
+            try:
+                item = _plain(next(iterator))
+            except StopIteration:
+                return
+            except RtlabError:
+                raise
+            except Exception as error:
+                self._failure = self._broken(error, first)
+                raise self._failure from error
+            yield item
+            first += self.measure(item)
+
+    def _broken(self, error: Exception, sample: int) -> CalibrationError:
+        return CalibrationError(
+            f"Cannot read sample {sample} of {self.name}: it raised {type(error).__name__}: {error}. "
+            "Repair or leave out that sample.",
+            details=repr(error),
+        )
+
+
+def _restore(name: str, kept: list[_Item], sizes: list[int], total: int | None, limit: int | None) -> Stream:
+    return Stream(_Feed.unpacked(name, kept, sizes, total), limit)
+
+
+def _plain(item: Any) -> _Item:
+    """Copies of all arrays in an item, for a source may use its memory again."""
+    if isinstance(item, Mapping):
+        return {k: _plain(v) for k, v in item.items()}
+    if isinstance(item, tuple | list):
+        return tuple(_plain(v) for v in item)
+    if isinstance(item, str | bytes) or item is None:
+        return item
+    return np.array(to_numpy(item))
+
+
+def _cut(items: Iterator[Batch], size: int | None, source: str, *, whole: bool) -> Iterator[Batch]:
+    """Join and cut neighbours of one shape to ``size``; ``whole`` leaves out what does not fill a batch."""
+    if size is None:
+        yield from items
+        return
+    held: list[Batch] = []
+    shape: list[tuple[int, ...]] = []
+    count = done = 0
+    try:
+        for item in items:
+            now = [a.shape[1:] for a in item.values()]
+            if count and now != shape:
+                if whole:
+                    _uneven(size, source, done + count)
+                yield _joined(held)
+                done, count, held = done + count, 0, []
+            shape = now
+            held.append(item)
+            count += len(next(iter(item.values())))
+            if count >= size:
+                full = _joined(held)
+                for start in range(0, count - size + 1, size):
+                    yield {name: array[start : start + size] for name, array in full.items()}
+                left = count % size
+                held = [{name: array[count - left :] for name, array in full.items()}] if left else []
+                done, count = done + count - left, left
+    except CalibrationError:
+        # What came before a sample that cannot be read is whole, and counts.
+        if count and not whole:
+            yield _joined(held)
+        raise
+    if count and not whole:
+        yield _joined(held)
+
+
+def _uneven(size: int, source: str, sample: int) -> NoReturn:
+    raise CalibrationError(
+        f"Cannot fill a batch of {size} from {source}: sample {sample} has another shape than the samples before it. "
+        "Yield whole batches of one shape each."
+    )
+
+
+def _joined(items: list[Batch]) -> Batch:
+    if len(items) == 1:
+        return items[0]
+    return {name: np.concatenate([i[name] for i in items]) for name in items[0]}
+
+
+def _with_metadata(source: Any, model: Model | None) -> Any:
+    """A Polygraphy data loader makes random feeds from metadata, which its runners set; here the model does."""
+    if model is None or getattr(source, "input_metadata", model) is not None:
+        return source
+    from polygraphy.common import TensorMetadata
+
+    metadata = TensorMetadata()
+    for name in model.inputs:
+        dtype = np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
+        metadata.add(name, dtype=dtype, shape=model.input_shape(name))
+    source = copy.copy(source)
+    source.input_metadata = metadata
+    return source
+
+
+def _title(source: Any) -> str:
+    """What to call a source in a message: its own name, or that of its kind."""
+    name = getattr(source, "__name__", "")
+    return f'{type(source).__name__} "{name}"' if name else type(source).__name__
+
+
+def _count(found: Mapping[str, Any]) -> str:
+    good = sum(isinstance(a, np.ndarray) for a in found.values())
+    return "1 array" if good == 1 else f"{good} arrays"

@@ -1,0 +1,66 @@
+"""Which node is asked to compute in which precision, from a variant's precision and its pins."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from rtlab.core.variant import Precision, Variant
+from rtlab.errors import VariantError
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
+
+#: How a pattern starts that means operators instead of nodes.
+_OPERATOR = "op:"
+
+
+def assign(model: Model, variant: Variant) -> Mapping[str, Precision]:
+    """The precision that is asked for, by id of each node of the main graph.
+
+    A pin's pattern is a node's id or name, in which ``*`` and ``?`` stand for any characters, or ``op:Conv`` for
+    an operator. Of several pins that fit a node, the last counts; where none fits, ``variant.precision`` does.
+
+    Raises:
+        VariantError: a pattern fits no node, or only nodes of a body or a function.
+    """
+    assigned = {n.id: variant.precision for n in model.top}
+    for pattern, precision in variant.pins:
+        fitting = [n.id for n in model.top if fits(pattern, n)]
+        if not fitting:
+            raise VariantError(_unfit(model, pattern, precision))
+        assigned.update(dict.fromkeys(fitting, precision))
+    return assigned
+
+
+def fits(pattern: str, node: Node) -> bool:
+    """Whether a pattern is this node's: its id or name with wildcards, or ``op:`` and its operator."""
+    if pattern.startswith(_OPERATOR):
+        return fnmatch.fnmatchcase(node.op, pattern.removeprefix(_OPERATOR))
+    # Equality first, because names may hold the brackets that are a pattern's too.
+    return any(pattern == n or fnmatch.fnmatchcase(n, pattern) for n in (node.id, node.name))
+
+
+def _unfit(model: Model, pattern: str, precision: Precision) -> str:
+    doing = f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}":'
+    inner = [n for n in model.nodes if n.scope and fits(pattern, n)]
+    if inner:
+        owner = inner[0].scope[0]
+        what = f'Pin node "{owner}"' if owner in model.by_id else "Pin the node that calls it"
+        return (
+            f'{doing} node "{inner[0].id}" stands in a body or a function, which stays as it was exported. '
+            f"{what}, or nodes of the main graph."
+        )
+    names = [*dict.fromkeys(_names(model.top))]
+    near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
+    listed = ", ".join(f'"{n}"' for n in near)
+    hint = f"Did you mean {listed}?" if near else "See model.nodes for ids, or write op:Conv for an operator."
+    return f"{doing} no node has an id, a name or an operator like this. {hint}"
+
+
+def _names(nodes: Iterable[Node]) -> Iterator[str]:
+    for node in nodes:
+        yield from (node.id, node.name, _OPERATOR + node.op)

@@ -1,0 +1,235 @@
+"""TensorRT's calibration caches: the scales of an INT8 calibration as a text file.
+
+The first line is ``TRT-<version>-<algorithm>``; each other line a tensor and the big-endian hexadecimal digits
+of its float32 scale, which is ``amax / 127``. A ``0`` says that the tensor has no range.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rtlab.core import files
+from rtlab.errors import CalibrationError, ReadError
+from rtlab.quantize.calibrators import Scale
+
+#: What the header calls TensorRT's calibrators.
+ALGORITHMS = ("EntropyCalibration2", "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration")
+_STEPS = 127
+_HEADER = re.compile(r"TRT-(\d+)-(\w+)")
+_BITS = re.compile(r"[0-9a-fA-F]{1,8}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One tensor of two caches.
+
+    ``one`` and ``two`` are its amax in the value's unit, 0 where it has no range and None where a cache does not
+    have the tensor. ``ratio`` is ``two / one``, None where that says nothing.
+    """
+
+    tensor: str
+    one: float | None
+    two: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as wide the second range is."""
+        return self.two / self.one if self.one and self.two else None
+
+    @property
+    def distance(self) -> float:
+        """Octaves between the two, 0 where they agree; infinite where only one cache has a range."""
+        if self.ratio is not None:
+            return abs(math.log2(self.ratio))
+        return 0.0 if self.one == self.two else math.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationCache:
+    """The scales that TensorRT takes for implicit INT8, tensor by tensor, in the order of the file.
+
+    ``version`` is the number in the header, such as ``8600`` for 8.6.0 or ``100300`` for 10.3.0. ``values`` are
+    float32 scales in the value's unit; 0 says that the tensor has no range.
+    """
+
+    version: str
+    algorithm: str
+    values: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "version", _number(self.version))
+        if self.algorithm not in ALGORITHMS:
+            raise CalibrationError(
+                f'Cannot make a calibration cache of algorithm "{self.algorithm}": TensorRT has no such calibrator. '
+                f"Choose one of {', '.join(ALGORITHMS)}."
+            )
+        for tensor, scale in self.values.items():
+            if (why := _unfit(scale)) or (why := "its name is not one line" if _split(tensor) else ""):
+                raise CalibrationError(
+                    f'Cannot put tensor "{tensor}" into a calibration cache: {why}. '
+                    "Give a finite scale above zero, or zero for no range."
+                )
+
+    def __repr__(self) -> str:
+        none = sum(not scale for scale in self.values.values())
+        size = f"{len(self.values)} tensors, {none} without range"
+        return f"<CalibrationCache TRT-{self.version}-{self.algorithm}: {size}>"
+
+    @classmethod
+    def of(
+        cls, scales: Mapping[str, Scale], *, algorithm: str = "EntropyCalibration2", version: str
+    ) -> CalibrationCache:
+        """A cache of these scales.
+
+        Args:
+            scales: By tensor, as ``rtlab.quantize.calibrators.scales`` gives them; an amax of 0 is no range.
+            algorithm: One of ``ALGORITHMS``; TensorRT reads a cache only with a calibrator of this class.
+            version: Of the TensorRT that will read it: ``10.3.0`` or ``100300``.
+
+        Raises:
+            CalibrationError: a scale is not finite, or the version or algorithm is none.
+        """
+        return cls(version, algorithm, {tensor: _of_amax(scale.amax) for tensor, scale in scales.items()})
+
+    @classmethod
+    def read(cls, path: str | Path) -> CalibrationCache:
+        """Read a cache file.
+
+        Raises:
+            ReadError: it is missing or damaged; the message names the line and what belongs there.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise ReadError(
+                f'Cannot read calibration cache "{path}": {error.strerror or error}. Name a file that trtexec '
+                "--calib or a calibrator wrote.",
+                details=repr(error),
+            ) from error
+        return cls.parse(content, name=str(path))
+
+    @classmethod
+    def parse(cls, content: bytes, *, name: str = "calibration cache") -> CalibrationCache:
+        """Read the bytes of a cache, as an ``IInt8Calibrator`` holds them; ``name`` is for messages.
+
+        Raises:
+            ReadError: as ``read``.
+        """
+        lines = _lines(content, name)
+        number, header = next(lines, (1, ""))
+        found = _HEADER.fullmatch(header)
+        if found is None or found[2] not in ALGORITHMS:
+            raise _damaged(name, number, header, f"TRT-<version>-<one of {', '.join(ALGORITHMS)}>")
+        values: dict[str, float] = {}
+        for number, line in lines:
+            # Names hold colons and spaces as well.
+            tensor, mark, bits = line.rpartition(": ")
+            if not mark or not _BITS.fullmatch(bits):
+                raise _damaged(name, number, line, '"tensor: " and at most eight hexadecimal digits')
+            scale = float(np.uint32(int(bits, 16)).view(np.float32))
+            if _unfit(scale) or math.copysign(1.0, scale) < 0:
+                raise _damaged(
+                    name, number, line, f"the bits of a finite scale of zero or more; these are {scale}"
+                )
+            if tensor in values:
+                raise _damaged(name, number, line, "each tensor once; this one stands above already")
+            values[tensor] = scale
+        return cls(found[1], found[2], values)
+
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        rows = (f"{tensor}: {int(np.float32(s).view(np.uint32)):x}" for tensor, s in self.values.items())
+        return "".join(f"{line}\n" for line in (f"TRT-{self.version}-{self.algorithm}", *rows)).encode()
+
+    def write(self, path: str | Path) -> Path:
+        """Write the file; one that was there is replaced when the new one is complete.
+
+        Raises:
+            RtlabError: it cannot be written there.
+        """
+        files.write(Path(path), self.encode(), what="the calibration cache")
+        return Path(path)
+
+    @property
+    def amax(self) -> Mapping[str, float]:
+        """The largest magnitude that INT8 represents of each tensor that has a range, in the value's unit."""
+        return {tensor: scale * _STEPS for tensor, scale in self.values.items() if scale}
+
+    @property
+    def unranged(self) -> tuple[str, ...]:
+        """Tensors that the cache names without a range."""
+        return tuple(tensor for tensor, scale in self.values.items() if not scale)
+
+    def scales(self) -> Mapping[str, Scale]:
+        """Scales for Q/DQ pairs, of the tensors that have a range."""
+        return {tensor: Scale(amax) for tensor, amax in self.amax.items()}
+
+    def compare(self, other: CalibrationCache) -> tuple[Difference, ...]:
+        """Every tensor of either cache, the furthest apart first."""
+        ours = {t: s * _STEPS for t, s in self.values.items()}
+        theirs = {t: s * _STEPS for t, s in other.values.items()}
+        pairs = (Difference(t, ours.get(t), theirs.get(t)) for t in dict.fromkeys((*ours, *theirs)))
+        return tuple(sorted(pairs, key=lambda d: -d.distance))
+
+    def check(self, version: str) -> str:
+        """What a TensorRT of this version does with the cache, in words."""
+        wanted = _number(version)
+        if wanted == self.version:
+            return f"TensorRT {version} reads this cache where the calibrator's class is that of {self.algorithm}."
+        return (
+            f"TensorRT {version} ignores this cache, which TRT-{self.version} wrote, and calibrates anew, or fails "
+            "where it has no data. The scales themselves do not depend on the version: write them again with "
+            f'dataclasses.replace(cache, version="{wanted}").write(path).'
+        )
+
+
+def _lines(content: bytes, name: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines without their ends; blank ones at the end are none."""
+    for number, raw in enumerate(content.rstrip(b"\r\n").split(b"\n"), 1):
+        line = raw.removesuffix(b"\r").decode(errors="replace")
+        if line.encode() != raw.removesuffix(b"\r"):
+            raise _damaged(name, number, line, "UTF-8 text")
+        yield number, line
+
+
+def _damaged(name: str, number: int, line: str, wanted: str) -> ReadError:
+    shown = line if len(line) <= 80 else line[:77] + "..."
+    return ReadError(
+        f'Cannot read calibration cache "{name}": line {number} is "{shown}", not {wanted}. '
+        "Calibrate again, or repair that line."
+    )
+
+
+def _of_amax(amax: float) -> float:
+    """``amax / 127`` as float32, never so small that it reads as no range; what is no number stays none."""
+    with np.errstate(over="ignore"):  # to infinity, which is refused
+        scale = float(np.float32(amax / _STEPS))
+    return max(scale, float(np.finfo(np.float32).tiny)) if amax > 0 else scale
+
+
+def _unfit(scale: float) -> str:
+    """Why this is no scale of a cache."""
+    return "" if math.isfinite(scale) and scale >= 0 else f"its scale is {scale}"
+
+
+def _split(tensor: str) -> bool:
+    return "\n" in tensor or "\r" in tensor
+
+
+def _number(version: str) -> str:
+    """A version as the header writes it: major, minor and patch as one number, with three digits less before 10."""
+    if re.fullmatch(r"\d+", version):
+        return version
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if found is None:
+        raise CalibrationError(
+            f'Cannot use "{version}" as a TensorRT version: it is no number. Give for example "10.3.0" or "100300".'
+        )
+    major, minor, patch = (int(n or 0) for n in found.groups())
+    return str(major * (1000 if major < 10 else 10000) + minor * 100 + patch)

@@ -1,0 +1,325 @@
+"""From a source and a variant to a typed graph and its emulation, by the passes of every precision in a row."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from rtlab.core.variant import Precision, Variant
+from rtlab.errors import CalibrationError, VariantError
+from rtlab.quantize import half, placement, tf32, weights
+from rtlab.quantize.assign import assign
+from rtlab.quantize.calibrators import Scale
+from rtlab.quantize.calibrators import scales as calibrated
+from rtlab.quantize.edit import Edit
+from rtlab.quantize.half import HALVES, stays
+from rtlab.quantize.ranges import Ranges
+from rtlab.quantize.rewrite import QUANTIZED, quantize, share
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
+
+#: First opset with everything that a TF32 emulation inserts.
+_TF32_OPSET = 9
+#: Operators that move or choose numbers and so work on quantized ones.
+_MOVES = placement.POOLS | placement.VIEWS | {"Concat"}
+_STORED = {
+    "int8": Precision.INT8,
+    "uint8": Precision.INT8,
+    "fp8": Precision.FP8,
+    "int4": Precision.INT4,
+    "uint4": Precision.INT4,
+    "fp4": Precision.FP4,
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prepared:
+    """A model whose graph expresses a precision, or several.
+
+    ``model`` is the typed graph for compilers. ``emulation`` is what the CPU computes faithfully at ONNX
+    Runtime's level BASIC; it is ``model`` itself where only FP32, INT8 and FP8 are in use. In both, nodes name
+    their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name. ``scales``
+    are those of the quantized activations; ``notes`` say what differs from what one would expect, above all
+    what stays FP32 and why. ``precisions`` tells in what a main-graph node of the source is computed, by id,
+    as the typed graph says; FP32 is left out.
+    """
+
+    model: Model
+    emulation: Model
+    scales: Mapping[str, Scale] = dataclasses.field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    precisions: Mapping[str, Precision] = dataclasses.field(default_factory=dict)
+
+
+def prepare(
+    model: Model, variant: Variant, ranges: Ranges | None = None, scales: Mapping[str, Scale] | None = None
+) -> Prepared:
+    """Express a variant's precisions in the graph. The given model is never changed.
+
+    Args:
+        model: The source.
+        variant: Its precision and its pins decide, for INT8 and FP8 also its calibrator and its granularity of
+            weights. What a node has no form for stays FP32, or FP16 or BF16 where that is the variant's own.
+        ranges: Observed ranges of ``quantizable(model)``, which INT8 and FP8 need.
+        scales: Given thresholds by value instead of ranges, from a calibration cache for example. The readers of
+            a value without one stay as they are, with a note.
+
+    Raises:
+        CalibrationError: INT8 or FP8 with neither ranges nor scales, without the range of some value, or with a
+            scale that is zero or not finite.
+        ModelError: a weight holds NaN or infinity.
+        VariantError: a pin fits no node, or the model's opset cannot be raised as far as a precision needs.
+    """
+    asked = assign(model, variant)
+    if set(asked.values()) <= {Precision.FP32}:
+        return Prepared(model, model, precisions=_computed(model, model, {}))
+    return _Preparation(model, variant, asked).run(ranges, scales)
+
+
+class _Preparation:
+    """Holds both graphs while the passes go over them."""
+
+    def __init__(self, model: Model, variant: Variant, asked: Mapping[str, Precision]) -> None:
+        self.source, self.variant, self.asked = model, variant, asked
+        # What a node falls back to for which there is no quantized form.
+        self.rest = variant.precision if variant.precision in HALVES else Precision.FP32
+        self.typed = self.emulation = model
+        self.scales: dict[str, Scale] = {}
+        self.notes: list[str] = []
+        #: What the source has quantized itself; that stays as it is.
+        self.already = {n.id: p for n in model.top if (p := _read(n, model)) is not None}
+        #: What each node got; the last pass sees from it what is left to do.
+        self.given: dict[str, Precision] = {}
+
+    def run(self, ranges: Ranges | None, scales: Mapping[str, Scale] | None) -> Prepared:
+        self._raise_opset()
+        for precision in QUANTIZED:
+            self._quantize(precision, ranges, scales)
+        self._narrow()
+        self._tf32()
+        changed = self.typed is not self.source or self.emulation is not self.source
+        if self.already and any(p is not Precision.FP32 for n, p in self.asked.items() if n in self.already):
+            count = "1 node is" if len(self.already) == 1 else f"{len(self.already)} nodes are"
+            self.notes.insert(0, f"{count} quantized in the source already and stay so")
+        if not self.given:
+            names = sorted({p.upper() for p in self.asked.values() if p is not Precision.FP32})
+            nothing = f"no {'further ' if self.already else ''}node has {_a(' or '.join(names))} form here"
+            self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))
+        precisions = _computed(self.source, self.typed, self.given)
+        return Prepared(self.typed, self.emulation, self.scales, tuple(self.notes), precisions)
+
+    @property
+    def _later(self) -> bool:
+        return self.typed is not self.source
+
+    def _nodes(self, precision: Precision) -> frozenset[str]:
+        return frozenset(n for n, p in self.asked.items() if p is precision)
+
+    def _raise_opset(self) -> None:
+        """Convert once, to the highest opset that a precision in use needs, before anything is inserted."""
+        needs = {Precision.FP32: 0}
+        if self._nodes(Precision.TF32):
+            needs[Precision.TF32] = _TF32_OPSET
+        for precision in (Precision.INT8, Precision.FP8):
+            if placement.plan(self.source, self._nodes(precision), precision).activations:
+                needs[precision] = QUANTIZED[precision].opset
+        for precision in (Precision.INT4, Precision.FP4):
+            if weights.plan(self.source, self._nodes(precision), precision).weights:
+                needs[precision] = weights.OPSETS[precision]
+        wanted = half.opset_for(self.source, [n for n, p in self._halves().items() if p is Precision.BF16])
+        most = max(needs, key=lambda p: needs[p])
+        if wanted > max(needs[most], self.source.opset):
+            try:
+                self._convert(wanted, Precision.BF16)
+            except VariantError:
+                # Fewer nodes in BF16 are no reason to refuse; each of them is noted.
+                self.notes.append(
+                    f"the ONNX converter cannot raise opset {self.source.opset} to {wanted}, which has more BF16"
+                )
+            else:
+                return
+        if needs[most] > self.source.opset:
+            self._convert(needs[most], most)
+
+    def _convert(self, opset: int, why: Precision) -> None:
+        self.typed = self.emulation = Edit(self.source, opset=opset, why=f'in "{why}"').finish()
+
+    def _quantize(
+        self, precision: Precision, ranges: Ranges | None, scales: Mapping[str, Scale] | None
+    ) -> None:
+        nodes = self._nodes(precision)
+        plan = placement.plan(self.typed, nodes, precision)
+        if scales is not None:
+            plan = self._with_scale(plan, nodes, precision, scales)
+            chosen = {v: scales[v] for v in plan.activations}
+        elif plan.activations:
+            chosen = dict(self._calibrate(plan, precision, ranges))
+        self._keep(plan.kept, nodes - plan.nodes, precision)
+        if not plan.activations:
+            return
+        self.typed = quantize(
+            self.typed,
+            plan,
+            chosen,
+            precision=precision,
+            weights=self.variant.weights,
+            later=self._later,
+        )
+        self.emulation = self.typed
+        largest = QUANTIZED[precision].largest
+        for value, scale in share(plan, chosen).items():
+            # Where a value is quantized both ways, its INT8 scale is the one that decides accuracy.
+            self.scales.setdefault(value, dataclasses.replace(scale, largest=largest))
+            if scale.note:
+                self.notes.append(scale.note)
+        self.given.update(dict.fromkeys(plan.nodes, precision))
+
+    def _with_scale(
+        self,
+        plan: placement.Plan,
+        nodes: Collection[str],
+        precision: Precision,
+        scales: Mapping[str, Scale],
+    ) -> placement.Plan:
+        """The plan without the nodes that read a value which has no scale."""
+        unknown: dict[str, None] = {}
+        left = frozenset(nodes)
+        while missing := [v for v in plan.activations if v not in scales]:
+            unknown.update(dict.fromkeys(missing))
+            left -= {node for v in missing for node, _ in plan.activations[v]}
+            plan = placement.plan(self.typed, left, precision)
+        if unknown:
+            count = "1 value has" if len(unknown) == 1 else f"{len(unknown)} values have"
+            first = ", ".join([*unknown][:3]) + (", ..." if len(unknown) > 3 else "")
+            whose = self.variant.scales or "the given scales"
+            stay = f"what reads {'it' if len(unknown) == 1 else 'them'} stays {self.rest}"
+            self.notes.append(f"{count} no scale in {whose}: {stay} ({first})")
+        return plan
+
+    def _calibrate(
+        self, plan: placement.Plan, precision: Precision, ranges: Ranges | None
+    ) -> Mapping[str, Scale]:
+        doing = f'Cannot prepare model "{self.source.name}" in "{precision}":'
+        wanted = plan.activations
+        if ranges is None or self.variant.calibrator is None:
+            raise CalibrationError(
+                f"{doing} the scales of {len(wanted)} activations need observed ranges. "
+                "Give calibration data, for example Study(model, data=CalibrationData.random(model))."
+            )
+        missing = [v for v in wanted if v not in ranges.values]
+        if missing:
+            raise CalibrationError(
+                f'{doing} value "{missing[0]}" and {len(missing) - 1} more were not observed. '
+                "Collect every value of rtlab.quantize.quantizable(model)."
+            )
+        seen = Ranges({v: ranges.values[v] for v in wanted})
+        return calibrated(seen, self.variant.calibrator, precision=precision)
+
+    def _keep(
+        self, kept: Mapping[str, Iterable[str]], without: Collection[str], precision: Precision
+    ) -> None:
+        """Note what has no form in a precision: products, and whatever was pinned by hand."""
+        left = {why: [n for n in nodes if n not in self.already] for why, nodes in kept.items()}
+        told = {n for nodes in kept.values() for n in nodes}
+        if precision is not self.variant.precision:
+            left[f"no {precision.upper()} form"] = [
+                n for n in self.asked if n in without and n not in told | self.already.keys()
+            ]
+        self.notes += stays({why: nodes for why, nodes in left.items() if nodes}, str(self.rest))
+
+    def _narrow(self) -> None:
+        """Weights in four bits, then everything in sixteen; the second pass makes both meet."""
+        plans = {}
+        for precision in weights.OPSETS:
+            nodes = self._nodes(precision)
+            plan = weights.plan(self.typed, nodes, precision)
+            self._keep(plan.kept, nodes - plan.nodes, precision)
+            if plan.weights:
+                plans[precision] = plan
+        narrow = {n: p for p, plan in plans.items() for n in plan.nodes}
+        types = {n: p for n, p in self._halves().items() if n not in self.given}
+        decided = half.plan(self.typed, types)
+        self.notes += stays(decided.kept)
+        typed, emulated, made = self.typed, self.emulation, list[str]()
+        halves = dict(decided.nodes)
+        for precision, plan in plans.items():
+            emulated = weights.emulation(
+                emulated, plan, precision, decided.nodes, later=emulated is not self.source
+            )
+            typed, added = weights.typed(typed, plan, precision, later=typed is not self.source)
+            made += added
+            if precision is Precision.INT4:
+                halves.update({n: self.rest for n in added if typed.by_id[n].origin in decided.nodes})
+        if decided.nodes:
+            wide = half.plan(emulated, decided.nodes)
+            emulated = half.emulation(emulated, wide, later=emulated is not self.source)
+            narrowed = half.plan(typed, halves, made)
+            typed = half.typed(typed, narrowed, later=typed is not self.source)
+        if Precision.FP16 in decided.nodes.values():
+            self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
+        self.typed, self.emulation = typed, emulated
+        self.given.update(decided.nodes)
+        self.given.update(narrow)
+
+    def _halves(self) -> Mapping[str, Precision]:
+        """Nodes that compute in 16 bits unless they get a quantized form."""
+        types = {n: p if p in HALVES else self.rest for n, p in self.asked.items() if p is not Precision.FP32}
+        return {n: p for n, p in types.items() if p in HALVES}
+
+    def _tf32(self) -> None:
+        if self.variant.precision is not Precision.TF32:
+            return
+        pinned = [n for n in tf32.products(self.source) if self.asked[n] is Precision.FP32]
+        if pinned:
+            self.notes += stays({"one switch sets it for the whole engine": pinned}, "tf32")
+        nodes = [
+            n
+            for n in tf32.products(self.emulation)
+            if n in self.asked and self.given.get(n, self.already.get(n)) in {None, *weights.OPSETS}
+        ]
+        if nodes:
+            self.emulation = tf32.emulation(self.emulation, nodes, later=self.emulation is not self.source)
+            self.given.update((n, Precision.TF32) for n in nodes if n not in self.given)
+
+
+def _computed(source: Model, typed: Model, given: Mapping[str, Precision]) -> Mapping[str, Precision]:
+    """What each node computes in: what is quantized as the typed graph says, 16 bits and TF32 as planned."""
+    table: dict[str, Precision] = {}
+    for node in source.top:
+        read = _read(typed.by_id[node.id], typed)
+        planned = given.get(node.id)
+        found = read or (planned if planned not in QUANTIZED else None) or _held(node, source)
+        if found is not None:
+            table[node.id] = found
+    return table
+
+
+def _read(node: Node, typed: Model) -> Precision | None:
+    """The quantized type that a node computes in, by what is stored in front of its dequantizations."""
+    kinds = [_STORED.get(k) for k in _stored(node, typed)]
+    if node.op in placement.WEIGHTED:
+        first, second = kinds[:2]
+        if first is None:
+            return second if second in weights.OPSETS else None
+        return first if first is second else None
+    return kinds[0] if node.op in _MOVES and len(set(kinds)) == 1 else None
+
+
+def _held(node: Node, source: Model) -> Precision | None:
+    """The 16-bit type that the source itself gives a node's first output."""
+    kinds = {str(p): p for p in HALVES}
+    return next((kinds[k] for v in node.outputs if (k := source.values[v].dtype) in kinds), None)
+
+
+def _stored(node: Node, typed: Model) -> Iterator[str]:
+    for value in node.inputs:
+        maker = typed.producers.get(value)
+        quantized = maker is not None and maker.op == "DequantizeLinear"
+        yield typed.values[maker.inputs[0]].dtype if maker is not None and quantized else ""
+
+
+def _a(noun: str) -> str:
+    return f"{'a' if noun.startswith(('BF', 'TF')) else 'an'} {noun}"

@@ -1,0 +1,229 @@
+"""Rules on how tensors are quantized: scales, zero points, axes, and parameters that should not be quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.quantize import qdq
+from rtlab.quantize.qdq import INT8, Pair, Reading
+from rtlab.quantize.requantize import Hand, stored
+from rtlab.quantize.rule import Found, on_pair
+
+#: First opset in which a dequantization has one scale per channel.
+MIN_OPSET = 13
+
+
+class Encoding:
+    """The rules over one state of a graph, in the order in which they are repaired."""
+
+    def __init__(self, reading: Reading, opset: int) -> None:
+        self.graph, self.opset, self.reading = reading.graph, opset, reading
+        self.fixed, self.cover = reading.fixed, reading.cover
+
+    def found(self) -> Iterator[Found]:
+        """All findings of these rules."""
+        yield from self._scale_value()
+        yield from self._dynamic_scale()
+        yield from self._parameter()
+        yield from self._zero_point()
+        yield from self._scale_shape()
+        yield from self._channel_scale()
+        yield from self._channel_axis()
+
+    def _scale_value(self) -> Iterator[Found]:
+        for pair in self.reading.pairs.values():
+            if pair.scale is None or (np.isfinite(pair.scale).all() and (pair.scale > 0).all()):
+                continue
+            bad = pair.scale[~(np.isfinite(pair.scale) & (pair.scale > 0))].ravel()[0]
+            yield on_pair(
+                "scale-value",
+                pair,
+                f'Scale "{_name(pair.dq.inputs[1])}" of "{pair.source.name}" is {bad:g}, which is no scale.',
+                cost="TensorRT-RTX 1.7 builds without a word, and the values are lost."
+                if np.isinf(bad)
+                else "TensorRT refuses the model.",
+                fix="Calibrate this tensor again, or train on and export again.",
+                evidence="A scale is a positive, finite number: q = round(x / scale).",
+            )
+
+    def _dynamic_scale(self) -> Iterator[Found]:
+        for pair in self.reading.pairs.values():
+            value = pair.dq.inputs[1] if len(pair.dq.inputs) > 1 else None
+            if pair.scale is None and value is not None and value not in self.fixed:
+                yield on_pair(
+                    "dynamic-scale",
+                    pair,
+                    f'The scale of "{pair.source.name}" is computed at run time.',
+                    cost="TensorRT needs scales when it builds; the compiler of TensorRT-RTX 1.7 crashes on this one.",
+                    fix="Quantize statically: calibrate the model and export it with constant scales.",
+                    evidence="TensorRT's QuantizeLinear takes its scale as a build-time constant.",
+                )
+
+    def _parameter(self) -> Iterator[Found]:
+        for pair in self.reading.weights:
+            if not self._plain(pair):
+                continue
+            readers = [n for n, _ in self.reading.readers(pair.out) if n is not None]
+            reader = f' of "{readers[0].name}"' if readers else ""
+            wide = pair.dtype == ir.DataType.INT32
+            yield on_pair(
+                "parameter",
+                pair,
+                f'"{pair.source.name}"{reader} is a {"bias" if wide else "parameter"} stored as {pair.dtype.name}.',
+                cost="TensorRT refuses a DequantizeLinear of INT32 and does not build."
+                if wide
+                else "TensorRT-RTX 1.7 dequantizes it at every inference; no kernel multiplies by it in INT8.",
+                fix="Store the FP32 numbers that it stands for.",
+                evidence="Only weights of products are INT8 in a kernel: biases and what scales and shifts are FP32. "
+                "TensorRT's DequantizeLinear reads INT8, INT4, FP8 and FP4.",
+                apply=partial(Hand.plain, pair=pair),
+                exact=True,
+                more=tuple(n.name for n in readers),
+            )
+
+    def _plain(self, pair: Pair) -> bool:
+        """Whether a stored tensor is no weight of a product and is better off in FP32."""
+        if pair.scale is None or qdq.tensor_of(pair.source) is None:
+            return False
+        if pair.dtype == ir.DataType.INT32:
+            return True
+        readers = self.reading.readers(pair.out)
+        return (
+            pair.dtype in INT8
+            and bool(readers)
+            and all(
+                n is not None
+                and n.domain in qdq.DEFAULT
+                and (n.op_type in qdq.FUSIBLE | qdq.NORMS or (n.op_type in qdq.WEIGHTED and i == 2))
+                for n, i in readers
+            )
+        )
+
+    def _zero_point(self) -> Iterator[Found]:
+        begun: set[ir.Node] = set()
+        for pair in self.reading.activations:
+            if pair.symmetric or pair.dtype not in INT8 or pair.scale is None or pair.q is None:
+                continue
+            if pair.q in begun:
+                continue
+            begun.add(pair.q)
+            zero = int(pair.zero.ravel()[0])
+            low, high = pair.bounds
+            exact = (low, zero) == (0, 128)
+            largest = float(pair.scale.max())
+            scale = largest if exact else largest * max(zero - low, high - zero) / 127
+            relu = pair.rectifies and not qdq.nonnegative(pair.source)
+            fix = f"Use INT8 with zero point 0 and scale {scale:.6g}, which covers the range in coarser steps"
+            yield on_pair(
+                "zero-point",
+                pair,
+                f'"{pair.source.name}" is quantized to {pair.dtype.name} with zero point {zero}.',
+                cost="TensorRT refuses a zero point other than 0 and does not build."
+                if zero
+                else "TensorRT-RTX 1.7 lists INT8 here, which ends at 127 and not at 255, without a word.",
+                fix="Use INT8 with zero point 0: the same steps, shifted by 128."
+                if exact
+                else f"{fix}, behind a Relu that does what the pair did below zero."
+                if relu
+                else f"{fix}.",
+                evidence="TensorRT quantizes symmetrically: INT8 and zero point 0.",
+                apply=partial(Hand.rescale, pair=pair, scale=scale),
+                exact=exact,
+            )
+        for pair in self.reading.weights:
+            if pair.symmetric or pair.dtype not in INT8 or pair.scale is None or self._plain(pair):
+                continue
+            if qdq.tensor_of(pair.source) is None:
+                continue
+            made, exact = stored(pair, pair.axis)
+            yield on_pair(
+                "zero-point",
+                pair,
+                f'Weight "{pair.source.name}" is stored as {pair.dtype.name}'
+                f"{' with a zero point other than 0' if pair.dtype == ir.DataType.INT8 else ''}.",
+                cost="TensorRT refuses it and does not build.",
+                fix="Store it as INT8 with zero point 0: the same steps, shifted."
+                if exact
+                else "Store it as INT8 with zero point 0, quantized anew over a symmetric range.",
+                evidence="TensorRT quantizes symmetrically: INT8 and zero point 0.",
+                apply=partial(Hand.store, pair=pair, weight=made, axis=pair.axis),
+                exact=exact,
+            )
+
+    def _scale_shape(self) -> Iterator[Found]:
+        begun: set[ir.Node] = set()
+        for pair in (*self.reading.activations, *self.reading.weights):
+            nodes = [n for n in (pair.q, pair.dq) if n is not None]
+            shapes = [s.shape for n in nodes if (s := qdq.constant(n.inputs[1])) is not None]
+            if (1,) not in shapes or nodes[0] in begun or self._plain(pair) or _one_channel(pair):
+                continue
+            begun.add(nodes[0])
+            yield on_pair(
+                "scale-shape",
+                pair,
+                f'The scale of "{pair.source.name}" has the shape (1,) and is no scalar.',
+                cost="Documented for ONNX, where one dimension means one scale per channel; TensorRT-RTX 1.7 showed no "
+                "difference for a weight."
+                if pair.fixed
+                else "TensorRT-RTX 1.7 takes it as one per channel and runs what reads it in FP32, without a word.",
+                fix="Store the scale and the zero point as scalars.",
+                evidence="ONNX: a scale of one dimension is per channel. TensorRT quantizes activations per tensor.",
+                apply=partial(Hand.flatten, pair=pair),
+                exact=True,
+            )
+
+    def _channel_scale(self) -> Iterator[Found]:
+        for pair in self.reading.activations:
+            if pair.axis is None or pair.scale is None or pair.dtype not in INT8 or pair.q is None:
+                continue
+            scale = float(pair.scale.max())
+            yield on_pair(
+                "channel-scale",
+                pair,
+                f'"{pair.source.name}" is quantized with {pair.scale.size} scales, one per channel.',
+                cost="TensorRT-RTX 1.7 runs what reads it in FP32, with a step more.",
+                fix=f"Use one scale for the tensor, the largest: {scale:.6g}.",
+                evidence="TensorRT quantizes activations per tensor; only weights have a scale per channel.",
+                apply=partial(Hand.rescale, pair=pair, scale=scale),
+            )
+
+    def _channel_axis(self) -> Iterator[Found]:
+        for node, slot in self.reading.weighted:
+            pairs = self.reading.covering(node.inputs[slot]) if slot is not None else ()
+            if slot is None or len(pairs) != 1:
+                continue
+            pair, axis = pairs[0], qdq.channel_axis(node, slot)
+            known = pair.fixed and not pair.opaque and pair.dtype in INT8 and pair.scale is not None
+            if not known or pair.axis is None or axis is None or pair.axis == axis:
+                continue
+            possible = self.opset >= MIN_OPSET and qdq.tensor_of(pair.source) is not None
+            yield on_pair(
+                "channel-axis",
+                pair,
+                f'Weight "{pair.source.name}" of "{node.name}" has its scales on axis {pair.axis}; its output '
+                f"channels are axis {axis}.",
+                cost="TensorRT-RTX 1.7 multiplies in FP32.",
+                fix=f"Quantize the weight anew, per channel of axis {axis}.",
+                evidence="A scale leaves the sum of a product only where it belongs to an output channel.",
+                apply=partial(Hand.store, pair=pair, weight=stored(pair, axis)[0], axis=axis)
+                if possible
+                else None,
+                more=(node.name,),
+            )
+
+
+def _one_channel(pair: Pair) -> bool:
+    """Whether a weight has one channel, so that one scale in one dimension is right."""
+    if not pair.fixed:
+        return False
+    axis = attribute.as_int() if (attribute := pair.dq.attributes.get("axis")) is not None else 1
+    sizes = pair.source.shape
+    return sizes is None or (-len(sizes) <= axis < len(sizes) and sizes[axis] == 1)
+
+
+def _name(value: ir.Value | None) -> str:
+    return (value.name if value is not None else None) or ""

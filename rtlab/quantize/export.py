@@ -1,0 +1,151 @@
+"""Taking a variant to another machine: the prepared model, its scales, and the commands that build it there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rtlab.core.files import write
+from rtlab.core.variant import Precision, Variant
+from rtlab.errors import RtlabError, VariantError
+from rtlab.quantize.cache import CalibrationCache
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.quantize import Prepared
+
+#: Names of a cache's algorithm as TensorRT 10 writes them, by the method nearest to each.
+_ALGORITHMS = {
+    "minmax": "MinMaxCalibration",
+    "entropy": "EntropyCalibration",
+    "percentile": "LegacyCalibration",
+}
+#: What TensorRT 10.16.1 writes at the head of its caches; it ignores one of another version.
+VERSION = "101601"
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """Files that were written, and the commands that build an engine of them elsewhere."""
+
+    model: Path
+    scales: Path | None
+    cache: Path | None
+    commands: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache) if p)
+        return f"<Exported {files}>\n" + "\n".join(self.commands)
+
+
+def scales_json(model: Model, variant: Variant, prepared: Prepared) -> str:
+    """The scales of the activations as JSON: by value, its ``amax`` and its ``scale``."""
+    content: dict[str, Any] = {
+        "model": model.name,
+        "digest": model.digest,
+        "variant": variant.id,
+        "scales": {
+            v: {"amax": s.amax, "scale": s.scale, **({"note": s.note} if s.note else {})}
+            for v, s in prepared.scales.items()
+        },
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def cache_of(variant: Variant, prepared: Prepared, version: str = VERSION) -> CalibrationCache:
+    """The scales as a calibration cache of TensorRT 10, for its implicit INT8.
+
+    Raises:
+        VariantError: the variant has no scales of INT8 activations.
+    """
+    if Precision.INT8 not in variant.precisions or not prepared.scales:
+        raise VariantError(
+            f'Cannot write a calibration cache of variant "{variant.name}": it has no INT8 activations. '
+            'Choose precision="int8" with a calibrator.'
+        )
+    method = str(variant.calibrator.method) if variant.calibrator else ""
+    algorithm = _ALGORITHMS.get(method, "EntropyCalibration2")
+    eight = {v: s for v, s in prepared.scales.items() if s.largest == 127}
+    return CalibrationCache.of(eight, algorithm=algorithm, version=version)
+
+
+def commands(model: Model, variant: Variant, onnx: str, cache: str | None = None) -> tuple[str, ...]:
+    """Command lines that build the prepared model on another machine.
+
+    ``onnx`` is the file's name there. ``cache`` adds the line with which TensorRT 10 calibrates the *original* model
+    implicitly, as it did before precision moved into the graph.
+    """
+    name = shlex.quote(onnx)
+    plan = shlex.quote(f"{onnx.removesuffix('.onnx')}.engine")
+    layers = shlex.quote(f"{onnx.removesuffix('.onnx')}.layers.json")
+    shapes = list(_shapes(model))
+    trtexec = [f"trtexec --onnx={name} --saveEngine={plan} --stronglyTyped"]
+    polygraphy = [f"polygraphy convert {name} -o {plan} --strongly-typed"]
+    if Precision.TF32 in variant.precisions:
+        polygraphy.append("--tf32")
+    else:
+        trtexec.append("--noTF32")
+    if variant.sparsity:
+        trtexec.append("--sparsity=enable")
+        polygraphy.append("--sparse-weights")
+    for part in ("min", "opt", "max") if shapes else ():
+        listed = ",".join(f"{n}:{'x'.join(map(str, s))}" for n, s in shapes)
+        trtexec.append(shlex.quote(f"--{part}Shapes={listed}"))
+        listed = " ".join(shlex.quote(f"{n}:[{','.join(map(str, s))}]") for n, s in shapes)
+        polygraphy.append(f"--trt-{part}-shapes {listed}")
+    trtexec.append(f"--profilingVerbosity=detailed --exportLayerInfo={layers}")
+    polygraphy.append("--profiling-verbosity detailed")
+    lines = [" ".join(trtexec), " ".join(polygraphy)]
+    if cache is not None:
+        original = shlex.quote(model.path.name if model.path else f"{model.name}.onnx")
+        lines.append(
+            f"trtexec --onnx={original} --int8 --fp16 --calib={shlex.quote(cache)} --saveEngine={plan}"
+        )
+    return tuple(lines)
+
+
+def export(
+    model: Model,
+    variant: Variant,
+    prepared: Prepared,
+    path: str | Path,
+    *,
+    cache: str | Path | None = None,
+    version: str = VERSION,
+) -> Exported:
+    """Write the prepared model, its scales beside it, and on demand a calibration cache.
+
+    A file that the model was read from is never written to. ``version`` is what the head of the cache names.
+
+    Raises:
+        RtlabError: a file cannot be written there, or is the one that the model was read from.
+        VariantError: a cache was asked for and the variant has no INT8 activations.
+    """
+    path = Path(path)
+    table = Path(cache) if cache is not None else None
+    files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
+    scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales else None
+    if scales is not None:
+        files.append((scales, scales_json(model, variant, prepared).encode("utf-8"), "the scales"))
+    if table is not None:
+        made = cache_of(variant, prepared, version)
+        files.append((table, made.encode(), "the calibration cache"))
+    if len({p.resolve() for p, *_ in files}) < len(files):
+        raise RtlabError(
+            f'Cannot write two files to "{path}". Give the model and the cache names of their own.'
+        )
+    for target, content, what in files:
+        write(target, content, what=what, model=model)
+    lines = commands(model, variant, path.name, table.name if table else None)
+    return Exported(path, scales, table, lines)
+
+
+def _shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:
+    """Concrete shapes of the inputs that have dynamic dimensions."""
+    for name in model.inputs:
+        if not all(isinstance(d, int) for d in model.values[name].shape or ()):
+            yield name, model.input_shape(name)

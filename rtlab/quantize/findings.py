@@ -1,0 +1,136 @@
+"""What is wrong with the quantization that a model brings along, what it costs, and how to be rid of it.
+
+For models that have their own QuantizeLinear and DequantizeLinear: trained so in PyTorch or TensorFlow, or written by
+ModelOpt or by ONNX Runtime's ``quantize_static``. The rules are those of ``rtlab.quantize.placement``; what each cost
+says of TensorRT-RTX was seen in builds with version 1.7.1, which tests/backends/test_findings.py repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.core.model import Model, wrap
+from rtlab.errors import VariantError
+from rtlab.quantize.encoding import Encoding
+from rtlab.quantize.placement import plan
+from rtlab.quantize.qdq import Reading
+from rtlab.quantize.requantize import Hand
+from rtlab.quantize.rule import Finding, Found
+from rtlab.quantize.standing import Standing
+
+__all__ = ["Finding", "check", "repair"]
+
+
+def check(model: Model) -> tuple[Finding, ...]:
+    """Judge the quantize and dequantize pairs of a model's main graph. The model is not changed.
+
+    Returns:
+        The findings, those that keep the model from building first; empty for a model without pairs.
+    """
+    if not _quantized(model.ir.graph):
+        return ()
+    return tuple(f.finding for f in _found(model.ir.graph, model.opset, _planned(model)))
+
+
+def repair(model: Model, findings: Iterable[Finding | str] | None = None) -> Model:
+    """A new model without the given faults.
+
+    Nodes and values that stay keep their names; each new node names the node that it serves by ``rtlab.origin``.
+    Repairing one fault may show another behind it: by default these are repaired too.
+
+    Args:
+        model: It is not changed.
+        findings: Findings or their ids, from ``check`` of this model; by default all that are fixable.
+
+    Raises:
+        VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
+    """
+    wanted = None if findings is None else {f if isinstance(f, str) else f.id for f in findings}
+    if wanted is not None:
+        _refuse(model, wanted)
+    if not _quantized(model.ir.graph) or (wanted is not None and not wanted):
+        return model
+    work = ir.from_proto(model.proto())
+    planned, hand = _planned(model), Hand(work)
+    done = Counter[str]()
+    while True:
+        open_ = [
+            f
+            for f in _found(work.graph, model.opset, planned)
+            if f.apply is not None
+            and done[f.finding.id] <= len(model.nodes)
+            and (wanted is None or f.finding.id in wanted)
+        ]
+        if not open_:
+            break
+        # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
+        # where the largest scale passes from one Concat to the next; it cannot do so more often than there are nodes.
+        for found in open_:
+            if found.finding.rule == open_[0].finding.rule and found.apply is not None:
+                done[found.finding.id] += 1
+                found.apply(hand)
+        hand.settle()
+    return wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
+
+
+def _refuse(model: Model, wanted: AbstractSet[str]) -> None:
+    known = {f.id: f for f in check(model)}
+    for id_ in sorted(wanted):
+        if id_ not in known:
+            some = ", ".join(f'"{k}"' for k in list(known)[:3]) or "none"
+            raise VariantError(
+                f'Cannot repair "{id_}" in model "{model.name}": it has no such finding. Its findings are {some}'
+                f"{', ...' if len(known) > 3 else ''}; see rtlab.quantize.findings.check(model)."
+            )
+        if not known[id_].fixable:
+            raise VariantError(
+                f'Cannot repair "{id_}" in model "{model.name}": rtlab cannot know the fix. {known[id_].fix}'
+            )
+
+
+def _quantized(graph: ir.Graph) -> bool:
+    return any(n.op_type in {"QuantizeLinear", "DequantizeLinear"} for n in graph)
+
+
+def _planned(model: Model) -> frozenset[tuple[str, int]]:
+    """The inputs that rtlab itself would quantize in this model, were it not quantized yet."""
+    work = ir.from_proto(model.proto())
+    graph, reading = work.graph, Reading(work.graph)
+    for pair in reversed(list(reading.pairs.values())):
+        stand = pair.source
+        if pair.q is None:
+            if (
+                pair.source not in reading.fixed
+                or pair.source.shape is None
+                or not pair.source.shape.is_static()
+            ):
+                continue
+            # The plan asks for the type and the shape of a weight, not for its numbers.
+            numbers = np.zeros(pair.source.shape.numpy(), np.float32)
+            stand = ir.Value(name=f"{pair.out.name}/float", const_value=ir.tensor(numbers))
+            stand.type, stand.shape = ir.TensorType(ir.DataType.FLOAT), pair.source.shape
+            graph.register_initializer(stand)
+        if pair.out.is_graph_output():
+            continue
+        pair.out.replace_all_uses_with(stand)
+    for node in reversed(list(graph)):
+        unread = not any(v.uses() or v.is_graph_output() for v in node.outputs)
+        if node.op_type in {"QuantizeLinear", "DequantizeLinear"} and unread:
+            graph.remove(node, safe=True)
+    decided = plan(wrap(ir.to_proto(work), name=model.name, shapes=model.shapes))
+    return frozenset(edge for edges in decided.activations.values() for edge in edges)
+
+
+def _found(graph: ir.Graph, opset: int, planned: AbstractSet[tuple[str, int]]) -> Iterator[Found]:
+    """All findings, rule by rule in the order in which they are repaired; the first of those with one id."""
+    reading, seen = Reading(graph), set[str]()
+    for rules in (Encoding(reading, opset), Standing(reading, opset, planned)):
+        for found in rules.found():
+            if found.finding.id not in seen:
+                seen.add(found.finding.id)
+                yield found

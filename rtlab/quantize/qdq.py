@@ -1,0 +1,354 @@
+"""Reading the quantize and dequantize pairs of a model, whoever wrote them: main graph, ONNX's own operators."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+INT8 = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
+DEFAULT = frozenset({"", "ai.onnx"})
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+#: They re-index memory, so they give the same in INT8 as in FP32.
+VIEWS = frozenset({
+    "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "DepthToSpace", "SpaceToDepth",
+})  # fmt: skip
+MAXIMA = frozenset({"MaxPool", "GlobalMaxPool"})
+#: Quantizing before or behind one of these is the same for a compiler; the first input carries the data.
+PASSES = VIEWS | MAXIMA | {"Concat", "Slice", "Split", "Expand", "Tile", "Gather", "Resize", "Pad"}
+ACTIVATIONS = frozenset({
+    "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "Selu", "HardSwish", "HardSigmoid", "Gelu", "Mish",
+    "Softplus", "Swish",
+})  # fmt: skip
+#: What a kernel of a weighted node takes in behind its product.
+FUSIBLE = ACTIVATIONS | {"BatchNormalization", "Add", "Mul"}
+NORMS = frozenset({
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization", "Softmax", "LogSoftmax",
+    "ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2", "Pow", "Sqrt", "Exp", "Erf", "Log", "Reciprocal",
+    "Div", "Sub", "Neg", "Abs", "Sin", "Cos", "Where", "Cast", "Not", "Equal", "Less", "Greater", "ArgMax",
+})  # fmt: skip
+SIZES = frozenset({"Shape", "Size", "ConstantOfShape", "NonZero"})
+POOLS = frozenset({"AveragePool", "GlobalAveragePool"})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+    """A QuantizeLinear and one DequantizeLinear of what it wrote, or a DequantizeLinear of stored integers.
+
+    ``source`` is what enters: an FP32 value, or the integers where there is no ``q``. ``scale`` and ``zero`` are
+    the DequantizeLinear's, None where they are no constants. ``axis`` is None for one scale per tensor. ``fixed``
+    marks a weight. ``opaque`` marks one whose meaning is beyond what the rules know: in blocks, between two
+    integer operators, or with two scales that differ.
+    """
+
+    q: ir.Node | None
+    dq: ir.Node
+    source: ir.Value
+    scale: NDArray[np.float32] | None
+    zero: NDArray[Any]
+    dtype: ir.DataType
+    axis: int | None
+    fixed: bool
+    opaque: bool
+
+    @property
+    def out(self) -> ir.Value:
+        """The dequantized value."""
+        return self.dq.outputs[0]
+
+    @property
+    def id(self) -> str:
+        """The node to name it by."""
+        return (self.q or self.dq).name or ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Ids of its nodes."""
+        return tuple(n.name or "" for n in (self.q, self.dq) if n is not None)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether it is INT8, or a float, with zero point 0."""
+        return self.dtype != ir.DataType.UINT8 and not np.any(self.zero.astype(np.float32))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest integer of its type, for INT8 and UINT8."""
+        return (0, 255) if self.dtype == ir.DataType.UINT8 else (-128, 127)
+
+    @property
+    def rectifies(self) -> bool:
+        """Whether it cuts everything below zero. ONNX Runtime leaves a Relu to such a pair and drops the node."""
+        return self.dtype in INT8 and bool(np.all(self.zero.astype(np.int32) == self.bounds[0]))
+
+    def same(self, other: Pair) -> bool:
+        """Whether both quantize alike."""
+        return (
+            self.scale is not None
+            and other.scale is not None
+            and self.dtype == other.dtype
+            and self.axis == other.axis
+            and np.array_equal(self.scale.ravel(), other.scale.ravel())
+            and np.array_equal(self.zero.ravel(), other.zero.ravel())
+        )
+
+
+def constant(value: ir.Value | None) -> NDArray[Any] | None:
+    """The numbers of a value known before the first inference: an initializer or a Constant, also behind Identity."""
+    tensor = tensor_of(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def tensor_of(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The same as a tensor that is not read yet."""
+    while value is not None:
+        maker = value.producer()
+        if maker is None:
+            return None if value.is_graph_input() else value.const_value
+        if maker.op_type == "Constant" and (held := maker.attributes.get("value")) is not None:
+            return held.as_tensor()
+        if maker.op_type != "Identity" or not maker.inputs:
+            return None
+        value = maker.inputs[0]
+    return None
+
+
+def nonnegative(value: ir.Value | None) -> bool:
+    """Whether the graph alone tells that no number of this value is below zero."""
+    while value is not None and (maker := value.producer()) is not None:
+        if maker.op_type in {"Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs", "Exp", "Sqrt", "Softplus"}:
+            return True
+        if maker.op_type not in {*VIEWS, *MAXIMA, *POOLS, "QuantizeLinear", "DequantizeLinear"}:
+            return False
+        value = maker.inputs[0]
+    return False
+
+
+def root(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The stored numbers of a weight behind views."""
+    while value is not None:
+        if (tensor := tensor_of(value)) is not None:
+            return tensor
+        maker = value.producer()
+        if maker is None or maker.op_type not in VIEWS:
+            return None
+        value = maker.inputs[0]
+    return None
+
+
+class Reading:
+    """What is quantized in a main graph.
+
+    ``fixed`` are the values known before the first inference, ``pairs`` the pairs by the value that they give, and
+    ``cover`` the pairs that each value comes out of, straight or through operators that give the same in INT8.
+    """
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
+        self.fixed: set[ir.Value] = set()
+        self.pairs: dict[ir.Value, Pair] = {}
+        self.cover: dict[ir.Value, tuple[Pair, ...]] = {}
+        for value in graph.initializers.values():
+            if not value.is_graph_input():
+                self.fixed.add(value)
+        for node in graph:
+            self._read(node)
+
+    def _read(self, node: ir.Node) -> None:
+        inputs = [v for v in node.inputs if v is not None]
+        if node.op_type == "Constant" or (inputs and all(v in self.fixed for v in inputs)):
+            self.fixed.update(node.outputs)
+        if node.domain not in DEFAULT:
+            return
+        if node.op_type == "DequantizeLinear" and len(node.inputs) > 1 and node.inputs[0] is not None:
+            pair = self._pair(node, node.inputs[0])
+            self.pairs[pair.out] = pair
+            self.cover[pair.out] = (pair,)
+        elif node.op_type in PASSES:
+            data = inputs if node.op_type == "Concat" else inputs[:1]
+            if data and all(v in self.cover for v in data):
+                pairs = tuple(dict.fromkeys(p for v in data for p in self.cover[v]))
+                self.cover.update((out, pairs) for out in node.outputs)
+
+    def _pair(self, dq: ir.Node, stored: ir.Value) -> Pair:
+        maker = stored.producer()
+        q = maker if maker is not None and maker.op_type == "QuantizeLinear" and maker.inputs else None
+        scale, zero = _scale(dq), _zero(dq)
+        known = tensor_of(stored)
+        told = stored.dtype if q is None else _written(q)
+        dtype = known.dtype if known is not None else told or ir.DataType.UNDEFINED
+        source = q.inputs[0] if q is not None and q.inputs[0] is not None else stored
+        opaque = (
+            "block_size" in dq.attributes
+            or (q is None and known is None)
+            or (q is not None and not _even(q, dq, scale, zero))
+        )
+        axis = None
+        if scale is not None and scale.size > 1:
+            attribute = dq.attributes.get("axis")
+            axis = attribute.as_int() if attribute is not None else 1
+            rank = None if source.shape is None else len(source.shape)
+            if axis < 0 and rank is not None:
+                axis += rank
+        return Pair(q, dq, source, scale, zero, dtype, axis, source in self.fixed, opaque)
+
+    @property
+    def activations(self) -> Iterator[Pair]:
+        """Pairs that the rules may judge and that run at every inference."""
+        return (p for p in self.pairs.values() if not p.fixed and not p.opaque)
+
+    @property
+    def weights(self) -> Iterator[Pair]:
+        """Pairs that the rules may judge and that a compiler may compute before the first inference."""
+        return (p for p in self.pairs.values() if p.fixed and not p.opaque)
+
+    @property
+    def weighted(self) -> Iterator[tuple[ir.Node, int | None]]:
+        """Products, each with the position of its weight among its inputs; None where both are activations."""
+        for node in self.graph:
+            if node.op_type in WEIGHTED and node.domain in DEFAULT and len(node.inputs) > 1:
+                yield node, weight_slot(node, self.fixed)
+
+    def covering(self, value: ir.Value | None) -> tuple[Pair, ...]:
+        """The pairs that a value comes out of; empty where it is not quantized."""
+        return () if value is None else self.cover.get(value, ())
+
+    def others(self, q: ir.Node | None) -> list[Pair]:
+        """Every pair that this QuantizeLinear begins."""
+        return [p for p in self.pairs.values() if p.q is q and q is not None]
+
+    def readers(self, value: ir.Value) -> list[tuple[ir.Node | None, int]]:
+        """Inputs that read a value; None stands for the world outside: a model's output or a body."""
+        uses: list[tuple[ir.Node | None, int]] = [
+            (use.node if use.node.graph is self.graph else None, use.idx) for use in value.uses()
+        ]
+        return [*uses, (None, -1)] if value.is_graph_output() else uses
+
+    def maker(self, value: ir.Value | None) -> ir.Node | None:
+        """The product that a value comes from, through pairs and through what its kernel takes in."""
+        stack, seen = [value], set[ir.Value]()
+        while stack:
+            value = stack.pop()
+            if value is None or value in seen or (node := value.producer()) is None:
+                continue
+            seen.add(value)
+            if node.op_type in WEIGHTED:
+                return node
+            if value in self.pairs:
+                stack.append(self.pairs[value].source)
+            elif node.op_type in {"BatchNormalization", "Add", "Mul"}:
+                stack += [v for v in node.inputs if v not in self.fixed]
+        return None
+
+    def leaving(self, node: ir.Node, position: int) -> tuple[ir.Node, int, Pair] | None:
+        """Where an input leaves its pair, looked up through views that only this input reads."""
+        for reader, at, value in self._upwards(node, position):
+            if value in self.pairs:
+                pair = self.pairs[value]
+                return None if pair.opaque else (reader, at, pair)
+        return None
+
+    def known(self, node: ir.Node, position: int) -> tuple[ir.Node, int, Pair] | None:
+        """A pair on the same tensor, here or in front of views and maxima that only this input reads."""
+        table = {p.source: p for p in self.activations if p.symmetric and p.dtype == ir.DataType.INT8}
+        for reader, at, value in self._upwards(node, position):
+            if value in table and table[value].axis is None:
+                return reader, at, table[value]
+        return None
+
+    def _upwards(self, node: ir.Node, position: int) -> Iterator[tuple[ir.Node, int, ir.Value]]:
+        while (value := node.inputs[position]) is not None:
+            yield node, position, value
+            maker = value.producer()
+            if maker is None or maker.op_type not in VIEWS | MAXIMA or len(self.readers(value)) != 1:
+                return
+            node, position = maker, 0
+
+
+def weight_slot(node: ir.Node, fixed: AbstractSet[ir.Value]) -> int | None:
+    """Which input of a weighted node is its weight; None where both are activations."""
+    if len(node.inputs) > 1 and node.inputs[1] in fixed:
+        return 1
+    return 0 if node.op_type == "MatMul" and node.inputs and node.inputs[0] in fixed else None
+
+
+def vector(node: ir.Node) -> bool:
+    """Whether a MatMul has only one row or one column, so that moving the weights is all its work."""
+    if node.op_type != "MatMul" or len(node.inputs) < 2:
+        return False
+    left, right = (None if v is None or v.shape is None else list(v.shape) for v in node.inputs[:2])
+    return _size(left, -2) == 1 or _size(right, -1) == 1
+
+
+def _size(shape: list[Any] | None, axis: int) -> int | None:
+    if shape is None:
+        return None
+    if len(shape) < 2:
+        return 1
+    size = shape[axis]
+    return size if isinstance(size, int) else None
+
+
+def channel_axis(node: ir.Node, slot: int) -> int | None:
+    """The axis of the stored weight that holds the output channels, looked up through Transpose; None if unknown."""
+    value = node.inputs[slot]
+    if value is None or value.shape is None:
+        return None
+    rank = len(value.shape)
+    flipped = (a := node.attributes.get("transB")) is not None and a.as_int()
+    if node.op_type == "MatMul":
+        axis = rank - 1 if slot else rank - 2
+    else:
+        axis = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if flipped else 1}[node.op_type]
+    if axis < 0:
+        return None
+    while (maker := value.producer()) is not None and maker.op_type not in {"DequantizeLinear", "Constant"}:
+        if maker.op_type == "Transpose":
+            order = maker.attributes.get("perm")
+            axis = order.as_ints()[axis] if order is not None else rank - 1 - axis
+        elif maker.op_type not in {"Identity", "Dropout"}:
+            return None
+        value = maker.inputs[0]
+        if value is None:
+            return None
+    return axis
+
+
+def _scale(node: ir.Node) -> NDArray[np.float32] | None:
+    found = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    return None if found is None else np.asarray(found).astype(np.float32)
+
+
+def _zero(node: ir.Node) -> NDArray[Any]:
+    given = constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    return np.zeros((), np.int8) if given is None else np.asarray(given)
+
+
+def _written(q: ir.Node) -> ir.DataType | None:
+    """The type that a QuantizeLinear writes: its zero point's, or its attribute's, or else ONNX's default, UINT8."""
+    if len(q.inputs) > 2 and q.inputs[2] is not None:
+        tensor = tensor_of(q.inputs[2])
+        return tensor.dtype if tensor is not None else q.inputs[2].dtype
+    told = q.attributes.get("output_dtype")
+    return ir.DataType(told.as_int()) if told is not None and told.as_int() else ir.DataType.UINT8
+
+
+def _even(q: ir.Node, dq: ir.Node, scale: NDArray[np.float32] | None, zero: NDArray[Any]) -> bool:
+    """Whether both nodes of a pair have the same parameters, so that only rounding lies between its ends."""
+    first = _scale(q)
+    if first is None or scale is None:
+        return q.inputs[1] is dq.inputs[1]
+    axes = [n.attributes["axis"].as_int() if "axis" in n.attributes else 1 for n in (q, dq)]
+    return (
+        np.array_equal(first.ravel(), scale.ravel(), equal_nan=True)
+        and np.array_equal(_zero(q).astype(np.float32).ravel(), zero.astype(np.float32).ravel())
+        and (scale.size == 1 or axes[0] == axes[1])
+        and "block_size" not in q.attributes
+    )

@@ -1,0 +1,314 @@
+"""Changing the quantize and dequantize pairs of a graph in place. The graph is a copy of its caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.core.node import ORIGIN, walk
+from rtlab.quantize.qdq import Pair, constant, nonnegative, root
+from rtlab.quantize.rewrite import quantize_weight
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Integers of a stored weight and its FP32 scales: what stands for it in the graph.
+Stored = tuple["NDArray[np.int8]", "NDArray[np.float32]"]
+
+
+class Hand:
+    """One model under repair. Every method leaves a valid graph, save for the order of nodes (``settle``)."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.graph = model.graph
+        self._names = {n.name or "" for n, _ in walk(model)}
+        self._values = set(self.graph.initializers) | {v.name or "" for v in self.graph.inputs}
+        self._values |= {v.name or "" for n, _ in walk(model) for v in n.outputs}
+
+    # --- pairs ----------------------------------------------------------------------------------------------
+
+    def remove(self, pair: Pair, stand: ir.Value | None = None) -> None:
+        """Let everything that reads the pair read what enters it, or ``stand``."""
+        if pair.dq.graph is None:
+            return
+        source = self.bare(pair) if stand is None else stand
+        out = pair.out
+        if out.is_graph_output():
+            self._end(out, source)
+        out.replace_all_uses_with(source)
+        self._drop(pair.dq)
+
+    def bare(self, pair: Pair) -> ir.Value:
+        """What enters a pair; behind a Relu, where the pair itself cuts what is below zero."""
+        if not pair.rectifies or nonnegative(pair.source) or pair.q is None:
+            return pair.source
+        relu = ir.Node("", "Relu", [pair.source], name=self._node(f"{pair.id}/Relu"))
+        relu.metadata_props[ORIGIN] = pair.id
+        out = relu.outputs[0]
+        out.name, out.type, out.shape = (
+            self._value(f"{relu.name}/output"),
+            pair.source.type,
+            pair.source.shape,
+        )
+        self.graph.insert_before(pair.q, relu)
+        return out
+
+    def reroute(self, node: ir.Node, position: int, value: ir.Value) -> None:
+        """Let one input of a node read another value; what nobody reads any more goes."""
+        before = node.inputs[position]
+        if node.graph is None or before is value:
+            return
+        node.replace_input_with(position, value)
+        if before is not None and (maker := before.producer()) is not None:
+            self._drop(maker)
+
+    def remove_all(self, pairs: Iterable[Pair]) -> None:
+        """Remove each of the pairs."""
+        for pair in pairs:
+            self.remove(pair)
+
+    def share(self, pair: Pair, others: Iterable[Pair], scale: float | None) -> None:
+        """Let what reads the other pairs read this one, with a new scale where one is given."""
+        if scale is not None:
+            self.rescale(pair, scale)
+        for other in others:
+            self.remove(other, pair.out)
+
+    def release(self, edge: tuple[ir.Node, int, Pair], weights: Iterable[Pair]) -> None:
+        """Let one input read what enters its pair, and store these weights in FP32."""
+        node, position, pair = edge
+        if node.graph is not None and pair.dq.graph is not None:
+            self.reroute(node, position, self.bare(pair))
+        for weight in weights:
+            self.plain(weight)
+
+    def rescale_all(self, pairs: Iterable[Pair], scale: float) -> None:
+        """Give all of the pairs one scale."""
+        for pair in dict.fromkeys(pairs):
+            self.rescale(pair, scale)
+
+    def move(self, pair: Pair, behind: ir.Node) -> None:
+        """Put a pair behind the only node that reads it."""
+        if pair.q is None or pair.dq.graph is None or behind.graph is None:
+            return
+        out = behind.outputs[0]
+        readers = [use for use in out.uses() if use.node.graph is self.graph]
+        position = next(i for i, v in enumerate(behind.inputs) if v is pair.out)
+        behind.replace_input_with(position, pair.source)
+        self.graph.remove([pair.q, pair.dq])
+        self.graph.insert_after(behind, [pair.q, pair.dq])
+        pair.q.replace_input_with(0, out)
+        for use in readers:
+            use.node.replace_input_with(use.idx, pair.out)
+        for value in (*pair.q.outputs, pair.out):
+            value.shape = out.shape
+
+    def rescale(self, pair: Pair, scale: float) -> None:
+        """Give a pair, and all that share its QuantizeLinear, one scale for the tensor, INT8 and zero point 0."""
+        if pair.dq.graph is None:
+            return
+        nodes = [u.node for u in pair.q.outputs[0].uses()] if pair.q is not None else []
+        if pair.q is not None:
+            pair.q.replace_input_with(0, self.bare(pair))
+        size = self._constant(f"{pair.id}/scale", np.array(scale, _kind(pair)))
+        zero = self._constant(f"{pair.id}/zero_point", np.zeros((), np.int8))
+        for node in dict.fromkeys([pair.q or pair.dq, pair.dq, *nodes]):
+            old = list(node.inputs[1:])
+            node.resize_inputs(3)
+            node.replace_input_with(1, size)
+            node.replace_input_with(2, zero)
+            for name in ("axis", "output_dtype"):
+                node.attributes.pop(name, None)
+            self._forget(old)
+        if pair.q is not None:
+            pair.q.outputs[0].type = ir.TensorType(ir.DataType.INT8)
+
+    def flatten(self, pair: Pair) -> None:
+        """Store the scale and the zero point of one element as scalars."""
+        nodes = [pair.q, *(u.node for u in pair.q.outputs[0].uses())] if pair.q is not None else [pair.dq]
+        for node in nodes:
+            for i in (1, 2):
+                value = node.inputs[i] if len(node.inputs) > i else None
+                known = constant(value)
+                if value is None or known is None or known.shape != (1,):
+                    continue
+                maker = value.producer()
+                node.replace_input_with(i, self._constant(f"{value.name}/scalar", known.reshape(())))
+                self._forget([value])
+                if maker is not None:
+                    self._drop(maker)
+            node.attributes.pop("axis", None)
+
+    # --- weights --------------------------------------------------------------------------------------------
+
+    def store(self, pair: Pair, weight: Stored, axis: int | None) -> None:
+        """Let a weight's pair dequantize these integers."""
+        if pair.dq.graph is None:
+            return
+        values, scale = weight
+        old, maker = list(pair.dq.inputs), pair.q
+        pair.dq.resize_inputs(2)
+        pair.dq.replace_input_with(0, self._constant(f"{pair.dq.name}/int8", values))
+        pair.dq.replace_input_with(1, self._constant(f"{pair.dq.name}/scale", scale.astype(_kind(pair))))
+        pair.dq.attributes.pop("axis", None)
+        if axis is not None:
+            pair.dq.attributes["axis"] = ir.AttrInt64("axis", axis)
+        if maker is not None:
+            self._drop(maker)
+        self._forget(old)
+
+    def plain(self, pair: Pair) -> None:
+        """Store a weight or a bias as the FP32 numbers that it is dequantized to."""
+        if pair.dq.graph is not None:
+            numbers = dequantized(pair).astype(_kind(pair))
+            self.remove(pair, self._constant(f"{pair.dq.name}/float", numbers))
+
+    def quantize(self, node: ir.Node, slot: int, axis: int) -> None:
+        """Store the FP32 weight of a node as INT8 with one scale per channel; ``axis`` is the stored weight's."""
+        reader, position = node, slot
+        value = node.inputs[slot]
+        while value is not None and (maker := value.producer()) is not None and maker.op_type != "Constant":
+            reader, position, value = maker, 0, maker.inputs[0]
+        known = constant(value)
+        if value is None or known is None or node.graph is None:
+            return
+        numbers, scale = quantize_weight(np.asarray(known, np.float32), axis)
+        name = f"{node.name}/weight"
+        inputs = [self._constant(f"{name}/int8", numbers), self._constant(f"{name}/scale", scale)]
+        attributes = [ir.AttrInt64("axis", axis)]
+        dq = ir.Node("", "DequantizeLinear", inputs, attributes, name=self._node(f"{name}/DequantizeLinear"))
+        dq.metadata_props[ORIGIN] = node.name or ""
+        dq.outputs[0].name = self._value(f"{dq.name}/output")
+        dq.outputs[0].type, dq.outputs[0].shape = value.type, value.shape
+        self.graph.insert_before(reader, dq)
+        reader.replace_input_with(position, dq.outputs[0])
+        self._forget([value])
+
+    # --- the graph ------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Put the nodes into an order in which each comes behind what it reads."""
+        seen: set[ir.Node] = set()
+        for node in self.graph:
+            makers = (v.producer() for v in node.inputs if v is not None)
+            if any(m is not None and m.graph is self.graph and m not in seen for m in makers):
+                self.graph.sort()
+                return
+            seen.add(node)
+
+    def _end(self, out: ir.Value, source: ir.Value) -> None:
+        """Keep the name of a model's output when what it came from takes its place."""
+        maker = source.producer()
+        name = out.name
+        if maker is None or source.is_graph_output() or maker.graph is not self.graph:
+            keep = ir.Node("", "Identity", [source], name=self._node(f"{name}/Identity"))
+            keep.metadata_props[ORIGIN] = (out.producer() or keep).name or ""
+            self.graph.append(keep)
+            source = keep.outputs[0]
+        out.name = self._value(f"{name}/quantized")
+        source.name, source.type, source.shape = name, out.type, out.shape
+        for i, value in enumerate(self.graph.outputs):
+            if value is out:
+                self.graph.outputs[i] = source
+
+    def _drop(self, node: ir.Node) -> None:
+        """Remove a node that nobody reads, and what only it read, as far as these serve quantization."""
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            used = any(v.uses() or v.is_graph_output() for v in node.outputs)
+            ours = (
+                node.op_type in {"QuantizeLinear", "DequantizeLinear", "Constant"}
+                or root(node.outputs[0]) is not None
+            )
+            if node.graph is not self.graph or used or not ours:
+                continue
+            read = [v for v in node.inputs if v is not None]
+            self.graph.remove(node, safe=True)
+            stack += [m for v in read if (m := v.producer()) is not None]
+            self._forget(read)
+
+    def _forget(self, values: Sequence[ir.Value | None]) -> None:
+        for value in values:
+            if value is not None and value.name in self.graph.initializers and not value.uses():
+                if not value.is_graph_output() and not value.is_graph_input():
+                    del self.graph.initializers[value.name]
+            elif (
+                value is not None and (maker := value.producer()) is not None and maker.op_type == "Constant"
+            ):
+                self._drop(maker)
+
+    def _constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
+        name = self._value(name)
+        value = ir.Value(name=name, const_value=ir.tensor(np.asarray(numbers, order="C"), name=name))
+        value.type = ir.TensorType(ir.DataType.from_numpy(numbers.dtype))
+        value.shape = ir.Shape(numbers.shape)
+        self.graph.register_initializer(value)
+        return value
+
+    def _node(self, name: str) -> str:
+        return _fresh(name, self._names)
+
+    def _value(self, name: str) -> str:
+        return _fresh(name, self._values)
+
+
+def _kind(pair: Pair) -> np.dtype[Any]:
+    """The type of a pair's scale, which is that of what it gives."""
+    known = constant(pair.dq.inputs[1])
+    return np.dtype(np.float32) if known is None else known.dtype
+
+
+def integers(pair: Pair) -> NDArray[np.int32]:
+    """What a weight's pair holds, less its zero point."""
+    known = constant(pair.source)
+    scale, zero = spread(pair, pair.scale), spread(pair, pair.zero).astype(np.int32)
+    if known is None or scale is None:
+        raise ValueError(pair.id)
+    if pair.q is None:
+        return np.asarray(known).astype(np.int32) - zero
+    return (
+        np.clip(np.rint(np.asarray(known, np.float32) / scale) + zero, *pair.bounds).astype(np.int32) - zero
+    )
+
+
+def dequantized(pair: Pair) -> NDArray[np.float32]:
+    """The FP32 numbers that a weight's pair gives."""
+    return integers(pair).astype(np.float32) * spread(pair, pair.scale)
+
+
+def stored(pair: Pair, axis: int | None) -> tuple[Stored, bool]:
+    """A weight as INT8 with zero point 0, and whether it is exactly what it was.
+
+    The same integers are kept where they fit. Otherwise it is quantized anew per channel of ``axis``, or with one
+    scale where ``axis`` is None.
+    """
+    numbers = integers(pair)
+    fits = numbers.size == 0 or (numbers.min() >= -128 and numbers.max() <= 127)
+    if fits and axis == pair.axis and pair.scale is not None:
+        return (numbers.astype(np.int8), pair.scale.reshape(() if axis is None else (-1,))), True
+    weight = dequantized(pair)
+    if axis is not None:
+        return quantize_weight(weight, axis), False
+    flat, scale = quantize_weight(weight.reshape(1, -1), 0)
+    return (flat.reshape(weight.shape), scale.reshape(())), False
+
+
+def spread(pair: Pair, numbers: NDArray[Any] | None) -> NDArray[Any]:
+    """Scales or zero points in a shape that broadcasts over the tensor."""
+    flat = np.zeros(1, np.float32) if numbers is None else numbers.ravel()
+    if flat.size == 1 or pair.axis is None or pair.source.shape is None:
+        return flat.reshape(()) if flat.size == 1 else flat
+    return flat.reshape([-1 if i == pair.axis else 1 for i in range(len(pair.source.shape))])
+
+
+def _fresh(name: str, used: set[str]) -> str:
+    unique, count = name, 1
+    while unique in used:
+        count += 1
+        unique = f"{name}~{count}"
+    used.add(unique)
+    return unique

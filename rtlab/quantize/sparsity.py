@@ -1,0 +1,302 @@
+"""2:4 sparsity: of every four neighbouring weights along the summed axis, two are zero.
+
+Tensor cores from compute capability 8.0 on skip those zeros (NVIDIA, "Accelerating Sparse Deep Neural
+Networks", arXiv 2104.08378). TensorRT looks for the pattern when it is built with SPARSE_WEIGHTS; what it finds
+along the axes reported here, it may run with sparse kernels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from rtlab.core.model import wrap
+from rtlab.core.value import dtype_text, shape_text
+from rtlab.errors import ModelError, VariantError
+from rtlab.quantize.assign import fits
+from rtlab.quantize.placement import captured, constants
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
+
+#: Neighbours among which two are zero.
+_GROUP = 4
+_KEPT = 2
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
+_OPERATORS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+_DEFAULT = {"", "ai.onnx"}
+#: Groups that are ranked in one piece, so that a large weight needs little more than itself.
+_PIECE = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseWeight:
+    """The weight of one node, and how far it follows the pattern.
+
+    ``axis`` is the one that is summed over, along which fours are counted: input channels of a convolution, K of
+    a product. ``share`` of the fours have two zeros or more, a number from 0 to 1. ``why`` says why the weight
+    cannot follow the pattern; it is empty where it can.
+    """
+
+    node: str
+    value: str
+    shape: tuple[int, ...]
+    axis: int
+    share: float
+    why: str = ""
+
+    @property
+    def eligible(self) -> bool:
+        """Whether the weight can follow the pattern."""
+        return not self.why
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it does, throughout."""
+        return self.eligible and self.share == 1.0
+
+
+def find(model: Model) -> tuple[SparseWeight, ...]:
+    """The constant weights of convolutions and products in the main graph, in its order.
+
+    ``share`` is 0 for a weight whose fours are not whole.
+    """
+    known = constants(model)
+    return tuple(w for node in model.top if (w := _weight(model, node, known)) is not None)
+
+
+def matching(model: Model, patterns: Iterable[str]) -> tuple[str, ...]:
+    """Ids of the nodes whose weights can be pruned and which a pattern means, in graph order.
+
+    A pattern is a node's id or name, in which ``*`` and ``?`` stand for any characters, or ``op:Conv`` for an
+    operator.
+
+    Raises:
+        VariantError: a pattern means no node, or none that can be pruned, except ``*``.
+    """
+    weights = {w.node: w for w in find(model)}
+    chosen: set[str] = set()
+    for pattern in patterns:
+        meant = [n.id for n in model.top if fits(pattern, n)]
+        able = [n for n in meant if n in weights and weights[n].eligible]
+        if not able and pattern != "*":
+            raise VariantError(
+                f'Cannot prune "{pattern}" in model "{model.name}": {_reason(meant, weights)}. '
+                "Choose among the eligible weights of rtlab.quantize.sparsity.find(model)."
+            )
+        chosen.update(able)
+    return tuple(n for n in weights if n in chosen)
+
+
+def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
+    """Zero the two smallest magnitudes of every four, of equal ones the last.
+
+    Nodes and values keep their names, so results join with those of the source. A four that has two zeros is not
+    touched. Where somebody else reads the same weight, the pruned nodes get a copy of their own.
+
+    Args:
+        model: The source; it is never changed.
+        nodes: Ids of nodes to prune; all that can be by default.
+
+    Returns:
+        A new model, or the given one where there is nothing to do.
+
+    Raises:
+        ModelError: a weight holds NaN or infinity, or there is no such node.
+        VariantError: a chosen node cannot be pruned.
+    """
+    weights = {w.node: w for w in find(model)}
+    chosen = (
+        {n: w for n, w in weights.items() if w.eligible} if nodes is None else _chosen(model, nodes, weights)
+    )
+    known = constants(model)
+    by_value: dict[tuple[str, int], list[SparseWeight]] = {}
+    for weight in chosen.values():
+        by_value.setdefault((weight.value, weight.axis), []).append(weight)
+    todo = {}
+    for (value, axis), users in by_value.items():
+        if not all(w.is_sparse for w in users):
+            todo[value, axis] = _pruned(known[value].numpy(), axis, value=value, node=users[0].node)
+    if not todo:
+        return model
+    proto = model.proto()
+    edit = _Weights(model, proto)
+    for (value, axis), array in todo.items():
+        edit.replace(value, array, {w.node for w in by_value[value, axis]})
+    return wrap(proto, name=model.name, shapes=model.shapes)
+
+
+def mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:
+    """Where the two largest magnitudes of every four along ``axis`` are; of equal ones the first.
+
+    Args:
+        weight: Any shape whose size along ``axis`` is a multiple of four.
+        axis: The summed axis.
+
+    Returns:
+        The weight's shape, with exactly two of every four true.
+    """
+    moved = np.moveaxis(weight, axis, -1)
+    fours = np.abs(moved).reshape(-1, _GROUP)
+    kept = np.empty(fours.shape, np.bool_)
+    for start in range(0, len(fours), _PIECE):
+        columns = np.ascontiguousarray(fours[start : start + _PIECE].T)
+        # The bits of magnitudes are in the order of the magnitudes, and FP16 is slow to compare.
+        columns = columns.view(f"u{columns.itemsize}")
+        for i in range(_GROUP):
+            # An element's rank is the number of those that go before it. Sorting rows of four takes ten times as long.
+            rank = np.zeros(columns.shape[1], np.uint8)
+            for j in range(_GROUP):
+                if i != j:
+                    rank += columns[j] >= columns[i] if j < i else columns[j] > columns[i]
+            kept[start : start + _PIECE, i] = rank < _KEPT
+    return np.moveaxis(kept.reshape(moved.shape), -1, axis)
+
+
+def _pruned(weight: NDArray[Any], axis: int, *, value: str, node: str) -> NDArray[Any]:
+    if not np.isfinite(weight).all():
+        raise ModelError(
+            f'Cannot prune weight "{value}" of node "{node}": it holds NaN or infinity. '
+            "Repair the weight and export the model again."
+        )
+    # What is zero already stays as it is, down to its sign.
+    return np.where(mask(weight, axis) | (weight == 0), weight, np.zeros((), weight.dtype))
+
+
+def _weight(model: Model, node: Node, known: Mapping[str, ir.TensorProtocol]) -> SparseWeight | None:
+    if node.op not in _OPERATORS or node.domain not in _DEFAULT:
+        return None
+    found = next((i for i in _positions(node) if node.inputs[i] in known), None)
+    if found is None:
+        return _quantized(model, node, known)
+    value = node.inputs[found]
+    tensor = known[value]
+    shape = tuple(tensor.shape.numpy())
+    axis = _axis(node, found, len(shape))
+    if not 0 <= axis < len(shape):
+        return None
+    why = _why(node, tensor, shape, axis)
+    share = _share(tensor.numpy(), axis) if not why else 0.0
+    return SparseWeight(node.id, value, shape, axis, share, why)
+
+
+def _positions(node: Node) -> Iterator[int]:
+    """Inputs that may be the weight, the usual one first."""
+    if len(node.inputs) > 1:
+        yield 1
+        if node.op in {"Gemm", "MatMul"}:
+            yield 0
+
+
+def _axis(node: Node, position: int, rank: int) -> int:
+    """The axis that the operator sums over."""
+    if node.op == "Conv":
+        return 1
+    if node.op == "ConvTranspose":
+        return 0
+    if node.op == "Gemm":
+        transposed = bool(node.attributes.get("transB" if position else "transA", 0))
+        return int(transposed) if position else int(not transposed)
+    return max(rank - 2, 0) if position else rank - 1
+
+
+def _why(node: Node, tensor: ir.TensorProtocol, shape: tuple[int, ...], axis: int) -> str:
+    if tensor.dtype not in _FLOATS:
+        return f"the weight is {dtype_text(tensor.dtype)}, not fp16 or fp32"
+    if 0 in shape:
+        return "the weight is empty"
+    groups = node.attributes.get("group", 1) if node.op in {"Conv", "ConvTranspose"} else 1
+    groups = groups if isinstance(groups, int) else 1
+    size = shape[axis] // groups if node.op == "ConvTranspose" else shape[axis]
+    if groups > 1 and size == 1:
+        return "depthwise: each output sums over one channel"
+    if size % _GROUP:
+        return f"it sums over {size} in {shape_text(shape)}, no multiple of {_GROUP}"
+    return ""
+
+
+def _quantized(model: Model, node: Node, known: Mapping[str, ir.TensorProtocol]) -> SparseWeight | None:
+    """A weight that is stored as integers behind a DequantizeLinear, as in a prepared model."""
+    for position in _positions(node):
+        maker = model.producers.get(node.inputs[position])
+        if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in known:
+            tensor = known[maker.inputs[0]]
+            shape = tuple(tensor.shape.numpy())
+            axis = _axis(node, position, len(shape))
+            symmetric = len(maker.inputs) < 3 or (
+                maker.inputs[2] in known and not known[maker.inputs[2]].numpy().any()
+            )
+            whole = 0 <= axis < len(shape) and 0 not in shape and shape[axis] % _GROUP == 0
+            share = _share(tensor.numpy(), axis) if symmetric and whole else 0.0
+            why = (
+                f"the weight is stored as {dtype_text(tensor.dtype)}: prune the model before it is quantized"
+            )
+            return SparseWeight(node.id, maker.inputs[0], shape, axis, share, why)
+    return None
+
+
+def _share(weight: NDArray[Any], axis: int) -> float:
+    """The share of fours with two zeros or more."""
+    zeros = (np.moveaxis(weight, axis, -1) == 0).reshape(-1, _GROUP)
+    return float(np.count_nonzero(zeros.sum(axis=1) >= _GROUP - _KEPT) / len(zeros))
+
+
+def _chosen(
+    model: Model, nodes: Iterable[str], weights: Mapping[str, SparseWeight]
+) -> dict[str, SparseWeight]:
+    ids = dict.fromkeys(model.node(n).id for n in nodes)
+    for node in ids:
+        if node not in weights or not weights[node].eligible:
+            raise VariantError(
+                f'Cannot prune node "{node}" in model "{model.name}": {_reason([node], weights)}. '
+                "Choose among the eligible weights of rtlab.quantize.sparsity.find(model)."
+            )
+    return {n: weights[n] for n in weights if n in ids}
+
+
+def _reason(meant: list[str], weights: Mapping[str, SparseWeight]) -> str:
+    if not meant:
+        return "no node of the main graph has an id, a name or an operator like this"
+    reasons = [f'"{n}": {weights[n].why}' for n in meant if n in weights]
+    return reasons[0] if reasons else f'"{meant[0]}" has no constant weight'
+
+
+class _Weights:
+    """Puts new values into a serialized model's constants."""
+
+    def __init__(self, model: Model, proto: onnx.ModelProto) -> None:
+        self.proto, self.graph = proto, proto.graph
+        self.nodes = {n.name: n for n in proto.graph.node}
+        self.holders: dict[str, onnx.TensorProto] = {t.name: t for t in proto.graph.initializer}
+        for node in proto.graph.node:
+            if node.op_type == "Constant":
+                self.holders.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+        self.outside = captured(model) | set(model.outputs)
+        self.names = set(model.values) | set(self.holders)
+
+    def replace(self, value: str, array: NDArray[Any], users: set[str]) -> None:
+        """Give the nodes ``users`` this array where they read ``value``; other readers keep the old one."""
+        readers = {n.name for n in self.graph.node if value in n.input}
+        if value in self.holders and readers <= users and value not in self.outside:
+            self.holders[value].CopyFrom(onnx.numpy_helper.from_array(array, value))
+            return
+        name = f"{value}/2:4"
+        while name in self.names:
+            name += "~"
+        self.names.add(name)
+        # Before this version, an initializer had to be a graph input as well.
+        self.proto.ir_version = max(self.proto.ir_version, 4)
+        self.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        for user in users:
+            inputs = self.nodes[user].input
+            for i, given in enumerate(inputs):
+                if given == value:
+                    inputs[i] = name

@@ -1,0 +1,390 @@
+"""Rules on where pairs stand: where they part a kernel, where one is missing, and where two do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.quantize import qdq
+from rtlab.quantize.encoding import MIN_OPSET
+from rtlab.quantize.qdq import INT8, Pair, Reading
+from rtlab.quantize.requantize import Hand
+from rtlab.quantize.rule import Found, on_node, on_pair
+
+#: |f(x)| <= |x|, so the scale of what enters covers what comes out.
+_BOUNDED = {"Relu", "LeakyRelu", "Clip", "Tanh", "HardSwish", "Gelu", "Swish", "Mish", "Elu"}
+
+
+class Standing:
+    """The rules over one state of a graph, in the order in which they are repaired.
+
+    ``planned`` are the inputs that rtlab itself would quantize in this model, were it not quantized yet.
+    """
+
+    def __init__(self, reading: Reading, opset: int, planned: AbstractSet[tuple[str, int]]) -> None:
+        self.graph, self.opset, self.reading, self.planned = reading.graph, opset, reading, planned
+        self.fixed, self.cover = reading.fixed, reading.cover
+        self.wanting: set[ir.Value] = set()
+        self.requantized: set[ir.Value] = set()
+        for node in reversed(list(self.graph)):
+            self._backwards(node)
+
+    def found(self) -> Iterator[Found]:
+        """All findings of these rules."""
+        yield from self._vector()
+        yield from self._chain()
+        yield from self._duplicate()
+        yield from self._misplaced()
+        yield from self._output()
+        yield from self._residual()
+        yield from self._weight_missing()
+        yield from self._activation_missing()
+        yield from self._concat()
+
+    def _backwards(self, node: ir.Node) -> None:
+        """Note which inputs of a node profit from INT8, and which values go straight to a QuantizeLinear."""
+        for value in node.outputs:
+            readers = self.reading.readers(value)
+            if any(n is None and at >= 0 for n, at in readers):
+                # What a body does with a value is not looked into.
+                self.wanting.add(value)
+            if readers and all(n is not None and self._quantizes(n) for n, _ in readers):
+                self.requantized.add(value)
+        for position, value in enumerate(node.inputs):
+            if value is not None and self._profits(node, position):
+                self.wanting.add(value)
+
+    def _quantizes(self, node: ir.Node) -> bool:
+        """Whether a node quantizes its input, at once or behind views."""
+        return node.op_type == "QuantizeLinear" or (
+            node.op_type in qdq.VIEWS and node.outputs[0] in self.requantized
+        )
+
+    def _profits(self, node: ir.Node, position: int) -> bool:
+        """Whether a compiler makes use of the quantized form here; operators not known are taken at their word."""
+        op = node.op_type
+        if node.domain not in qdq.DEFAULT or (node.name or "", position) in self.planned:
+            return True
+        if op in {"QuantizeLinear", "DequantizeLinear"}:
+            return False
+        if op in qdq.WEIGHTED:
+            return position < 2 and not qdq.vector(node)
+        if op in qdq.PASSES:
+            if position and op != "Concat":
+                return False
+            over = op in qdq.MAXIMA or op == "Concat"
+            return any(v in self.wanting or (over and v in self.requantized) for v in node.outputs)
+        if op in qdq.POOLS or op == "Add":
+            residual = any((node.name or "", i) in self.planned for i in range(2))
+            both = all(v in self.cover for v in node.inputs if v is not None and v not in self.fixed)
+            return both and not residual and node.outputs[0] in self.requantized
+        return op not in qdq.FUSIBLE | qdq.NORMS | qdq.SIZES
+
+    def _idle(self, pair: Pair) -> list[ir.Node]:
+        """The nodes that read a pair, when none of them makes use of it; empty otherwise."""
+        readers = self.reading.readers(pair.out)
+        if any(n is None or self._profits(n, i) for n, i in readers):
+            return []
+        return [n for n, _ in readers if n is not None]
+
+    # --- pairs that should not be there ---------------------------------------------------------------------
+
+    def _vector(self) -> Iterator[Found]:
+        for node, slot in self.reading.weighted:
+            if slot is None or not qdq.vector(node):
+                continue
+            data, weights = 1 - slot, self.reading.covering(node.inputs[slot])
+            if not (covering := self.reading.covering(node.inputs[data])):
+                continue
+            edge = self.reading.leaving(node, data)
+            known = all(not p.opaque and p.fixed and p.dtype in INT8 and p.scale is not None for p in weights)
+            yield on_node(
+                "vector",
+                node.name or "",
+                f'"{node.name}" multiplies by a vector and is quantized.',
+                cost="TensorRT-RTX 1.7 runs three steps where FP32 needs one.",
+                fix="Leave its activation and its weight in FP32.",
+                evidence="A product with one row or column moves weights and computes little: INT8 gains nothing.",
+                apply=partial(Hand.release, edge=edge, weights=weights)
+                if edge is not None and known
+                else None,
+                more=tuple(i for p in (*covering, *weights) for i in p.nodes),
+            )
+
+    def _chain(self) -> Iterator[Found]:
+        for second in self.reading.activations:
+            path, value = list[ir.Node](), second.source
+            while (maker := value.producer()) is not None and maker.op_type in qdq.VIEWS:
+                if len(self.reading.readers(value)) != 1 or maker.inputs[0] is None:
+                    break
+                path.append(maker)
+                value = maker.inputs[0]
+            first = self.reading.pairs.get(value)
+            if first is None or first.fixed or first.opaque or second.q is None:
+                continue
+            alone = len(self.reading.readers(first.out)) == 1
+            same = first.same(second)
+            if not same and (path or not alone):
+                continue
+            goes = [first] if alone else self.reading.others(second.q)
+            through = f' through "{path[0].name}"' if path else ""
+            yield on_pair(
+                "chain",
+                second,
+                f'"{first.id}" and "{second.id}" quantize the same tensor twice{through}'
+                f"{'' if same else ' with different scales'}.",
+                cost="Documented for TensorRT; TensorRT-RTX 1.7 showed no difference."
+                if same
+                else "It is rounded twice, within one step of TensorRT-RTX 1.7.",
+                fix="Keep one of the two pairs." if same else "Keep the pair that the consumer reads.",
+                evidence="TensorRT erases a pair behind an equal pair: rounding twice to one scale is rounding once.",
+                apply=partial(Hand.remove_all, pairs=goes),
+                exact=same,
+                more=first.nodes,
+            )
+
+    def _duplicate(self) -> Iterator[Found]:
+        table: dict[ir.Value, dict[ir.Node, Pair]] = {}
+        for pair in self.reading.activations:
+            if pair.q is not None and pair.scale is not None:
+                table.setdefault(pair.source, {}).setdefault(pair.q, pair)
+        for source, begun in table.items():
+            pairs = list(begun.values())
+            if len(pairs) < 2 or any(p.dtype != pairs[0].dtype or p.axis is not None for p in pairs):
+                continue
+            same = all(p.same(pairs[0]) for p in pairs)
+            if not same and not all(p.symmetric and p.dtype == ir.DataType.INT8 for p in pairs):
+                continue
+            scale = max(float(p.scale.max()) for p in pairs if p.scale is not None)
+            goes = [other for p in pairs[1:] for other in self.reading.others(p.q)]
+            yield on_pair(
+                "duplicate",
+                pairs[0],
+                f'"{source.name}" is quantized {len(pairs)} times, '
+                f"{'each time with the same scale' if same else 'with different scales'}.",
+                cost="Documented for TensorRT; TensorRT-RTX 1.7 merged them and showed no difference."
+                if same
+                else "The tensor is quantized and stored once per scale.",
+                fix=f"Let all readers share one pair{'' if same else f' with the largest scale, {scale:.6g}'}.",
+                evidence="TensorRT propagates one quantization that all readers of a tensor share.",
+                apply=partial(Hand.share, pair=pairs[0], others=goes, scale=None if same else scale),
+                exact=same,
+                more=tuple(i for p in pairs[1:] for i in p.nodes),
+            )
+
+    def _misplaced(self) -> Iterator[Found]:
+        for pair in self.reading.activations:
+            readers = self._idle(pair)
+            if not readers or any(n.op_type in qdq.WEIGHTED or self._quantizes(n) for n in readers):
+                continue
+            reader, maker, behind = readers[0], self.reading.maker(pair.source), self._behind(pair)
+            move = f'Move it behind "{behind.name}", which is read quantized.' if behind is not None else ""
+            extra = (
+                "what reads the activation runs in FP32, with a step more."
+                if behind is not None
+                else "in TensorRT-RTX 1.7 its arithmetic runs in a step that is there anyway."
+            )
+            apply = (
+                partial(Hand.move, pair=pair, behind=behind)
+                if behind is not None
+                else partial(Hand.remove, pair=pair)
+            )
+            exact = behind is not None and behind.op_type == "Relu"
+            sizes = all(n.op_type in qdq.SIZES for n in readers)
+            if maker is not None and all(n.op_type in qdq.FUSIBLE | qdq.PASSES for n in readers):
+                yield on_pair(
+                    "before-activation",
+                    pair,
+                    f'"{pair.id}" stands between "{maker.name}" and "{reader.name}" ({reader.op_type}).',
+                    cost=f'A lost fusion: "{reader.name}" cannot join the INT8 kernel, as it otherwise does in '
+                    f"TensorRT-RTX 1.7 where the weight has one scale for all channels; {extra}",
+                    fix=move or "Remove the pair.",
+                    evidence=f"TensorRT fuses {maker.op_type} and {reader.op_type} only where nothing is between them.",
+                    apply=apply,
+                    exact=exact,
+                    more=(maker.name, *(n.name for n in readers)),
+                )
+            elif any(n.op_type in qdq.NORMS | qdq.SIZES for n in readers):
+                yield on_pair(
+                    "no-int8-kernel",
+                    pair,
+                    f'"{pair.id}" quantizes for "{reader.name}" ({reader.op_type}), which runs in FP32.',
+                    cost="Documented for TensorRT; TensorRT-RTX 1.7 showed no difference, for it knows the sizes."
+                    if sizes
+                    else "A quantization and its reversal for nothing; in TensorRT-RTX 1.7 they run in a step that is "
+                    "there anyway.",
+                    fix="Remove the pair.",
+                    evidence=f"TensorRT has no INT8 form of {reader.op_type} that pays.",
+                    apply=partial(Hand.remove, pair=pair),
+                    exact=sizes,
+                    more=tuple(n.name for n in readers),
+                )
+            else:
+                source = pair.source.producer()
+                yield on_pair(
+                    "between",
+                    pair,
+                    f'"{pair.id}" stands between "{source.name if source is not None else pair.source.name}" and '
+                    f'"{reader.name}" ({reader.op_type}), neither of which makes use of it.',
+                    cost=f"A rounding for nothing; {extra}",
+                    fix=move or "Remove the pair.",
+                    evidence="TensorRT joins such operators into one kernel, in which a pair only rounds. By default "
+                    "ONNX Runtime quantizes every output.",
+                    apply=apply,
+                    exact=exact,
+                    more=tuple(n.name for n in readers),
+                )
+
+    def _behind(self, pair: Pair) -> ir.Node | None:
+        """The activation behind which a pair belongs, because what reads it there would be quantized."""
+        readers = self.reading.readers(pair.out)
+        if len(readers) != 1 or len(self.reading.others(pair.q)) != 1 or not pair.symmetric:
+            return None
+        node = readers[0][0]
+        if node is None or node.op_type not in _BOUNDED:
+            return None
+        inside = all(n is not None for n, _ in self.reading.readers(node.outputs[0]))
+        return node if inside and node.outputs[0] in self.wanting else None
+
+    def _output(self) -> Iterator[Found]:
+        for pair in self.reading.activations:
+            if pair.out.is_graph_output() and not pair.out.uses():
+                yield on_pair(
+                    "output",
+                    pair,
+                    f'The model\'s output "{pair.out.name}" is quantized and dequantized again.',
+                    cost="A rounding of the result for nothing; in TensorRT-RTX 1.7 it runs in a step that is there "
+                    "anyway.",
+                    fix="Remove the pair.",
+                    evidence="Nothing reads the quantized form of an FP32 output.",
+                    apply=partial(Hand.remove, pair=pair),
+                )
+
+    # --- pairs that are missing, or do not fit together -----------------------------------------------------
+
+    def _residual(self) -> Iterator[Found]:
+        for node in self.graph:
+            for position in (0, 1) if node.op_type == "Add" and len(node.inputs) == 2 else ():
+                value = node.inputs[position]
+                if (node.name or "", position) not in self.planned or value is None or value in self.cover:
+                    continue
+                maker = self.reading.maker(node.inputs[1 - position])
+                if maker is None or not all(v in self.cover for v in maker.inputs[:2]):
+                    continue
+                yield self._missing(
+                    "residual",
+                    node,
+                    position,
+                    f'"{node.name}" adds "{value.name}" in FP32 to what the quantized "{maker.name}" gives.',
+                    cost="Documented for TensorRT, where the sum cannot join the INT8 kernel; TensorRT-RTX 1.7 runs as "
+                    "many steps, and reads four bytes per number here instead of one.",
+                    evidence="Of a residual sum the branch that is not the convolution's own is quantized, so that the "
+                    "kernel adds it as INT8.",
+                )
+
+    def _weight_missing(self) -> Iterator[Found]:
+        for node, slot in self.reading.weighted:
+            if slot is None or qdq.vector(node):
+                continue
+            value, pairs = node.inputs[slot], self.reading.covering(node.inputs[1 - slot])
+            if value in self.cover or not pairs or value is None or value.dtype != ir.DataType.FLOAT:
+                continue
+            axis, stored = qdq.channel_axis(node, slot), qdq.root(value)
+            good = stored is not None and bool(np.isfinite(stored.numpy()).all())
+            possible = good and {p.dtype for p in pairs} <= INT8 and self.opset >= MIN_OPSET
+            yield on_node(
+                "weight-missing",
+                node.name or "",
+                f'"{node.name}" reads a quantized activation and an FP32 weight.',
+                cost="TensorRT-RTX 1.7 dequantizes the activation and multiplies in FP32.",
+                fix=f"Quantize the weight per channel of axis {axis}."
+                if possible and axis is not None
+                else "Quantize the weight per output channel and export at opset 13 or later.",
+                evidence="An INT8 kernel needs both factors in INT8.",
+                apply=partial(Hand.quantize, node=node, slot=slot, axis=axis)
+                if possible and axis is not None
+                else None,
+                more=tuple(i for p in pairs for i in p.nodes),
+            )
+
+    def _activation_missing(self) -> Iterator[Found]:
+        coming = {b.outputs[0] for p in self.reading.activations if self._idle(p) and (b := self._behind(p))}
+        for node, slot in self.reading.weighted:
+            if qdq.vector(node):
+                continue
+            bare = [i for i in (0, 1) if i != slot and node.inputs[i] not in self.cover]
+            if len(bare) != 1 or (value := node.inputs[bare[0]]) is None or value in coming:
+                continue
+            other = self.reading.covering(node.inputs[1 - bare[0]])
+            if not other or any(p.opaque or p.dtype not in INT8 for p in other):
+                continue
+            yield self._missing(
+                "activation-missing",
+                node,
+                bare[0],
+                f'"{node.name}" reads a quantized {"factor" if slot is None else "weight"} and "{value.name}" in FP32.',
+                cost="TensorRT-RTX 1.7 dequantizes the other factor and multiplies in FP32.",
+                evidence="An INT8 kernel needs both factors in INT8.",
+            )
+
+    def _missing(
+        self, rule: str, node: ir.Node, position: int, title: str, *, cost: str, evidence: str
+    ) -> Found:
+        """A pair that is missing: there is a fix where its scale is known."""
+        edge = self.reading.known(node, position)
+        fix = "Calibrate the model to learn the scale of this tensor, or quantize it in training and export again."
+        return on_node(
+            rule,
+            node.name or "",
+            title,
+            cost=cost,
+            fix=fix
+            if edge is None
+            else f'Read it from "{edge[2].dq.name}", which quantizes the same tensor for another reader.',
+            evidence=evidence,
+            apply=None
+            if edge is None
+            else partial(Hand.reroute, node=edge[0], position=edge[1], value=edge[2].out),
+            more=edge[2].nodes if edge is not None else (),
+        )
+
+    def _concat(self) -> Iterator[Found]:
+        for node in self.graph:
+            if node.op_type != "Concat" or not all(v in self.cover for v in node.inputs):
+                continue
+            out = node.outputs[0]
+            pairs = [p for v in node.inputs for p in self.reading.covering(v)]
+            pairs += [p for p in self.reading.activations if p.source is out]
+            if out not in self.wanting | self.requantized or not all(_plain(p) for p in pairs):
+                continue
+            scales = {float(p.scale.max()) for p in pairs if p.scale is not None}
+            if len(scales) < 2:
+                continue
+            yield on_node(
+                "concat",
+                node.name or "",
+                f'"{node.name}" joins tensors of {len(scales)} different scales.',
+                cost="TensorRT-RTX 1.7 dequantizes the result and runs what reads it in FP32, with a step more."
+                if out in self.wanting
+                else "TensorRT quantizes the parts anew, TensorRT-RTX 1.7 within a step that is there anyway.",
+                fix=f"Share the largest scale, {max(scales):.6g}.",
+                evidence="A concatenation of INT8 tensors copies bytes, which is right only on one scale.",
+                apply=partial(Hand.rescale_all, pairs=pairs, scale=max(scales)),
+                more=tuple(i for p in pairs for i in p.nodes),
+            )
+
+
+def _plain(pair: Pair) -> bool:
+    """Whether a pair is an activation's, in INT8, with one scale."""
+    return (
+        not pair.fixed
+        and not pair.opaque
+        and pair.symmetric
+        and pair.dtype == ir.DataType.INT8
+        and pair.scale is not None
+        and pair.axis is None
+    )

@@ -1,0 +1,54 @@
+"""What every calibrator would do to one value: its threshold, and what that costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
+from rtlab.quantize.calibrators import scale
+from rtlab.quantize.noise import Moments
+
+if TYPE_CHECKING:
+    from rtlab.quantize.ranges import Range
+
+
+@dataclasses.dataclass(frozen=True)
+class Threshold:
+    """One calibrator's choice for one value, estimated from the value's histogram.
+
+    ``amax`` is the threshold in the value's unit. ``clipped`` is the share of all elements, zeros included, whose
+    magnitude lies beyond it. ``sqnr`` is the signal-to-noise ratio in decibels of quantizing all elements with it;
+    infinite where there is no noise. Above 70 dB it says no more than that.
+    """
+
+    calibrator: Calibrator
+    amax: float
+    clipped: float
+    sqnr: float
+
+
+def thresholds(
+    seen: Range, calibrators: Sequence[Calibrator] = CALIBRATORS, *, precision: Precision = Precision.INT8
+) -> tuple[Threshold, ...]:
+    """The threshold of each calibrator, in the order given.
+
+    Both estimates come from the histogram alone. The share clipped divides the bin that the threshold lies in in
+    proportion. The noise is that of the bins' middles on the grid of the precision, see ``rtlab.quantize.noise``.
+
+    Raises:
+        CalibrationError: the value was observed without a single element.
+        VariantError: activations have no scale in this precision.
+    """
+    moments = Moments.of(seen)
+    amax = np.array([scale("", seen, c, precision, moments).amax for c in calibrators])
+    sqnr = moments.sqnr(amax, precision)
+    inside = np.interp(amax, seen.edges, np.concatenate([[0], np.cumsum(seen.counts)]))
+    clipped = np.where(amax >= seen.amax, 0.0, 1 - (seen.zeros + seen.small + inside) / seen.count)
+    return tuple(
+        Threshold(*found)
+        for found in zip(calibrators, amax.tolist(), clipped.tolist(), sqnr.tolist(), strict=True)
+    )

@@ -1,0 +1,110 @@
+"""The trained samples: small networks that read scikit-learn's digits, each made to show one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtlab.core.data import CalibrationData, Task
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Title and description of every network, by the name of its file.
+NETWORKS: Mapping[str, tuple[str, str]] = {
+    "digits_inception": (
+        "Handwritten digits, Inception",
+        (
+            "Two Inception blocks with batch normalisation and a residual, trained on scikit-learn's digits. "
+            "Rarely inked pixels give its activations outliers, so INT8 calibrators differ visibly."
+        ),
+    ),
+    "digits_outlier": (
+        "Handwritten digits, outlier channels",
+        (
+            "Six depthwise-separable blocks. In five of them one channel fires at few positions and is then far larger "
+            "than its neighbours: trained so, then exactly rescaled. Compare int8 with minmax, which spends its levels "
+            "on those few elements and loses tens of points, and with entropy2 or percentile, which clip them and lose "
+            "nearly nothing."
+        ),
+    ),
+    "digits_mobilenet": (
+        "Handwritten digits, MobileNetV2",
+        (
+            "Five inverted residuals as in MobileNetV2: 1x1 expansion, depthwise filter, linear projection, ReLU6 as "
+            "Clip. See which of the normalisations, activations and residual additions go into the convolutions, and "
+            "what the pairs of int8 change about that."
+        ),
+    ),
+    "digits_vit": (
+        "Handwritten digits, vision transformer",
+        (
+            "A vision transformer: 64 patches, two encoder blocks with LayerNormalization, attention as MatMul, "
+            "Softmax, MatMul, and GELU in five nodes. See how a compiler gathers attention, and try bf16 and fp8 "
+            "beside fp16 and int8."
+        ),
+    ),
+    "digits_qat": (
+        "Handwritten digits, trained for INT8",
+        (
+            "A residual network trained with fake quantization and learned scales; its Q/DQ pairs stand where "
+            "TensorRT wants them, its weights are FP32 ahead of theirs. Build it as it is (fp32): the arithmetic is "
+            "INT8 already. The placement check finds nothing."
+        ),
+    ),
+    "digits_qat_misplaced": (
+        "Handwritten digits, misplaced Q/DQ",
+        (
+            "The network of digits_qat as ONNX Runtime's quantize_static writes it: pairs behind convolutions and "
+            "additions and on the output, one shortcut left in FP32. The score is as good; run the placement check, "
+            "repair what it finds, and compare the engines: one layer less, and no kernel rounds twice."
+        ),
+    ),
+    "digits_sparse24": (
+        "Handwritten digits, 2:4 sparse",
+        (
+            "A residual network pruned to 2:4 along its input channels and trained further: of every four "
+            "neighbouring weights at least two are zero, everywhere but in the stem. Build it with sparsity to "
+            "allow TensorRT's sparse kernels."
+        ),
+    ),
+    "fp16_overflow": (
+        "A sum that FP16 cannot hold",
+        (
+            "Trained like the others, but one node, /contrast/ReduceSum, adds 49,152 squares: more than 65,504, the "
+            "end of FP16. In fp16 the network gives every picture the same answer; fp32 and bf16 are fine. Keep the "
+            "nodes /contrast/* in fp32 to repair it."
+        ),
+    ),
+}
+
+
+def digits_input(images: NDArray[np.uint8], fit: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Turn 8x8 digit images of 0 to 16 into the networks' input, shape ``(len(images), 1, 32, 32)``.
+
+    Each pixel is standardised by its mean and deviation over ``fit`` as scikit-learn's ``StandardScaler``
+    does it (a pixel that never varies is only centred), then the picture is enlarged bilinearly. Pixels that
+    are seldom inked become rare large values, up to 30 deviations: the outliers that calibrators differ on.
+    """
+    deviation = fit.std(axis=0)
+    standard = (images - fit.mean(axis=0)) / np.where(deviation == 0, 1, deviation)
+    at = np.clip((np.arange(32) + 0.5) / 4 - 0.5, 0, 7)
+    # Row i of this matrix holds the weights of the source pixels that enlarged pixel i lies between.
+    enlarge = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(8)))
+    result: NDArray[np.float32] = (enlarge @ standard @ enlarge.T)[:, None].astype(np.float32)
+    return result
+
+
+def halves(file: Path, samples: int | None) -> tuple[CalibrationData, Task]:
+    """The first ``samples`` pictures of the training half, or all, to calibrate on; the held-out half to score on."""
+    with np.load(file, allow_pickle=False) as archive:
+        data = {k: archive[k] for k in archive.files}
+    fit = data["train_images"]
+    seen = CalibrationData({"image": digits_input(fit[:samples], fit)}, source="digits, training half")
+    unseen = CalibrationData(
+        {"image": digits_input(data["test_images"], fit)}, source="digits, held-out half"
+    )
+    return seen, Task(unseen, data["test_labels"])

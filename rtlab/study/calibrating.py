@@ -1,0 +1,178 @@
+"""What is known of a model's activations, and which calibrator serves the task best."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab.core.model import Model
+from rtlab.core.progress import check
+from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.quantize import Ranges, prepare
+from rtlab.quantize.thresholds import Threshold, thresholds
+from rtlab.study.job import SCORED, Score, batch_size, fixed_batch, runner_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rtlab.core.data import CalibrationData, Task
+
+#: Samples that outputs are compared on where there is no task.
+_COMPARED = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """One calibrator on the task, measured on the CPU.
+
+    ``sqnr`` is that of the model's first output in decibel, over ``samples`` samples; ``score`` is None without a
+    task, ``delta`` its difference from fp32 in the same unit.
+    """
+
+    calibrator: Calibrator
+    precision: Precision
+    score: Score | None
+    delta: float | None
+    sqnr: float
+    samples: int
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Calibration:
+    """Observed activations of a model, and every calibrator's view of them.
+
+    ``wanted`` is how many samples the data has (None when it does not tell); fewer were seen when the work was
+    stopped. ``ranking`` has the best first, and is empty before ``Study.rank``.
+    """
+
+    ranges: Ranges
+    wanted: int | None
+    source: str
+    ranking: tuple[Ranked, ...] = ()
+
+    def __repr__(self) -> str:
+        of = f" of {self.wanted}" if self.wanted is not None and self.wanted != self.samples else ""
+        best = f", best {self.ranking[0].calibrator}" if self.ranking else ""
+        return f"<Calibration of {len(self.ranges.values)} values on {self.samples}{of} samples{best}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(v)}</td>"
+            + "".join(f"<td>{t.amax:.4g}<br><small>{_decibel(t.sqnr)}</small></td>" for t in found)
+            + "</tr>"
+            for v, found in self.values.items()
+        )
+        head = "".join(f"<th>{c}</th>" for c in CALIBRATORS)
+        return (
+            f"{html.escape(repr(self)[1:-1])}<table><tr><th>value</th>{head}</tr>{rows}</table>"
+            "<small>threshold, and below it the SQNR in dB, estimated from the histogram</small>"
+        )
+
+    @property
+    def samples(self) -> int:
+        """How many samples were seen."""
+        return self.ranges.samples
+
+    @functools.cached_property
+    def values(self) -> Mapping[str, tuple[Threshold, ...]]:
+        """Thresholds by value, one for each of the five calibrators with default parameters."""
+        seen = self.ranges.values  # noqa: PD011 - no data frame but a mapping
+        return {name: thresholds(one) for name, one in seen.items()}
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each value and calibrator: ``amax``, ``clipped`` (a share), ``sqnr`` (dB, estimated)."""
+        import pandas as pd
+
+        table: pd.DataFrame = pd.DataFrame(
+            [
+                {
+                    "value": v,
+                    "calibrator": str(t.calibrator),
+                    "amax": t.amax,
+                    "clipped": t.clipped,
+                    "sqnr": t.sqnr,
+                }
+                for v, found in self.values.items()
+                for t in found
+            ]
+        )
+        return table
+
+
+def rank(
+    model: Model,
+    ranges: Ranges,
+    data: CalibrationData,
+    task: Task | None,
+    progress: Progress,
+    *,
+    precision: Precision = Precision.INT8,
+    calibrators: Sequence[Calibrator] = CALIBRATORS,
+) -> tuple[Ranked, ...]:
+    """Prepare the model with each calibrator and run it; the best first.
+
+    With a task they are ordered by its score, then by the SQNR of the first output; without, by that SQNR alone.
+
+    Raises:
+        Unavailable: nothing here can run the model.
+        Cancelled: the work was stopped.
+    """
+    runner = runner_of("onnxruntime")
+    samples = task.data if task is not None else data
+    samples = samples.take(max(SCORED if task is not None else _COMPARED, fixed_batch(model)))
+    size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o))
+
+    def run(variant: Model) -> Any:
+        engine = runner.build(BuildRequest(variant, Variant(), level="basic"), progress)
+        output, parts = variant.outputs[0], []
+        try:
+            for batch in samples.batches(variant, size):
+                check(progress, "ranking the calibrators")
+                parts.append(runner.outputs(engine, batch, (output,))[output])
+        finally:
+            runner.release(engine)
+        return np.concatenate(parts) if parts and parts[0].ndim else np.asarray(parts)
+
+    progress.phase("Ranking the calibrators", len(calibrators) + 1)
+    plain = run(model)
+    progress.advance()
+    base = _score(task, plain, runner.source)
+    found = []
+    for calibrator in calibrators:
+        variant = Variant.of(precision, calibrator=calibrator)
+        got = run(prepare(model, variant, ranges).emulation)
+        score = _score(task, got, runner.source)
+        delta = score.value - base.value if score is not None and base is not None else None
+        found.append(
+            Ranked(calibrator, precision, score, delta, _sqnr(plain, got), len(plain), runner.source)
+        )
+        progress.phase("Ranking the calibrators", len(calibrators) + 1)
+        progress.advance(len(found) + 1)
+    return tuple(sorted(found, key=lambda r: (r.score.value if r.score else 0.0, r.sqnr), reverse=True))
+
+
+def _score(task: Task | None, outputs: Any, source: str) -> Score | None:
+    if task is None:
+        return None
+    return Score(task.name, task.score(outputs), task.unit, len(outputs), source)
+
+
+def _sqnr(reference: Any, variant: Any) -> float:
+    x, y = np.asarray(reference, np.float64), np.asarray(variant, np.float64)
+    noise = float(((x - y) ** 2).sum())
+    if not math.isfinite(noise):
+        return -math.inf
+    signal = float((x**2).sum())
+    return math.inf if noise == 0 else 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _decibel(value: float) -> str:
+    return f"{value:.1f} dB" if math.isfinite(value) else "equal" if value > 0 else "—"

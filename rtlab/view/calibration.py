@@ -1,0 +1,75 @@
+"""What calibration observed, every calibrator's thresholds on it, and how they rank on the task."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from rtlab.core.value import shape_text
+from rtlab.quantize import display
+from rtlab.quantize.placement import plan
+from rtlab.view.contract import CalibratedValue, Calibration, Rank, Threshold
+
+if TYPE_CHECKING:
+    from rtlab.core.data import Task
+    from rtlab.core.model import Model
+    from rtlab.study import Calibration as Observed
+    from rtlab.study import Ranked
+
+
+def calibration(model: Model, task: Task | None, observed: Observed) -> Calibration:
+    """The payload of the Calibration tab; values come in graph order."""
+    readers = {v: dict.fromkeys(node for node, _ in edges) for v, edges in plan(model).activations.items()}
+    source = observed.ranking[0].source if observed.ranking else ""
+    count = observed.ranking[0].samples if observed.ranking else 0
+    return Calibration(
+        samples=observed.samples,
+        wanted=observed.wanted if observed.wanted is not None else observed.samples,
+        source=observed.source,
+        values=[
+            _value(model, observed, name, [i for n in nodes for i in model.where(n)])
+            for name, nodes in readers.items()
+            if name in observed.ranges.values
+        ],
+        task=task.name if task is not None else "",
+        unit=task.unit if task is not None else "",
+        ranking=[_rank(r) for r in observed.ranking],
+        measured=f"measured, {source}, {count} samples" if source else "",
+    )
+
+
+def _value(model: Model, observed: Observed, name: str, readers: list[str]) -> CalibratedValue:
+    seen = observed.ranges.values[name]
+    edges, counts = display(observed.ranges, name)
+    producer = model.producers.get(name)
+    return CalibratedValue(
+        value=name,
+        node=next(iter(model.where(producer.id)), "") if producer is not None else "",
+        readers=readers,
+        shape=shape_text(model.values[name].shape) if name in model.values else "",
+        count=seen.count,
+        zeros=seen.zeros / seen.count if seen.count else 0.0,
+        upper=float(edges[-1]),
+        counts=[float(c) for c in counts],
+        thresholds=[
+            Threshold(
+                calibrator=str(t.calibrator),
+                amax=t.amax,
+                clipped=t.clipped,
+                sqnr=t.sqnr if math.isfinite(t.sqnr) else None,
+            )
+            for t in observed.values[name]
+        ],
+    )
+
+
+def _rank(ranked: Ranked) -> Rank:
+    note = "equal to fp32" if ranked.sqnr == math.inf else "" if math.isfinite(ranked.sqnr) else "not finite"
+    return Rank(
+        calibrator=str(ranked.calibrator),
+        precision=str(ranked.precision),
+        score=ranked.score.value if ranked.score else None,
+        delta=ranked.delta,
+        sqnr=ranked.sqnr if math.isfinite(ranked.sqnr) else None,
+        note=note,
+    )

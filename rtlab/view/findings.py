@@ -1,0 +1,45 @@
+"""Where a model's own quantization is placed badly, for the Findings tab."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtlab.view.contract import Finding, Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rtlab.core.model import Model
+    from rtlab.quantize.findings import Finding as Found
+
+_QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
+
+
+def findings(model: Model, found: Iterable[Found]) -> Findings:
+    """The payload of the Findings tab."""
+    items = [
+        Finding(
+            id=f.id,
+            rule=f.rule,
+            title=f.title,
+            nodes=[i for n in f.nodes for i in model.where(n)],
+            cost=f.cost,
+            fix=f.fix,
+            evidence=f.evidence,
+            fixable=f.fixable,
+        )
+        for f in found
+    ]
+    pairs = sum(n.op == "QuantizeLinear" for n in model.nodes)
+    if not any(n.op in _QUANTIZED for n in model.nodes):
+        note = (
+            "This model has no Q/DQ pairs of its own: rtlab places them when a variant asks for int8 or fp8. "
+            "Load a model from quantization-aware training to have its placement checked."
+        )
+    elif items:
+        note = ""
+    else:
+        note = (
+            f"{pairs} Q/DQ pair{'s' if pairs != 1 else ''} checked: all stand where TensorRT can absorb them."
+        )
+    return Findings(items=items, note=note)

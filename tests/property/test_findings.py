@@ -1,0 +1,71 @@
+"""Laws of the placement check, over graphs of every kind and pairs in any place."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from rtlab.core.model import Model
+from rtlab.quantize import Scale, int8, quantizable
+from rtlab.quantize.edit import Edit
+from rtlab.quantize.findings import check, repair
+
+MODELS = strategies.models(bodies=True)
+
+
+def holds(model: Model) -> None:
+    """The laws of one model: it is left alone; its repair is valid, complete, and changes nothing when repeated."""
+    before, found = model.bytes(), check(model)
+    assert len({f.id for f in found}) == len(found)
+    assert {i for f in found for i in f.nodes} <= {n.id for n in model.top}
+    mended = repair(model)
+    assert before == model.bytes()
+    onnx.checker.check_model(mended.proto(), full_check=True)
+    assert [] == [f.id for f in check(mended) if f.fixable]
+    assert (model.inputs, model.outputs) == (mended.inputs, mended.outputs)
+    assert [n.id for n in mended.nodes] == [n.id for n in repair(mended).nodes]
+    kinds = {"QuantizeLinear", "DequantizeLinear", "Constant", "Identity"}
+    assert {n.id for n in model.top if n.op not in kinds} <= {n.id for n in mended.top}
+
+
+@given(MODELS)
+def test_any_model_is_checked_and_repaired(model):
+    """The generator writes pairs of its own here and there, bodies and functions included."""
+    holds(model)
+
+
+@given(MODELS, st.floats(0.5, 50))
+def test_what_rtlab_places_has_no_findings(model, amax):
+    """The check and the placement must not disagree on any graph."""
+    if any(n.op.endswith("quantizeLinear") or n.op == "QuantizeLinear" for n in model.nodes):
+        return
+    ready = int8(model, {v: Scale(amax) for v in quantizable(model)})
+    assert () == check(ready)
+
+
+@given(MODELS, st.data())
+def test_pairs_anywhere_are_judged_and_repaired(model, data):
+    """Other tools put pairs anywhere: on any FP32 value, with any scale and zero point, several on one."""
+    ready = int8(model, {v: Scale(4.0) for v in quantizable(model)})
+    edges = [
+        (n.id, i)
+        for n in ready.top
+        for i, v in enumerate(n.inputs)
+        if v and not n.op.endswith("Linear") and (known := ready.values.get(v)) is not None
+        if known.dtype == "fp32" and known.kind != "constant"
+    ]
+    if not edges or ready.opset < 13:
+        return
+    edit = Edit(ready)
+    for node, position in data.draw(st.lists(st.sampled_from(edges), max_size=4, unique=True)):
+        tensor = edit.nodes[node].inputs[position]
+        scale = edit.constant("s", np.array(data.draw(st.sampled_from([0.1, 0.25])), np.float32))
+        kind, zero = data.draw(st.sampled_from([(np.int8, 0), (np.int8, 7), (np.uint8, 0), (np.uint8, 128)]))
+        point = edit.constant("z", np.array(zero, kind))
+        q = edit.insert("QuantizeLinear", f"{node}/q", [tensor, scale, point], origin=node, before=node)
+        out = edit.insert("DequantizeLinear", f"{node}/dq", [q, scale, point], origin=node, before=node)
+        edit.nodes[node].inputs[position] = out
+    holds(edit.finish())

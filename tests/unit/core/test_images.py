@@ -1,0 +1,206 @@
+"""Folders of pictures: the preprocessing against an independent calculation, order, and damaged files."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from rtlab.core.data import CalibrationData
+from rtlab.core.images import Images, Preprocessing
+from rtlab.core.model import Model, load
+from rtlab.errors import CalibrationError, Unavailable
+
+Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
+
+RNG = np.random.default_rng(0)
+
+
+def net(*shape: int | str, kind: int = TensorProto.FLOAT) -> Model:
+    values = [helper.make_tensor_value_info(n, kind, shape) for n in ("image", "y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["image"], ["y"])], "net", values[:1], values[1:])
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+NET = net("N", 3, 8, 6)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three pictures of different sizes, one in a folder of its own, beside files that are none."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".thumbs").mkdir()
+    for name, size in (
+        ("c.png", (20, 30)),
+        ("b/z.bmp", (31, 17)),
+        ("a.PNG", (8, 8)),
+        (".thumbs/d.png", (8, 8)),
+    ):
+        Image.fromarray(RNG.integers(0, 256, (*size, 3), np.uint8)).save(tmp_path / name)
+    (tmp_path / "labels.txt").write_text("no picture")
+    return tmp_path
+
+
+def test_pictures_come_in_the_order_of_their_names(folder):
+    """Labels are matched by position, and a result must not depend on the file system."""
+    found = Images.of(folder, Preprocessing(size=(8, 6)))
+
+    assert ["a.PNG", "b/z.bmp", "c.png"] == [f.relative_to(folder).as_posix() for f in found.files]
+
+
+def test_a_folder_is_data_for_a_model(folder):
+    """The way from a folder to a calibration is one line."""
+    data = CalibrationData.of(folder, model=NET, preprocessing=Preprocessing(size=(8, 6)))
+    data.check(NET)
+
+    assert f'<CalibrationData 3 samples from pictures in "{folder.name}": image 3×3×8×6>' == repr(data)
+    batches = [b["image"] for b in data.batches(NET, 2)]
+    assert [(2, 3, 8, 6), (1, 3, 8, 6)] == [b.shape for b in batches]
+    assert all(type(b) is np.ndarray and b.dtype == np.float32 for b in batches)
+    np.testing.assert_array_equal(batches[0], next(data.take(2).batches(NET, 2))["image"])
+    last = pickle.loads(pickle.dumps(data.part(2, 3)))
+    np.testing.assert_array_equal(batches[1], next(last.batches(NET, 2))["image"])
+
+
+def test_pixels_are_scaled_and_normalized_per_channel(folder):
+    """Against the formula, written out: a wrong mean is the most frequent cause of a bad INT8 engine."""
+    pixels = RNG.integers(0, 256, (8, 6, 3), np.uint8)
+    Image.fromarray(pixels).save(folder / "0.png")
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    data = Preprocessing(size=(8, 6), mean=mean, std=std)
+    (made, *_) = np.asarray(Images.of(folder, data))
+    for c in range(3):
+        expected = (pixels[..., c] / 255.0 - mean[c]) / std[c]
+        np.testing.assert_allclose(expected, made[c], atol=1e-6)
+
+    bgr = np.asarray(Images.of(folder, dataclasses.replace(data, channels="BGR", layout="NHWC")))[0]
+    for c in range(3):
+        expected = (pixels[..., 2 - c] / 255.0 - mean[c]) / std[c]
+        np.testing.assert_allclose(expected, bgr[..., c], atol=1e-6)
+
+
+def test_the_shorter_side_is_resized_and_the_centre_cut():
+    """A picture in which each pixel tells where it was: the usual evaluation of an ImageNet model."""
+    wide = np.zeros((10, 40, 3), np.uint8)
+    wide[:, 18:22] = 255
+    made = Preprocessing(size=(4, 4), resize=10, scale=1).apply(Image.fromarray(wide))
+    np.testing.assert_array_equal(np.full((3, 4, 4), 255, np.float32), made)
+
+    tall = np.repeat(np.arange(0, 160, 4, dtype=np.uint8)[:, None], 20, axis=1)
+    made = Preprocessing(size=(6, 6), resize=10, scale=1, channels="gray").apply(Image.fromarray(tall))
+    assert (1, 6, 6) == made.shape
+    # Halved: rows 7 to 12 of 20, each the mean of two around 4 * (2 * row + 0.5).
+    np.testing.assert_allclose([4 * (2 * row + 0.5) for row in range(7, 13)], made[0, :, 0], atol=1)
+
+
+def test_without_resize_the_whole_picture_is_scaled():
+    """Detectors are often fed so."""
+    wide = np.zeros((10, 40, 3), np.uint8)
+    wide[:, 20:] = 255
+    made = Preprocessing(size=(4, 8), scale=1).apply(Image.fromarray(wide))
+
+    assert (3, 4, 8) == made.shape
+    assert [0, 255] == [made[0, 0, 0], made[0, 0, -1]]
+
+
+def test_whole_numbers_are_rounded_and_kept_in_their_range(folder):
+    """A model that normalizes inside takes uint8; a cast alone would wrap around."""
+    made = Preprocessing(size=(8, 6), scale=2, dtype="uint8").apply(Image.new("RGB", (6, 8), (10, 100, 200)))
+
+    assert [20, 200, 255] == made[:, 0, 0].tolist()
+    quantized = net("N", 3, 8, 6, kind=TensorProto.UINT8)
+    data = CalibrationData.of(
+        folder, model=quantized, preprocessing=Preprocessing(size=(8, 6), scale=1, dtype="uint8")
+    )
+    data.check(quantized)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK", "LA"])
+def test_every_kind_of_picture_gets_three_channels(mode):
+    """Folders mix greyscale, palettes and transparency."""
+    assert (3, 8, 6) == Preprocessing(size=(8, 6)).apply(Image.new(mode, (30, 20))).shape
+
+
+@pytest.mark.parametrize("damage", ["text", "truncated", "empty"])
+def test_a_picture_that_cannot_be_read_is_named(damage, folder):
+    """One broken download among fifty thousand."""
+    content = (folder / "c.png").read_bytes()
+    (folder / "c.png").write_bytes({"text": b"no picture", "truncated": content[:300], "empty": b""}[damage])
+    data = CalibrationData.of(folder, model=NET, preprocessing=Preprocessing(size=(8, 6)))
+    data.check(NET)
+    batches = data.batches(NET, 1)
+    assert 2 == len([next(batches), next(batches)])
+    with pytest.raises(CalibrationError) as caught:
+        next(batches)
+
+    assert str(caught.value).startswith(f'Cannot read picture "{folder / "c.png"}": ')
+    assert str(caught.value).endswith("Remove it from the folder, or save it again.")
+    assert caught.value.__cause__ is not None
+
+
+def test_a_folder_without_pictures_is_refused(tmp_path):
+    """A wrong path must not become a calibration on nothing."""
+    with pytest.raises(
+        CalibrationError, match=r"it holds no file of a kind that Pillow reads. Name a folder"
+    ):
+        Images.of(tmp_path, Preprocessing())
+
+
+def test_preprocessing_must_be_declared(folder):
+    """A guess would be wrong in silence."""
+    with pytest.raises(
+        CalibrationError, match=r"nothing says how a picture becomes an input\. Give preprocessing="
+    ):
+        CalibrationData.of(folder, model=NET)
+
+
+def test_a_preprocessing_for_another_input_is_refused(folder):
+    """Both shapes or types are shown, and what to choose."""
+    wrong = CalibrationData.of(folder, model=NET, preprocessing=Preprocessing(size=(6, 8)))
+    with pytest.raises(
+        CalibrationError, match=r"has shape 3×3×6×8, the input takes 1×3×8×6\. Choose size, channels"
+    ):
+        wrong.check(NET)
+    wrong = CalibrationData.of(folder, model=NET, preprocessing=Preprocessing(size=(8, 6), dtype="float16"))
+    with pytest.raises(
+        CalibrationError, match=r'is float16, the input is float32\..*Preprocessing\(dtype="float32"\)'
+    ):
+        wrong.check(NET)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"channels": "rgb"}, 'channels "rgb" is not known. Choose one of "RGB", "BGR", "gray".'),
+        ({"layout": "CHW"}, 'layout "CHW" is not known. Choose one of "NCHW", "NHWC".'),
+        ({"size": (0, 8)}, "size (0, 8) is no height and width. Give two positive numbers"),
+        (
+            {"resize": 200},
+            "resize 200 is smaller than the size (224, 224) that is cut from it. Give at least 224",
+        ),
+        ({"mean": (0.5, 0.5)}, "mean (0.5, 0.5) does not fit. Give 3 finite numbers."),
+        ({"mean": (0.5, 0.5, 0.5), "channels": "gray"}, "does not fit. Give 1 finite numbers."),
+        ({"mean": float("nan")}, "mean nan does not fit."),
+        ({"std": (1, 0, 1)}, "std is zero or scale is not finite."),
+    ],
+)
+def test_a_preprocessing_that_cannot_be_is_refused(settings, said):
+    """At once, not at the first picture."""
+    with pytest.raises(CalibrationError) as caught:
+        Preprocessing(**settings)
+
+    assert str(caught.value).startswith("Cannot prepare pictures: ")
+    assert said in str(caught.value)
+
+
+def test_without_pillow_the_command_is_told(folder, monkeypatch):
+    """Pillow is optional."""
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(
+        Unavailable, match=r'Cannot read the pictures in ".*Run pip install --upgrade "pillow>=10"'
+    ):
+        CalibrationData.of(folder, model=NET, preprocessing=Preprocessing(size=(8, 6)))

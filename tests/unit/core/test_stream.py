@@ -1,0 +1,443 @@
+"""Streams: DataLoaders, generators and feed dictionaries, read as they come."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from rtlab.core.data import CalibrationData
+from rtlab.core.model import Model, load
+from rtlab.core.stream import KEPT, Stream
+from rtlab.errors import CalibrationError
+
+
+def model(**inputs: tuple[int, list[int | str]]) -> Model:
+    """A model named "net" with these inputs, each given as ONNX type and shape."""
+    values = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in inputs]
+    outputs = [helper.make_tensor_value_info(f"{n}_out", kind, shape) for n, (kind, shape) in inputs.items()]
+    graph = helper.make_graph(nodes, "net", values, outputs)
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+NET = model(x=(FLOAT, ["N", 2]))
+FIXED = model(x=(FLOAT, [4, 2]))
+SHAPES = model(x=(FLOAT, ["N", 3, "H", "W"]))
+TEXT = model(ids=(INT64, ["N", "S"]), mask=(INT64, ["N", "S"]))
+WHOLE = model(x=(FLOAT, [1, 3]), size=(FLOAT, [2]))
+
+
+def rows(first: int, count: int) -> np.ndarray:
+    """Samples that hold their own number."""
+    return np.repeat(np.arange(first, first + count, dtype=np.float32)[:, None], 2, axis=1)
+
+
+def numbers(data: CalibrationData, net: Model = NET, size: int | None = None) -> list[int]:
+    """The numbers of all samples, in the order in which they come."""
+    return [int(row[0]) for batch in data.batches(net, size) for row in batch["x"]]
+
+
+def of(source: object, net: Model = NET) -> CalibrationData:
+    return CalibrationData.of(source, model=net)
+
+
+class Tensor:
+    """A tensor as PyTorch's behaves here: on a device, with a gradient, and no NumPy array until asked."""
+
+    def __init__(self, values: np.ndarray, *, detached: bool = False, host: bool = False) -> None:
+        self._values, self._detached, self._host = values, detached, host
+
+    def detach(self) -> Tensor:
+        return Tensor(self._values, detached=True, host=self._host)
+
+    def cpu(self) -> Tensor:
+        return Tensor(self._values, detached=self._detached, host=True)
+
+    def numpy(self) -> np.ndarray:
+        if not (self._detached and self._host):
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+        return self._values
+
+
+class Loader:
+    """A DataLoader without PyTorch: sized in batches, iterated anew each time, with labels beside the inputs."""
+
+    def __init__(self, samples: int, batch: int) -> None:
+        self.samples, self.batch, self.opened = samples, batch, 0
+
+    def __len__(self) -> int:
+        return max(0, -(-self.samples // self.batch))
+
+    def __iter__(self):
+        self.opened += 1
+        for first in range(0, self.samples, self.batch):
+            count = min(self.batch, self.samples - first)
+            yield [Tensor(rows(first, count)), Tensor(np.zeros(count))]
+
+
+def test_a_dataloader_is_read_without_its_package():
+    """Labels come along in every training loop; the model has no input for them."""
+    data = of(Loader(10, 4))
+    data.check(NET)
+
+    assert data.count is None
+    assert 12 == len(data), "three batches of four, until the last is seen"
+    assert list(range(10)) == numbers(data)
+    assert 10 == data.count == len(data)
+    assert list(range(10)) == numbers(data), "it can be read again"
+    assert "<CalibrationData stream of 10 samples from Loader>" == repr(data)
+
+
+def test_a_pass_over_a_dataloader_opens_it_once():
+    """Opening starts worker processes and reads the first batch: checking must not double that."""
+    loader = Loader(300, 4)
+    data = of(loader)
+    data.check(NET)
+    numbers(data.take(8))
+    assert list(range(300)) == numbers(data)
+
+    assert 1 == loader.opened
+
+
+ITEMS = {
+    "arrays": lambda: [rows(0, 2), rows(2, 1)],
+    "mappings": lambda: [{"x": rows(0, 2)}, {"x": rows(2, 1), "labels": np.zeros(1)}],
+    "tuples": lambda: [(rows(0, 2), "label"), (rows(2, 1), None)],
+    "nested": lambda: [((rows(0, 2),), np.zeros(2)), ({"x": rows(2, 1)}, np.zeros(1))],
+    "tensors": lambda: [Tensor(rows(0, 2)), [Tensor(rows(2, 1))]],
+    "single samples": lambda: [(row, i) for i, row in enumerate(rows(0, 3))],
+    "a generator": lambda: (rows(i, 1) for i in range(3)),
+    "a function": lambda: lambda: (rows(i, 1) for i in range(3)),
+    "a tuple": lambda: (rows(0, 2), rows(2, 1)),
+}
+
+
+@pytest.mark.parametrize("make", ITEMS.values(), ids=ITEMS)
+@pytest.mark.parametrize("size", [None, 1, 2, 8])
+def test_every_way_of_giving_samples_gives_the_same(make, size):
+    """What people have at hand differs; the calibration must not."""
+    data = of(make())
+    data.check(NET)
+
+    assert isinstance(data, Stream)
+    assert [0, 1, 2] == numbers(data, size=size)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=20), st.integers(1, 7))
+def test_batches_have_the_size_and_every_sample_once(counts, size):
+    """Scales must not depend on how a loader happened to cut its samples."""
+    starts = itertools.accumulate(counts, initial=0)
+    items = [rows(first, count) for first, count in zip(starts, counts, strict=False)]
+    batches = [b["x"] for b in of(items).batches(NET, size)]
+
+    np.testing.assert_array_equal(rows(0, sum(counts)), np.concatenate(batches))
+    assert all(size == len(b) for b in batches[:-1])
+    whole = sum(counts) // 4 * 4
+    if whole:
+        assert list(range(whole)) == numbers(of(items), FIXED)
+
+
+def test_batches_may_differ_in_shape():
+    """Detection and text come in all sizes; what has one shape is joined, and order stays."""
+    shapes = [(2, 3, 8, 8), (1, 3, 8, 8), (1, 3, 4, 6), (3, 8, 8)]
+    data = of([np.zeros(s, np.float32) for s in shapes], SHAPES)
+
+    assert [(3, 3, 8, 8), (1, 3, 4, 6), (1, 3, 8, 8)] == [b["x"].shape for b in data.batches(SHAPES, 4)]
+
+
+def test_one_symbol_has_one_size_in_all_inputs():
+    """ONNX Runtime would fail inside some layer; here the input is named."""
+    good = {"ids": np.zeros((1, 7), np.int64), "mask": np.ones((1, 7), np.int64)}
+    bad = {"ids": np.zeros((1, 7), np.int64), "mask": np.ones((1, 6), np.int64)}
+    data = of([good, good, bad], TEXT)
+    data.check(TEXT)
+    with pytest.raises(
+        CalibrationError, match=r'Cannot use sample 2 of list as data .* "mask" has shape 1×6'
+    ):
+        list(data.batches(TEXT))
+
+
+def test_inputs_without_a_common_batch_are_whole_inferences():
+    """A feed dictionary with a size beside the picture cannot be cut."""
+    feeds = [{"x": np.full((1, 3), i, np.float32), "size": np.ones(2, np.float32)} for i in range(3)]
+    data = of(feeds, WHOLE)
+    batches = list(data.batches(WHOLE, 8))
+
+    assert [0, 1, 2] == [int(b["x"][0, 0]) for b in batches]
+    assert 3 == data.count == sum(data.samples_in(WHOLE, b) for b in batches)
+    assert 2 == len(list(data.take(2).batches(WHOLE)))
+
+
+def test_a_polygraphy_data_loader_is_read():
+    """Its random feeds need metadata, which Polygraphy's own runners set."""
+    from polygraphy.comparator import DataLoader
+
+    loader = DataLoader(seed=1, iterations=3)
+    data = of(loader)
+    data.check(NET)
+
+    assert [(2, 2), (1, 2)] == [b["x"].shape for b in data.batches(NET, 2)]
+    assert loader.input_metadata is None, "the user's loader is left alone"
+
+
+def test_a_generator_is_read_once_and_its_start_again():
+    """Calibration takes all of it; the comparison that follows reads the samples that were kept."""
+    data = of(rows(i, 1) for i in range(200))
+    data.check(NET)
+    first = data.take(8)
+
+    assert list(range(8)) == numbers(first)
+    assert list(range(200)) == numbers(data)
+    assert 200 == data.count
+    assert list(range(8)) == numbers(first)
+    assert list(range(KEPT)) == numbers(data.take(150)), "no more were kept"
+    assert [0] == [int(b["x"][0, 0]) for b in itertools.islice(data.batches(NET, 1), 1)]
+    with pytest.raises(
+        CalibrationError,
+        match=r'Cannot read generator "<genexpr>" on after sample 64: it can be read once, and only its first '
+        r"samples were kept\. Give a list, a DataLoader, or a function that returns a new generator\.",
+    ):
+        numbers(data)
+
+
+def test_more_samples_are_kept_when_they_are_asked_for_in_time():
+    """A score over many samples needs the same ones for every variant."""
+    data = of(rows(i, 1) for i in range(300))
+    many = data.take(100)
+    assert list(range(300)) == numbers(data)
+
+    assert list(range(100)) == numbers(many) == numbers(many)
+    assert 100 == many.count
+
+
+def test_samples_are_not_all_held():
+    """ImageNet does not fit into memory."""
+    alive = []
+
+    class Watched(np.ndarray):
+        def __del__(self) -> None:
+            alive.remove(1)
+
+    def samples():
+        for i in range(500):
+            alive.append(1)
+            yield rows(i, 1).view(Watched)
+
+    most = 0
+    for _ in of(samples).batches(NET, 4):
+        most = max(most, len(alive))
+
+    assert most <= 8
+
+
+def test_only_the_first_samples_are_kept():
+    """The same, for what rtlab itself holds."""
+    data = of(Loader(1000, 10))
+    numbers(data)
+    _, kept, sizes, total = data._feed.parcel()
+
+    assert (1000, 70, 7) == (total, sum(sizes), len(kept))
+
+
+def test_a_buffer_that_is_used_again_does_no_harm():
+    """Fast loaders yield the same memory filled anew; a batch is still being counted while the next is read."""
+    buffer = np.zeros((1, 2), np.float32)
+
+    def samples():
+        for i in range(5):
+            buffer[:] = i
+            yield buffer
+
+    batches = list(of(samples).batches(NET, 1))
+    assert [0, 1, 2, 3, 4] == [int(b["x"][0, 0]) for b in batches]
+
+
+@pytest.mark.parametrize("at", [0, 3, 100])
+@pytest.mark.parametrize("once", [True, False])
+def test_a_source_that_raises_half_way_names_the_sample(at, once):
+    """One broken file among thousands: which, and the loader's own words."""
+
+    def samples():
+        for i in range(200):
+            if i == at:
+                raise OSError("image file is truncated")
+            yield rows(i, 1)
+
+    data = of(samples() if once else samples)
+    with pytest.raises(CalibrationError) as caught:
+        numbers(data)
+
+    assert f"Cannot read sample {at} of " in str(caught.value)
+    assert "it raised OSError: image file is truncated. Repair or leave out that sample." in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(CalibrationError, match=f"Cannot read sample {at} of"):
+        numbers(data)
+    if at == 100:
+        assert list(range(10)) == numbers(data.take(10)), "what was seen is kept"
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (np.zeros((1, 2)), '"x" is float64, the input is float32. Convert it before it is yielded'),
+        (rows(0, 1)[:, :1], '"x" has shape 1×1, the input takes N×2. Yield batches of that shape, or single'),
+        (rows(0, 1)[None, None], '"x" has shape 1×1×1×2'),
+        (
+            {"image": rows(0, 1)},
+            'it gives "image", the inputs are "x" float32 N×2. Yield a mapping from these',
+        ),
+        ({"x": "text"}, 'it gives "x", the inputs are'),
+        ("text", "it gives 0 arrays, the inputs are"),
+        ((), "it gives 0 arrays"),
+        (np.float32([[1, 2], [3, np.nan]]), '"x" has NaN or infinity. Remove or repair that sample.'),
+    ],
+    ids=["type", "shape", "rank", "name", "no array", "text", "nothing", "nan"],
+)
+def test_an_item_that_does_not_fit_names_its_sample(item, said):
+    """The first batches may be good: each is checked as it comes."""
+    data = of([rows(0, 3), item])
+    data.check(NET)
+    with pytest.raises(CalibrationError) as caught:
+        numbers(data)
+
+    at = 4 if "NaN" in said else 3
+    assert f'Cannot use sample {at} of list as data for model "net": ' in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_positions_stand_for_the_inputs_in_their_order():
+    """A loader that yields (ids, mask, label) needs no names."""
+    item = (np.zeros((2, 5), np.int64), np.ones((2, 5), np.int64), np.zeros(2))
+    (batch,) = of([item], TEXT).batches(TEXT)
+
+    assert {"ids": 0, "mask": 10} == {k: int(v.sum()) for k, v in batch.items()}
+    with pytest.raises(
+        CalibrationError, match='it gives 1 array, the inputs are "ids" int64 N×S, "mask" int64 N×S'
+    ):
+        of([item[:1]], TEXT).check(TEXT)
+    short = (np.zeros((2, 5), np.int64), np.ones((1, 5), np.int64))
+    with pytest.raises(CalibrationError, match='"ids" 2×5, "mask" 1×5 hold different numbers of samples'):
+        of([short], TEXT).check(TEXT)
+
+
+@pytest.mark.parametrize("empty", [[], (), lambda: iter(())], ids=["list", "tuple", "function"])
+def test_no_samples_are_refused(empty):
+    """A calibration over nothing would give scales of nothing."""
+    data = of(empty)
+    with pytest.raises(CalibrationError, match="it has no samples"):
+        data.check(NET)
+    with pytest.raises(CalibrationError, match="0 samples are fewer than one batch of 1"):
+        numbers(data)
+
+
+def test_fewer_samples_than_a_fixed_batch_are_refused():
+    """The graph takes four at a time."""
+    with pytest.raises(CalibrationError, match="3 samples are fewer than one batch of 4"):
+        numbers(of([rows(0, 3)]), FIXED)
+
+
+def test_a_fixed_batch_is_not_filled_from_two_shapes():
+    """Samples would be dropped in silence otherwise."""
+    net = model(x=(FLOAT, [2, "L"]))
+    data = of([np.zeros((count, length), np.float32) for count, length in ((3, 5), (2, 5), (1, 6))], net)
+    with pytest.raises(
+        CalibrationError, match="Cannot fill a batch of 2 from list: sample 5 has another shape"
+    ):
+        list(data.batches(net))
+
+
+def test_a_model_without_inputs_has_one_empty_batch():
+    """As with arrays."""
+    node = helper.make_node("Constant", [], ["c"], value_float=1.0)
+    graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("c", FLOAT, [])])
+    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    data = of([rows(0, 1)], net)
+    data.check(net)
+
+    assert [{}] == list(data.batches(net))
+
+
+def test_what_crosses_to_another_process_is_what_was_kept():
+    """A worker compares on the first samples; it has no generator, and says so when it wants more."""
+    for data in (of(rows(i, 1) for i in range(200)), of(Loader(200, 1))):
+        data.check(NET)
+        there = pickle.loads(pickle.dumps(data))
+        assert list(range(32)) == numbers(there.take(32))
+        assert KEPT == len(numbers(there.take(2000)))
+        with pytest.raises(CalibrationError, match="on after sample 64: it can be read once"):
+            numbers(there)
+        assert list(range(200)) == numbers(data)
+
+    few = pickle.loads(pickle.dumps(of([rows(0, 3)])))
+    assert [0, 1, 2] == numbers(few)
+    assert 3 == few.count
+
+
+def test_a_stream_has_no_parts():
+    """It is read from front to back; the message says what to do instead."""
+    with pytest.raises(
+        CalibrationError, match="Cannot take part 0 of 2 of list: it is read from front to back"
+    ):
+        of([rows(0, 1)]).part(0, 2)
+
+
+def test_a_stream_that_is_still_empty_counts_as_data():
+    """``data or random`` must not replace a generator by noise."""
+    assert bool(of(iter([rows(0, 1)])))
+    assert 0 == len(of(iter([rows(0, 1)])))
+
+
+def test_a_loader_that_shuffles_is_compared_on_one_choice():
+    """Two variants must be compared on the same samples, whatever order the next pass has."""
+    rng = np.random.default_rng(0)
+
+    class Shuffled(Loader):
+        def __iter__(self):
+            return iter([rows(int(i), 1) for i in rng.permutation(100)])
+
+    data = of(Shuffled(100, 1))
+    first = numbers(data.take(8))
+    assert list(range(100)) == sorted(numbers(data))
+    assert list(range(100)) == sorted(numbers(data)), "a pass never mixes two orders"
+
+    assert first == numbers(data.take(8))
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=60),
+    st.integers(1, 7),
+    st.integers(1, 40),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_a_pass_that_was_stopped_goes_on(counts, size, taken, ahead, once):
+    """Calibration reads ahead and may be stopped anywhere: every sample is used once, even of a generator."""
+    starts = itertools.accumulate(counts, initial=0)
+    items = [rows(first, count) for first, count in zip(starts, counts, strict=False)]
+    data = of(iter(items) if once else items)
+    data.check(NET)
+    reader = data.batches(NET, size)
+    read = [[int(row[0]) for row in batch["x"]] for batch in itertools.islice(reader, taken + ahead)]
+    reader.close()
+    used = list(itertools.chain.from_iterable(read[:taken]))
+    rest = [int(row[0]) for batch in data.batches(NET, size, skip=len(used)) for row in batch["x"]]
+
+    assert list(range(sum(counts))) == used + rest
+    assert sum(counts) == data.count
+
+
+def test_whole_inferences_go_on_as_well():
+    """Feed dictionaries are counted one by one."""
+    feeds = ({"x": np.full((1, 3), i, np.float32), "size": np.ones(2, np.float32)} for i in range(200))
+    data = of(feeds, WHOLE)
+    seen = [int(b["x"][0, 0]) for b in itertools.islice(data.batches(WHOLE), 100)]
+    seen += [int(b["x"][0, 0]) for b in data.batches(WHOLE, skip=99)][1:]
+
+    assert list(range(200)) == seen

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from rtlab.core.model import Model
+from rtlab.core.variant import Precision, Variant
+from rtlab.errors import CalibrationError, ModelError, VariantError
+from rtlab.quantize import Prepared, Scale, prepare, quantizable
+from rtlab.quantize.tf32 import tf32
+from rtlab.quantize.weights import Form, store
+
+node = helper.make_node
+ACCUMULATION = "FP16 accumulation is not emulated: sums inside an operator are FP32 here"
+
+
+def weight(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def half(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(np.float32)
+
+
+def brain(x: np.ndarray) -> np.ndarray:
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+@pytest.fixture
+def chain(make) -> Model:
+    """Three products with an activation behind each; sums of one element, so that oracles are exact."""
+    nodes, x = [], "x"
+    for i in range(3):
+        nodes += [
+            node("MatMul", [x, f"w{i}"], [f"m{i}"], name=f"block{i}/MatMul"),
+            node("Sigmoid", [f"m{i}"], [f"s{i}" if i < 2 else "y"], name=f"block{i}/Sigmoid"),
+        ]
+        x = f"s{i}"
+    weights = {f"w{i}": np.diag(weight(32, seed=i)).astype(np.float32) for i in range(3)}
+    return make(nodes, weights, {"x": [4, 32]}, {"y": [4, 32]})
+
+
+def given(model: Model, amax: float = 4.0) -> dict[str, Scale]:
+    return {v: Scale(amax) for v in quantizable(model)}
+
+
+def ready(model: Model, precision: object, **options: object) -> Prepared:
+    return prepare(model, Variant.of(precision, target="sm120"), scales=given(model), **options)
+
+
+def types(model: Model, values: str) -> list[str]:
+    return [model.values[v].dtype for v in values.split()]
+
+
+def test_a_mix_computes_each_node_in_its_own_precision(chain: Model, run):
+    """The numbers of every step, in three precisions one after the other, against NumPy."""
+    mix = {"*": "fp16", "block0/MatMul": "int8", "block2/*": "bf16"}
+    done = ready(chain, mix)
+    x = weight(4, 32, seed=9)
+    w0, w1, w2 = (chain.constants(f"block{i}/MatMul")[f"w{i}"].numpy() for i in range(3))
+
+    step = np.float32(4) / np.float32(127)
+    scale = np.maximum(np.abs(w0).max(axis=0), 0) / np.float32(127)
+    q0 = np.clip(np.rint(w0 / scale), -127, 127).astype(np.float32) * scale
+    m0 = np.clip(np.rint(x / step), -128, 127).astype(np.float32) * step @ q0
+    got = run(done.emulation, {"x": x}, ["m0", "s0", "m1", "s1", "m2"])
+    np.testing.assert_allclose(got["m0"], m0, rtol=1e-6)
+    np.testing.assert_array_equal(half(got["s0"]), got["s0"])
+    np.testing.assert_array_equal(half(got["s0"] @ half(w1)), got["m1"])
+    np.testing.assert_array_equal(brain(brain(got["s1"]) @ brain(w2)), got["m2"])
+    assert ["fp32", "fp16", "fp16", "fp16", "bf16"] == types(done.model, "m0 s0 m1 s1 m2")
+    expected = {
+        f"block{i}/{op}": p for i, p in enumerate(("fp16", "fp16", "bf16")) for op in ("MatMul", "Sigmoid")
+    }
+    assert {**expected, "block0/MatMul": "int8"} == done.precisions
+    assert (ACCUMULATION,) == done.notes
+
+
+def test_bf16_raises_the_opset_where_onnx_has_it_later(tiny_model: Model):
+    """ONNX has BF16 convolutions from opset 22 on only."""
+    done = ready(tiny_model, "bf16")
+    assert 22 == done.model.opset
+    assert {n.id for n in tiny_model.top} == set(done.precisions)
+    assert ["bf16", "bf16"] == types(done.model, "stem pooled")
+    assert 17 == ready(tiny_model, {"op:Gemm": "bf16"}).model.opset
+    assert () == done.notes
+
+
+def test_bf16_without_a_form_in_any_opset_is_noted(make):
+    """The node stays FP32 between BF16 neighbours."""
+    net = make(
+        [node("Exp", ["x"], ["e"], name="exp"), node("Shrink", ["e"], ["s"], name="odd"),
+         node("Exp", ["s"], ["y"], name="last")], {}, {"x": [4]}, {"y": [4]},
+    )  # fmt: skip
+    done = ready(net, "bf16")
+    assert ("1 node stays fp32: no BF16 form in ONNX opset 17 (odd)",) == done.notes
+    assert {"exp": "bf16", "last": "bf16"} == done.precisions
+
+
+def test_bf16_keeps_the_range_of_fp32(make, run):
+    """What overflows in FP16 is only coarse in BF16."""
+    net = make([node("Mul", ["x", "x"], ["y"], name="square")], {}, {"x": [3]}, {"y": [3]})
+    x = np.float32([300, 1.003, 1e-20])
+    wide, narrow = (run(ready(net, p).emulation, {"x": x})["y"] for p in ("bf16", "fp16"))
+    np.testing.assert_array_equal(brain(brain(x) * brain(x)), wide)
+    assert [np.inf, 0] == [narrow[0], narrow[2]]
+
+
+def test_tf32_changes_no_graph_but_the_numbers(tiny_model: Model, run):
+    """It is a flag of the builder; rounding belongs to the emulation alone."""
+    done = ready(tiny_model, "tf32")
+    assert done.model is tiny_model
+    assert {"stem/Conv", "left/Conv", "right/Conv", "head/Gemm"} == set(done.precisions)
+    x = weight(1, 3, 8, 8)
+    stem = run(done.emulation, {"x": x}, ["stem"])["stem"]
+    w = tf32(tiny_model.constants("stem/Conv")["stem_w"].numpy())
+    padded = np.pad(tf32(x), [(0, 0), (0, 0), (1, 1), (1, 1)]).astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    np.testing.assert_allclose(stem, np.einsum("nchwij,ocij->nohw", windows, w), rtol=1e-5, atol=1e-6)
+
+
+def test_tf32_is_one_switch_for_all_that_is_fp32(tiny_model: Model):
+    """A node pinned to FP32 would not be FP32 in the engine, and the note says so."""
+    done = ready(tiny_model, {"*": "tf32", "head/Gemm": "fp16", "stem/*": "fp32"})
+    assert {
+        "stem/Conv": "tf32",
+        "left/Conv": "tf32",
+        "right/Conv": "tf32",
+        "head/Gemm": "fp16",
+    } == done.precisions
+    assert "1 node stays tf32: one switch sets it for the whole engine (stem/Conv)" in done.notes
+
+
+@pytest.mark.parametrize("precision", ["int4", "fp4"])
+@pytest.mark.parametrize("base", ["fp32", "fp16", "bf16"])
+def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, precision: str, base: str):
+    """The emulation's product is that of the numbers which the typed graph dequantizes, in its type."""
+    done = ready(chain, {"*": base, "op:MatMul": precision})
+    assert {precision} == {p for n, p in done.precisions.items() if n.endswith("MatMul")}
+    w = chain.constants("block0/MatMul")["w0"].numpy()
+    stored = store(w, Form(0, 16), Precision(precision))
+    scale, to = stored.scale, {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}[base]
+    if precision == "int4":
+        scale = scale.astype(to)
+    numbers = stored.values.astype(np.float32) * np.repeat(scale.astype(np.float32), 16, axis=0)
+    numbers = numbers * (1 if stored.tensor_scale is None else stored.tensor_scale)
+    numbers = numbers.astype(np.float32).astype(to).astype(np.float32)
+    x = weight(4, 32, seed=9)
+    expected = (x.astype(to).astype(np.float32) @ numbers).astype(to).astype(np.float32)
+    got = run(done.emulation, {"x": x}, ["m0"])["m0"]
+    np.testing.assert_allclose(got, expected, rtol=2e-6)
+    stored_types = {t.data_type for t in done.model.proto().graph.initializer}
+    assert (onnx.TensorProto.INT4 if precision == "int4" else onnx.TensorProto.FLOAT4E2M1) in stored_types
+
+
+def test_a_weight_in_two_precisions_is_stored_twice_and_stays(make, run):
+    """Sharing a weight must not share a precision."""
+    net = make(
+        [
+            node("MatMul", ["x", "w"], ["a"], name="a"),
+            node("MatMul", ["x", "w"], ["b"], name="b"),
+            node("Add", ["a", "b"], ["y"], name="add"),
+        ],
+        {"w": weight(32, 4)}, {"x": [3, 32]}, {"y": [3, 4]},
+    )  # fmt: skip
+    done = ready(net, {"a": "int4", "b": "fp16"})
+    x = weight(3, 32, seed=1)
+    got = run(done.emulation, {"x": x}, ["a", "b"])
+    np.testing.assert_allclose(
+        got["a"], x @ store(weight(32, 4), Form(0, 16), Precision.INT4).dequantized(), rtol=1e-5, atol=1e-5
+    )
+    np.testing.assert_allclose(got["b"], half(half(x) @ half(weight(32, 4))), rtol=2e-3, atol=2e-3)
+
+
+def test_int8_and_fp8_of_one_value_are_two_pairs(make):
+    """Both readers quantize the same value, each in its type."""
+    net = make(
+        [
+            node("MatMul", ["x", "w"], ["a"], name="a"),
+            node("MatMul", ["x", "w"], ["b"], name="b"),
+            node("Add", ["a", "b"], ["y"], name="add"),
+        ],
+        {"w": weight(32, 4)}, {"x": [3, 32]}, {"y": [3, 4]},
+    )  # fmt: skip
+    done = ready(net, {"a": "int8", "b": "fp8"})
+    assert {"a": "int8", "b": "fp8"} == done.precisions
+    pairs = [n for n in done.model.top if n.op == "QuantizeLinear"]
+    assert ["int8", "fp8"] == [done.model.values[n.outputs[0]].dtype for n in pairs]
+    assert {"x": 127.0} == {v: s.largest for v, s in done.scales.items()}
+
+
+def test_what_has_no_form_falls_back_to_the_precision_of_the_rest(make):
+    """An attention product among FP16 nodes must not be the one that is FP32."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["q"], name="q"),
+        node("MatMul", ["q", "x"], ["qk"], name="qk"),
+        node("Softmax", ["qk"], ["y"], name="softmax"),
+    ]
+    net = make(nodes, {"w": weight(8, 8)}, {"x": [8, 8]}, {"y": [8, 8]})
+    done = ready(net, {"*": "fp16", "op:MatMul": "int8"})
+    assert {"q": "int8", "qk": "fp16", "softmax": "fp16"} == done.precisions
+    assert "1 node stays fp16: its weight is no constant (qk)" in done.notes
+    done = ready(net, "int8")
+    assert {"q": "int8"} == done.precisions
+    assert ("1 node stays fp32: its weight is no constant (qk)",) == done.notes
+
+
+def test_a_pinned_node_without_a_form_is_noted(tiny_model: Model):
+    """Who pins a node by hand wants to know that nothing came of it."""
+    done = ready(tiny_model, {"stem/Relu": "int8"})
+    assert (
+        "no node has an INT8 form here: the model is unchanged",
+        "1 node stays fp32: no INT8 form (stem/Relu)",
+    ) == done.notes
+    assert done.model is tiny_model
+
+
+def test_values_without_a_given_scale_are_counted_and_their_readers_stay(tiny_model: Model):
+    """A calibration cache of another export lacks some tensors."""
+    scales = {v: s for v, s in given(tiny_model).items() if v != "act"}
+    done = prepare(tiny_model, Variant.of("int8", scales="old.cache"), scales=scales)
+    assert {"stem/Conv", "head/Gemm"} == {n for n in done.precisions if n.endswith(("Conv", "Gemm"))}
+    assert "1 value has no scale in old.cache: what reads it stays fp32 (act)" in done.notes
+    assert "act" not in done.scales
+    with pytest.raises(CalibrationError, match=r'Cannot quantize value "x": its threshold is nan'):
+        prepare(tiny_model, Variant.of("int8", scales="c"), scales={**scales, "x": Scale(float("nan"))})
+
+
+def test_no_scale_at_all_leaves_the_model(tiny_model: Model):
+    """A cache of another model fits nothing; the note is the only trace."""
+    done = prepare(tiny_model, Variant.of("int8", scales="other.cache"), scales={"elsewhere": Scale(1.0)})
+    assert done.model is tiny_model
+    assert any("4 values have no scale in other.cache" in n for n in done.notes)
+
+
+def test_fp8_scales_stand_for_448(tiny_model: Model):
+    """The same threshold is another scale in another type."""
+    done = ready(tiny_model, "fp8")
+    assert {np.float32(4.0) / np.float32(448)} == {np.float32(s.scale) for s in done.scales.values()}
+    proto = done.model.proto()
+    scale = next(t for t in proto.graph.initializer if t.name == "stem/Conv/input/scale")
+    assert np.float32(4.0) / np.float32(448) == onnx.numpy_helper.to_array(scale)
+    assert 19 == done.model.opset
+
+
+def test_a_transposed_convolution_has_no_fp8_kernel(make):
+    """TensorRT-RTX compiles it to an FP32 kernel behind a dequantization, slower than before."""
+    net = make([node("ConvTranspose", ["x", "w"], ["y"], name="up")], {"w": weight(4, 4, 2, 2)},
+               {"x": [1, 4, 4, 4]}, {"y": [1, 4, 5, 5]})  # fmt: skip
+    done = ready(net, "fp8")
+    assert done.model is net
+    assert "1 node stays fp32: TensorRT-RTX has no FP8 kernel for ConvTranspose (up)" in done.notes
+
+
+def test_a_source_that_is_quantized_says_so(make):
+    """Its nodes compute in INT8 whatever is asked, because the graph says so."""
+    net = make(
+        [
+            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
+            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dq"),
+            node("DequantizeLinear", ["w", "s"], ["dw"], name="dw"),
+            node("MatMul", ["d", "dw"], ["y"], name="n"),
+        ],
+        {"s": np.float32(0.1), "z": np.int8(0), "w": np.ones((4, 4), np.int8)},
+        {"x": [3, 4]},
+        {"y": [3, 4]},
+    )
+    assert {"n": "int8"} == prepare(net, Variant.of("fp32")).precisions
+    done = ready(net, "int8")
+    assert {"n": "int8"} == done.precisions
+    assert "1 node is quantized in the source already and stay so" in done.notes
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp8", "int4", "fp4"])
+def test_a_weight_with_nan_is_refused_in_every_precision_with_a_scale(make, precision: str):
+    """One NaN makes a scale of NaN, and a whole channel of nothing."""
+    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.full((16, 2), np.nan, np.float32)},
+               {"x": [3, 16]}, {"y": [3, 2]})  # fmt: skip
+    with pytest.raises(ModelError, match=r'weight "w" of node "n": it holds NaN or infinity\. Repair'):
+        ready(net, precision)
+
+
+def test_an_old_opset_is_raised_and_values_keep_their_names(make, run):
+    """The converter replaces Upsample by Resize and forgets both names; accuracy needs them."""
+    net = make(
+        [
+            node("Upsample", ["x", "sizes"], ["u"], name="up", mode="nearest"),
+            node("MatMul", ["u", "w"], ["y"], name="n"),
+        ],
+        {"sizes": np.float32([1, 1, 1, 2]), "w": weight(32, 4)}, {"x": [1, 1, 3, 16]}, {"y": [1, 1, 3, 4]}, opset=9,
+    )  # fmt: skip
+    done = ready(net, "fp4")
+    assert (23, "up") == (done.model.opset, done.model.producers["u"].origin)
+    x = weight(1, 1, 3, 16)
+    np.testing.assert_array_equal(x.repeat(2, axis=3), run(done.emulation, {"x": x}, ["u"])["u"])
+
+
+def test_an_opset_that_cannot_be_raised_says_which_is_needed(make):
+    """The converter loses the value between two operators that it replaces; exporting again is the way out."""
+    net = make(
+        [
+            node("Upsample", ["x", "sizes"], ["u"], name="up", mode="nearest"),
+            node("Upsample", ["u", "sizes"], ["v"], name="more", mode="nearest"),
+            node("MatMul", ["v", "w"], ["y"], name="n"),
+        ],
+        {"sizes": np.float32([1, 1, 1, 2]), "w": weight(32, 4)}, {"x": [1, 1, 3, 8]}, {"y": [1, 1, 3, 4]}, opset=9,
+    )  # fmt: skip
+    with pytest.raises(
+        VariantError, match=r'in "fp8": it uses opset 9, .* loses node "up"\. Export .* opset 19'
+    ):
+        ready(net, "fp8")

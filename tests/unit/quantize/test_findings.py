@@ -1,0 +1,333 @@
+"""The placement check: each planted fault is found and nothing else, and its repair keeps its promise."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from qdq import FAULTS, Net, quantize_static, two_convolutions, zero_point
+from rtlab import quantize, samples
+from rtlab.core.model import Model, load
+from rtlab.core.node import ORIGIN
+from rtlab.errors import VariantError
+from rtlab.quantize.calibrators import Scale
+from rtlab.quantize.findings import check, repair
+from rtlab.testing import tiny_model
+
+#: Faults that a session of ONNX Runtime can run; a scale that is none cannot be compared.
+RUNS = [
+    k
+    for k in FAULTS
+    if not k.startswith("scale ") or "(1,)" in k or k in {"scale per channel", "scales on input channels"}
+]
+FIXABLE = [
+    k for k in FAULTS
+    if k not in {"activation in FP32", "residual in FP32"} and ("scale " not in k or k in RUNS)
+]  # fmt: skip
+
+
+def run(model: Model, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """At level BASIC, which rounds as the graph says; EXTENDED fuses quantized kernels and rounds elsewhere."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def draw(model: Model) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return {n: rng.standard_normal(model.input_shape(n)).astype(np.float32) * 2 for n in model.inputs}
+
+
+def sqnr(reference: np.ndarray, other: np.ndarray) -> float:
+    noise = float(((reference - other) ** 2).sum())
+    return float("inf") if noise == 0 else float(10 * np.log10((reference**2).sum() / noise))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_gives_exactly_its_finding(fault: str) -> None:
+    """A check that cries twice, or at the wrong place, is not read a second time."""
+    make, ids = FAULTS[fault]
+    model = make()
+    found = check(model)
+    assert ids == tuple(f.id for f in found)
+    for finding in found:
+        assert finding.id.split(":")[0] == finding.rule
+        assert set(finding.nodes) <= set(model.by_id)
+        assert finding.nodes
+        for sentence in (finding.title, finding.cost, finding.fix, finding.evidence):
+            assert sentence.endswith(".")
+            assert sentence[0].isupper() or sentence[0] == '"'
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_repaired_model_is_valid_and_has_nothing_left_to_repair(fault: str) -> None:
+    """Repairing twice must not change the model again, or no one can say what the repaired model is."""
+    model = FAULTS[fault][0]()
+    before = model.bytes()
+    mended = repair(model)
+    onnx.checker.check_model(mended.proto(), full_check=True)
+    assert [] == [f.id for f in check(mended) if f.fixable]
+    assert [] == [f.id for f in check(mended) if f.id not in FAULTS[fault][1]]
+    assert before == model.bytes()
+    assert mended.bytes() == repair(mended).bytes()
+
+
+@pytest.mark.parametrize("fault", FIXABLE)
+def test_what_stays_keeps_its_name_and_what_is_new_names_whom_it_serves(fault: str) -> None:
+    """Layers, pins and findings are joined by node id: a renamed node would lose its history."""
+    model = FAULTS[fault][0]()
+    mended = repair(model)
+    assert (model.inputs, model.outputs) == (mended.inputs, mended.outputs)
+    ours = {n.id for n in model.nodes if n.op not in {"QuantizeLinear", "DequantizeLinear"}}
+    assert ours <= {n.id for n in mended.nodes}
+    for node in mended.nodes:
+        if node.id not in model.by_id:
+            assert node.origin in model.by_id, node.id
+
+
+@pytest.mark.parametrize("fault", [k for k in FIXABLE if k in RUNS])
+def test_a_fix_changes_the_numbers_no_more_than_it_says(fault: str) -> None:
+    """An exact fix gives the same outputs; any other moves them by rounding, which stays 15 dB below the signal."""
+    model = FAULTS[fault][0]()
+    (finding,) = check(model)
+    inputs = draw(model)
+    for before, after in zip(run(model, inputs), run(repair(model), inputs), strict=True):
+        if finding.exact:
+            np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
+        else:
+            assert sqnr(before, after) > 15
+
+
+def test_the_fixes_that_promise_exactness_are_these() -> None:
+    """A person decides by this word whether to validate the model again."""
+    exact = {k for k in FAULTS if (f := check(FAULTS[k][0]())) and f[0].exact}
+    assert {
+        "pair before Relu, none behind", "pair per reader", "INT32 bias", "INT8 BatchNormalization",
+        "UINT8 around 128", "UINT8 weight", "scale of shape (1,)", "weight scale of shape (1,)", "chain",
+        "chain through a view", "before Shape",
+    } == exact  # fmt: skip
+
+
+def test_what_rtlab_quantizes_itself_has_no_findings() -> None:
+    """The check and the placement follow one set of rules."""
+    for model in (tiny_model(), tiny_model(batch=1), samples.load("digits_inception").model):
+        scales = {v: Scale(2.0 + i) for i, v in enumerate(quantize.quantizable(model))}
+        assert () == check(quantize.int8(model, scales))
+
+
+def test_a_model_without_quantization_has_no_findings_and_stays_itself() -> None:
+    """Nothing was asked of this model."""
+    model = tiny_model()
+    assert () == check(model)
+    assert repair(model) is model
+
+
+def test_a_well_placed_model_is_left_as_it_is() -> None:
+    """No finding, no change."""
+    model = two_convolutions()
+    assert () == check(model)
+    assert [n.id for n in model.nodes] == [n.id for n in repair(model).nodes]
+
+
+def test_one_finding_can_be_repaired_and_the_others_left() -> None:
+    """The Explorer offers each on its own."""
+    n = Net()
+    v = n.op("Relu", [n.pair(n.conv(n.pair("x", "p0"), "c0"), "wrong")], "r0")
+    v = n.conv(n.pair(v, "p1"), "c1", quantized=False)
+    model = n.model(n.pair(v, "out"))
+    found = check(model)
+    assert {"before-activation:wrong_q", "weight-missing:c1", "output:out_q"} == {f.id for f in found}
+    chosen = next(f for f in found if f.rule == "weight-missing")
+    for given in (chosen, chosen.id):
+        mended = repair(model, [given])
+        assert {"before-activation:wrong_q", "output:out_q"} == {f.id for f in check(mended)}
+    assert found == check(model)
+    assert repair(model, []) is model
+
+
+def test_a_finding_that_is_not_there_or_has_no_fix_is_refused() -> None:
+    """Silence would look like success."""
+    model = FAULTS["activation in FP32"][0]()
+    with pytest.raises(VariantError, match=r'Cannot repair "chain:p" in model "qdq": it has no such finding'):
+        repair(model, ["chain:p"])
+    with pytest.raises(VariantError, match=r"rtlab cannot know the fix\. Calibrate the model"):
+        repair(model, check(model))
+
+
+def test_a_relu_that_lived_in_an_unsigned_pair_comes_back_as_a_node() -> None:
+    """ONNX Runtime drops a Relu whose pair cuts below zero; symmetric INT8 would let the negatives through."""
+    model = zero_point(0, np.uint8)
+    mended = repair(model)
+    relu = next(n for n in mended.nodes if n.op == "Relu")
+    assert "p0_q" == relu.origin
+    inputs = draw(model)
+    assert sqnr(run(model, inputs)[0], run(mended, inputs)[0]) > 30
+    n = Net()
+    v = n.pair(n.conv(n.pair("x", "p0"), "c0"), "wrong", zero=-128)
+    model = n.model(n.op("Relu", [v], "r0"))
+    mended = repair(model, [f for f in check(model) if f.rule == "before-activation"])
+    assert "wrong_q/Relu" in mended.by_id
+
+
+def test_weights_are_quantized_per_channel_within_half_a_step() -> None:
+    """The weight that a repair stores must be the old one, rounded."""
+    for fault, axis in (("weight in FP32", 0), ("transposed weight in FP32", 0)):
+        model = FAULTS[fault][0]()
+        (node,) = check(model)[0].nodes[:1]
+        mended = repair(model)
+        dq = next(n for n in mended.nodes if n.origin == node and n.op == "DequantizeLinear")
+        assert axis == dq.attributes["axis"]
+        values, scale = (t.numpy() for t in mended.constants(dq.id).values())
+        weight = next(
+            t.numpy() for i in model.by_id for t in model.constants(i).values() if t.name == f"{node}_w"
+        )
+        spread = scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
+        assert (weight.shape[axis],) == scale.shape
+        assert np.abs(values * spread - weight).max() <= spread.max() / 2 * 1.0001
+
+
+def test_scales_that_meet_share_the_largest() -> None:
+    """A smaller one would clip the other branch."""
+    for fault in ("concat of two scales", "concat of two scales, pair behind", "pair per reader, two scales"):
+        mended = repair(FAULTS[fault][0]())
+        scales = {
+            n.id: next(
+                float(t.numpy()) for t in mended.constants(n.id).values() if t.numpy().dtype == np.float32
+            )
+            for n in mended.nodes
+            if n.op == "QuantizeLinear" and n.id != "p0_q"
+        }
+        assert {0.06 if "reader" in fault else 0.07} == {round(s, 6) for s in scales.values()} or not scales
+
+
+def test_the_output_keeps_its_name_when_its_pair_goes() -> None:
+    """Who runs the model asks for the output by name, also where it is the input itself."""
+    model = FAULTS["on the output"][0]()
+    assert ("wrong_dq_out",) == repair(model).outputs
+    assert [] == [n.id for n in repair(model).nodes if n.id.startswith("wrong")]
+    n = Net()
+    through = n.model(n.pair("x", "p0"))
+    mended = repair(through)
+    assert (("x",), ("p0_dq_out",)) == (mended.inputs, mended.outputs)
+    assert ["Identity"] == [m.op for m in mended.nodes]
+    assert draw(mended)["x"].tolist() == run(mended, draw(mended))[0].tolist()
+
+
+def test_onnx_runtimes_own_output_is_repaired_to_what_tensorrt_takes(tmp_path) -> None:
+    """The commonest source of quantized models: its biases and zero points do not even build with TensorRT."""
+    sample = samples.load("digits_inception")
+    for name, options in {"default": {}, "channel": {"per_channel": True}}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        model = quantize_static(sample, folder, **options)
+        found = check(model)
+        assert {"zero-point", "parameter", "before-activation", "output"} <= {f.rule for f in found}
+        assert all(f.fixable for f in found)
+        mended = repair(model)
+        assert () == check(mended)
+        data = sample.task.data.arrays["image"]
+        before, after = (sample.task.score(run(m, {"image": data})[0]) for m in (model, mended))
+        assert after >= before - 0.5
+
+
+def test_odd_quantization_is_reported_or_left_and_never_raises() -> None:
+    """A check that falls over on the file it is meant for helps no one."""
+    n = Net(opset=10)
+    v = n.op("Conv", [n.pair("x", "p0"), n.weight("c0", (16, 16, 3, 3), axis=None)], "c0", pads=[1] * 4)
+    old = n.model(v)
+    assert () == check(old)
+
+    n = Net(opset=10)
+    fp32 = n.weight("c0", (16, 16, 3, 3), quantized=False)
+    (finding,) = check(n.model(n.op("Conv", [n.pair("x", "p0"), fp32], "c0", pads=[1] * 4)))
+    assert ("weight-missing", False) == (finding.rule, finding.fixable)
+    assert "opset 13" in finding.fix
+
+    n = Net()
+    z = n.constant("z", 0, np.int8)
+    q = n.op("QuantizeLinear", ["x", n.constant("s", 0.05), z], "q")
+    uneven = n.model(n.conv(n.op("DequantizeLinear", [q, n.constant("t", 0.1), z], "dq"), "c0"))
+    assert () == check(uneven)
+    assert [m.id for m in uneven.nodes] == [m.id for m in repair(uneven).nodes]
+
+    n = Net()
+    q = n.op("QuantizeLinear", ["x", n.constant("s", 0.05), n.constant("z", 0, np.int8)], "q")
+    q = n.op("MaxPool", [q], "mp", kernel_shape=[2, 2], strides=[2, 2])
+    assert () == check(n.model(n.conv(n.op("DequantizeLinear", [q, "s", "z"], "dq"), "c0")))
+
+    n = Net()
+    n.op("QuantizeLinear", ["x", n.constant("s", 0.05), n.constant("z", 0, np.int8)], "alone")
+    assert () == check(n.model(n.conv("x", "c0", quantized=False)))
+
+    n = Net()
+    s = n.op("Abs", [n.constant("s", 0.05)], "abs")
+    q = n.op("QuantizeLinear", ["x", s, n.constant("z", 0, np.int8)], "q")
+    assert () == check(n.model(n.conv(n.op("DequantizeLinear", [q, s, "z"], "dq"), "c0")))
+
+
+def test_a_missing_scale_is_no_reason_to_fall_over() -> None:
+    """The checker passes an empty input name in places, and so must this."""
+    proto = two_convolutions().proto()
+    node = next(n for n in proto.graph.node if n.name == "p1_dq")
+    node.input[1] = ""
+    from rtlab.core.model import wrap
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = wrap(proto, name="broken")
+    assert isinstance(check(model), tuple)
+    repair(model)
+
+
+def test_blocked_int4_weights_alone_are_no_fault() -> None:
+    """Weight-only quantization is a choice: the activation is meant to stay as it is."""
+    n = Net(opset=21)
+    n.shape = [1, 8, 16]
+    packed = onnx.helper.make_tensor(
+        "w", onnx.TensorProto.INT4, [16, 32], np.zeros(256, np.uint8).tobytes(), raw=True
+    )
+    n.weights.append(packed)
+    w = n.op("DequantizeLinear", ["w", n.constant("s", np.full((2, 32), 0.1))], "wdq", axis=0, block_size=8)
+    model = n.model(n.op("MatMul", ["x", w], "m0"))
+    assert () == check(model)
+
+
+def test_a_body_that_reads_a_pair_keeps_it() -> None:
+    """What a branch of an If does with a value is not looked into."""
+    n = Net()
+    v = n.pair("x", "p0")
+    body = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", [v], ["inner"], name="in_body")],
+        "body",
+        [],
+        [onnx.helper.make_tensor_value_info("inner", onnx.TensorProto.FLOAT, [1, 16, 8, 8])],
+    )
+    out = n.op("If", [n.constant("yes", True, np.bool_)], "if0", then_branch=body, else_branch=body)
+    model = n.model(out)
+    assert () == check(model)
+    assert "p0_dq" in repair(model).by_id
+
+
+def test_findings_are_values() -> None:
+    """They travel to the Explorer and back by id."""
+    finding = check(FAULTS["chain"][0]())[0]
+    assert finding == dataclasses.replace(finding)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        finding.rule = "other"
+
+
+def test_origins_are_written_as_metadata() -> None:
+    """Mapping joins layers by them."""
+    mended = repair(FAULTS["weight in FP32"][0]())
+    props = {
+        p.key: p.value for n in mended.proto().graph.node if "c0/weight" in n.name for p in n.metadata_props
+    }
+    assert "c0" == props[ORIGIN]
+    assert load(mended.proto()).by_id["c0/weight/DequantizeLinear"].origin == "c0"

@@ -1,0 +1,340 @@
+"""2:4 sparsity: what is found, what pruning keeps, and that results still join with the source."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab.core.model import Model, load
+from rtlab.errors import ModelError, VariantError
+from rtlab.quantize.sparsity import find, mask, matching, prune
+
+RNG = np.random.default_rng(0)
+
+
+def weight(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def net(
+    *nodes: onnx.NodeProto, inputs: dict[str, list[int]], outputs: list[str], **weights: np.ndarray
+) -> Model:
+    """A model of these nodes; each weight is an initializer."""
+    types = [helper.np_dtype_to_tensor_dtype(w.dtype) for w in weights.values() if w.dtype.kind == "f"]
+    kind = types[-1] if types else TensorProto.FLOAT
+    graph = helper.make_graph(
+        list(nodes),
+        "net",
+        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(o, kind, weights[o].shape if o in weights else None) for o in outputs],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return load(onnx.shape_inference.infer_shapes(made))
+
+
+def one(op: str, w: np.ndarray, x: list[int], *, first: bool = False, **attributes: object) -> Model:
+    """A model of one node with a constant weight, at its second input unless it is the first."""
+    inputs = ["w", "x"] if first else ["x", "w"]
+    return net(helper.make_node(op, inputs, ["y"], "n", **attributes), inputs={"x": x}, outputs=["y"], w=w)
+
+
+def held(model: Model, node: str) -> np.ndarray:
+    """The constant that a node reads."""
+    return next(iter(model.constants(node).values())).numpy()
+
+
+def fours(array: np.ndarray, axis: int) -> np.ndarray:
+    """An independent reading of the groups: by index, one at a time."""
+    others = [range(n) for i, n in enumerate(array.shape) if i != axis]
+    rows = []
+    for place in itertools.product(*others):
+        line = array[(*place[:axis], slice(None), *place[axis:])]
+        rows += [line[i : i + 4] for i in range(0, len(line), 4)]
+    return np.array(rows)
+
+
+AXES = {
+    "Conv": (one("Conv", weight(8, 12, 3, 3), [1, 12, 8, 8]), 1),
+    "Conv of two groups": (one("Conv", weight(8, 4, 3, 3), [1, 8, 8, 8], group=2), 1),
+    "ConvTranspose": (one("ConvTranspose", weight(8, 6, 2, 2), [1, 8, 8, 8]), 0),
+    "Gemm": (one("Gemm", weight(16, 10), [2, 16]), 0),
+    "Gemm with transB": (one("Gemm", weight(10, 16), [2, 16], transB=1), 1),
+    "Gemm with a constant A": (one("Gemm", weight(10, 16), [16, 2], first=True), 1),
+    "Gemm with a constant transA": (one("Gemm", weight(16, 10), [16, 2], first=True, transA=1), 0),
+    "MatMul": (one("MatMul", weight(16, 10), [2, 16]), 0),
+    "MatMul of a stack": (one("MatMul", weight(3, 16, 10), [3, 2, 16]), 1),
+    "MatMul with a vector": (one("MatMul", weight(16), [2, 16]), 0),
+    "MatMul with a constant A": (one("MatMul", weight(10, 16), [16, 2], first=True), 1),
+    "Conv in fp16": (one("Conv", weight(8, 12, 3, 3, dtype="float16"), [1, 12, 8, 8]), 1),
+}
+
+
+@pytest.mark.parametrize(("model", "axis"), AXES.values(), ids=AXES)
+def test_the_pattern_is_counted_along_the_summed_axis(model, axis):
+    """A sparse kernel skips terms of a sum, so zeros along any other axis gain nothing."""
+    (found,) = find(model)
+    assert (axis, True, False) == (found.axis, found.eligible, found.is_sparse)
+    before = held(model, "n")
+    assert np.mean((fours(before, axis) == 0).sum(axis=1) >= 2) == found.share
+
+    pruned = prune(model)
+    (after,) = find(pruned)
+    assert (1.0, True) == (after.share, after.is_sparse)
+    groups = fours(held(pruned, "n"), axis)
+    assert ((groups != 0).sum(axis=1) == 2).all()
+    kept = groups != 0
+    np.testing.assert_array_equal(fours(before, axis)[kept], groups[kept])
+
+
+INELIGIBLE = {
+    "depthwise": (
+        one("Conv", weight(8, 1, 3, 3), [1, 8, 8, 8], group=8),
+        "depthwise: each output sums over one",
+    ),
+    "three channels": (
+        one("Conv", weight(8, 3, 3, 3), [1, 3, 8, 8]),
+        "it sums over 3 in 8×3×3×3, no multiple of 4",
+    ),
+    "two in a group": (
+        one("ConvTranspose", weight(8, 2, 2, 2), [1, 8, 8, 8], group=4),
+        "it sums over 2 in 8×2×2×2",
+    ),
+    "K of six": (one("MatMul", weight(6, 2), [2, 6]), "it sums over 6 in 6×2, no multiple of 4"),
+    "fp64": (one("MatMul", weight(8, 2, dtype="float64"), [2, 8]), "the weight is fp64, not fp16 or fp32"),
+}
+
+
+@pytest.mark.parametrize(("model", "why"), INELIGIBLE.values(), ids=INELIGIBLE)
+def test_what_cannot_follow_the_pattern_says_why(model, why):
+    """A first convolution over three channels is the usual one, and its owner should not wonder."""
+    (found,) = find(model)
+
+    assert not found.eligible
+    assert not found.is_sparse
+    assert found.why.startswith(why)
+    assert model is prune(model)
+    assert () == matching(model, ["*"])
+    with pytest.raises(
+        VariantError, match=r'Cannot prune node "n" in model "net": "n": .*Choose among the eligible'
+    ):
+        prune(model, ["n"])
+    with pytest.raises(VariantError, match=r'Cannot prune "op:[A-Za-z]+" in model "net": "n": '):
+        matching(model, [f"op:{model.node('n').op}"])
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float32, np.float16]),
+        st.tuples(st.integers(1, 3), st.sampled_from([4, 8]), st.integers(1, 3)),
+        elements=st.sampled_from([-2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0])
+        | st.floats(-100, 100, width=16),
+    ),
+)
+def test_no_other_two_of_four_keep_more_energy(array):
+    """Against all six patterns, one four at a time: the sum of squares that pruning keeps is the largest there is."""
+    kept = mask(array, 1)
+    for values, chosen in zip(fours(array, 1), fours(kept, 1), strict=True):
+        energy = np.square(values.astype(np.float64))
+        best = max(energy[list(pair)].sum() for pair in itertools.combinations(range(4), 2))
+        assert 2 == chosen.sum()
+        assert best == energy[chosen].sum()
+
+
+def test_of_equal_magnitudes_the_first_stay():
+    """The same model pruned twice, here or elsewhere, must be the same model."""
+    expected = [True, True, False, False, True, False, True, False]
+    np.testing.assert_array_equal(expected, mask(np.float32([1, -1, 1, 1, 2, 0, -1, 1]), 0))
+
+
+WEIGHTS = hnp.arrays(
+    np.float32, st.tuples(st.integers(1, 4), st.sampled_from([4, 8])), elements=st.floats(-10, 10, width=32)
+)
+
+
+@settings(max_examples=25)
+@given(WEIGHTS)
+def test_pruning_twice_is_pruning_once(array):
+    """What has the pattern is not touched, down to the sign of a zero."""
+    once = prune(one("Gemm", array, [1, array.shape[1]], transB=1))
+
+    assert once is prune(once)
+    assert ((fours(held(once, "n"), 1) != 0).sum(axis=1) <= 2).all()
+    zeros = array == 0
+    assert array[zeros].tobytes() == held(once, "n")[zeros].tobytes()
+
+
+def test_a_weight_that_has_the_pattern_stays_bit_for_bit():
+    """A network that was trained sparse must come out as it went in, even beside one that is pruned."""
+    sparse = weight(8, 8)
+    sparse[:, ::2] = -0.0
+    model = net(
+        helper.make_node("Gemm", ["x", "a"], ["h"], "sparse", transB=1),
+        helper.make_node("Gemm", ["h", "b"], ["y"], "dense", transB=1),
+        inputs={"x": [1, 8]},
+        outputs=["y"],
+        a=sparse,
+        b=weight(8, 8),
+    )
+    assert [True, False] == [w.is_sparse for w in find(model)]
+    pruned = prune(model)
+
+    assert sparse.tobytes() == held(pruned, "sparse").tobytes()
+    assert [True, True] == [w.is_sparse for w in find(pruned)]
+    assert model is prune(model, ["sparse"])
+
+
+def test_nodes_values_and_origins_keep_their_names(tiny_model):
+    """Accuracy before and after is compared value by value."""
+    pruned = prune(tiny_model)
+
+    assert any(w.eligible and w.share < 1 for w in find(tiny_model))
+    assert [(n.id, n.name, n.origin, n.inputs, n.outputs) for n in tiny_model.nodes] == [
+        (n.id, n.name, n.origin, n.inputs, n.outputs) for n in pruned.nodes
+    ]
+    assert set(tiny_model.values) == set(pruned.values)
+    onnx.checker.check_model(pruned.proto(), full_check=True)
+    assert tiny_model.digest != pruned.digest
+
+
+def test_the_source_is_left_alone():
+    """Data moves one way: the study still holds the dense model as its reference."""
+    model = one("Gemm", weight(16, 10), [2, 16])
+    before = model.bytes()
+    prune(model)
+
+    assert before == model.bytes()
+    assert not find(model)[0].is_sparse
+
+
+def shared(*, last: str = "Gemm") -> Model:
+    w = weight(8, 8)
+    second = {
+        "Gemm": helper.make_node("Gemm", ["h", "w"], ["y"], "second"),
+        "transB": helper.make_node("Gemm", ["h", "w"], ["y"], "second", transB=1),
+        "Add": helper.make_node("Add", ["h", "w"], ["y"], "second"),
+    }[last]
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["h"], "first"), second]
+    return net(*nodes, inputs={"x": [8, 8]}, outputs=["y"], w=w)
+
+
+def test_a_weight_that_two_read_alike_is_pruned_once():
+    """Tied weights stay tied."""
+    pruned = prune(shared())
+
+    assert ["w", "w"] == [w.value for w in find(pruned)]
+    assert all(w.is_sparse for w in find(pruned))
+
+
+@pytest.mark.parametrize("last", ["transB", "Add"])
+def test_a_reader_that_was_not_asked_keeps_the_dense_weight(last):
+    """An embedding that is tied to the last layer must not lose half of its numbers with it."""
+    model = shared(last=last)
+    before = held(model, "second")
+    pruned = prune(model, ["first"])
+
+    assert find(pruned)[0].is_sparse
+    assert ("first", "w/2:4") == (find(pruned)[0].node, find(pruned)[0].value)
+    np.testing.assert_array_equal(before, held(pruned, "second"))
+    onnx.checker.check_model(pruned.proto(), full_check=True)
+
+
+def test_two_readers_along_two_axes_get_two_copies():
+    """No weight has the pattern along both axes by chance."""
+    pruned = prune(shared(last="transB"))
+
+    assert [("w/2:4", True), ("w", True)] == [(w.value, w.is_sparse) for w in find(pruned)]
+
+
+def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
+    """Exporters leave weights in Constant nodes; a graph may hand a weight out."""
+    w = weight(8, 8)
+    model = net(
+        helper.make_node("Constant", [], ["w"], "c", value=numpy_helper.from_array(w, "inside")),
+        helper.make_node("MatMul", ["x", "w"], ["y"], "n"),
+        helper.make_node("MatMul", ["y", "v"], ["z"], "m"),
+        inputs={"x": [1, 8]},
+        outputs=["z", "v"],
+        v=weight(8, 8),
+    )
+    pruned = prune(model)
+    assert [("n", "w", True), ("m", "v/2:4", True)] == [(s.node, s.value, s.is_sparse) for s in find(pruned)]
+    onnx.checker.check_model(pruned.proto(), full_check=True)
+    np.testing.assert_array_equal(held(model, "m"), pruned.ir.graph.initializers["v"].const_value.numpy())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_weight_that_is_no_number_is_named(bad):
+    """NaN has no magnitude, so there is no right answer to prune to."""
+    w = weight(8, 8)
+    w[3, 3] = bad
+    with pytest.raises(ModelError, match='Cannot prune weight "w" of node "n": it holds NaN or infinity'):
+        prune(one("Gemm", w, [1, 8]))
+
+
+def test_a_weight_stored_as_integers_is_reported_and_left():
+    """After INT8 the order of magnitudes is no longer that of the source; pruning comes first."""
+    q = RNG.integers(-127, 127, (8, 8)).astype(np.int8)
+    q[1::2], q[2::4] = 0, 5
+    model = net(
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], "dq"),
+        helper.make_node("MatMul", ["x", "w"], ["y"], "n"),
+        inputs={"x": [1, 8]},
+        outputs=["y"],
+        q=q,
+        s=np.float32(0.1),
+    )
+    (found,) = find(model)
+    assert ("n", "q", False, 1.0) == (found.node, found.value, found.eligible, found.share)
+    assert "the weight is stored as int8: prune the model before it is quantized" == found.why
+
+
+def test_patterns_mean_ids_names_and_operators():
+    """The same words pin a precision."""
+    model = shared()
+    assert ("first", "second") == matching(model, ["*"])
+    assert ("first",) == matching(model, ["fir*"])
+    assert ("first", "second") == matching(model, ["second", "op:Gemm"])
+    with pytest.raises(
+        VariantError, match=r'Cannot prune "third" in model "net": no node of the main graph has'
+    ):
+        matching(model, ["third"])
+    with pytest.raises(VariantError, match='"second" has no constant weight'):
+        matching(
+            net(helper.make_node("Relu", ["x"], ["y"], "second"), inputs={"x": [1]}, outputs=["y"]),
+            ["second"],
+        )
+
+
+def test_polygraphy_finds_the_same_pattern():
+    """NVIDIA's own checker, which reads the weights one by one, agrees on what was pruned and what was not."""
+    from polygraphy.tools.sparse import SparsityPruner
+
+    model = net(
+        helper.make_node("Conv", ["x", "a"], ["h"], "conv"),
+        helper.make_node("GlobalAveragePool", ["h"], ["p"], "pool"),
+        helper.make_node("Flatten", ["p"], ["f"], "flat"),
+        helper.make_node("Gemm", ["f", "b"], ["y"], "gemm", transB=1),
+        inputs={"x": [1, 8, 8, 8]},
+        outputs=["y"],
+        a=weight(8, 8, 3, 3),
+        b=weight(12, 8),
+    )
+    for nodes, expected in (([], set()), (["conv"], {"a"}), (["conv", "gemm"], {"a", "b"})):
+        checker = SparsityPruner(prune(model, nodes).proto())
+        with np.errstate(over="ignore"):  # it marks what it has seen by the largest float64
+            checker.check()
+        assert expected == checker.sparse_tensors
+    with np.errstate(over="ignore"):
+        theirs = SparsityPruner(model.proto()).prune()
+    np.testing.assert_array_equal(
+        numpy_helper.to_array(next(t for t in theirs.graph.initializer if t.name == "a")),
+        held(prune(model), "conv"),
+    )

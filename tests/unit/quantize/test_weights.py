@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import helper
+
+from rtlab.core.variant import Precision
+from rtlab.errors import ModelError
+from rtlab.quantize.weights import Form, emulation, int4_block, plan, store, typed
+
+node = helper.make_node
+INT4, FP4 = Precision.INT4, Precision.FP4
+#: Every number of E2M1.
+E2M1 = np.array(sorted({s * n for s in (-1, 1) for n in (0, 0.5, 1, 1.5, 2, 3, 4, 6)}))
+
+
+def weight(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def product(make, w: np.ndarray, op: str = "MatMul", **attributes: object):
+    columns = w.shape[0] if attributes.get("transB") else w.shape[-1]
+    rows = w.shape[1] if attributes.get("transB") else w.shape[-2]
+    return make(
+        [node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": w}, {"x": [3, rows]}, {"y": [3, columns]}
+    )
+
+
+def int4_oracle(w: np.ndarray, block: int) -> np.ndarray:
+    """Element by element, along the first axis."""
+    out = np.empty_like(w)
+    for start in range(0, w.shape[0], block):
+        for column in range(w.shape[1]):
+            part = w[start : start + block, column]
+            scale = np.float32(np.abs(part).max()) / np.float32(7)
+            for i, x in enumerate(part):
+                q = min(7, max(-7, round(float(np.float32(x / scale)))))
+                out[start + i, column] = np.float32(q) * scale
+    return out
+
+
+def test_int4_equals_an_oracle_to_the_bit():
+    """Blocks of 128 along the axis that is summed over, symmetric, to nearest."""
+    w = weight(256, 5)
+    np.testing.assert_array_equal(int4_oracle(w, 128), store(w, Form(0, 128), INT4).dequantized())
+    transposed = store(np.ascontiguousarray(w.T), Form(1, 128), INT4).dequantized()
+    np.testing.assert_array_equal(int4_oracle(w, 128).T, transposed)
+
+
+def test_fp4_equals_an_oracle_to_the_bit():
+    """NVFP4: E2M1 numbers, an E4M3 scale for each sixteen, one FP32 scale for all."""
+    w = weight(64, 3) * np.float32(10.0) ** np.random.default_rng(1).integers(-3, 3, (64, 3)).astype(
+        np.float32
+    )
+    whole = np.float32(np.abs(w).max()) / np.float32(6 * 448)
+    expected = np.empty_like(w)
+    for start in range(0, 64, 16):
+        for column in range(3):
+            part = w[start : start + 16, column]
+            relative = np.float32(np.abs(part).max()) / np.float32(6) / whole
+            scale = np.float32(np.float32(relative.astype(ml_dtypes.float8_e4m3fn)) * whole)
+            for i, x in enumerate(part):
+                error = np.abs(E2M1 - float(np.float32(x / scale)) if scale else E2M1)
+                expected[start + i, column] = np.float32(E2M1[int(np.argmin(error))]) * scale
+    np.testing.assert_array_equal(expected, store(w, Form(0, 16), FP4).dequantized())
+
+
+def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
+    """The constants of the emulation are what a real DequantizeLinear of packed INT4 yields."""
+    net = product(make, weight(48, 10))
+    decided = plan(net, {"n"}, INT4)
+    graph, (maker,) = typed(net, decided, INT4)
+    emulated = emulation(net, decided, INT4, {})
+    value = graph.by_id[maker].outputs[0]
+    x = np.ones((3, 48), np.float32)
+    expected = store(weight(48, 10), Form(0, 24), INT4).dequantized()
+    np.testing.assert_array_equal(expected, run(graph, {"x": x}, [value])[value])
+    np.testing.assert_array_equal(run(graph, {"x": x})["y"], run(emulated, {"x": x})["y"])
+
+
+def test_cpu_and_oracle_agree_on_int4_convolutions(make, run):
+    """Convolutions have a scale per output channel, since TensorRT-RTX takes no blocks there."""
+    w = weight(4, 3, 3, 3)
+    net = make(
+        [node("Conv", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [1, 3, 5, 5]}, {"y": [1, 4, 3, 3]}
+    )
+    decided = plan(net, {"n"}, INT4)
+    graph, (maker,) = typed(net, decided, INT4)
+    value = graph.by_id[maker].outputs[0]
+    scale = np.abs(w).reshape(4, -1).max(axis=1).reshape(4, 1, 1, 1) / np.float32(7)
+    got = run(graph, {"x": np.ones((1, 3, 5, 5), np.float32)}, [value])[value]
+    np.testing.assert_array_equal(np.rint(w / scale) * scale, got)
+
+
+def test_a_scale_in_fp16_is_rounded_before_it_multiplies(make, run):
+    """Where products are FP16 the compiler's dequantization is too; scales below its range become zero."""
+    w = np.float32([[1e-9] * 2, [1] * 2]).repeat(16, axis=0)
+    net = product(make, w)
+    decided = plan(net, {"n"}, INT4)
+    assert Form(0, 16) == next(iter(decided.weights))[1]
+    ready = emulation(net, decided, INT4, {"n": Precision.FP16})
+    got = run(ready, {"x": np.eye(3, 32, dtype=np.float32)})["y"]
+    assert not got.any()
+    assert run(emulation(net, decided, INT4, {}), {"x": np.eye(3, 32, dtype=np.float32)})["y"].all()
+
+
+@pytest.mark.parametrize(
+    ("size", "block"), [(256, 128), (768, 128), (128, 64), (100, 50), (131, 131), (14, 14), (26, 13)]
+)
+def test_blocks_are_at_most_128_and_at_least_two_of_them(size: int, block: int):
+    """One block alone is dequantized by a kernel of its own: the compiler fuses only two and more."""
+    assert block == int4_block(size)
+
+
+@pytest.mark.parametrize(
+    ("op", "attributes", "shape", "precision", "reason"),
+    [
+        ("MatMul", {}, (7, 5), INT4, "TensorRT-RTX takes no odd number of 4-bit weights"),
+        ("MatMul", {}, (40, 4), FP4, "its weight does not divide into blocks of 16"),
+        ("Gemm", {"transB": 1}, (4, 40), FP4, "its weight does not divide into blocks of 16"),
+    ],
+)
+def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
+    make, op, attributes, shape, precision, reason
+):
+    """A whole build would fail for one odd layer."""
+    decided = plan(product(make, weight(*shape), op, **attributes), {"n"}, precision)
+    assert {reason: ("n",)} == decided.kept
+    assert {} == decided.weights
+
+
+def test_the_summed_axis_of_a_transposed_gemm_is_the_second(make):
+    """Blocks along the other axis would mix what belongs to several outputs."""
+    decided = plan(product(make, weight(8, 64), "Gemm", transB=1), {"n"}, FP4)
+    assert [("w", Form(1, 16))] == list(decided.weights)
+
+
+def test_zero_and_tiny_weights_have_finite_numbers():
+    """Pruned blocks exist; 0/0 must not reach the graph."""
+    w = np.zeros((32, 2), np.float32)
+    w[16:, 1] = 1e-45
+    w[0, 0] = 3
+    for form, precision in ((Form(0, 16), INT4), (Form(0, 16), FP4)):
+        for array in (w, np.zeros((32, 2), np.float32)):
+            assert np.isfinite(store(array, form, precision).dequantized()).all()
+
+
+def test_a_weight_with_nan_is_named(make):
+    """A broken checkpoint shows here first."""
+    net = product(make, np.full((32, 2), np.nan, np.float32))
+    with pytest.raises(ModelError, match=r'Cannot quantize weight "w" of node "n": it holds NaN or infinity'):
+        typed(net, plan(net, {"n"}, INT4), INT4)
+
+
+def test_local_functions_survive_a_raised_opset(make):
+    """The ONNX converter drops them; a model without its function would not load."""
+    own = helper.make_function(
+        "own", "Up", ["a"], ["b"], [node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 13)]
+    )
+    net = make(
+        [node("Up", ["x"], ["u"], name="u", domain="own"), node("MatMul", ["u", "w"], ["y"], name="n")],
+        {"w": weight(32, 2)}, {"x": [3, 32]}, {"y": [3, 2]}, opset=13, functions=[own],
+    )  # fmt: skip
+    graph, _ = typed(net, plan(net, {"n"}, INT4), INT4)
+    assert (21, ["Up"]) == (graph.opset, [f.name for f in graph.proto().functions])

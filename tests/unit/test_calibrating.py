@@ -1,0 +1,243 @@
+"""Observing a study's activations, ranking calibrators, pruning, caches, and what leaves a study."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+
+import numpy as np
+import onnx
+import pytest
+
+from rtlab import CalibrationCache, CalibrationData, Calibrator, Study, Task
+from rtlab.core.progress import Silent
+from rtlab.errors import CalibrationError, Cancelled, VariantError
+from rtlab.testing import tiny_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+@pytest.fixture(scope="module")
+def data(model):
+    return CalibrationData.random(model, samples=40)
+
+
+@pytest.fixture(scope="module")
+def whole(model, data):
+    """What one pass sees."""
+    return Study(model, data=data).observe()
+
+
+def pools():
+    spawn = multiprocessing.get_context("spawn")
+    return {
+        "threads": lambda: concurrent.futures.ThreadPoolExecutor(3),
+        "processes": lambda: concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn),
+    }
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+@pytest.mark.parametrize("parts", [1, 3, 7])
+def test_any_number_of_workers_sees_the_same(model, data, whole, kind, parts) -> None:
+    """Scales must not depend on who counted: not nearly the same, the same."""
+    with pools()[kind]() as pool:
+        found = Study(model, data=data).observe(executor=pool, parts=parts)
+    assert whole.samples == found.samples
+    assert whole.frame().equals(found.frame())
+
+
+# Dask warns of slow disks and of large graphs, which is no matter of this test.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_dask_cluster_sees_the_same(model, data, whole) -> None:
+    """A cluster's workers are processes on other machines; its executor is all that is asked for."""
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found = Study(model, data=data).observe(executor=client.get_executor(), parts=4)
+    assert whole.samples == found.samples
+    assert whole.frame().equals(found.frame())
+
+
+class Stops(Silent):
+    """Stops the work after some steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def advance(self, steps: int = 1) -> None:
+        self.left -= steps
+        if self.left <= 0:
+            self.cancel()
+
+
+class Slices(CalibrationData):
+    """Small batches, so that there is something to stop between."""
+
+    def batches(self, model, size=None, *, skip=0):
+        return super().batches(model, min(size or 4, 4), skip=skip)
+
+
+def test_a_stopped_pass_keeps_what_was_seen_and_goes_on(model, data, whole) -> None:
+    """An hour of calibration must not be lost to one press of Cancel, nor counted twice."""
+    study = Study(model, data=Slices(data.arrays, data.source))
+    with pytest.raises(Cancelled):
+        study.observe(progress=Stops(3))
+    seen = study.calibration
+    assert seen is not None
+    assert 0 < seen.samples < 40
+    again = study.observe()
+    assert 40 == again.samples
+    assert whole.frame().equals(again.frame())
+
+
+def test_stopped_workers_keep_their_parts_and_the_others_follow(model, data, whole) -> None:
+    """The same promise for a cluster."""
+    study = Study(model, data=data)
+    with pools()["threads"]() as pool:
+        with pytest.raises(Cancelled):
+            study.observe(executor=pool, parts=4, progress=Stops(2))
+        assert 20 == study.calibration.samples
+        again = study.observe(executor=pool, parts=4)
+    assert 40 == again.samples
+    assert whole.frame().equals(again.frame())
+
+
+def test_more_samples_count_as_if_they_had_been_there_at_first(model, data, whole) -> None:
+    """Data that arrives tomorrow is added, not calibrated from the beginning."""
+    first, rest = data.take(15), CalibrationData({k: v[15:] for k, v in data.arrays.items()}, "the rest")
+    study = Study(model, data=first)
+    study.observe()
+    found = study.observe(rest)
+    assert whole.samples == found.samples
+    assert whole.frame().equals(found.frame())
+    assert "the rest" in found.source
+
+
+def test_data_that_fails_half_way_names_the_sample_and_what_was_seen_stays(model, data) -> None:
+    """A broken picture among ten thousand is found, and the pass is not lost."""
+
+    def broken():
+        for i in range(5):
+            if i == 3:
+                raise OSError("the disk is gone")
+            yield (
+                {"x": data.arrays[model.inputs[0]][i : i + 1]}
+                if "x" in model.inputs
+                else {model.inputs[0]: data.arrays[model.inputs[0]][i : i + 1]}
+            )
+
+    study = Study(model, data=broken)
+    with pytest.raises(CalibrationError, match=r"sample 3\b.*the disk is gone"):
+        study.observe()
+    assert study.calibration is not None
+    assert 3 == study.calibration.samples
+
+
+def test_the_calibrators_are_ranked_by_the_task(model, data) -> None:
+    """The best first, each with its own score, measured on the samples of the task and not on those of calibration."""
+    labels = np.arange(40) % 4
+    study = Study(model, data=data, task=Task(CalibrationData.random(model, samples=40, seed=3), labels))
+    ranking = study.rank(["minmax", "percentile(90)", "mse"]).ranking
+    scores = [r.score.value for r in ranking]
+    assert {"minmax", "percentile(90)", "mse"} == {str(r.calibrator) for r in ranking}
+    assert sorted(scores, reverse=True) == scores
+    assert {40} == {r.samples for r in ranking}
+    built = Study(model, data=data, task=study.task)
+    for one in ranking:
+        built.add(str(one.calibrator), precision="int8", calibrator=one.calibrator, target="cpu")
+    built.run()
+    assert {str(r.calibrator): r.score.value for r in ranking} == {n: built[n].score.value for n in built}
+
+
+def test_changing_the_calibrator_runs_no_inference(model, data) -> None:
+    """Everything follows from the histograms of one pass."""
+    asked = []
+
+    class Counted(CalibrationData):
+        def batches(self, model, size=None, *, skip=0):
+            asked.append(size)
+            return super().batches(model, size, skip=skip)
+
+    study = Study(model, data=Counted(data.arrays, data.source))
+    study.prepare("one", precision="int8", calibrator="minmax")
+    once = len(asked)
+    for calibrator in ("entropy", "entropy2", "percentile(99)", "mse"):
+        study.prepare(calibrator, precision="int8", calibrator=calibrator)
+    assert once == len(asked)
+    amax = {n: study.prepare(n).scales for n in study}
+    assert all(amax["one"][v].amax >= s.amax for found in amax.values() for v, s in found.items())
+
+
+def test_a_cache_becomes_explicit_pairs_and_back(model, data, tmp_path) -> None:
+    """The way from TensorRT 8 to 11: the same scales, now in the graph."""
+    study = Study(model, data=data)
+    study.prepare("minmax", precision="int8", calibrator="minmax")
+    done = study.export("minmax", tmp_path / "out.onnx", cache=tmp_path / "out.cache")
+    study.prepare("from cache", precision="int8", scales=done.cache)
+    assert Calibrator.MINMAX == study.variants["minmax"].calibrator
+    assert (None, "out.cache") == (
+        study.variants["from cache"].calibrator,
+        study.variants["from cache"].scales,
+    )
+    one, two = study.prepare("minmax"), study.prepare("from cache")
+    assert {v: s.scale for v, s in one.scales.items()} == {v: s.scale for v, s in two.scales.items()}
+    assert one.model.digest == two.model.digest
+
+
+def test_values_without_a_scale_stay_fp32_and_are_counted(model, data) -> None:
+    """A cache of another export may lack tensors; that must not pass in silence."""
+    study = Study(model, data=data)
+    full = study.prepare("full", precision="int8", calibrator="minmax")
+    some = dict(list(full.scales.items())[1:])
+    part = study.prepare("part", precision="int8", scales=some)
+    assert len(part.precisions) < len(full.precisions)
+    assert any("scale" in note for note in part.notes)
+
+
+def test_a_cache_of_another_algorithm_compares_tensor_by_tensor(model, data, tmp_path) -> None:
+    """Which tensors do two calibrators disagree on, and by how much?"""
+    study = Study(model, data=data)
+    for name in ("minmax", "percentile(90)"):
+        study.prepare(name, precision="int8", calibrator=name)
+        study.export(name, tmp_path / f"{name}.onnx", cache=tmp_path / f"{name}.cache")
+    one, two = (CalibrationCache.read(tmp_path / f"{n}.cache") for n in ("minmax", "percentile(90)"))
+    found = one.compare(two)
+    assert one.scales().keys() == {d.tensor for d in found}
+    assert any(d.ratio != 1 for d in found)
+
+
+def test_pruning_shows_in_the_numbers_and_in_the_command(model, data, tmp_path) -> None:
+    """Accuracy before and after, and a compiler that is told to look for the zeros."""
+    study = Study(model, data=data)
+    study.add("dense", precision="fp32", target="cpu")
+    study.add("pruned", precision="fp32", sparsity=True, target="cpu")
+    study.run()
+    assert float("inf") == min(v.sqnr for v in study["dense"].accuracy.values)
+    assert min(v.sqnr for v in study["pruned"].accuracy.values) < 40
+    assert any(w.eligible for w in study.sparse_weights())
+    commands = study.export("pruned", tmp_path / "pruned.onnx").commands
+    assert "--sparsity=enable" in commands[0]
+    onnx.checker.check_model(onnx.load(tmp_path / "pruned.onnx"), full_check=True)
+
+
+def test_pruned_weights_are_calibrated_on_what_they_compute(model, data) -> None:
+    """Scales of the dense model would be those of other activations."""
+    study = Study(model, data=data)
+    dense = study.prepare("dense", precision="int8", calibrator="minmax").scales
+    pruned = study.prepare("pruned", precision="int8", calibrator="minmax", sparsity=True).scales
+    assert dense.keys() == pruned.keys()
+    assert any(dense[v].amax != pruned[v].amax for v in dense)
+
+
+def test_exporting_what_was_never_planned_says_so(model, data, tmp_path) -> None:
+    """A wrong name is the likeliest mistake."""
+    with pytest.raises(VariantError, match=r'^Cannot export variant "int9": there is none of this name'):
+        Study(model, data=data).export("int9", tmp_path / "x.onnx")

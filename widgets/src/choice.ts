@@ -1,0 +1,96 @@
+import type { Box, Chip, Choice, Pin } from "./contract";
+
+/** A precision that is one switch for the whole engine, and no type in a graph. */
+const WHOLE = "tf32";
+const PRUNABLE = new Set(["Conv", "ConvTranspose", "Gemm", "MatMul"]);
+
+/** Whether a pattern fits a node: its id or name with wildcards, or op: and its operator, as the kernel reads it. */
+export function fits(pattern: string, { id, title, op }: Box): boolean {
+  if (pattern.startsWith("op:")) return matches(pattern.slice(3), op);
+  // Equality first, because names may hold the brackets that are a pattern's too.
+  return [id, title].some((name) => name === pattern || matches(pattern, name));
+}
+
+/** Python's fnmatchcase. */
+function matches(pattern: string, name: string): boolean {
+  if (!/[*?[]/.test(pattern)) return name === pattern;
+  const spelled = pattern.replace(
+    /\[(!?)(\]?[^\]]*)\]|[*?.+^${}()|\\[\]]/g,
+    (sign, not: string, set?: string) =>
+      set !== undefined
+        ? `[${not && "^"}${set.replace(/[\\^\]]/g, "\\$&")}]`
+        : ({ "*": ".*", "?": "." }[sign] ?? `\\${sign}`),
+  );
+  try {
+    return new RegExp(`^${spelled}$`, "s").test(name);
+  } catch {
+    // A range that runs backwards, such as [z-a], holds nothing.
+    return false;
+  }
+}
+
+/** The precision that a node is pinned to, empty where it is as the variant: of several pins the last counts. */
+export const pinnedTo = (pins: readonly Pin[], box: Box): string =>
+  pins.findLast(({ pattern }) => fits(pattern, box))?.precision ?? "";
+
+/** The pins once nodes are pinned to a precision, or, with none, are as the variant again. */
+export function repinned({ pins, precision }: Choice, boxes: readonly Box[], wanted: string): Pin[] {
+  const ids = new Set(boxes.map(({ id }) => id));
+  const others = pins.filter(({ pattern }) => !ids.has(pattern));
+  const mine = boxes.flatMap((box) => {
+    const inherited = pinnedTo(others, box);
+    // A wider pattern pins the node still: only a pin of its own takes it out.
+    const own = wanted || (inherited && precision !== WHOLE ? precision : "");
+    return own && own !== inherited ? [{ pattern: box.id, precision: own }] : [];
+  });
+  return [...others, ...mine];
+}
+
+/** Whether a node has weights that can be pruned to 2:4. */
+export const prunable = ({ op, inputs }: Box): boolean =>
+  PRUNABLE.has(op) && inputs.some(({ constant }) => constant);
+
+export const isPruned = (sparsity: readonly string[], box: Box): boolean =>
+  sparsity.some((pattern) => fits(pattern, box));
+
+/** The patterns of pruned nodes once some are pruned or not; `all` are the nodes that can be. */
+export function repruned(
+  sparsity: readonly string[],
+  boxes: readonly Box[],
+  on: boolean,
+  all: readonly Box[],
+): string[] {
+  if (on) return [...sparsity, ...boxes.filter((box) => !isPruned(sparsity, box)).map(({ id }) => id)];
+  const off = new Set(boxes.map(({ id }) => id));
+  const kept = sparsity.flatMap((pattern) =>
+    boxes.some((box) => fits(pattern, box))
+      ? all.filter((box) => fits(pattern, box) && !off.has(box.id)).map(({ id }) => id)
+      : pattern,
+  );
+  return [...new Set(kept)];
+}
+
+/** The name of a choice as `Variant.id` in rtlab/core/variant.py makes it, and its short form as `Variant.name`. */
+export function spelled(choice: Choice): { id: string; name: string } {
+  const { precision, calibrator, target, pins, weights, sparsity } = choice;
+  const head = calibrator ? `${precision}·${calibrator}` : precision;
+  const tensor = weights === "tensor" ? ["per tensor"] : [];
+  const which = sparsity.join() === "*" ? "" : ` ${sparsity.join()}`;
+  const id = [head, ...pins.map((pin) => `${pin.pattern}=${pin.precision}`), ...tensor];
+  const name = [head, ...(pins.length ? [`${pins.length} pinned`] : []), ...tensor];
+  if (sparsity.length) {
+    id.push(`2:4${which}`);
+    name.push("2:4");
+  }
+  return { id: `${id.join(" ")}@${target}`, name: name.join(" · ") };
+}
+
+/** Whether a choice asks for another variant than the chip's. What was read from files belongs to no choice. */
+export function differs(choice: Choice, { id, label, target, recorded }: Chip): boolean {
+  if (recorded) return false;
+  const mine = spelled(choice);
+  if (label !== mine.name || target !== choice.target) return true;
+  // A variant that somebody named tells no more than its label.
+  const told = id.startsWith(label.split(" · ")[0]!) && id.includes(`@${target}`);
+  return told && id !== mine.id && !id.startsWith(`${mine.id}/`);
+}

@@ -1,0 +1,330 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { best, calibratorsOf, type Measure, ranked, readBy, shownOf, thresholdOf } from "../calibration";
+import type { CalibratedValue, Calibration, Rank } from "../contract";
+import {
+  difference,
+  ending,
+  NONE,
+  number,
+  percent,
+  plural,
+  quantity,
+  shorten,
+  shortOp,
+  thousands,
+} from "../format";
+import type { Lab } from "../lab";
+import { CalibratedBars, Guessed, Measured } from "./histogram";
+import { type Column, Rows } from "./rows";
+import { Name } from "./table";
+
+const MEASURES: Record<Measure, string> = { sqnr: "SQNR, dB", amax: "Threshold", clipped: "Clipped, %" };
+const LONGEST = 300;
+
+/** What calibration saw, what each calibrator makes of it, and how the calibrators do on the task. */
+export function CalibrationView({ lab }: { lab: Lab }) {
+  const known = lab.calibration.value;
+  return known ? <Known lab={lab} known={known} /> : <Unknown lab={lab} />;
+}
+
+function Unknown({ lab }: { lab: Lab }) {
+  return (
+    <div class="rt-pad rt-explain">
+      <p>
+        Scales of int8 and fp8 come from the activations' ranges. One pass over the calibration data collects
+        a histogram for every tensor; each calibrator then sets its thresholds from these at once.
+      </p>
+      <Work lab={lab} gesture="observe">
+        Observe the activations
+      </Work>
+    </div>
+  );
+}
+
+interface WorkProps {
+  lab: Lab;
+  gesture: "observe" | "rank";
+  title?: string;
+  children: ComponentChildren;
+}
+
+/** A button for work of the kernel that shows its progress in the top row. */
+function Work({ lab, gesture, title, children }: WorkProps) {
+  if (lab.saved) return null;
+  const why = lab.busy();
+  return (
+    <button
+      type="button"
+      class="rt-field"
+      data-control={gesture}
+      disabled={why !== ""}
+      title={why || title || ""}
+      onClick={() => lab.send(gesture)}
+    >
+      {children}
+    </button>
+  );
+}
+
+function Known({ lab, known }: { lab: Lab; known: Calibration }) {
+  const { study } = lab;
+  const chosen = study.engine.value?.calibrator ?? "";
+  const [measure, setMeasure] = useState<Measure>("sqnr");
+  const marked = readBy(known.values, study.view.value.selection);
+  const shown = shownOf(known.values, marked, lab.picked.value);
+  const rows = new Set(marked);
+  const boxes = study.boxes.node.value;
+  const columns = useMemo(() => {
+    const reader = (id: string): string => {
+      const box = boxes.get(id);
+      return box ? shortOp(box.op) : id;
+    };
+    return columnsOf(known, measure, chosen, ({ readers }) => [...new Set(readers.map(reader))].join(", "));
+  }, [known, measure, chosen, boxes]);
+  const { samples, wanted, source } = known;
+  return (
+    <div class="rt-calibration">
+      <section>
+        <div class="rt-caption">
+          <span title={source}>
+            <Measured known={known}>
+              {samples < wanted ? `${samples} of ${wanted} samples` : plural(samples, "sample")}
+            </Measured>
+            {source && ` · ${shorten(source, LONGEST)}`}
+          </span>
+          {samples < wanted && (
+            <Work lab={lab} gesture="observe" title="Observe the samples that are left">
+              More
+            </Work>
+          )}
+          <fieldset
+            class="rt-segments rt-small"
+            aria-label="Shown for each calibrator"
+            data-control="measure"
+          >
+            {(Object.keys(MEASURES) as Measure[]).map((name) => (
+              <button
+                type="button"
+                key={name}
+                data-value={name}
+                aria-pressed={name === measure}
+                onClick={() => setMeasure(name)}
+              >
+                {MEASURES[name]}
+              </button>
+            ))}
+          </fieldset>
+        </div>
+        <Rows
+          label="Calibrated tensors"
+          rows={known.values}
+          columns={columns}
+          id={({ value }) => value}
+          selected={(row) => rows.has(row)}
+          current={shown?.value ?? ""}
+          attributes={(row) => ({ "data-row": row.value, class: row === shown ? "rt-shown" : "" })}
+          onPick={({ value, readers }) => {
+            lab.picked.value = value;
+            study.reveal("node", readers);
+          }}
+          onPoint={(row) => study.point(row?.readers[0] ? "node" : undefined, row?.readers[0])}
+        />
+      </section>
+      <section class="rt-shape">
+        {shown && (
+          <>
+            <div class="rt-caption">
+              <b title={shorten(shown.value, LONGEST)}>
+                <bdi dir="ltr">{ending(shown.value, 80)}</bdi>
+              </b>
+              <span title={`${thousands(shown.count)} elements seen, ${percent(shown.zeros)} zeros`}>
+                {shown.shape} · {thousands(shown.count)}
+              </span>
+            </div>
+            <Fitted>
+              {(width, height) => (
+                <CalibratedBars value={shown} chosen={chosen} width={width} height={height} />
+              )}
+            </Fitted>
+          </>
+        )}
+      </section>
+      <Ranking lab={lab} known={known} />
+    </div>
+  );
+}
+
+function columnsOf(
+  known: Calibration,
+  measure: Measure,
+  chosen: string,
+  readers: (row: CalibratedValue) => string,
+): Column<CalibratedValue>[] {
+  const calibrators = calibratorsOf(known).map((name): Column<CalibratedValue> => {
+    const by = (row: CalibratedValue): number | null => thresholdOf(row, name)?.[measure] ?? null;
+    return {
+      key: name,
+      label: name === chosen ? <b>✓ {name}</b> : name,
+      title: `${MEASURES[measure]} with ${name}${name === chosen ? ", the calibrator of the variant on screen" : ""}`,
+      numeric: true,
+      by,
+      cell: (row) => {
+        const value = by(row);
+        const wins = best(row).has(name);
+        return (
+          <td class={`rt-num ${wins ? "rt-best" : ""}`} title={wins ? "The best SQNR of this tensor" : ""}>
+            {value === null || measure === "amax" ? (
+              number(value)
+            ) : measure === "sqnr" ? (
+              <Guessed>{number(value)}</Guessed>
+            ) : (
+              <Measured known={known}>{number(100 * value)}</Measured>
+            )}
+          </td>
+        );
+      },
+    };
+  });
+  return [
+    {
+      key: "value",
+      label: "Tensor",
+      by: ({ value }) => value,
+      cell: ({ value }) => <Name text={value} />,
+    },
+    {
+      key: "readers",
+      label: "Read by",
+      extra: "rt-extra",
+      by: readers,
+      cell: (row) => (
+        <td class="rt-extra" title={shorten(row.readers.join("\n"), LONGEST)}>
+          {shorten(readers(row), 24)}
+        </td>
+      ),
+    },
+    {
+      key: "count",
+      label: "Count",
+      extra: "rt-rest",
+      numeric: true,
+      by: ({ count }) => count,
+      cell: ({ count }) => <td class="rt-num rt-rest">{thousands(count)}</td>,
+    },
+    {
+      key: "zeros",
+      label: "Zeros",
+      extra: "rt-extra",
+      numeric: true,
+      by: ({ zeros }) => zeros,
+      cell: ({ zeros }) => (
+        <td class="rt-num rt-extra">
+          <Measured known={known}>{percent(zeros)}</Measured>
+        </td>
+      ),
+    },
+    ...calibrators,
+  ];
+}
+
+/** Tells its content how much room there is, in pixels. */
+function Fitted({ children }: { children(width: number, height: number): ComponentChildren }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [{ width, height }, setSize] = useState({ width: 0, height: 0 });
+  useEffect(() => {
+    const el = box.current!;
+    const observer = new ResizeObserver(() => setSize({ width: el.clientWidth, height: el.clientHeight }));
+    observer.observe(el);
+    return () => observer.disconnect();
+  }, []);
+  return (
+    <div class="rt-fitted" ref={box}>
+      {width > 0 && height > 0 && children(width, height)}
+    </div>
+  );
+}
+
+/** The calibrators on the task, the best first, and which to use. */
+function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
+  const { ranking, task, unit, measured } = known;
+  return (
+    <section>
+      <div class="rt-caption">
+        <span title={measured}>{ranking.length > 0 && [task, measured].filter(Boolean).join(" · ")}</span>
+        <Work lab={lab} gesture="rank">
+          {ranking.length ? "Try again" : "Try all calibrators on the task"}
+        </Work>
+      </div>
+      <div class="rt-table">
+        <table aria-label="Ranking of the calibrators">
+          <thead>
+            <tr>
+              <th scope="col">Calibrator</th>
+              <th scope="col" class="rt-num" title={task}>
+                Score
+              </th>
+              <th scope="col" class="rt-num" title="Difference from fp32">
+                to fp32
+              </th>
+              <th scope="col" class="rt-num rt-extra" title="SQNR of the model's output">
+                SQNR
+              </th>
+              {!lab.saved && <th aria-label="Choose" />}
+            </tr>
+          </thead>
+          <tbody>
+            {ranked(known).map((rank) => (
+              <Ranked
+                key={rank.calibrator + rank.precision}
+                lab={lab}
+                rank={rank}
+                unit={unit}
+                source={measured}
+              />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Ranked({ lab, rank, unit, source }: { lab: Lab; rank: Rank; unit: string; source: string }) {
+  const { calibrator, precision, score, delta, sqnr, note } = rank;
+  const choice = lab.choice.value;
+  const mine = choice.calibrator === calibrator;
+  const told = (text: string): string => (text === NONE ? text : `● ${text}`);
+  const title = [source, note].filter(Boolean).join("\n");
+  return (
+    <tr data-rank={calibrator} title={note}>
+      <th scope="row">{calibrator || precision}</th>
+      <td class="rt-num" title={title}>
+        {told(quantity(score, unit))}
+      </td>
+      <td class={`rt-num ${delta !== null && delta <= -0.05 ? "rt-worse" : ""}`} title={title}>
+        {difference(delta, unit)}
+      </td>
+      <td class="rt-num rt-extra" title={title}>
+        {told(quantity(sqnr, "dB"))}
+      </td>
+      {!lab.saved && (
+        <td class="rt-num">
+          {calibrator && (
+            <button
+              type="button"
+              class="rt-link"
+              data-control="use"
+              aria-label={mine ? `${calibrator} is chosen` : `Use ${calibrator}`}
+              disabled={mine || !lab.alive.value}
+              title={mine ? "It is chosen" : "Choose it; Build then makes the variant"}
+              onClick={() => lab.choose({ calibrator, ...(choice.calibrator ? {} : { precision }) })}
+            >
+              {mine ? "✓" : "Use"}
+            </button>
+          )}
+        </td>
+      )}
+    </tr>
+  );
+}

@@ -1,0 +1,75 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Lab } from "../lab";
+
+/** The commands that build a variant on another machine, to copy. */
+export function Elsewhere({ lab }: { lab: Lab }) {
+  const { value: variant } = lab.elsewhere;
+  const close = useRef<HTMLButtonElement>(null);
+  useEffect(() => close.current?.focus(), [variant]);
+  if (!variant) return null;
+  const engine = lab.study.engine.value;
+  const commands = engine?.variant === variant ? engine.commands : null;
+  return (
+    <div class="rt-veil">
+      <div
+        class="rt-card rt-elsewhere"
+        role="dialog"
+        aria-label="Build it elsewhere"
+        data-control="elsewhere"
+      >
+        <h3>Build it elsewhere</h3>
+        <p class="rt-quiet">
+          {commands
+            ? "Save the prepared ONNX, copy it to the other machine, and run one of these beside it."
+            : `Showing ${variant} …`}
+        </p>
+        {commands?.map((command) => (
+          <Command key={command} text={command} />
+        ))}
+        <footer>
+          <button
+            type="button"
+            class="rt-field"
+            disabled={lab.unusable() !== ""}
+            onClick={() => lab.save(variant, "onnx")}
+          >
+            Save the prepared ONNX
+          </button>
+          <button type="button" class="rt-field" ref={close} onClick={() => lab.closeElsewhere()}>
+            Close
+          </button>
+        </footer>
+      </div>
+    </div>
+  );
+}
+
+function Command({ text }: { text: string }) {
+  const line = useRef<HTMLPreElement>(null);
+  const [copied, setCopied] = useState(false);
+  const name = text.split(" ", 1)[0];
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setCopied(true);
+    } catch {
+      // Browsers give the clipboard to secure pages alone: elsewhere the line is marked, for Ctrl+C.
+      getSelection()?.selectAllChildren(line.current!);
+    }
+  };
+  return (
+    <div class="rt-command">
+      <pre ref={line}>
+        {text.split(" ").map((word, i) => (
+          <>
+            {i > 0 && " "}
+            <span>{word}</span>
+          </>
+        ))}
+      </pre>
+      <button type="button" class="rt-field" aria-label={`Copy the command for ${name}`} onClick={copy}>
+        {copied ? "Copied" : "Copy"}
+      </button>
+    </div>
+  );
+}

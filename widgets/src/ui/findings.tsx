@@ -1,0 +1,116 @@
+import { useState } from "preact/hooks";
+import type { Finding } from "../contract";
+import { plural, shorten } from "../format";
+import type { Lab } from "../lab";
+
+const MOST_NODES = 8;
+const LONGEST = 400;
+
+/** What to change about the model's quantization, why, and which of it to have changed. */
+export function FindingsView({ lab }: { lab: Lab }) {
+  const { items, note } = lab.findings.value;
+  const [wanted, setWanted] = useState<ReadonlySet<string>>(new Set());
+  const fixable = items.filter((item) => item.fixable).map(({ id }) => id);
+  const ticked = fixable.filter((id) => wanted.has(id));
+  const why = lab.busy();
+  const repair = (ids: string[]): void => lab.send("repair", JSON.stringify(ids));
+  const tick = (id: string, on: boolean): void => {
+    const next = new Set(wanted);
+    if (on) next.add(id);
+    else next.delete(id);
+    setWanted(next);
+  };
+  if (!items.length) return <p class="rt-quiet rt-pad">{note || "Nothing was found."}</p>;
+  return (
+    <>
+      <div class="rt-caption">
+        <span title={note}>{note || plural(items.length, "finding")}</span>
+        <button
+          type="button"
+          class="rt-field"
+          data-control="repair"
+          disabled={!ticked.length || why !== ""}
+          title={why || (ticked.length ? "" : "Tick what is to be changed")}
+          onClick={() => repair(ticked)}
+        >
+          {ticked.length
+            ? `Apply ${ticked.length === 1 ? "1 fix" : `${ticked.length} fixes`}`
+            : "Apply fixes"}
+        </button>
+        <button
+          type="button"
+          class="rt-field"
+          data-control="repair-all"
+          disabled={!fixable.length || why !== ""}
+          title={why || (fixable.length ? "" : "None of these can be changed by itself")}
+          onClick={() => repair(fixable)}
+        >
+          Apply all
+        </button>
+      </div>
+      <ul class="rt-findings" aria-label="Findings">
+        {items.map((item) => (
+          <Item
+            key={item.id}
+            lab={lab}
+            item={item}
+            ticked={wanted.has(item.id)}
+            onTick={(on) => tick(item.id, on)}
+          />
+        ))}
+      </ul>
+    </>
+  );
+}
+
+interface ItemProps {
+  lab: Lab;
+  item: Finding;
+  ticked: boolean;
+  onTick(on: boolean): void;
+}
+
+function Item({ lab, item, ticked, onTick }: ItemProps) {
+  const { id, title, nodes, cost, fix, evidence, fixable } = item;
+  const { study } = lab;
+  return (
+    <li data-finding={id}>
+      <input
+        type="checkbox"
+        aria-label={`Fix: ${title}`}
+        checked={ticked && fixable}
+        disabled={!fixable}
+        title={fixable ? "" : "This one is to be changed by hand"}
+        onChange={(event) => onTick(event.currentTarget.checked)}
+      />
+      <div>
+        <b>{shorten(title, LONGEST)}</b>
+        <p>
+          {nodes.slice(0, MOST_NODES).map((node) => (
+            <button
+              type="button"
+              class="rt-link"
+              key={node}
+              title={shorten(node, LONGEST)}
+              onClick={() => lab.jump("node", node)}
+            >
+              {shorten(study.box("node", node)?.title || node, 60)}
+            </button>
+          ))}
+          {nodes.length > 1 && (
+            <button type="button" class="rt-link" onClick={() => study.reveal("node", nodes)}>
+              {nodes.length > MOST_NODES ? `all ${nodes.length}` : "select all"}
+            </button>
+          )}
+        </p>
+      </div>
+      <div>
+        <p>{cost}</p>
+        <p>
+          <span class="rt-quiet">{fixable ? "Fix:" : "By hand:"}</span> {fix}
+        </p>
+        <small>{evidence}</small>
+      </div>
+    </li>
+  );
+}

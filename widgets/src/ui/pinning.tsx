@@ -1,0 +1,73 @@
+import { isPruned, pinnedTo, prunable } from "../choice";
+import type { Box, EngineView, Option } from "../contract";
+import type { Lab } from "../lab";
+import type { Links } from "../links";
+import { Row, Section } from "./panel";
+import { Select } from "./select";
+
+/** A precision that is a switch for the whole engine. */
+const NOT_PINNABLE = "tf32";
+
+/** In what the nodes are computed, and the choice of another precision or of pruning for these alone. */
+export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
+  const { study } = lab;
+  const { pins, precision, sparsity } = lab.choice.value;
+  const engine = study.engine.value;
+  const told = new Set(boxes.map((box) => (engine ? computedIn(engine, study.links.value, box) : "")));
+  const [now, ...others] = told;
+  const offered = lab.controls.value.precisions.filter(({ id }) => id !== NOT_PINNABLE);
+  const pinned = new Set(boxes.map((box) => pinnedTo(pins, box)));
+  const heavy = boxes.filter(prunable);
+  const pruned = heavy.filter((box) => isPruned(sparsity, box));
+  if (!boxes.length || (lab.saved && !now)) return null;
+  const as: Option = {
+    id: "",
+    label: `as the variant${precision ? ` (${precision})` : ""}`,
+    enabled: true,
+    reason: "",
+  };
+  const mixed: Option = { id: "mixed", label: "several", enabled: false, reason: "They differ" };
+  return (
+    <Section title="Precision">
+      {now && !others.length && (
+        <dl>
+          <Row name="runs in">
+            <b>{now}</b>
+          </Row>
+        </dl>
+      )}
+      {!lab.saved && (
+        <div class="rt-pinning">
+          <Select
+            label={boxes.length > 1 ? "Precision of these nodes" : "Precision of this node"}
+            name="pin"
+            options={[as, ...offered, ...(pinned.size > 1 ? [mixed] : [])]}
+            value={pinned.size > 1 ? mixed.id : ([...pinned][0] ?? "")}
+            disabled={lab.unusable()}
+            onPick={(id) => lab.pin(boxes, id)}
+          />
+          {heavy.length > 0 && (
+            <label>
+              <input
+                type="checkbox"
+                data-control="prune"
+                checked={pruned.length === heavy.length}
+                indeterminate={pruned.length > 0 && pruned.length < heavy.length}
+                disabled={lab.unusable() !== ""}
+                onChange={(event) => lab.prune(heavy, event.currentTarget.checked)}
+              />{" "}
+              prune to 2:4{heavy.length > 1 ? ` (${heavy.length} nodes)` : ""}
+            </label>
+          )}
+        </div>
+      )}
+    </Section>
+  );
+}
+
+/** In what a node is computed in an engine; the kernel tells what is not fp32. */
+function computedIn({ precisions }: EngineView, links: Links, { id, outputs }: Box): string {
+  if (Object.hasOwn(precisions, id)) return precisions[id]!;
+  const plain = outputs.every(({ dtype }) => dtype === "fp32") && links.pairsOfNode(id).length > 0;
+  return plain && Object.keys(precisions).length ? "fp32" : "";
+}
