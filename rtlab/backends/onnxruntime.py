@@ -229,13 +229,13 @@ class OnnxRuntime:
             options = self._options("basic" if quantized else "all")
             # A plan of memory for all values at once is of no use when most are handed out.
             options.enable_mem_pattern = False
-            session = self._session(str(folded), options, doing)
+            kept = [self._session(str(folded), options, doing)]
             free_memory()
             try:
-                yield lambda batch: _read(session, wanted, batch)
+                yield lambda batch: _read(kept[0], wanted, batch)
             finally:
                 # The weights are read from the folder, which not every system can remove before.
-                del session
+                kept.clear()
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""

@@ -255,6 +255,11 @@ class _Preparation:
                 halves.update({n: self.rest for n in added if typed.by_id[n].origin in decided.nodes})
         if decided.nodes:
             wide = half.plan(emulated, decided.nodes)
+            lost, total = half.underflow(emulated, wide)
+            if lost:
+                self.notes.append(
+                    f"{lost:,} of {total:,} constants are too small for their 16 bits and become zero"
+                )
             emulated = half.emulation(emulated, wide, later=emulated is not self.source)
             narrowed = half.plan(typed, halves, made)
             typed = half.typed(typed, narrowed, later=typed is not self.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _LONGEST = 140
 #: First IR version in which an initializer need not be a graph input as well.
 _MIN_IR = 8
+#: Elements beyond which an initializer is a weight, whose values no conversion looks at.
+_LARGE = 1024
 
 
 class Edit:
@@ -163,8 +166,9 @@ class Edit:
     def _convert(self, opset: int, why: str) -> None:
         """Raise the opset; nodes and values keep their names, and a node the converter adds takes an owner's id."""
         before = self._source
+        light, weights = _without_weights(before)
         try:
-            after = onnx.version_converter.convert_version(before, opset)
+            after = onnx.version_converter.convert_version(light, opset)
             # The converter loses local functions; whether they fit the new opset, the checker tells.
             if not after.functions:
                 after.functions.extend(before.functions)
@@ -176,6 +180,8 @@ class Edit:
                 f"converter to opset {opset} refuses it. Export the model at opset {opset} or later.",
                 details=str(error),
             ) from error
+        _replace(after.graph.input, [v for v in after.graph.input if v.name not in weights])
+        after.graph.initializer.extend(weights.values())
         properties = {n.name: n.metadata_props for graph in _graphs(before.graph) for n in graph.node}
         written = {out: n.name for graph in _graphs(before.graph) for n in graph.node for out in n.output}
         present = {n.name for graph in _graphs(after.graph) for n in graph.node}
@@ -237,6 +243,21 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             if attribute.type in _GRAPHS
             for g in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ()))
         ]
+
+
+def _without_weights(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
+    """A copy whose large initializers are inputs, and these: the converter and the checker copy a model often."""
+    listed = {v.name for v in proto.graph.input} | {v.name for v in proto.graph.output}
+    large = {
+        t.name: t for t in proto.graph.initializer if math.prod(t.dims) > _LARGE and t.name not in listed
+    }
+    light = onnx.ModelProto()
+    light.CopyFrom(proto)
+    _replace(light.graph.initializer, [t for t in light.graph.initializer if t.name not in large])
+    light.graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large.values()
+    )
+    return light, large
 
 
 def _rename_back(before: onnx.ModelProto, after: onnx.ModelProto) -> None:

@@ -228,6 +228,19 @@ def _types(node: Node, model: Model, half: _Type) -> tuple[list[int], list[str]]
     return reads, writes
 
 
+def underflow(model: Model, plan: Plan) -> tuple[int, int]:
+    """How many elements of the constants read in 16 bits become zero without being it, and of how many."""
+    known = constants(model)
+    edges = {(n.id, i): v for n in model.top for i, v in enumerate(n.inputs) if v in known}
+    read = {(edges[e], precision) for e, precision in plan.inputs.items() if e in edges}
+    lost = total = 0
+    for value, precision in sorted(read):
+        array = np.asarray(known[value].numpy())
+        lost += int(np.count_nonzero(array)) - int(np.count_nonzero(_half(known[value], HALVES[precision])))
+        total += array.size
+    return lost, total
+
+
 def typed(model: Model, plan: Plan, *, later: bool = False) -> Model:
     """The model with 16-bit values and the casts between types; ``later`` as for ``Edit``."""
     return _Typed(model, plan, later=later).finish()

@@ -43,15 +43,17 @@ class Hand:
 
     def bare(self, pair: Pair) -> ir.Value:
         """What enters a pair; behind a Relu, where the pair itself cuts what is below zero."""
-        if not pair.rectifies or nonnegative(pair.source) or pair.q is None:
-            return pair.source
-        relu = ir.Node("", "Relu", [pair.source], name=self._node(f"{pair.id}/Relu"))
+        # Not as it was read: an earlier repair may have changed what enters.
+        source = _source(pair)
+        if not pair.rectifies or nonnegative(source) or pair.q is None:
+            return source
+        relu = ir.Node("", "Relu", [source], name=self._node(f"{pair.id}/Relu"))
         relu.metadata_props[ORIGIN] = pair.id
         out = relu.outputs[0]
         out.name, out.type, out.shape = (
             self._value(f"{relu.name}/output"),
-            pair.source.type,
-            pair.source.shape,
+            source.type,
+            source.shape,
         )
         self.graph.insert_before(pair.q, relu)
         return out
@@ -97,7 +99,7 @@ class Hand:
         out = behind.outputs[0]
         readers = [use for use in out.uses() if use.node.graph is self.graph]
         position = next(i for i, v in enumerate(behind.inputs) if v is pair.out)
-        behind.replace_input_with(position, pair.source)
+        behind.replace_input_with(position, _source(pair))
         self.graph.remove([pair.q, pair.dq])
         self.graph.insert_after(behind, [pair.q, pair.dq])
         pair.q.replace_input_with(0, out)
@@ -254,6 +256,12 @@ class Hand:
 
     def _value(self, name: str) -> str:
         return _fresh(name, self._values)
+
+
+def _source(pair: Pair) -> ir.Value:
+    """What enters a pair now."""
+    value = pair.q.inputs[0] if pair.q is not None else pair.source
+    return pair.source if value is None else value
 
 
 def _kind(pair: Pair) -> np.dtype[Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
+from rtlab.errors import CalibrationError
 from rtlab.quantize.calibrators import scale
 from rtlab.quantize.noise import Moments
 
@@ -22,7 +23,7 @@ class Threshold:
 
     ``amax`` is the threshold in the value's unit. ``clipped`` is the share of all elements, zeros included, whose
     magnitude lies beyond it. ``sqnr`` is the signal-to-noise ratio in decibels of quantizing all elements with it;
-    infinite where there is no noise. Above 70 dB it says no more than that.
+    infinite where there is no noise. Above 65 dB it says no more than that.
     """
 
     calibrator: Calibrator
@@ -43,6 +44,11 @@ def thresholds(
         CalibrationError: the value was observed without a single element.
         VariantError: activations have no scale in this precision.
     """
+    if seen.count == 0:
+        raise CalibrationError(
+            "Cannot choose thresholds for a value: it had no elements in any batch. "
+            "Give data that reaches this part of the model."
+        )
     moments = Moments.of(seen)
     amax = np.array([scale("", seen, c, precision, moments).amax for c in calibrators])
     sqnr = moments.sqnr(amax, precision)

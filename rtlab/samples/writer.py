@@ -56,7 +56,7 @@ class Writer:
         *,
         kind: int = onnx.TensorProto.FLOAT,
     ) -> Model:
-        """The finished model; the value ``result`` becomes the graph output ``target``, ``kind`` is the input's type."""
+        """The finished model; the value ``result`` becomes the output ``target``, ``kind`` is the input's type."""
         last = next(n for n in self.nodes if result in n.output)
         last.output[:] = [target[0]]
         graph = helper.make_graph(

@@ -8,32 +8,24 @@ from __future__ import annotations
 
 __all__ = ["Calibration", "Job", "Ranked", "Result", "Score", "Study", "available", "explore"]
 
-import contextlib
-import dataclasses
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rtlab import backends
 from rtlab.analysis import pairs as _pairs
-from rtlab.analysis import timing as _timing
-from rtlab.analysis.mapping import relate
 from rtlab.analysis.pairs import PairUse
 from rtlab.core.data import CalibrationData, Task
-from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
-from rtlab.core.progress import Silent, Terminal
-from rtlab.core.protocols import Limits, Progress, Reader
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Limits, Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
-from rtlab.errors import CalibrationError, Cancelled, RtlabError, Unavailable, VariantError
+from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError
 from rtlab.quantize import Prepared, Scale, export, findings
 from rtlab.quantize import sparsity as _sparsity
-from rtlab.quantize.assign import assign
-from rtlab.quantize.cache import CalibrationCache
 from rtlab.quantize.export import Exported
 from rtlab.quantize.findings import Finding
 from rtlab.quantize.ranges import Ranges
@@ -41,6 +33,9 @@ from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.calibrating import Calibration, Ranked, rank
 from rtlab.study.job import Job, Result, Score, prepared, work
 from rtlab.study.observer import Observer
+from rtlab.study.planning import Scales, builder_for, check_capable, default_target, resolve
+from rtlab.study.recorded import recorded
+from rtlab.study.watching import watching
 
 if TYPE_CHECKING:
     import onnx
@@ -48,9 +43,6 @@ if TYPE_CHECKING:
     from rtlab.analysis.tensors import TensorStats
     from rtlab.widgets.explorer import Explorer
     from rtlab.widgets.graph import Graph
-
-#: Where an engine is built for when the user does not say.
-_DEFAULT_SM = "sm86"
 
 
 class Study:
@@ -90,6 +82,8 @@ class Study:
         self._observer = Observer(self.model)
         self._pruned: dict[tuple[str, ...], Observer] = {}
         self._scales: dict[str, Mapping[str, Scale]] = {}
+        #: Variants that were planned to be prepared only.
+        self._unbuilt: set[str] = set()
         self._ranking: tuple[Ranked, ...] = ()
 
     def __repr__(self) -> str:
@@ -125,7 +119,7 @@ class Study:
         backend: str | None = None,
         weights: str = "channel",
         sparsity: bool | str | Sequence[str] = False,
-        scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None = None,
+        scales: Scales = None,
     ) -> Variant:
         """Plan a variant; nothing is built yet.
 
@@ -148,90 +142,45 @@ class Study:
             Unavailable: the backend is not installed.
             ReadError: the cache is damaged.
         """
-        builder = _builder(backend, target)
-        if target is None:
-            target = "cpu" if builder == "onnxruntime" else _DEFAULT_SM
-        planned = self._resolved(
+        builder = builder_for(backend, target)
+        planned = resolve(
+            self.model,
             name,
             precision,
             calibrator=calibrator,
-            target=target,
+            target=target if target is not None else default_target(builder),
             backend=builder,
             weights=weights,
             sparsity=sparsity,
             scales=scales,
         )
-        variant, _ = planned
-        capable = backends.get(builder).capabilities()
-        if variant.target not in capable.targets:
-            known = ", ".join(f'"{t}"' for t in capable.targets)
-            raise VariantError(
-                f'Backend "{builder}" cannot build for target "{variant.target}": it does not compile for it. '
-                f"Choose one of {known}, or another backend."
-            )
-        allowed = capable.precisions
-        for refused in sorted(variant.precisions - set(allowed)):
-            names = ", ".join(f'"{p}"' for p in allowed)
-            raise VariantError(
-                f'Backend "{builder}" cannot build "{refused}": it has no such arithmetic. Choose one of {names}.'
-            )
+        check_capable(builder, planned[0])
         return self._plan(name, *planned)
 
-    def prepare(
-        self,
-        name: str,
-        *,
-        precision: str | Precision | Mapping[str, str | Precision] | None = None,
-        calibrator: str | Calibrator | None = None,
-        target: str | Target = "cpu",
-        weights: str = "channel",
-        sparsity: bool | str | Sequence[str] = False,
-        scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None = None,
-        progress: Progress | None = None,
-    ) -> Prepared:
+    def prepare(self, name: str, *, progress: Progress | None = None, **choice: Any) -> Prepared:
         """The ONNX model that expresses a variant's precision, without building it.
 
-        A variant of this name is taken as it was planned; else the arguments, those of ``add``, plan one that no
-        backend here needs to be able to build. ``export`` writes it.
+        Args:
+            name: A variant that was added; or with ``choice`` one that ``run`` builds only when it is named, and
+                which no backend here needs to be able to build. ``export`` writes it.
+            progress: Where to report; the host's reporter by default.
+            choice: What ``add`` takes.
 
         Raises:
             VariantError: the combination cannot exist.
             CalibrationError: the activations cannot be observed.
         """
+        if choice or name not in self.variants:
+            planned = resolve(
+                self.model, name, choice.pop("precision", None), scales=choice.pop("scales", None), **choice
+            )
+            if planned[0] != self.variants.get(name) or planned[1] != self._scales.get(name):
+                self._plan(name, *planned)
+                self._unbuilt.add(name)
         if name in self.results:
             return self.results[name].prepared
-        if name not in self.variants:
-            self._plan(
-                name,
-                *self._resolved(
-                    name,
-                    precision,
-                    calibrator=calibrator,
-                    target=target,
-                    weights=weights,
-                    sparsity=sparsity,
-                    scales=scales,
-                ),
-            )
-        with _watching(progress) as watched:
+        with watching(progress) as watched:
             return prepared(self._job(name, watched, compare=False))
-
-    def _resolved(
-        self,
-        name: str,
-        precision: str | Precision | Mapping[str, str | Precision] | None,
-        *,
-        scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None,
-        **choice: Any,
-    ) -> tuple[Variant, Mapping[str, Scale] | None]:
-        """A variant that fits the model, and its given scales."""
-        if precision is None:
-            precision = name if name in {p.value for p in Precision} else Precision.FP32
-        label, given = _given(scales)
-        variant = Variant.of(precision, scales=label, **choice)
-        assign(self.model, variant)
-        _sparsity.matching(self.model, variant.sparsity)
-        return variant, given
 
     def _plan(self, name: str, variant: Variant, given: Mapping[str, Scale] | None) -> Variant:
         with self._lock:
@@ -239,6 +188,7 @@ class Study:
                 self.results.pop(name, None)
                 self.failures.pop(name, None)
             self.variants[name] = variant
+            self._unbuilt.discard(name)
             self._scales.pop(name, None)
             if given is not None:
                 self._scales[name] = given
@@ -266,33 +216,10 @@ class Study:
             ReadError: a file is damaged, or the profile belongs to another engine.
         """
         given = {"layers": layers, "profile": profile, "times": times, "metadata": metadata}
-        files = {k: Path(p) for k, p in given.items() if p is not None}
-        reader = cast("Reader", backends.get("trtexec"))
-        engine, times_ = reader.read(files)
-        mapping = relate(self.model, self.model, engine)
-        if not mapping.pairs:
-            engine = dataclasses.replace(
-                engine,
-                notes=(
-                    *engine.notes,
-                    f'No layer names a node of model "{self.model.name}": is it the same model?',
-                ),
-            )
-        variant = Variant(_narrowest(engine), target=engine.target, backend=engine.backend)
-        result = Result(
-            name,
-            variant,
-            Prepared(self.model, self.model),
-            engine,
-            mapping,
-            measured=engine if times_ else None,
-            measured_mapping=mapping if times_ else None,
-            timing=_timing.timing(times_, engine) if times_ else None,
-            recorded=True,
-        )
+        result = recorded(self.model, name, {k: Path(p) for k, p in given.items() if p is not None})
         with self._lock:
             self.failures.pop(name, None)
-            self.variants[name] = variant
+            self.variants[name] = result.variant
             self.results[name] = result
         return result
 
@@ -314,7 +241,7 @@ class Study:
         """Build, profile and compare what is not built yet.
 
         Args:
-            names: Variants to run; all by default.
+            names: Variants to run; all that were added by default.
             executor: Any ``concurrent.futures.Executor``; one variant at a time here by default.
             progress: Where to report; the host's reporter by default.
             compare: Whether to run the variants for times, errors and score, or only to build them.
@@ -323,8 +250,9 @@ class Study:
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants stay.
         """
-        todo = [n for n in (names or self.variants) if n not in self.results]
-        with _watching(progress) as watched:
+        wanted = names or [n for n in self.variants if n not in self._unbuilt]
+        todo = [n for n in wanted if n not in self.results]
+        with watching(progress) as watched:
             if executor is None:
                 for name in todo:
                     job = self._job(name, watched, compare=compare)
@@ -364,7 +292,7 @@ class Study:
             ranges=self._observer_of(variant).ranges(self.data, progress) if variant.calibrator else None,
             scales=self._scales.get(name),
             limits=self.limits,
-            builder=variant.backend or _builder(None, variant.target),
+            builder=variant.backend or builder_for(None, variant.target),
             runner=runner,
             compare=compare and runner is not None,
         )
@@ -416,7 +344,7 @@ class Study:
         extra = None if more is None else CalibrationData.of(more, model=self.model)
         if extra is not None:
             extra.check(self.model)
-        with _watching(progress) as watched:
+        with watching(progress) as watched:
             if executor is not None and not (extra is None and self._observer.complete):
                 self._observer.spread(self.data if extra is None else extra, executor, parts, watched)
             elif extra is not None:
@@ -451,7 +379,7 @@ class Study:
             Cancelled: the work was stopped.
         """
         chosen = [Calibrator.of(c) for c in calibrators]
-        with _watching(progress) as watched:
+        with watching(progress) as watched:
             self._ranking = rank(
                 self.model, self.ranges(watched), self.data, self.task, watched,
                 precision=Variant.of(precision).precision, calibrators=chosen,
@@ -582,79 +510,6 @@ def explore(
     study = Study(model, data=data, task=task)
     study.add("fp32")
     return study.explore(height=height).run()
-
-
-def _given(
-    scales: CalibrationCache | Mapping[str, Scale | float] | str | Path | None,
-) -> tuple[str, Mapping[str, Scale] | None]:
-    """Scales that the user has already, and what to call them."""
-    if scales is None:
-        return "", None
-    if isinstance(scales, CalibrationCache):
-        return "cache", scales.scales()
-    if isinstance(scales, (str, Path)):
-        return Path(scales).name, CalibrationCache.read(scales).scales()
-    return "given", {v: s if isinstance(s, Scale) else Scale(float(s)) for v, s in scales.items()}
-
-
-@contextlib.contextmanager
-def _watching(progress: Progress | None) -> Iterator[Progress]:
-    """The reporter that was given, or the host's for as long as the work takes; an interrupt cancels."""
-    own = _reporter() if progress is None else None
-    try:
-        yield own or progress or Silent()
-    except KeyboardInterrupt:
-        raise Cancelled(
-            "Stopped the study: interrupted. What was finished or seen is kept; call it again to go on."
-        ) from None
-    finally:
-        if own is not None:
-            own.close()
-
-
-def _reporter() -> Silent:
-    """The host's reporter: a bar in a notebook, a line on a terminal, nothing in a pipe."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is not None and getattr(shell, "kernel", None) is not None:
-        from rtlab.widgets.progress import Bar
-
-        return Bar()
-    return Terminal()
-
-
-def _builder(backend: str | None, target: str | Target | None) -> str:
-    if backend is not None:
-        found = backends.get(backend)
-        here = found.availability()
-        if not here.ok:
-            raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
-        if not found.capabilities().builds:
-            raise Unavailable(
-                f'Backend "{backend}" cannot build: it only runs or reads. Choose another backend, or use study.read.'
-            )
-        return backend
-    if str(target) == "cpu":
-        return "onnxruntime"
-    for name, candidate in backends.registry().items():
-        capable = candidate.capabilities()
-        if capable.builds and candidate.availability().ok and any(t.sm for t in capable.targets):
-            return name
-    if target is not None:
-        raise Unavailable(
-            f'Cannot build for target "{target}": no TensorRT builder is installed here. '
-            'Choose target="cpu", or see rtlab.available().'
-        )
-    return "onnxruntime"
-
-
-def _narrowest(engine: Engine) -> Precision:
-    """The narrowest precision among an engine's layers; fp32 where their types are not told."""
-    seen = {layer.precision for layer in engine.layers}
-    order = (
-        Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16,
-    )  # fmt: skip
-    return next((p for p in order if p.value in seen), Precision.FP32)
 
 
 def available() -> Mapping[str, Any]:

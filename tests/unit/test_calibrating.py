@@ -241,3 +241,20 @@ def test_exporting_what_was_never_planned_says_so(model, data, tmp_path) -> None
     """A wrong name is the likeliest mistake."""
     with pytest.raises(VariantError, match=r'^Cannot export variant "int9": there is none of this name'):
         Study(model, data=data).export("int9", tmp_path / "x.onnx")
+
+
+def test_the_file_that_was_read_stays_as_it_was(model, data, tmp_path) -> None:
+    """A peer rewrote its input file in one run; here nothing that a study does writes to it."""
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.bytes())
+    path.chmod(0o644)
+    before = (path.read_bytes(), path.stat().st_mtime_ns)
+    study = Study(path, data=data)
+    study.rank(["minmax", "mse"])
+    for precision in ("tf32", "fp16", "bf16", "int8", "fp8", "int4"):
+        study.prepare(precision, sparsity=True)
+        study.export(precision, tmp_path / f"{precision}.onnx")
+    study.repaired()
+    study.add("int8 here", precision="int8", target="cpu")
+    study.run()
+    assert before == (path.read_bytes(), path.stat().st_mtime_ns)

@@ -2,6 +2,7 @@ import type { Box, Chip, Choice, Pin } from "./contract";
 
 /** A precision that is one switch for the whole engine, and no type in a graph. */
 const WHOLE = "tf32";
+const WILD = /[*?[]|^op:/;
 const PRUNABLE = new Set(["Conv", "ConvTranspose", "Gemm", "MatMul"]);
 
 /** Whether a pattern fits a node: its id or name with wildcards, or op: and its operator, as the kernel reads it. */
@@ -13,7 +14,7 @@ export function fits(pattern: string, { id, title, op }: Box): boolean {
 
 /** Python's fnmatchcase. */
 function matches(pattern: string, name: string): boolean {
-  if (!/[*?[]/.test(pattern)) return name === pattern;
+  if (!WILD.test(pattern)) return name === pattern;
   const spelled = pattern.replace(
     /\[(!?)(\]?[^\]]*)\]|[*?.+^${}()|\\[\]]/g,
     (sign, not: string, set?: string) =>
@@ -29,16 +30,34 @@ function matches(pattern: string, name: string): boolean {
   }
 }
 
-/** The precision that a node is pinned to, empty where it is as the variant: of several pins the last counts. */
-export const pinnedTo = (pins: readonly Pin[], box: Box): string =>
-  pins.findLast(({ pattern }) => fits(pattern, box))?.precision ?? "";
+/** Finds the last pattern that fits a node, or -1. There may be as many patterns as nodes: most are a node's id. */
+function finder(patterns: readonly string[]): (box: Box) => number {
+  const plain = new Map<string, number>();
+  const wild: [number, string][] = [];
+  for (const [i, pattern] of patterns.entries())
+    if (WILD.test(pattern)) wild.push([i, pattern]);
+    else plain.set(pattern, i);
+  return (box) =>
+    Math.max(
+      plain.get(box.id) ?? -1,
+      plain.get(box.title) ?? -1,
+      wild.findLast(([, pattern]) => fits(pattern, box))?.[0] ?? -1,
+    );
+}
+
+/** Tells the precision that a node is pinned to, empty where it is as the variant: of several pins the last counts. */
+export function pinned(pins: readonly Pin[]): (box: Box) => string {
+  const find = finder(pins.map(({ pattern }) => pattern));
+  return (box) => pins[find(box)]?.precision ?? "";
+}
 
 /** The pins once nodes are pinned to a precision, or, with none, are as the variant again. */
 export function repinned({ pins, precision }: Choice, boxes: readonly Box[], wanted: string): Pin[] {
   const ids = new Set(boxes.map(({ id }) => id));
   const others = pins.filter(({ pattern }) => !ids.has(pattern));
+  const inherits = pinned(others);
   const mine = boxes.flatMap((box) => {
-    const inherited = pinnedTo(others, box);
+    const inherited = inherits(box);
     // A wider pattern pins the node still: only a pin of its own takes it out.
     const own = wanted || (inherited && precision !== WHOLE ? precision : "");
     return own && own !== inherited ? [{ pattern: box.id, precision: own }] : [];
@@ -50,8 +69,11 @@ export function repinned({ pins, precision }: Choice, boxes: readonly Box[], wan
 export const prunable = ({ op, inputs }: Box): boolean =>
   PRUNABLE.has(op) && inputs.some(({ constant }) => constant);
 
-export const isPruned = (sparsity: readonly string[], box: Box): boolean =>
-  sparsity.some((pattern) => fits(pattern, box));
+/** Tells whether a node is pruned. */
+export function pruned(sparsity: readonly string[]): (box: Box) => boolean {
+  const find = finder(sparsity);
+  return (box) => find(box) >= 0;
+}
 
 /** The patterns of pruned nodes once some are pruned or not; `all` are the nodes that can be. */
 export function repruned(
@@ -60,13 +82,14 @@ export function repruned(
   on: boolean,
   all: readonly Box[],
 ): string[] {
-  if (on) return [...sparsity, ...boxes.filter((box) => !isPruned(sparsity, box)).map(({ id }) => id)];
+  const is = pruned(sparsity);
+  if (on) return [...sparsity, ...boxes.filter((box) => !is(box)).map(({ id }) => id)];
   const off = new Set(boxes.map(({ id }) => id));
-  const kept = sparsity.flatMap((pattern) =>
-    boxes.some((box) => fits(pattern, box))
-      ? all.filter((box) => fits(pattern, box) && !off.has(box.id)).map(({ id }) => id)
-      : pattern,
-  );
+  const kept = sparsity.flatMap((pattern) => {
+    if (off.has(pattern)) return [];
+    if (!WILD.test(pattern) || !boxes.some((box) => fits(pattern, box))) return pattern;
+    return all.filter((box) => fits(pattern, box) && !off.has(box.id)).map(({ id }) => id);
+  });
   return [...new Set(kept)];
 }
 

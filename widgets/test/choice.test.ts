@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { differs, fits, isPruned, pinnedTo, prunable, repinned, repruned, spelled } from "../src/choice";
+import { differs, fits, pinned, prunable, pruned, repinned, repruned, spelled } from "../src/choice";
 import type { Chip, Choice } from "../src/contract";
 import { box } from "./payloads";
 
@@ -56,7 +56,7 @@ describe("pins", () => {
       { pattern: "head/Gemm", precision: "fp16" },
     ]).toEqual(once);
     const twice = repinned(choice({ pins: once }), [head], "bf16");
-    expect(["fp16", "bf16"]).toEqual([pinnedTo(twice, stem), pinnedTo(twice, head)]);
+    expect(["fp16", "bf16"]).toEqual([pinned(twice)(stem), pinned(twice)(head)]);
     expect(2).toBe(twice.length);
   });
 
@@ -65,7 +65,7 @@ describe("pins", () => {
     expect([]).toEqual(repinned(choice({ pins: repinned(choice(), [stem], "fp16") }), [stem], ""));
     const wide = choice({ pins: [{ pattern: "head/*", precision: "fp16" }] });
     const freed = repinned(wide, [head], "");
-    expect(["int8", "fp16"]).toEqual([pinnedTo(freed, head), pinnedTo(freed, relu)]);
+    expect(["int8", "fp16"]).toEqual([pinned(freed)(head), pinned(freed)(relu)]);
   });
 
   it("add nothing that a wider pattern says already", () => {
@@ -80,7 +80,7 @@ describe("pins", () => {
       { pattern: "*", precision: "fp16" },
       { pattern: "head/*", precision: "bf16" },
     ];
-    expect(["fp16", "bf16"]).toEqual([pinnedTo(pins, stem), pinnedTo(pins, head)]);
+    expect(["fp16", "bf16"]).toEqual([pinned(pins)(stem), pinned(pins)(head)]);
   });
 });
 
@@ -95,8 +95,8 @@ describe("pruning", () => {
   it("takes one node out of all", () => {
     // A pattern cannot say "all but one", so that the others are named.
     const without = repruned(["*"], [head], false, all);
-    expect([true, false]).toEqual([isPruned(without, stem), isPruned(without, head)]);
-    expect([true, true]).toEqual(all.map((one) => isPruned(repruned(without, [head], true, all), one)));
+    expect([true, false]).toEqual([pruned(without)(stem), pruned(without)(head)]);
+    expect([true, true]).toEqual(all.map(pruned(repruned(without, [head], true, all))));
   });
 
   it("leaves patterns alone that have nothing to do with it", () => {

@@ -111,7 +111,7 @@ def test_entropy2_of_a_uniform_value_keeps_all_of_it():
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_percentile_is_the_quantile_of_the_data(name: str):
-    """The histogram resolves a quantile to one bin, 1/2,048 of an octave."""
+    """The histogram resolves a quantile to one bin, 1/1,024 of an octave."""
     x, seen = drawn(name)
     expected = float(np.quantile(np.abs(x), 0.9999))
     assert expected == pytest.approx(calibrators.percentile(seen), rel=5e-3)

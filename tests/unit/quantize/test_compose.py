@@ -110,6 +110,18 @@ def test_bf16_keeps_the_range_of_fp32(make, run):
     assert [np.inf, 0] == [narrow[0], narrow[2]]
 
 
+def test_weights_that_become_zero_are_counted(make):
+    """Underflow makes no infinity that anybody would see."""
+    net = make(
+        [node("Mul", ["x", "w"], ["y"], name="n")],
+        {"w": np.float32([1e-9, 0, 1, -2e-8])},
+        {"x": [4]},
+        {"y": [4]},
+    )
+    assert "2 of 4 constants are too small for their 16 bits and become zero" in ready(net, "fp16").notes
+    assert () == ready(net, "bf16").notes
+
+
 def test_tf32_changes_no_graph_but_the_numbers(tiny_model: Model, run):
     """It is a flag of the builder; rounding belongs to the emulation alone."""
     done = ready(tiny_model, "tf32")

@@ -329,3 +329,32 @@ def test_names_stay_unique_however_many_are_asked_for(make):
     assert len(names) == len(set(names))
     assert "x" not in names
     assert all(len(n) <= 200 for n in names)
+
+
+def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
+    """Passes follow each other; a cast around a Q/DQ pair belongs to the node that the pair serves."""
+    net = make([node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [1]}, {"y": [1]})
+    first = Edit(net)
+    first.insert("Identity", "relu/first", [first.tensors["y"]], origin="relu", after="relu")
+    once = first.finish()
+    again = Edit(once, later=True)
+    again.insert("Identity", "relu/second", [again.tensors["y"]], origin="relu", after="relu/first")
+    twice = again.finish()
+    assert {"relu": "relu", "relu/first": "relu", "relu/second": "relu"} == {
+        n.id: n.origin for n in twice.top
+    }
+    # A prepared model that was saved and loaded is a source of its own.
+    assert {"relu": "relu", "relu/first": "relu/first"} == {n.id: n.origin for n in Edit(once).finish().top}
+
+
+def test_raising_the_opset_keeps_large_weights_to_the_byte(make, run):
+    """They stay behind while ONNX converts, since every copy of them costs seconds."""
+    w = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    net = make(
+        [node("MatMul", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [2, 64]}, {"y": [2, 64]}, opset=11
+    )
+    raised = Edit(net, opset=21, why="for a test").finish()
+    assert (21, ("x",)) == (raised.opset, raised.inputs)
+    np.testing.assert_array_equal(w, raised.constants("n")["w"].numpy())
+    x = np.eye(2, 64, dtype=np.float32)
+    np.testing.assert_array_equal(w[:2], run(raised, {"x": x})["y"])

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import concurrent.futures
+import functools
+import multiprocessing
+import pickle
 import re
 from collections.abc import Iterable
 
@@ -15,6 +19,20 @@ def collect(values, batches, fetch, progress=None) -> Ranges:
     collector = Collector(values)
     collector.run(batches, fetch, progress or Silent())
     return collector.ranges
+
+
+def drawn(seed: int, rows: int) -> np.ndarray:
+    """Values of eight columns, half of them zero."""
+    return np.maximum(np.random.default_rng(seed).standard_normal((rows, 8)), 0).astype(np.float32)
+
+
+def assert_same(one: Ranges, two: Ranges) -> None:
+    assert (one.samples, one.stride, one.values.keys()) == (two.samples, two.stride, two.values.keys())
+    for name, a in one.values.items():
+        b = two.values[name]
+        expected = (a.min, a.max, a.count, a.zeros, a.small, a.top)
+        assert expected == (b.min, b.max, b.count, b.zeros, b.small, b.top)
+        np.testing.assert_array_equal(a.counts, b.counts)
 
 
 def observe(*arrays: Iterable[float]) -> Range:
@@ -97,7 +115,8 @@ def test_a_value_that_is_not_finite_is_named(bad: float, word: str):
     """A scale made of NaN would silence the model without a word."""
     x = np.ones(100_000, np.float32)
     x[99_999] = bad
-    with pytest.raises(CalibrationError, match=rf'Cannot calibrate value "x": it holds {word} .* FP32 first'):
+    place = "sample 100006"
+    with pytest.raises(CalibrationError, match=rf'value "x": it holds {word} in {place}\..* FP32 first'):
         observe(np.ones(7), x)
 
 
@@ -133,18 +152,230 @@ def test_an_empty_tensor_counts_nothing():
     assert (1, 1.0) == (seen.count, seen.amax)
 
 
-def test_cancelling_stops_before_the_next_batch_and_keeps_nothing():
-    """Cancel must be prompt, and half a calibration must not be mistaken for one."""
-    progress, ran = Silent(), []
+class CancelsAfter(Silent):
+    """Is cancelled from elsewhere when a number of batches is done."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.left = batches
+
+    def advance(self, steps: int = 1) -> None:
+        self.left -= steps
+        if not self.left:
+            self.cancel()
+
+
+def test_cancelling_stops_before_the_next_batch_and_keeps_what_was_seen():
+    """Cancel must be prompt, and minutes of calibration must not be lost to it."""
+    ran: list[int] = []
 
     def fetch(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         ran.append(1)
-        progress.cancel()
         return batch
 
+    collector = Collector(["x"])
     with pytest.raises(Cancelled, match=re.escape("cancelled by the user")):
-        collect(["x"], [{"x": np.ones(3, np.float32)}] * 5, fetch, progress)
-    assert 1 == len(ran)
+        collector.run([{"x": np.ones(3, np.float32)}] * 5, fetch, CancelsAfter(2))
+    assert 2 == len(ran)
+    assert (6, 6) == (collector.samples, collector.ranges.values["x"].count)
+
+
+def test_going_on_after_cancel_gives_the_same_as_one_pass():
+    """What is kept is only worth keeping when nothing of it is counted twice or lost."""
+    batches = [{"x": drawn(i, 40)} for i in range(9)]
+    collector = Collector(["x"])
+    with pytest.raises(Cancelled):
+        collector.run(batches, dict, CancelsAfter(4))
+    collector.run(batches[4:], dict, Silent())
+    assert_same(collect(["x"], batches, dict), collector.ranges)
+
+
+def test_data_that_raises_half_way_leaves_what_was_seen():
+    """One unreadable picture at the end of an hour must not cost the hour."""
+    batches = [{"x": drawn(i, 40)} for i in range(6)]
+
+    def source():
+        yield from batches[:4]
+        message = "cannot identify image file"
+        raise OSError(message)
+
+    collector = Collector(["x"])
+    with pytest.raises(OSError, match="cannot identify image file"):
+        collector.run(source(), dict, Silent())
+    assert_same(collect(["x"], batches[:4], dict), collector.ranges)
+    collector.run(batches[4:], dict, Silent())
+    assert_same(collect(["x"], batches, dict), collector.ranges)
+
+
+def test_a_bad_batch_is_not_counted_in_part():
+    """A value that was counted before its neighbour failed would weigh more than the others ever after."""
+    good, bad = {"a": drawn(0, 40), "b": drawn(1, 40)}, {"a": drawn(2, 40), "b": drawn(3, 40)}
+    bad["b"][17, 3] = np.nan
+    collector = Collector(["a", "b"])
+    with pytest.raises(CalibrationError, match=r'"b": it holds NaN in sample 57\.'):
+        collector.run([good, bad], dict, Silent())
+    assert_same(collect(["a", "b"], [good], dict), collector.ranges)
+    with pytest.raises(CalibrationError, match=r'"b": it holds NaN in sample 57\.'):
+        collector.run([bad], dict, Silent())
+
+
+def test_ranges_can_be_read_while_the_collector_runs():
+    """A view shows the histogram grow; a half-counted batch in it would be a lie."""
+    collector, seen = Collector(["a", "b"]), []
+
+    def fetch(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        seen.append(collector.ranges)
+        return {"a": batch["x"], "b": batch["x"]}
+
+    collector.run([{"x": drawn(i, 400)} for i in range(20)], fetch, Silent())
+    assert all(8 * r.samples == r.values["a"].count == r.values["b"].count for r in seen)
+    assert all(int(r.counts.sum()) + r.zeros + r.small == r.count for s in seen for r in s.values.values())
+
+
+def test_samples_are_counted_and_add_up():
+    """How many samples a threshold rests on is the first thing to ask."""
+    collector = Collector(["x"])
+    collector.run([{"x": drawn(0, 5)}, {"x": drawn(1, 3)}], dict, Silent())
+    assert 8 == collector.samples == collector.ranges.samples
+    assert 16 == collector.ranges.merge(collector.ranges).samples
+    collector.run([{"x": drawn(0, 5)}] * 2, dict, Silent(), lambda _: 1)
+    assert 10 == collector.samples
+
+
+def test_shapes_may_change_between_batches():
+    """Peers' histograms break on pictures of several sizes (onnxruntime issue 18792)."""
+    parts = [drawn(0, 40), drawn(1, 17)[:, :5], np.float32(3.5), np.zeros((0, 7), np.float32)]
+    collector = Collector(["x"])
+    collector.run([{"x": np.asarray(p)} for p in parts], dict, Silent())
+    flat = np.concatenate([np.ravel(p) for p in parts])
+    whole, got = observe(flat), collector.ranges.values["x"]
+    assert (whole.min, whole.max, whole.count) == (got.min, got.max, got.count)
+    np.testing.assert_array_equal(whole.counts, got.counts)
+
+
+def test_worker_processes_add_up_to_one_pass():
+    """Parts of a data set are observed by several processes; the sum must be the same to the last bit."""
+    batches = [drawn(i, 60) * np.float32(10.0 ** (i - 3)) for i in range(6)]
+    with concurrent.futures.ProcessPoolExecutor(
+        2, mp_context=multiprocessing.get_context("spawn")
+    ) as executor:
+        parts = list(executor.map(observe_part, [batches[:1], batches[1:4], batches[4:]]))
+    merged = functools.reduce(Ranges.merge, reversed(parts))
+    assert_same(collect(["x"], [{"x": b} for b in batches], dict), merged)
+
+
+def observe_part(arrays: list[np.ndarray]) -> Ranges:
+    return collect(["x"], [{"x": a} for a in arrays], dict)
+
+
+MAPS = [(16, 112, 112), (160, 14, 15), (40, 28, 28), (12, 50, 60)]
+
+
+@pytest.mark.parametrize("shape", MAPS)
+def test_large_maps_are_read_in_part_whatever_the_batch(shape: tuple[int, int, int]):
+    """A share chosen by the place in the batch would give other scales for another batch size."""
+    x = np.random.default_rng(3).standard_normal((6, *shape)).astype(np.float32)
+    ones, two, whole = ([{"x": p} for p in np.split(x, n)] for n in (6, 3, 1))
+    seen = collect(["x"], whole, dict)
+    assert_same(seen, collect(["x"], ones[::-1], dict))
+    assert_same(seen, collect(["x"], two, dict))
+    assert 4 == seen.stride
+
+
+@pytest.mark.parametrize("shape", MAPS)
+def test_what_is_read_of_a_map_meets_every_column_and_stands_for_all(shape: tuple[int, int, int]):
+    """A step that divides a row's length reads the same columns in every row, and never the others."""
+    rows, columns = shape[1:]
+    x = np.broadcast_to(np.arange(1, columns + 1, dtype=np.float32), (2, *shape))
+    seen = collect(["x"], [{"x": x}], dict).values["x"]
+    counts = np.array(
+        [seen.counts[np.searchsorted(seen.edges, c, "right") - 1] for c in range(1, columns + 1)]
+    )
+    met = counts[-min(columns, 40) :]  # large numbers have a bin each
+    assert met.min() > 0
+    assert met.max() / met.min() <= 1.5 if rows > 20 else met.max() / met.min() <= 2
+    assert x.size == pytest.approx(seen.count, rel=0.03)
+
+
+def test_extremes_are_exact_however_little_is_read():
+    """A minmax scale promises that nothing saturates, and an outlier is one element."""
+    x = np.random.default_rng(0).standard_normal((2, 16, 64, 64)).astype(np.float32)
+    for place, value in (((0, 3, 5, 7), 40.0), ((1, 2, 63, 62), -50.0)):
+        x[place] = value
+    seen = collect(["x"], [{"x": x}], dict).values["x"]
+    assert (-50.0, 40.0) == (seen.min, seen.max)
+
+
+def test_stride_one_counts_every_element():
+    """Who wants the whole truth can have it."""
+    x = np.random.default_rng(0).standard_normal((2, 16, 64, 64)).astype(np.float32)
+    collector = Collector(["x"], stride=1)
+    collector.run([{"x": x}], dict, Silent())
+    assert 1 == collector.ranges.stride
+    flat = observe(x.reshape(-1))
+    got = collector.ranges.values["x"]
+    assert flat.count == got.count
+    np.testing.assert_array_equal(flat.counts, got.counts)
+
+
+def test_saving_and_reading_is_the_identity(tmp_path):
+    """Ranges observed on one machine are used on another."""
+    values = ["x", 'odd "name"\0', "/ünï/code"]
+    seen = collect(values, [{v: drawn(i, 30) for i, v in enumerate(values)}], dict)
+    seen.save(tmp_path / "seen.npz")
+    again = Ranges.read(tmp_path / "seen.npz")
+    assert_same(seen, again)
+    assert list(seen.values) == list(again.values)
+    assert_same(seen, pickle.loads(pickle.dumps(seen)))
+    empty = Ranges({})
+    empty.save(tmp_path / "empty.npz")
+    assert_same(empty, Ranges.read(tmp_path / "empty.npz"))
+
+
+def test_a_damaged_file_is_refused_in_words(tmp_path):
+    """A truncated copy must not become wrong scales."""
+    file = tmp_path / "seen.npz"
+    collect(["x"], [{"x": drawn(0, 30)}], dict).save(file)
+    data, rng = file.read_bytes(), np.random.default_rng(0)
+    known = Ranges.read(file)
+    for cut in (0, 10, len(data) // 2, len(data) - 1):
+        file.write_bytes(data[:cut])
+        with pytest.raises(CalibrationError, match=r'Cannot read ranges ".*seen.npz": .* Save them again'):
+            Ranges.read(file)
+    for at in rng.integers(0, len(data), 200):
+        damaged = bytearray(data)
+        damaged[at] ^= 0xFF
+        file.write_bytes(damaged)
+        try:
+            read = Ranges.read(file)
+        except CalibrationError:
+            continue
+        assert_same(known, read)  # a byte that means nothing, such as a date
+    with pytest.raises(CalibrationError, match="Cannot read ranges"):
+        Ranges.read(tmp_path / "missing.npz")
+
+
+def test_numbers_that_contradict_each_other_are_refused(tmp_path):
+    """Written by hand or by another tool; a negative count would make a threshold of anything."""
+    file = tmp_path / "seen.npz"
+    collect(["x"], [{"x": drawn(0, 30)}], dict).save(file)
+    with np.load(file) as archive:
+        good = dict(archive)
+    for key, change in {
+        "counts": lambda a: a[:, :7],
+        "whole": lambda a: a + 1,
+        "extremes": lambda a: a[:, ::-1],
+        "stride": lambda a: a * 0,
+        "names": lambda a: np.frombuffer(b'["x", "x"]', np.uint8),
+    }.items():
+        np.savez(file, **(good | {key: change(good[key])}))
+        with pytest.raises(CalibrationError, match="Cannot read ranges"):
+            Ranges.read(file)
+    np.savez(file, **(good | {"schema": np.int64(99)}))
+    with pytest.raises(
+        CalibrationError, match=r"they have schema 99, this rtlab reads 1\. Observe the data again"
+    ):
+        Ranges.read(file)
 
 
 def test_an_error_of_the_runner_comes_through():

@@ -131,7 +131,7 @@ function Known({ lab, known }: { lab: Lab; known: Calibration }) {
           onPoint={(row) => study.point(row?.readers[0] ? "node" : undefined, row?.readers[0])}
         />
       </section>
-      <section class="rt-shape">
+      <section>
         {shown && (
           <>
             <div class="rt-caption">

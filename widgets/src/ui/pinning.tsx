@@ -1,4 +1,4 @@
-import { isPruned, pinnedTo, prunable } from "../choice";
+import { pinned, prunable, pruned } from "../choice";
 import type { Box, EngineView, Option } from "../contract";
 import type { Lab } from "../lab";
 import type { Links } from "../links";
@@ -16,9 +16,9 @@ export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
   const told = new Set(boxes.map((box) => (engine ? computedIn(engine, study.links.value, box) : "")));
   const [now, ...others] = told;
   const offered = lab.controls.value.precisions.filter(({ id }) => id !== NOT_PINNABLE);
-  const pinned = new Set(boxes.map((box) => pinnedTo(pins, box)));
+  const wanted = new Set(boxes.map(pinned(pins)));
   const heavy = boxes.filter(prunable);
-  const pruned = heavy.filter((box) => isPruned(sparsity, box));
+  const sparse = heavy.filter(pruned(sparsity));
   if (!boxes.length || (lab.saved && !now)) return null;
   const as: Option = {
     id: "",
@@ -41,8 +41,8 @@ export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
           <Select
             label={boxes.length > 1 ? "Precision of these nodes" : "Precision of this node"}
             name="pin"
-            options={[as, ...offered, ...(pinned.size > 1 ? [mixed] : [])]}
-            value={pinned.size > 1 ? mixed.id : ([...pinned][0] ?? "")}
+            options={[as, ...offered, ...(wanted.size > 1 ? [mixed] : [])]}
+            value={wanted.size > 1 ? mixed.id : ([...wanted][0] ?? "")}
             disabled={lab.unusable()}
             onPick={(id) => lab.pin(boxes, id)}
           />
@@ -51,8 +51,8 @@ export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
               <input
                 type="checkbox"
                 data-control="prune"
-                checked={pruned.length === heavy.length}
-                indeterminate={pruned.length > 0 && pruned.length < heavy.length}
+                checked={sparse.length === heavy.length}
+                indeterminate={sparse.length > 0 && sparse.length < heavy.length}
                 disabled={lab.unusable() !== ""}
                 onChange={(event) => lab.prune(heavy, event.currentTarget.checked)}
               />{" "}

@@ -186,12 +186,13 @@ function Pins({ lab, dead }: { lab: Lab; dead: string }) {
     : [];
   const items = (): Item[] => [
     { id: "pins", label: pins.length ? "Pinned; pick one to remove it" : "No pins" },
-    ...pins.map(({ pattern, precision }, at) => ({
+    ...pins.slice(0, MOST_PINS).map(({ pattern, precision }, at) => ({
       id: pattern,
       label: `${ending(pattern, LONGEST_PATTERN)} → ${precision}`,
       keys: "✕",
       pick: () => lab.pinAll(pins.filter((_, other) => other !== at)),
     })),
+    ...(pins.length > MOST_PINS ? [{ id: "more", label: `and ${pins.length - MOST_PINS} more` }] : []),
     ...undo,
   ];
   return (
@@ -202,7 +203,7 @@ function Pins({ lab, dead }: { lab: Lab; dead: string }) {
         aria-haspopup="menu"
         aria-expanded={open}
         disabled={dead !== ""}
-        title={dead || pins.map(({ pattern, precision }) => `${pattern} → ${precision}`).join("\n")}
+        title={dead || shorten(pins.map((pin) => `${pin.pattern} → ${pin.precision}`).join("\n"), LONGEST)}
         onClick={() => setOpen(!open)}
       >
         {pins.length ? `${pins.length} pinned` : "unpinned"}
@@ -235,6 +236,7 @@ function Pins({ lab, dead }: { lab: Lab; dead: string }) {
 }
 
 const LONGEST_PATTERN = 30;
+const MOST_PINS = 40;
 
 /** What is rarely changed: how weights are scaled, and pruning; and what the segments have no room for. */
 function settings(lab: Lab, dead: string): Item[] {

@@ -1,0 +1,106 @@
+"""From what a user asks for to a variant that can be built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rtlab import backends
+from rtlab.core.model import Model
+from rtlab.core.variant import Precision, Target, Variant
+from rtlab.errors import Unavailable, VariantError
+from rtlab.quantize import Scale, assign, sparsity
+from rtlab.quantize.cache import CalibrationCache
+
+#: What a user may give in place of a calibrator.
+Scales = CalibrationCache | Mapping[str, Scale | float] | str | Path | None
+#: Where an engine is built for when the user does not say.
+_DEFAULT_SM = "sm86"
+
+
+def resolve(
+    model: Model,
+    name: str,
+    precision: str | Precision | Mapping[str, str | Precision] | None,
+    *,
+    scales: Scales,
+    **choice: Any,
+) -> tuple[Variant, Mapping[str, Scale] | None]:
+    """A variant that fits the model, and its given scales.
+
+    Raises:
+        VariantError: the combination cannot exist, or a pattern fits no node.
+        ReadError: the cache is damaged.
+    """
+    if precision is None:
+        precision = name if name in {p.value for p in Precision} else Precision.FP32
+    label, given = _given(scales)
+    variant = Variant.of(precision, scales=label, **choice)
+    assign(model, variant)
+    sparsity.matching(model, variant.sparsity)
+    return variant, given
+
+
+def default_target(builder: str) -> str:
+    """Where a builder builds for when nobody says."""
+    return "cpu" if builder == "onnxruntime" else _DEFAULT_SM
+
+
+def check_capable(builder: str, variant: Variant) -> None:
+    """Raise ``VariantError`` unless the backend compiles this variant."""
+    capable = backends.get(builder).capabilities()
+    if variant.target not in capable.targets:
+        known = ", ".join(f'"{t}"' for t in capable.targets)
+        raise VariantError(
+            f'Backend "{builder}" cannot build for target "{variant.target}": it does not compile for it. '
+            f"Choose one of {known}, or another backend."
+        )
+    for refused in sorted(variant.precisions - set(capable.precisions)):
+        names = ", ".join(f'"{p}"' for p in capable.precisions)
+        raise VariantError(
+            f'Backend "{builder}" cannot build "{refused}": it has no such arithmetic. Choose one of {names}.'
+        )
+
+
+def builder_for(backend: str | None, target: str | Target | None) -> str:
+    """The backend that is asked for, or the best one for a target.
+
+    Raises:
+        Unavailable: it is missing, or there is none.
+    """
+    if backend is not None:
+        found = backends.get(backend)
+        here = found.availability()
+        if not here.ok:
+            raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
+        if not found.capabilities().builds:
+            raise Unavailable(
+                f'Backend "{backend}" cannot build: it only runs or reads. Choose another backend, or use study.read.'
+            )
+        return backend
+    if str(target) == "cpu":
+        return "onnxruntime"
+    for name, candidate in backends.registry().items():
+        capable = candidate.capabilities()
+        if capable.builds and candidate.availability().ok and any(t.sm for t in capable.targets):
+            return name
+    if target is not None:
+        raise Unavailable(
+            f'Cannot build for target "{target}": no TensorRT builder is installed here. '
+            'Choose target="cpu", or see rtlab.available().'
+        )
+    return "onnxruntime"
+
+
+def _given(
+    scales: Scales,
+) -> tuple[str, Mapping[str, Scale] | None]:
+    """Scales that the user has already, and what to call them."""
+    if scales is None:
+        return "", None
+    if isinstance(scales, CalibrationCache):
+        return "cache", scales.scales()
+    if isinstance(scales, (str, Path)):
+        return Path(scales).name, CalibrationCache.read(scales).scales()
+    return "given", {v: s if isinstance(s, Scale) else Scale(float(s)) for v, s in scales.items()}

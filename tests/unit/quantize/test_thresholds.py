@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from rtlab.core.progress import Silent
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
+from rtlab.errors import CalibrationError, VariantError
+from rtlab.quantize.calibrators import scales
+from rtlab.quantize.noise import grid
+from rtlab.quantize.ranges import Collector, Range, Ranges
+from rtlab.quantize.thresholds import thresholds
+
+DISTRIBUTIONS = {
+    "normal": lambda r: r.standard_normal(200_000),
+    "relu": lambda r: np.maximum(r.standard_normal(200_000), 0),
+    "heavy": lambda r: r.standard_t(3, size=200_000),
+    "uniform": lambda r: r.uniform(-1, 1, 200_000) * 1e-6,
+    "outlier": lambda r: np.append(r.standard_normal(200_000), [300.0, -250.0]),
+    "relu6": lambda r: np.clip(3 * r.standard_normal(200_000), 0, 6),
+}
+GRIDS = [Precision.INT8, Precision.FP8]
+
+
+def drawn(name: str) -> np.ndarray:
+    return DISTRIBUTIONS[name](np.random.default_rng(7)).astype(np.float32)
+
+
+def observed(x: np.ndarray) -> Ranges:
+    collector = Collector(["x"])
+    collector.run([{"x": np.asarray(x, np.float32)}], dict, Silent())
+    return collector.ranges
+
+
+def seen_of(x: np.ndarray) -> Range:
+    return observed(x).values["x"]
+
+
+def quantized(x: np.ndarray, amax: float, precision: Precision) -> np.ndarray:
+    """What Q/DQ makes of an array, by the definitions of the types and not by rtlab's."""
+    if precision is Precision.INT8:
+        step = amax / 127
+        return step * np.clip(np.rint(x / step), -127, 127)
+    step = amax / 448
+    small = np.clip(x / step, -448, 448).astype(ml_dtypes.float8_e4m3fn)
+    return step * small.astype(np.float64)
+
+
+def decibel(x: np.ndarray, amax: float, precision: Precision) -> float:
+    x = x.astype(np.float64)
+    return float(10 * np.log10(np.sum(x**2) / np.sum((x - quantized(x, amax, precision)) ** 2)))
+
+
+@pytest.mark.parametrize("precision", GRIDS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_sqnr_is_that_of_quantizing_the_array(name: str, precision: Precision):
+    """A picture ranks calibrators by this number, without a new inference; it must be the number."""
+    x = drawn(name)
+    for found in thresholds(seen_of(x), precision=precision):
+        assert decibel(x, found.amax, precision) == pytest.approx(found.sqnr, abs=0.2)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_clipped_is_the_share_of_the_array_beyond_the_threshold(name: str):
+    """Zeros count as elements: 1 % of what is not zero may be 0.1 % of the value."""
+    x = drawn(name)
+    for found in thresholds(seen_of(x)):
+        expected = float(np.mean(np.abs(x.astype(np.float64)) > found.amax))
+        assert expected == pytest.approx(found.clipped, abs=2e-5, rel=0.02)
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_thresholds_are_those_that_scales_are_made_of(name: str):
+    """What is shown is what is used."""
+    seen = observed(drawn(name))
+    for precision in GRIDS:
+        for found in thresholds(seen.values["x"], precision=precision):
+            assert scales(seen, found.calibrator, precision=precision)["x"].amax == found.amax
+
+
+def exhaustive(histogram: np.ndarray, bins: int, levels: int) -> np.ndarray:
+    """KL divergence of every candidate, one candidate at a time over its bins (Migacz, GTC 2017, S7310)."""
+    result = []
+    for i in range(levels, bins + 1):
+        kept, beyond = histogram[:i], histogram[i:].sum()
+        level = np.arange(i) * levels // i
+        mass = np.bincount(level, kept, levels)
+        filled = np.bincount(level, kept > 0, levels)
+        q = np.where(kept > 0, mass[level] / np.maximum(filled[level], 1), 0.0)
+        p = kept.copy()
+        p[-1] += beyond
+        if kept[-1] == 0 and beyond > 0:
+            q[-1] = 1.0  # rtlab's one addition: seen once rather than impossible
+        p, q = p[p > 0], q[p > 0]
+        p, q = p / p.sum(), q / q.sum()
+        result.append(float(np.sum(p * np.log(p / q))))
+    return np.array(result)
+
+
+@pytest.mark.parametrize("calibrator", ["entropy", "entropy2", "entropy2(bins=1000,levels=64)"])
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_entropy_thresholds_are_those_of_an_exhaustive_search(name: str, calibrator: str):
+    """A search that skips candidates is no search; this one agrees with all of them tried one by one."""
+    x, chosen = drawn(name), Calibrator.of(calibrator)
+    seen, bins = seen_of(x), int(chosen["bins"])
+    amax = float(np.abs(x).max())
+    values = np.abs(x.astype(np.float64))
+    if str(chosen.method) == "entropy2":
+        values = values[values > 0]
+    found = thresholds(seen, [chosen])[0].amax
+    # Of the raw array: the logarithmic histogram may move elements between neighbours, not the result.
+    raw = exhaustive(np.histogram(values, bins, (0, amax))[0].astype(float), bins, int(chosen["levels"]))
+    at = round(found / amax * bins) - int(chosen["levels"])
+    assert found == pytest.approx((at + int(chosen["levels"])) * amax / bins)
+    assert raw[at] <= raw.min() * 1.02 + 1e-6
+
+
+@pytest.mark.parametrize("precision", GRIDS)
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_mse_threshold_is_the_best_of_all_candidates_on_the_array(name: str, precision: Precision):
+    """Least square error is counted on the elements, for each candidate, on the grid of the precision."""
+    x = drawn(name)
+    amax = float(np.abs(x).max())
+    tried = {amax * k / 40: decibel(x, amax * k / 40, precision) for k in range(1, 41)}
+    found = thresholds(seen_of(x), [Calibrator.of("mse(candidates=40)")], precision=precision)[0]
+    assert any(found.amax == pytest.approx(t) for t in tried)
+    assert max(tried.values()) == pytest.approx(decibel(x, found.amax, precision), abs=0.02)
+
+
+def test_entropy_differs_from_minmax_where_it_should():
+    """A peer's entropy equals its minmax on 123 of 123 tensors, because it has one candidate."""
+    found = {str(t.calibrator): t for t in thresholds(seen_of(drawn("outlier")))}
+    assert 300.0 == found["minmax"].amax
+    assert found["entropy2"].amax < 30
+    assert found["entropy"].amax < 30
+    assert 0 < found["entropy2"].clipped < 1e-3
+
+
+def test_parameters_are_honoured():
+    """A parameter that does nothing is a lie in the name of a variant."""
+    x = drawn("heavy")
+    seen = seen_of(x)
+    found = {c: thresholds(seen, [Calibrator.of(c)])[0].amax for c in ("percentile(99)", "percentile(100)")}
+    assert float(np.quantile(np.abs(x), 0.99)) == pytest.approx(found["percentile(99)"], rel=2e-3)
+    assert float(np.abs(x).max()) == found["percentile(100)"]
+    coarse, fine = (thresholds(seen, [Calibrator.of(f"mse({n})")])[0].amax for n in (4, 4096))
+    amax = float(np.abs(x).max())
+    assert coarse in {amax * k / 4 for k in (1, 2, 3, 4)}
+    assert decibel(x, fine, Precision.INT8) > decibel(x, coarse, Precision.INT8)
+    few, many = (thresholds(seen, [Calibrator.of(f"entropy2(levels={n})")])[0].amax for n in (16, 256))
+    assert few < many
+
+
+def test_fp8_divides_by_448():
+    """E4M3 reaches 448; a scale for 127 would leave two of its octaves unused."""
+    seen = observed(np.array([3.5, -7.0]))
+    found = scales(seen, Calibrator.MINMAX, precision=Precision.FP8)["x"]
+    assert (7.0, 448.0, float(np.float32(7) / np.float32(448))) == (found.amax, found.largest, found.scale)
+
+
+def test_the_fp8_grid_is_that_of_the_format():
+    """Every code of E4M3 that is a number, and no other."""
+    codes = np.arange(128, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    np.testing.assert_array_equal(codes[np.isfinite(codes)], grid(Precision.FP8))
+
+
+@pytest.mark.parametrize("precision", GRIDS)
+@pytest.mark.parametrize(
+    "x", [[0.0] * 9, [3.0], [-3.0] * 50, [1e-45, 0.0], [1e-40, -3e-39], [3e38, 1.0], [1e-30, 1e30]]
+)
+def test_degenerate_values_have_thresholds(x: list[float], precision: Precision):
+    """Constants, single elements and extreme units occur in real models and must neither fail nor warn."""
+    for found in thresholds(seen_of(np.array(x)), precision=precision):
+        assert np.isfinite(found.amax)
+        assert found.amax > 0
+        assert 0 <= found.clipped <= 1
+        assert not np.isnan(found.sqnr)
+
+
+def test_zeros_lose_nothing():
+    """Zero is exact at any scale: nothing is clipped and there is no noise."""
+    assert all((0.0, np.inf) == (t.clipped, t.sqnr) for t in thresholds(seen_of(np.zeros(9))))
+
+
+def test_a_value_without_elements_is_refused():
+    """A threshold of nothing would be invented."""
+    with pytest.raises(CalibrationError, match="it had no elements in any batch"):
+        thresholds(seen_of(np.zeros(0)))
+
+
+def test_a_precision_without_activation_scales_is_refused():
+    """INT4 is a type of weights."""
+    with pytest.raises(VariantError, match='only "int8" and "fp8" quantize them'):
+        thresholds(seen_of(np.ones(3)), precision=Precision.INT4)
