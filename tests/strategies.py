@@ -279,6 +279,18 @@ def variants() -> st.SearchStrategy[Variant]:
 
 
 @st.composite
+def mixes(draw: st.DrawFn, *, hostile: bool = True) -> tuple[Model, Variant]:
+    """A model, and a variant of any precision with up to three pins of the model's nodes and operators."""
+    model = draw(models(bodies=True, hostile=hostile))
+    patterns = [*(f"op:{n.op}" for n in model.top), *(n.id for n in model.top)]
+    # TF32 is one switch for a whole engine and cannot be pinned.
+    pinned = st.sampled_from([p for p in Precision if p is not Precision.TF32])
+    pins = draw(st.dictionaries(st.sampled_from(patterns), pinned, max_size=3))
+    precision = {"*": draw(st.sampled_from(Precision)), **pins}
+    return model, Variant.of(precision, target="sm120", weights=draw(st.sampled_from(["channel", "tensor"])))
+
+
+@st.composite
 def engines(draw: st.DrawFn, model: Model, *, declare: bool = True) -> Engine:
     """What a compiler could have made of a model.
 

@@ -223,14 +223,14 @@ class OnnxRuntime:
             options.optimized_model_filepath = str(folded)
             options.add_session_config_entry(f"{_OPTIMIZED}_file_name", "folded.weights")
             options.add_session_config_entry(f"{_OPTIMIZED}_min_size_in_bytes", str(_EXTERNAL))
-            free_memory()
+            _free_memory()
             self._session(str(written), options, doing)
-            free_memory()
+            _free_memory()
             options = self._options("basic" if quantized else "all")
             # A plan of memory for all values at once is of no use when most are handed out.
             options.enable_mem_pattern = False
             kept = [self._session(str(folded), options, doing)]
-            free_memory()
+            _free_memory()
             try:
                 yield lambda batch: _read(kept[0], wanted, batch)
             finally:
@@ -383,7 +383,7 @@ def _write(model: Model, names: Sequence[str], path: Path) -> None:
     path.write_bytes(proto.SerializeToString())
 
 
-def free_memory() -> None:
+def _free_memory() -> None:
     """Give freed memory back to the system, where the C library keeps it; else a process seems to need it still."""
     import ctypes
 

@@ -105,6 +105,10 @@ class Calibrator:
         if isinstance(given, Calibrator):
             return given
         found = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?\s*", given)
+        if found is None and given.count("(") != given.count(")"):
+            raise VariantError(
+                f'Cannot choose calibrator "{given}": a bracket is missing. Write it as in "percentile(99.9)".'
+            )
         method = _member(Method, found[1] if found else given, "calibrator")
         known = _SETTINGS[method]
         settings: dict[str, float] = {}

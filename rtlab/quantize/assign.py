@@ -29,14 +29,23 @@ def assign(model: Model, variant: Variant) -> Mapping[str, Precision]:
     """
     assigned = {n.id: variant.precision for n in model.top}
     for pattern, precision in variant.pins:
-        fitting = [n.id for n in model.top if fits(pattern, n)]
-        if not fitting:
+        nodes = fitting(model, pattern)
+        if not nodes:
             raise VariantError(_unfit(model, pattern, precision))
-        assigned.update(dict.fromkeys(fitting, precision))
+        assigned.update(dict.fromkeys(nodes, precision))
     return assigned
 
 
-def fits(pattern: str, node: Node) -> bool:
+def fitting(model: Model, pattern: str) -> tuple[str, ...]:
+    """Ids of the main-graph nodes that a pattern means, in graph order.
+
+    A pattern that is a node's id means this node alone, even where others have such a name.
+    """
+    ids = tuple(n.id for n in model.top)
+    return (pattern,) if pattern in ids else tuple(n.id for n in model.top if _fits(pattern, n))
+
+
+def _fits(pattern: str, node: Node) -> bool:
     """Whether a pattern is this node's: its id or name with wildcards, or ``op:`` and its operator."""
     if pattern.startswith(_OPERATOR):
         return fnmatch.fnmatchcase(node.op, pattern.removeprefix(_OPERATOR))
@@ -46,7 +55,7 @@ def fits(pattern: str, node: Node) -> bool:
 
 def _unfit(model: Model, pattern: str, precision: Precision) -> str:
     doing = f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}":'
-    inner = [n for n in model.nodes if n.scope and fits(pattern, n)]
+    inner = [n for n in model.nodes if n.scope and _fits(pattern, n)]
     if inner:
         owner = inner[0].scope[0]
         what = f'Pin node "{owner}"' if owner in model.by_id else "Pin the node that calls it"

@@ -180,6 +180,9 @@ class Edit:
                 f"converter to opset {opset} refuses it. Export the model at opset {opset} or later.",
                 details=str(error),
             ) from error
+        # The converter leaves it, but later opsets bring types that earlier IR versions do not have.
+        least = onnx.helper.find_min_ir_version_for(list(after.opset_import), ignore_unknown=True)
+        after.ir_version = max(after.ir_version, least)
         _replace(after.graph.input, [v for v in after.graph.input if v.name not in weights])
         after.graph.initializer.extend(weights.values())
         properties = {n.name: n.metadata_props for graph in _graphs(before.graph) for n in graph.node}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,6 +41,12 @@ class Exported:
     def __repr__(self) -> str:
         files = ", ".join(str(p) for p in (self.model, self.scales, self.cache) if p)
         return f"<Exported {files}>\n" + "\n".join(self.commands)
+
+
+def stem(model: Model, variant: Variant) -> str:
+    """What to call the files of a variant, without an ending."""
+    plain = dataclasses.replace(variant, backend=None)
+    return re.sub(r"[^\w.+-]+", "-", f"{model.name}-{plain.id}").strip("-")
 
 
 def scales_json(model: Model, variant: Variant, prepared: Prepared) -> str:

@@ -237,7 +237,7 @@ class Hand:
         for value in values:
             if value is not None and value.name in self.graph.initializers and not value.uses():
                 if not value.is_graph_output() and not value.is_graph_input():
-                    del self.graph.initializers[value.name]
+                    del self.graph.initializers[value.name or ""]
             elif (
                 value is not None and (maker := value.producer()) is not None and maker.op_type == "Constant"
             ):
@@ -276,16 +276,19 @@ def integers(pair: Pair) -> NDArray[np.int32]:
     scale, zero = spread(pair, pair.scale), spread(pair, pair.zero).astype(np.int32)
     if known is None or scale is None:
         raise ValueError(pair.id)
+    whole: NDArray[np.int32]
     if pair.q is None:
-        return np.asarray(known).astype(np.int32) - zero
-    return (
-        np.clip(np.rint(np.asarray(known, np.float32) / scale) + zero, *pair.bounds).astype(np.int32) - zero
-    )
+        whole = np.asarray(known).astype(np.int32) - zero
+    else:
+        rounded = np.rint(np.asarray(known, np.float32) / scale) + zero
+        whole = np.clip(rounded, *pair.bounds).astype(np.int32) - zero
+    return whole
 
 
 def dequantized(pair: Pair) -> NDArray[np.float32]:
     """The FP32 numbers that a weight's pair gives."""
-    return integers(pair).astype(np.float32) * spread(pair, pair.scale)
+    numbers: NDArray[np.float32] = integers(pair).astype(np.float32) * spread(pair, pair.scale)
+    return numbers
 
 
 def stored(pair: Pair, axis: int | None) -> tuple[Stored, bool]:

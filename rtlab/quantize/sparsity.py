@@ -18,7 +18,7 @@ import onnx_ir as ir
 from rtlab.core.model import wrap
 from rtlab.core.value import dtype_text, shape_text
 from rtlab.errors import ModelError, VariantError
-from rtlab.quantize.assign import fits
+from rtlab.quantize.assign import fitting
 from rtlab.quantize.placement import captured, constants
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def matching(model: Model, patterns: Iterable[str]) -> tuple[str, ...]:
     weights = {w.node: w for w in find(model)}
     chosen: set[str] = set()
     for pattern in patterns:
-        meant = [n.id for n in model.top if fits(pattern, n)]
+        meant = [*fitting(model, pattern)]
         able = [n for n in meant if n in weights and weights[n].eligible]
         if not able and pattern != "*":
             raise VariantError(

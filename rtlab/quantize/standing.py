@@ -47,13 +47,13 @@ class Standing:
 
     def _backwards(self, node: ir.Node) -> None:
         """Note which inputs of a node profit from INT8, and which values go straight to a QuantizeLinear."""
-        for value in node.outputs:
-            readers = self.reading.readers(value)
+        for out in node.outputs:
+            readers = self.reading.readers(out)
             if any(n is None and at >= 0 for n, at in readers):
                 # What a body does with a value is not looked into.
-                self.wanting.add(value)
+                self.wanting.add(out)
             if readers and all(n is not None and self._quantizes(n) for n, _ in readers):
-                self.requantized.add(value)
+                self.requantized.add(out)
         for position, value in enumerate(node.inputs):
             if value is not None and self._profits(node, position):
                 self.wanting.add(value)

@@ -84,10 +84,13 @@ def saved(study: Study) -> Saved:
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
         )
     first, seen = chrome.baseline(study), study.calibration
+    used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
-        calibration=_base64(encode(calibration(study.model, study.task, seen), Calibration)) if seen else "",
+        calibration=_base64(encode(calibration(study.model, study.task, seen, used), Calibration))
+        if seen
+        else "",
         variants=[
             SavedVariant(
                 id=name,

@@ -21,7 +21,7 @@ from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError, Cancelled, RtlabError, RunError, Unavailable
-from rtlab.quantize import Prepared, Scale, prepare, sparsity
+from rtlab.quantize import Prepared, Scale, assign, prepare, sparsity
 from rtlab.quantize.ranges import Ranges
 
 #: Samples that values are compared on, and that the task is scored on; both bound the waiting time.
@@ -30,6 +30,7 @@ SCORED = 2000
 #: Bytes of intermediate values that one batch may take.
 _BATCH_BYTES = 64 << 20
 _MOST_BATCH = 64
+_NARROW = {"fp16", "bf16", "int8", "fp8"}
 #: What ONNX Runtime's CPU kernels compute in; of other precisions it runs FP32 kernels between conversions.
 _NATIVE = {Precision.FP32, Precision.INT8}
 
@@ -157,6 +158,8 @@ def work(job: Job, progress: Progress | None = None) -> Result:
         )
     engine = builder.build(BuildRequest(ready.model, job.variant, job.limits), progress)
     mapping = relate(job.model, ready.model, engine)
+    if narrowed := _narrowed(job, engine, mapping):
+        engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed))
     result = Result(job.name, job.variant, ready, engine, mapping, ranges=job.ranges)
     if not job.compare or job.runner is None:
         return result
@@ -169,6 +172,25 @@ def work(job: Job, progress: Progress | None = None) -> Result:
         return dataclasses.replace(
             result, engine=dataclasses.replace(engine, notes=(*engine.notes, f"not measured: {error}"))
         )
+
+
+def _narrowed(job: Job, engine: Engine, mapping: NodeMapping) -> str:
+    """Which nodes pinned to fp32 are compiled in less: TensorRT-RTX 1.7 folds the casts around a kernel away."""
+    if not any(p is Precision.FP32 for _, p in job.variant.pins):
+        return ""
+    layers = {layer.id: layer for layer in engine.layers}
+    found = []
+    for node, precision in assign(job.model, job.variant).items():
+        mine = [layers[i] for i in mapping.layers(node)] if precision is Precision.FP32 else []
+        types = {t.dtype for layer in mine for t in (*layer.inputs, *layer.outputs, *layer.constants)}
+        if types & _NARROW and "fp32" not in types:
+            found.append(job.model.by_id[node].title)
+    if not found:
+        return ""
+    listed = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+    return (
+        f"pinned to fp32 but compiled in less, since all that a kernel reads and writes is narrower: {listed}"
+    )
 
 
 def prepared(job: Job) -> Prepared:

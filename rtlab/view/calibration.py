@@ -6,19 +6,28 @@ import math
 from typing import TYPE_CHECKING
 
 from rtlab.core.value import shape_text
-from rtlab.quantize import display
+from rtlab.core.variant import CALIBRATORS, Calibrator
+from rtlab.quantize import display, thresholds
 from rtlab.quantize.placement import plan
 from rtlab.view.contract import CalibratedValue, Calibration, Rank, Threshold
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rtlab.core.data import Task
     from rtlab.core.model import Model
     from rtlab.study import Calibration as Observed
     from rtlab.study import Ranked
 
 
-def calibration(model: Model, task: Task | None, observed: Observed) -> Calibration:
-    """The payload of the Calibration tab; values come in graph order."""
+def calibration(
+    model: Model, task: Task | None, observed: Observed, used: Iterable[Calibrator] = ()
+) -> Calibration:
+    """The payload of the Calibration tab; values come in graph order.
+
+    ``used`` are calibrators of variants, whose thresholds are shown beside those with default parameters.
+    """
+    others = tuple(c for c in dict.fromkeys(used) if c not in CALIBRATORS)
     readers = {v: dict.fromkeys(node for node, _ in edges) for v, edges in plan(model).activations.items()}
     source = observed.ranking[0].source if observed.ranking else ""
     count = observed.ranking[0].samples if observed.ranking else 0
@@ -27,7 +36,7 @@ def calibration(model: Model, task: Task | None, observed: Observed) -> Calibrat
         wanted=observed.wanted if observed.wanted is not None else observed.samples,
         source=observed.source,
         values=[
-            _value(model, observed, name, [i for n in nodes for i in model.where(n)])
+            _value(model, observed, name, [i for n in nodes for i in model.where(n)], others)
             for name, nodes in readers.items()
             if name in observed.ranges.values
         ],
@@ -38,7 +47,9 @@ def calibration(model: Model, task: Task | None, observed: Observed) -> Calibrat
     )
 
 
-def _value(model: Model, observed: Observed, name: str, readers: list[str]) -> CalibratedValue:
+def _value(
+    model: Model, observed: Observed, name: str, readers: list[str], others: tuple[Calibrator, ...]
+) -> CalibratedValue:
     seen = observed.ranges.values[name]
     edges, counts = display(observed.ranges, name)
     producer = model.producers.get(name)
@@ -58,7 +69,7 @@ def _value(model: Model, observed: Observed, name: str, readers: list[str]) -> C
                 clipped=t.clipped,
                 sqnr=t.sqnr if math.isfinite(t.sqnr) else None,
             )
-            for t in observed.values[name]
+            for t in (*observed.values[name], *(thresholds(seen, others) if others else ()))
         ],
     )
 

@@ -23,6 +23,7 @@ ChipStatus = Literal["ready", "building", "failed"]
 Tab = Literal["timing", "accuracy", "calibration", "findings", "table"]
 Side = Literal["node", "layer", "other"]
 Grouping = Literal["none", "layers", "repeats", "scopes"]
+Verdict = Literal["absorbed", "round trip", "own step", "folded", "unknown"]
 TensorKind = Literal["weight", "activation"]
 GestureType = Literal[
     "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
@@ -222,17 +223,32 @@ class Findings(TypedDict):
     note: str
 
 
+class QuantizedPair(TypedDict):
+    """What the compiler made of a Q/DQ pair that the model brought along, or of the DequantizeLinear of a weight.
+
+    ``nodes`` are the pair's; ``verdict`` says whether a layer that computes absorbed it, or whether it is a step of its
+    own; ``note`` says how we know.
+    """
+
+    nodes: list[str]
+    value: str
+    verdict: Verdict
+    note: str
+
+
 class EngineView(TypedDict):
     """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
 
     ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
     elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
+    ``quantized`` are the model's own Q/DQ pairs.
     """
 
     variant: str
     calibrator: str
     commands: list[str]
     precisions: dict[str, str]
+    quantized: list[QuantizedPair]
     graph: Graph
     pairs: list[Pair]
     unmapped: list[Unmapped]
@@ -433,13 +449,13 @@ class Saved(TypedDict):
 #: Written in this order; a type comes after those it uses.
 TYPES: tuple[type, ...] = (
     Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Threshold, CalibratedValue, Rank,
-    Calibration, Finding, Findings, EngineView, TensorStats, Inspection, Option, Controls, Pin, Choice, Failure, Chip,
-    BuildState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
+    Calibration, Finding, Findings, QuantizedPair, EngineView, TensorStats, Inspection, Option, Controls, Pin, Choice,
+    Failure, Chip, BuildState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,
     "ChipStatus": ChipStatus, "Tab": Tab, "Side": Side, "Grouping": Grouping, "TensorKind": TensorKind,
-    "GestureType": GestureType, "ReplyType": ReplyType,
+    "Verdict": Verdict, "GestureType": GestureType, "ReplyType": ReplyType,
 }  # fmt: skip
 
 

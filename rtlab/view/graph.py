@@ -10,12 +10,13 @@ import onnx_ir as ir
 
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import placed
+from rtlab.analysis.pairs import pairs
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.places import Place, Scope
 from rtlab.core.value import describe, shape_text
-from rtlab.quantize.export import commands
+from rtlab.quantize.export import commands, stem
 from rtlab.view.contract import (
     Box,
     Detail,
@@ -26,6 +27,7 @@ from rtlab.view.contract import (
     OpChip,
     Pair,
     Port,
+    QuantizedPair,
     Unmapped,
 )
 from rtlab.view.overlays import overlays
@@ -231,13 +233,31 @@ def engine_view(result: Result, model: Model) -> EngineView:
     return EngineView(
         variant=result.name,
         calibrator=str(result.variant.calibrator or ""),
-        commands=[] if result.recorded else list(commands(model, result.variant, f"{model.name}.onnx")),
+        commands=[]
+        if result.recorded
+        else list(commands(model, result.variant, f"{stem(model, result.variant)}.onnx")),
         precisions={i: str(p) for n, p in result.prepared.precisions.items() for i in model.where(n)},
+        quantized=_quantized(result, model),
         graph=engine_graph(result.engine, result, model, mapping),
         pairs=_home_first(mapping, result, model),
         unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in mapping.missing],
         overlays=overlays(result, model),
     )
+
+
+def _quantized(result: Result, model: Model) -> list[QuantizedPair]:
+    """What became of the Q/DQ pairs that the model brought along."""
+    if not any(n.op == "DequantizeLinear" for n in model.top):
+        return []
+    return [
+        QuantizedPair(
+            nodes=[i for n in filter(None, (use.q, use.dq)) for i in model.where(n)],
+            value=use.value,
+            verdict=use.verdict,
+            note=use.note,
+        )
+        for use in pairs(model, result.mapping, result.engine)
+    ]
 
 
 def _home_first(mapping: NodeMapping, result: Result, model: Model) -> list[Pair]:

@@ -10,7 +10,6 @@ import collections.abc
 import dataclasses
 import hashlib
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +80,7 @@ class Explorer(Delivering):
         self._baseline = baseline or ""
         self._ours = {"variant": "", "baseline": "", "compared": ""}
         self._inspecting = Inspecting(self._inspect, self._publish)
-        self._building = ""
+        self._building, self._busy = "", False
         self._figures: dict[str, dict[str, Any]] = {}
         super().__init__("explorer.js", height=height)
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
@@ -179,7 +178,7 @@ class Explorer(Delivering):
         """
         if choice:
             self.choose(**choice)
-        if self._thread is not None and self._thread.is_alive():
+        if self._busy:
             return self
         self.failure = None
         try:
@@ -231,7 +230,7 @@ class Explorer(Delivering):
         return self._work(lambda progress: self._repair(findings, progress))
 
     def _work(self, work: Callable[[Reporting], None]) -> Explorer:
-        if self._thread is None or not self._thread.is_alive():
+        if not self._busy:
             self.failure = None
             self._start(work, "")
         return self
@@ -249,13 +248,13 @@ class Explorer(Delivering):
 
     def load(self, model: str | Path | bytes, *, name: str | None = None) -> Explorer:
         """Open another model: a sample's name, a path, or the bytes of a file. Runs on a thread."""
-        if self._thread is None or not self._thread.is_alive():
+        if not self._busy:
             self._start(lambda progress: self._load(model, name, progress), "")
         return self
 
     def _start(self, work: Callable[[Reporting], None], name: str) -> None:
         since = time.time()
-        self._building = name
+        self._building, self._busy = name, True
 
         def tell(phase: str, done: int, total: int | None, _elapsed: float) -> None:
             fraction = min(1.0, done / total) if total else None
@@ -275,8 +274,10 @@ class Explorer(Delivering):
                 self.failure = dict(failure(error))
             finally:
                 self._building = ""
-                self.build = dict(_IDLE)
                 self._refresh()
+                # Last, since whoever sees it may ask for the next work at once.
+                self._busy = False
+                self.build = dict(_IDLE)
 
         self._thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
         self._thread.start()
@@ -309,7 +310,8 @@ class Explorer(Delivering):
     def _tell_calibration(self) -> None:
         study = self.study
         seen = study.calibration
-        found = None if seen is None else calibration(study.model, study.task, seen)
+        used = [v.calibrator for v in tuple(study.variants.values()) if v.calibrator is not None]
+        found = None if seen is None else calibration(study.model, study.task, seen, used)
         self.calibration = b"" if found is None else encode(found, Calibration)
 
     def _repair(self, chosen: Sequence[str], progress: Reporting) -> None:
@@ -493,8 +495,7 @@ class Explorer(Delivering):
     def _save(self, variant: str, what: str) -> None:
         """Send a file of a built variant: the prepared model, its scales, or a calibration cache."""
         study, result = self.study, self.study[variant]
-        stem = f"{study.model.name}-{result.variant.id}"
-        stem = re.sub(r"[^\w.+-]+", "-", stem).strip("-")
+        stem = export.stem(study.model, result.variant)
         made: dict[str, Callable[[], tuple[str, bytes]]] = {
             "onnx": lambda: (f"{stem}.onnx", result.prepared.model.bytes()),
             "scales": lambda: (
@@ -527,7 +528,7 @@ class Explorer(Delivering):
             )
 
     def _check_idle(self, doing: str) -> None:
-        if self._thread is not None and self._thread.is_alive():
+        if self._busy:
             raise VariantError(f"{doing}: another build is running. Wait for it, or cancel it first.")
 
     def _rebase(self, name: str) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
+import strategies
 from rtlab import backends
 from rtlab.analysis.mapping import relate
 from rtlab.core.data import CalibrationData
+from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
-from rtlab.quantize import prepare
+from rtlab.quantize import Scale, int8, prepare, quantizable
 from rtlab.testing import ReferenceBackend, tiny_model
 
 
@@ -89,3 +92,72 @@ def test_an_fp16_graph_that_runs_in_fp32_still_maps_layer_by_layer(model) -> Non
     fused = ("stem/Conv/input/Cast", "stem/Conv", "stem/BatchNormalization", "stem/Relu")
     assert fused == mapping.nodes(mapping.layers("stem/Conv")[0])
     assert len(fused) == max(len(mapping.nodes(layer.id)) for layer in engine.layers)
+
+
+@pytest.mark.parametrize("precision", backends.get("onnxruntime").capabilities().precisions, ids=str)
+def test_every_precision_that_is_offered_builds_at_every_level_and_runs(precision) -> None:
+    """At level "all", ONNX Runtime makes of an FP8 product an INT8 kernel that then refuses its input."""
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="first"),
+        helper.make_node("Relu", ["m"], ["r"], name="relu"),
+        helper.make_node("MatMul", ["r", "w"], ["y"], name="second"),
+    ]
+    weight = numpy_helper.from_array(rng.standard_normal((32, 32)).astype(np.float32) / 6, "w")
+    net = load(strategies.of_nodes(nodes, weights=[weight], shape=(4, 32)))
+    variant = Variant.of(precision)
+    ready = prepare(net, variant, scales={v: Scale(4.0) for v in quantizable(net)})
+    backend, x = backends.get("onnxruntime"), rng.standard_normal((4, 32)).astype(np.float32)
+    plain = backend.build(BuildRequest(net, Variant.of("fp32")), Silent())
+    want = backend.outputs(plain, {"x": x})["y"]
+    for model, level in ((ready.model, "all"), (ready.model, "basic"), (ready.emulation, "basic")):
+        engine = backend.build(BuildRequest(model, variant, level=level), Silent())
+        assert 2 == len(backend.profile(engine, {"x": x}, Silent(), runs=2, warmup=0).total)
+        assert 0.5 > np.abs(want - backend.outputs(engine, {"x": x})["y"]).max()
+
+
+def test_reading_gives_the_values_of_the_model(model, engine) -> None:
+    """Calibration reads through a leaner session, which must compute the same network."""
+    names = [*model.inputs, *(o for n in model.top for o in n.outputs)]
+    expected = backends.get("onnxruntime").outputs(engine, batch(model), names[1:])
+    before = model.bytes()
+    with backends.get("onnxruntime").reading(model, names) as fetch:
+        found = fetch(batch(model))
+    assert before == model.bytes()
+    assert set(names[1:]) == set(found)
+    for name, array in found.items():
+        np.testing.assert_allclose(expected[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_reading_a_quantized_model_rounds_as_the_comparison_does(model) -> None:
+    """Fused integer kernels round otherwise, by as much as quantization itself."""
+    quantized = int8(model, {v: Scale(3.0) for v in quantizable(model)})
+    runner = backends.get("onnxruntime")
+    names = [o for n in quantized.top for o in n.outputs]
+    engine = runner.build(BuildRequest(quantized, Variant.of("fp32"), level="basic"), Silent())
+    expected = runner.outputs(engine, batch(model), names)
+    with runner.reading(quantized, names) as fetch:
+        found = fetch(batch(model))
+    for name in names:
+        np.testing.assert_array_equal(expected[name], found[name], err_msg=name)
+
+
+def test_what_was_read_stays_after_the_session_is_gone(model) -> None:
+    """Arrays share memory with the runtime; a view that outlives it must not show something else."""
+    name = model.top[0].outputs[0]
+    with backends.get("onnxruntime").reading(model, [name]) as fetch:
+        first = fetch(batch(model))[name]
+        kept = first.copy()
+        for _ in range(5):
+            fetch({k: 2 * v for k, v in batch(model).items()})
+    np.testing.assert_array_equal(kept, first)
+
+
+def test_reading_an_unknown_value_is_an_error_with_its_name(model) -> None:
+    """The same words as everywhere."""
+    runner = backends.get("onnxruntime")
+    with pytest.raises(RunError, match='Cannot read value "nothing"'), runner.reading(model, ["nothing"]):
+        pass
+    name = model.top[0].outputs[0]
+    with runner.reading(model, [name]) as fetch, pytest.raises(RunError, match="Check the inputs' names"):
+        fetch({k: v[:, :1] for k, v in batch(model).items()})

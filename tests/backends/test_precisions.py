@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 
+import hypothesis
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import strategies
 from rtlab import backends
 from rtlab.backends import _trt
 from rtlab.core.engine import Engine
@@ -104,6 +106,14 @@ def test_mixes_compile_and_each_node_is_in_its_own_type(net: Model, mix: dict[st
         wanted = str(precisions.get(name, "fp32")).replace("tf32", "fp32")
         assert wanted in computes(engine, name), name
     assert ("fp32", "fp32") == (engine.inputs[0].dtype, engine.outputs[0].dtype)
+
+
+@hypothesis.given(strategies.mixes())
+def test_every_mix_of_every_model_compiles(case: tuple[Model, Variant]):
+    """Drawn graphs with bodies, hostile names and any pins: what can be asked for can be built."""
+    model, variant = case
+    ready = prepare(model, variant, scales={v: Scale(3.0) for v in quantizable(model)})
+    assert BACKEND.build(BuildRequest(ready.model, variant), Silent()).layers
 
 
 @pytest.mark.parametrize("target", ["sm89", "sm120"])

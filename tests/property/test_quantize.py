@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import pickle
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -68,6 +71,39 @@ def test_merging_is_associative_and_commutative(a, b, c):
     assert same(whole, x.merge(y).merge(z))
     assert same(whole, x.merge(y.merge(z)))
     assert same(whole, z.merge(x).merge(y))
+
+
+@given(
+    st.tuples(st.integers(1, 6), st.integers(1, 70), st.integers(1, 40), st.integers(1, 40)),
+    st.lists(st.integers(0, 6), max_size=3),
+    st.sampled_from([1, 2, 4, 6]),
+    st.integers(0, 2**32 - 1),
+)
+def test_what_is_read_of_maps_depends_on_neither_batch_size_nor_order(shape, cuts, stride, seed):
+    """Large maps are read in part; which part must be a matter of the map alone."""
+    array = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    parts = [p for p in np.split(array, sorted(min(c, shape[0]) for c in cuts)) if p.size]
+    seen = []
+    for batches in ([array], parts[::-1], [array[i : i + 1] for i in range(shape[0])]):
+        collector = Collector(["x"], stride=stride)
+        collector.run([{"x": b} for b in batches], dict, Silent())
+        seen.append(collector.ranges)
+    assert {shape[0]} == {r.samples for r in seen}
+    assert same(seen[0], seen[1])
+    assert same(seen[0], seen[2])
+    only = seen[0].values["x"]
+    assert only.count == only.zeros + only.small + int(only.counts.sum())
+    assert (float(array.min()), float(array.max())) == (only.min, only.max)
+
+
+@given(ARRAYS, ARRAYS, ARRAYS)
+def test_saving_and_pickling_keep_every_number(a, b, c):
+    """Parts observed elsewhere arrive as files or as pickles, and merge as if they had been observed here."""
+    seen = observe(a, b).merge(observe(c))
+    with tempfile.TemporaryDirectory() as folder:
+        seen.save(Path(folder) / "ranges.npz")
+        assert same(seen, Ranges.read(Path(folder) / "ranges.npz"))
+    assert same(seen, pickle.loads(pickle.dumps(seen)))
 
 
 @given(ARRAYS)

@@ -120,7 +120,7 @@ def test_an_unknown_backend_is_named_with_the_known_ones(model) -> None:
 
 def test_a_precision_that_the_target_cannot_do_is_refused_at_once(model) -> None:
     """Before anything is built."""
-    with pytest.raises(VariantError, match='^Target "sm86" has no "fp8" arithmetic'):
+    with pytest.raises(VariantError, match=r'^Target "sm86" has no "fp8" arithmetic'):
         Study(model).add("fp8", target="sm86")
 
 

@@ -1,7 +1,7 @@
 import type { Box, Chip, Choice, Pin } from "./contract";
 
 /** A precision that is one switch for the whole engine, and no type in a graph. */
-const WHOLE = "tf32";
+export const WHOLE = "tf32";
 const WILD = /[*?[]|^op:/;
 const PRUNABLE = new Set(["Conv", "ConvTranspose", "Gemm", "MatMul"]);
 

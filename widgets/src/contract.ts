@@ -10,6 +10,7 @@ export type Tab = "timing" | "accuracy" | "calibration" | "findings" | "table";
 export type Side = "node" | "layer" | "other";
 export type Grouping = "none" | "layers" | "repeats" | "scopes";
 export type TensorKind = "weight" | "activation";
+export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
 export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save";
 export type ReplyType = "plotly" | "link" | "file" | "parcel";
 
@@ -166,12 +167,21 @@ export interface Findings {
   note: string;
 }
 
-/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. */
+/** What the compiler made of a Q/DQ pair that the model brought along, or of the DequantizeLinear of a weight. ``nodes`` are the pair's; ``verdict`` says whether a layer that computes absorbed it, or whether it is a step of its own; ``note`` says how we know. */
+export interface QuantizedPair {
+  nodes: string[];
+  value: string;
+  verdict: Verdict;
+  note: string;
+}
+
+/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs. */
 export interface EngineView {
   variant: string;
   calibrator: string;
   commands: string[];
   precisions: Record<string, string>;
+  quantized: QuantizedPair[];
   graph: Graph;
   pairs: Pair[];
   unmapped: Unmapped[];

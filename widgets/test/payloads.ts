@@ -34,6 +34,7 @@ export function engineView(part: Partial<EngineView>): EngineView {
     calibrator: "",
     commands: [],
     precisions: {},
+    quantized: [],
     ...part,
   };
 }

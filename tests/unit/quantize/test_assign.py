@@ -49,6 +49,23 @@ def test_a_name_with_brackets_fits_itself(make):
     assert ["fp16"] == list(assign(net, Variant.of({"layer[0]/relu": "fp16"})).values())
 
 
+def test_an_id_means_its_node_alone(make):
+    """Views pin by id; a node that somebody named like it must not come along."""
+    net = make(
+        [
+            node("Relu", ["x"], ["a"], name=""),
+            node("Neg", ["a"], ["b"], name="twice"),
+            node("Abs", ["b"], ["c"], name="twice"),
+            node("Exp", ["c"], ["y"], name="#1"),
+        ],
+        {}, {"x": [1]}, {"y": [1]},
+    )  # fmt: skip
+    named = {n.id: n.name for n in net.top}
+    assert "twice" not in named
+    assert ["#1"] == [n for n, p in assign(net, Variant.of({"#1": "fp16"})).items() if p == "fp16"]
+    assert 2 == sum(p == "fp16" for p in assign(net, Variant.of({"twice": "fp16"})).values())
+
+
 def test_a_pin_that_fits_nothing_names_what_is_near(tiny_model: Model):
     """A slip of the pen would otherwise build another variant in silence."""
     with pytest.raises(

@@ -307,6 +307,7 @@ def test_an_old_opset_is_raised_and_values_keep_their_names(make, run):
     )  # fmt: skip
     done = ready(net, "fp4")
     assert (23, "up") == (done.model.opset, done.model.producers["u"].origin)
+    assert 11 == done.model.proto().ir_version
     x = weight(1, 1, 3, 16)
     np.testing.assert_array_equal(x.repeat(2, axis=3), run(done.emulation, {"x": x}, ["u"])["u"])
 

@@ -5,6 +5,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from rtlab.core.variant import Precision
 from rtlab.quantize.placement import plan, quantizable
 
 node = helper.make_node
@@ -284,3 +285,42 @@ def test_nodes_in_bodies_are_left(make):
     )
     assert ("i",) == quantizable(net)
     assert {("v", 0)} == set(plan(net).weights)
+
+
+def test_a_part_of_the_model_needs_no_value_that_the_whole_does_not(make):
+    """Ranges are collected once, for the whole; a pin must not ask for another pass over the data."""
+    rng = np.random.default_rng(0)
+    net = make(
+        [
+            node("Conv", ["x", "v"], ["short"], name="short"),
+            node("Conv", ["x", "v"], ["a"], name="a"),
+            node("Conv", ["a", "v"], ["long"], name="long"),
+            node("Add", ["long", "short"], ["y"], name="add"),
+        ],
+        {"v": rng.standard_normal((2, 2, 1, 1)).astype(np.float32)},
+        {"x": [1, 2, 3, 3]},
+        {"y": [1, 2, 3, 3]},
+    )
+    assert {"x", "a", "short"} == set(quantizable(net))
+    # The one convolution left would stay in the sum's kernel, and the other branch be quantized instead.
+    part = plan(net, {"short", "add"})
+    assert {"x": (("short", 0),)} == part.activations
+    assert {"short"} == part.nodes
+
+
+def test_fp8_quantizes_products_alone(make):
+    """There are no FP8 kernels for sums and pools, whose pairs would only cost time."""
+    w = np.ones((2, 2, 1, 1), np.float32)
+    net = make(
+        [
+            node("Conv", ["x", "v"], ["a"], name="a"),
+            node("MaxPool", ["a"], ["p"], name="pool", kernel_shape=[1, 1]),
+            node("Conv", ["p", "v"], ["b"], name="b"),
+            node("Add", ["b", "p"], ["y"], name="add"),
+        ],
+        {"v": w},
+        {"x": [1, 2, 3, 3]},
+        {"y": [1, 2, 3, 3]},
+    )
+    assert {"a", "b", "add", "pool"} == plan(net).nodes
+    assert {"a", "b"} == plan(net, {n.id for n in net.top}, Precision.FP8).nodes

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rtlab.core.progress import Silent
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
+from rtlab.core.variant import Calibrator, Precision
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize.calibrators import scales
 from rtlab.quantize.noise import grid

@@ -13,7 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.view.contract import Box, Edge, EngineView, Graph, OpChip, Overlay, Pair, Port, Reading
+from rtlab.view.contract import (
+    Box,
+    Edge,
+    EngineView,
+    Graph,
+    OpChip,
+    Overlay,
+    Pair,
+    Port,
+    QuantizedPair,
+    Reading,
+)
 from rtlab.view.payload import decode, encode
 
 FILE = Path(__file__).parents[2] / "data" / "payload.json"
@@ -56,6 +67,7 @@ def sample() -> EngineView:
                       nodes=nodes, layers={})  # fmt: skip
     return EngineView(
         variant="fp16@sm86",
+        quantized=[QuantizedPair(nodes=["a", "b"], value="v", verdict="own step", note="a step")],
         graph=Graph(
             id="fp16", title="Engine", subtitle="", boxes=boxes,
             edges=[Edge(source=i, target=i + 1, value=f"v{i}", label="1×8") for i in range(len(boxes) - 1)],

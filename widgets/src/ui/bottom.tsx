@@ -7,8 +7,10 @@ import { Chart } from "./chart";
 import { FindingsView } from "./findings";
 import { LayerTable } from "./table";
 
-/** From this width on the accuracy chart stands beside the other tabs, except for one that needs the whole width. */
+/** From this width on the accuracy chart stands beside the other tabs, except for those that need the whole width. */
 const SIDE_BY_SIDE = 900;
+
+const WHOLE_WIDTH = new Set<Tab>(["calibration", "findings"]);
 
 const LABELS: Record<Tab, string> = {
   timing: "Timing",
@@ -48,13 +50,13 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
         {tab === "table" && <LayerTable lab={lab} />}
       </section>
       {wide && (
-        <section hidden={tab === "calibration"}>
+        <section hidden={WHOLE_WIDTH.has(tab)}>
           <div class="rt-tabs">
             <button type="button" data-tab="accuracy" aria-current="true" tabIndex={-1} class="rt-heading">
               Accuracy
             </button>
           </div>
-          <Chart lab={lab} name="accuracy" hidden={tab === "calibration"} />
+          <Chart lab={lab} name="accuracy" hidden={WHOLE_WIDTH.has(tab)} />
         </section>
       )}
     </div>

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import type { Finding } from "../contract";
+import type { Finding, Verdict } from "../contract";
 import { plural, shorten } from "../format";
 import type { Lab } from "../lab";
 
@@ -20,9 +20,17 @@ export function FindingsView({ lab }: { lab: Lab }) {
     else next.delete(id);
     setWanted(next);
   };
-  if (!items.length) return <p class="rt-quiet rt-pad">{note || "Nothing was found."}</p>;
+  if (!items.length) {
+    return (
+      <>
+        <Pairs lab={lab} />
+        <p class="rt-quiet rt-pad">{note || "Nothing was found."}</p>
+      </>
+    );
+  }
   return (
     <>
+      <Pairs lab={lab} />
       <div class="rt-caption">
         <span title={note}>{note || plural(items.length, "finding")}</span>
         <button
@@ -60,6 +68,46 @@ export function FindingsView({ lab }: { lab: Lab }) {
         ))}
       </ul>
     </>
+  );
+}
+
+const VERDICTS: Record<Verdict, [words: string, why: string]> = {
+  absorbed: ["absorbed", "A layer that computes takes them in"],
+  "round trip": ["round trip", "Quantized and dequantized inside one layer: no int8 comes of it"],
+  "own step": ["a step of their own", "A layer does nothing but quantize or dequantize"],
+  folded: ["folded", "A weight that was computed at build time"],
+  unknown: ["unknown", "The compiler named no layer"],
+};
+
+/** What became of the model's own Q/DQ pairs in the engine on screen. */
+function Pairs({ lab }: { lab: Lab }) {
+  const pairs = lab.study.engine.value?.quantized ?? [];
+  if (!pairs.length) return null;
+  const kinds = Object.entries(VERDICTS).flatMap(([verdict, [words, why]]) => {
+    const those = pairs.filter((pair) => pair.verdict === verdict);
+    return those.length ? [{ verdict, words, why, those }] : [];
+  });
+  return (
+    <div class="rt-caption" data-control="pairs">
+      <span>Q/DQ pairs in this engine:</span>
+      {kinds.map(({ verdict, words, why, those }) => (
+        <button
+          type="button"
+          class="rt-link"
+          key={verdict}
+          data-verdict={verdict}
+          title={`${why}. Select ${plural(those.length, "pair")}.`}
+          onClick={() =>
+            lab.study.reveal(
+              "node",
+              those.flatMap(({ nodes }) => nodes),
+            )
+          }
+        >
+          {those.length} {words}
+        </button>
+      ))}
+    </div>
   );
 }
 

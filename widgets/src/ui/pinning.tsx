@@ -1,12 +1,9 @@
-import { pinned, prunable, pruned } from "../choice";
+import { pinned, prunable, pruned, WHOLE } from "../choice";
 import type { Box, EngineView, Option } from "../contract";
 import type { Lab } from "../lab";
 import type { Links } from "../links";
 import { Row, Section } from "./panel";
 import { Select } from "./select";
-
-/** A precision that is a switch for the whole engine. */
-const NOT_PINNABLE = "tf32";
 
 /** In what the nodes are computed, and the choice of another precision or of pruning for these alone. */
 export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
@@ -15,7 +12,7 @@ export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
   const engine = study.engine.value;
   const told = new Set(boxes.map((box) => (engine ? computedIn(engine, study.links.value, box) : "")));
   const [now, ...others] = told;
-  const offered = lab.controls.value.precisions.filter(({ id }) => id !== NOT_PINNABLE);
+  const offered = lab.controls.value.precisions.filter(({ id }) => id !== WHOLE);
   const wanted = new Set(boxes.map(pinned(pins)));
   const heavy = boxes.filter(prunable);
   const sparse = heavy.filter(pruned(sparsity));

@@ -1,0 +1,188 @@
+"""Precision and calibration in a real JupyterLab: the Calibration and Findings tabs, pins, pruning, saving."""
+
+from __future__ import annotations
+
+import json
+
+import onnx
+import pytest
+
+from explorer import EXPLORER, Explorer
+from rtlab import load
+
+OUTLIER = """import rtlab
+sample = rtlab.samples.load("digits_outlier")
+study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+study.add("fp32", target="sm86")
+study.run()
+explorer = study.explore()
+explorer"""
+
+MISPLACED = OUTLIER.replace("digits_outlier", "digits_qat_misplaced")
+
+
+@pytest.fixture
+def opened(lab_page):
+    def open_(*cells: str) -> Explorer:
+        lab_page.open(list(cells))
+        lab_page.run_all()
+        found = Explorer(lab_page)
+        found.shown("fp32")
+        return found
+
+    return open_
+
+
+def idle(shown: Explorer) -> None:
+    shown.lab.wait_python("not explorer.build['running']")
+
+
+def menu(shown: Explorer, chip: str, item: str) -> None:
+    """Open a chip's menu and choose."""
+    shown.page.click(f'{EXPLORER} [data-chip="{chip}"] button[aria-haspopup]')
+    shown.page.click(f'{EXPLORER} [data-item="{item}"]')
+
+
+def test_from_nothing_observed_to_the_calibrator_that_the_task_wants(opened) -> None:
+    """The whole of calibration without a cell: observe, rank, look at a tensor, take the best, build."""
+    shown = opened(OUTLIER)
+    page, lab = shown.page, shown.lab
+    page.click(f'{EXPLORER} [data-tab="calibration"]')
+    page.click(f'{EXPLORER} [data-control="observe"]')
+    page.wait_for_selector(f"{EXPLORER} [data-row]")
+    idle(shown)
+    text = page.inner_text(f"{EXPLORER} .rt-calibration")
+    assert "898 samples" in text
+    values = lab.python("list(study.calibration.ranges.values)")
+
+    # A row selects the nodes that read the tensor, in the browser and in the kernel; its histogram has every threshold.
+    value = values[2]
+    page.click(f'{EXPLORER} [data-row="{value}"]')
+    readers = lab.python(
+        "sorted(n.id for n in sample.model.top if "
+        f"{value!r} in n.inputs and n.op in {{'Conv', 'Gemm', 'GlobalAveragePool'}})"
+    )
+    lab.wait_python(f"set(explorer.state.selection) & set({readers!r})")
+    marks = page.text_content(f"{EXPLORER} .rt-calibration svg")
+    assert all(name in marks for name in ("minmax", "entropy", "entropy2", "percentile", "mse"))
+
+    # Ranked on the task, with minmax last by far on this sample.
+    page.click(f'{EXPLORER} [data-control="rank"]')
+    lab.wait_python("bool(study.calibration.ranking)")
+    idle(shown)
+    best = lab.python("str(study.calibration.ranking[0].calibrator)")
+    assert "minmax" == lab.python("str(study.calibration.ranking[-1].calibrator)")
+    row = f'{EXPLORER} [data-rank="{best}"]'
+    page.wait_for_selector(row)
+    shown.picture("calibration-light")
+
+    # Take it, and build int8 with it.
+    shown.choose("precision", "int8")
+    lab.wait_python("explorer.choice['precision'] == 'int8'")
+    page.click(f'{row} [data-control="use"]')
+    lab.wait_python(f"explorer.choice['calibrator'] == {best!r}")
+    shown.build()
+    shown.shown(f"int8·{best}")
+    assert lab.python("study[explorer.state.variant].score.value > study['fp32'].score.value - 1")
+    lab.theme(dark=True)
+    shown.picture("calibration-dark")
+    lab.theme(dark=False)
+
+
+def test_a_calibrator_with_a_parameter_is_typed(opened) -> None:
+    """Any percentile, not only those of a list."""
+    shown = opened(OUTLIER)
+    shown.choose("precision", "int8")
+    ready = '[data-control="calibrator"][data-value="entropy2"] button[aria-disabled="false"]'
+    shown.page.wait_for_selector(f"{EXPLORER} {ready}")
+    shown.page.click(f'{EXPLORER} [data-control="calibrator"]')
+    field = f'{EXPLORER} input[aria-label="Calibrator with its parameters"]'
+    shown.page.fill(field, "percentile(99.5)")
+    shown.page.press(field, "Enter")
+    shown.lab.wait_python("explorer.choice['calibrator'] == 'percentile(99.5)'")
+    shown.build()
+    shown.shown("int8·percentile(99.5)")
+
+
+def test_a_node_is_pinned_pruned_built_and_taken_back(opened) -> None:
+    """Mixing is a choice at the node that one looks at, and every choice can be undone."""
+    shown = opened(OUTLIER)
+    page, lab = shown.page, shown.lab
+    conv = lab.python("next(n.id for n in sample.model.top if n.id == '/blocks/0/pointwise/Conv')")
+    shown.choose("precision", "fp16")
+    lab.wait_python("explorer.choice['precision'] == 'fp16'")
+    lab.python(f"explorer.select({conv!r})")
+    shown.wait_data("selection", [conv])
+    shown.choose("pin", "fp32")
+    page.click(f'{EXPLORER} [data-control="prune"]')
+    lab.wait_python(
+        f"explorer.choice['pins'] == [{{'pattern': {conv!r}, 'precision': 'fp32'}}] "
+        f"and explorer.choice['sparsity'] == [{conv!r}]"
+    )
+    shown.build()
+    shown.shown("fp16 · 1 pinned · 2:4")
+    idle(shown)
+    pinned = lab.python("{n: str(p) for n, p in study[explorer.state.variant].prepared.precisions.items()}")
+    assert conv not in pinned
+    assert {"fp16"} == set(pinned.values())
+    shown.picture("pinned")
+
+    # Taken back in one click, and brought again in one more; nothing is built by that.
+    page.click(f'{EXPLORER} [data-control="unpin"]')
+    lab.wait_python("explorer.choice['pins'] == []")
+    page.wait_for_selector(f'{EXPLORER}[data-stale="1"]')
+    page.click(f'{EXPLORER} [data-control="undo-pins"]')
+    lab.wait_python(f"[p['pattern'] for p in explorer.choice['pins']] == [{conv!r}]")
+    page.wait_for_selector(f'{EXPLORER}[data-stale="0"]')
+
+
+def test_findings_lead_to_nodes_and_are_repaired(opened) -> None:
+    """A model from quantization-aware training: what stands badly, and one click to put it right."""
+    shown = opened(MISPLACED)
+    page, lab = shown.page, shown.lab
+    count = lab.python("len(study.findings())")
+    assert str(count) in page.inner_text(f'{EXPLORER} [data-tab="findings"]')
+    page.click(f'{EXPLORER} [data-tab="findings"]')
+    first = lab.python("[[f.id, list(f.nodes)] for f in study.findings()][0]")
+    page.click(f'{EXPLORER} [data-finding="{first[0]}"] .rt-link >> nth=0')
+    lab.wait_python(f"set(explorer.state.selection) <= set({first[1]!r}) and explorer.state.selection")
+    shown.picture("findings")
+    layers = lab.python("len(study['fp32'].engine.layers)")
+    page.click(f'{EXPLORER} [data-control="repair-all"]')
+    lab.wait_python("explorer.study is not study and bool(explorer.study.results)")
+    idle(shown)
+    assert lab.python("[f.id for f in explorer.study.findings() if f.fixable]") == []
+    assert lab.python("len(next(iter(explorer.study.results.values())).engine.layers)") <= layers
+    assert count == lab.python("len(study.findings())")
+
+
+def test_a_variant_leaves_as_files_and_commands(opened, tmp_path) -> None:
+    """The prepared model, its scales, a cache, and the lines that build it on the machine with the GPU."""
+    shown = opened(
+        OUTLIER.replace(
+            "study.run()", 'study.add("sparse", precision="int8", target="sm86", sparsity=True)\nstudy.run()'
+        )
+    )
+    page, lab = shown.page, shown.lab
+    lab.python("explorer.show('sparse')")
+    shown.wait_data("variant", "sparse")
+    shown.ready()
+    saved = {}
+    for item, ending in (("save-onnx", ".onnx"), ("save-scales", ".json"), ("save-cache", ".cache")):
+        with page.expect_download() as waiting:
+            menu(shown, "sparse", item)
+        saved[ending] = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(saved[ending])
+        assert saved[ending].name.endswith(ending)
+    onnx.checker.check_model(onnx.load(saved[".onnx"]), full_check=True)
+    assert {"QuantizeLinear"} <= {n.op for n in load(saved[".onnx"]).nodes}
+    scales = json.loads(saved[".json"].read_text(encoding="utf-8"))["scales"]
+    assert lab.python("sorted(study['sparse'].prepared.scales)") == sorted(scales)
+    assert saved[".cache"].read_text(encoding="utf-8").startswith("TRT-")
+    menu(shown, "sparse", "elsewhere")
+    text = page.inner_text(f'{EXPLORER} [data-control="elsewhere"]')
+    assert "trtexec" in text
+    assert "--sparsity=enable" in text
+    assert "polygraphy convert" in text
+    shown.picture("elsewhere")
+    page.keyboard.press("Escape")

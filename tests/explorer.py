@@ -1,0 +1,73 @@
+"""The Explorer on a page, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+EXPLORER = ".rt-explorer"
+READY = f'{EXPLORER}[data-ready="1"]'
+
+
+class Explorer:
+    """The Explorer on a page, as a person uses it."""
+
+    def __init__(self, lab_page) -> None:
+        self.lab, self.page = lab_page, lab_page.page
+
+    def ready(self) -> None:
+        self.page.wait_for_selector(READY)
+
+    def data(self, name: str):
+        return self.page.get_attribute(EXPLORER, f"data-{name}")
+
+    def listed(self, name: str) -> list[str]:
+        return json.loads(self.data(name))
+
+    def click(self, side: str, box: str) -> None:
+        """Click the middle of a box where it is drawn."""
+        self.ready()
+        self.page.evaluate(
+            "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+        )
+        at = self.page.evaluate(
+            "([side, id]) => document.querySelector('.rt-explorer').rtlabBoxAt(side, id)", [side, box]
+        )
+        self.page.mouse.click(at["x"], at["y"])
+
+    def wait_data(self, name: str, value: object) -> None:
+        text = (
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        )
+        self.page.wait_for_function(
+            "([name, text]) => document.querySelector('.rt-explorer').getAttribute('data-' + name) === text",
+            arg=[name, text],
+        )
+
+    def choose(self, control: str, value: str) -> None:
+        """Choose as a person does: a segment of the precision, an option of a list."""
+        if control == "precision":
+            self.page.click(f'{EXPLORER} [data-control="precision"] [data-value="{value}"]')
+            return
+        self.page.click(f'{EXPLORER} [data-control="{control}"]')
+        self.page.click(f'{EXPLORER} [role="option"][data-value="{value}"]')
+
+    def build(self) -> None:
+        self.page.click(f'{EXPLORER} [data-control="build"]')
+
+    def shown(self, variant: str) -> None:
+        self.lab.wait_python(
+            f"explorer.study[explorer.state.variant].variant.name == {variant!r} and not explorer.build['running']"
+            " if explorer.state.variant else False"
+        )
+        self.wait_data("variant", self.lab.python("explorer.state.variant"))
+        self.ready()
+
+    def picture(self, name: str) -> None:
+        """Keep a screenshot where RTLAB_SHOTS asks for it."""
+        if folder := os.environ.get("RTLAB_SHOTS"):
+            self.page.evaluate(
+                "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+            )
+            self.page.screenshot(path=Path(folder) / f"{name}.png")

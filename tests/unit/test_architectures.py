@@ -1,0 +1,119 @@
+"""The generated architectures: that they are what their names say, and that their numbers behave."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+
+from rtlab import samples
+from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.progress import Silent
+from rtlab.core.variant import Calibrator, Variant
+from rtlab.quantize import Collector, Ranges, prepare, quantizable
+from rtlab.samples.transformers import sentences
+
+#: Operators, and parameters without the running statistics of normalisation, as the papers and torchvision count.
+EXPECTED = {
+    "mobilenet_v2": ({"Conv": 52, "Clip": 35, "Add": 10, "Gemm": 1}, 3_504_872),
+    # 7,087,872 in each encoder layer of BERT-base, and its embeddings for fewer words.
+    "bert": ({"MatMul": 32, "LayerNormalization": 9, "Softmax": 4, "Gather": 1}, 4 * 7_087_872 + 8_322 * 768),
+}
+
+
+@functools.cache
+def load(name: str) -> samples.Sample:
+    return samples.load(name, samples=12)
+
+
+def values(name: str, names: list[str], part: slice) -> dict[str, np.ndarray]:
+    sample = load(name)
+    key = sample.model.inputs[0]
+    with OnnxRuntime().reading(sample.model, names) as fetch:
+        return dict(fetch({key: sample.calibration.arrays[key][part]}))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_architecture_has_its_papers_nodes_and_parameters(name: str):
+    """Times and memory of a look-alike would not be those of the network that it is named after."""
+    operators, parameters = EXPECTED[name]
+    model = load(name).model
+    counts = Counter(n.op for n in model.nodes)
+    assert operators == {op: counts[op] for op in operators}
+    held = [
+        t
+        for t in onnx.load_from_string(model.bytes()).graph.initializer
+        if not t.name.endswith((".mean", ".var")) and int(np.prod(t.dims)) > 4
+    ]
+    assert parameters == sum(int(np.prod(t.dims)) for t in held)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_weights_are_the_same_every_time(name: str):
+    """Caches and comparisons between sessions hang on the model's digest."""
+    assert load(name).model.digest == samples.load(name, samples=1).model.digest
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_activations_stay_standardised_on_samples_that_weights_were_not_fitted_to(name: str):
+    """Activations that explode or die with depth would make every precision look broken, or none."""
+    model = load(name).model
+    names = [n.outputs[0] for n in model.nodes if model.values[n.outputs[0]].dtype == "fp32"]
+    held = values(name, names, slice(8, 12))
+    assert all(np.isfinite(a).all() for a in held.values())
+    assert max(float(np.abs(a).max()) for a in held.values()) < 100
+    for node in model.nodes:
+        if node.op in {"Clip", "LayerNormalization"}:
+            assert 0.3 < held[node.outputs[0]].std() < 1.3, node.id
+
+
+@pytest.mark.parametrize(("name", "least"), [("mobilenet_v2", 12), ("bert", 15)])
+def test_int8_leaves_most_of_the_signal(name: str, least: float):
+    """Random weights usually amplify rounding from layer to layer until nothing is left to compare."""
+    sample = load(name)
+    model, names = sample.model, quantizable(sample.model)
+    collector = Collector(names)
+    with OnnxRuntime().reading(model, names) as fetch:
+        collector.run(sample.calibration.take(8).batches(model, 4), fetch, Silent())
+    ready = prepare(model, Variant.of("int8", calibrator=Calibrator.MSE), collector.ranges)
+    key, out = model.inputs[0], model.outputs[0]
+    fresh = {key: sample.calibration.arrays[key][8:]}
+    with OnnxRuntime().reading(ready.emulation, [out]) as fetch:
+        got = fetch(fresh)[out]
+    want = values(name, [out], slice(8, 12))[out].astype(np.float64)
+    assert 10 * np.log10(np.square(want).sum() / np.square(want - got).sum()) > least
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_ranges_of_a_large_model_depend_on_neither_batch_size_nor_threads(name: str):
+    """A peer's scales change 1.74x with the batch size; here a histogram is equal to the last count."""
+    sample = load(name)
+    names = quantizable(sample.model)
+
+    def observed(size: int, threads: int) -> Ranges:
+        collector = Collector(names)
+        with OnnxRuntime(threads=threads).reading(sample.model, names) as fetch:
+            collector.run(sample.calibration.take(8).batches(sample.model, size), fetch, Silent())
+        return collector.ranges
+
+    one, eight = observed(1, 1), observed(8, 2)
+    assert 8 == one.samples == eight.samples
+    for value in names:
+        a, b = one.values[value], eight.values[value]
+        assert (a.min, a.max, a.count, a.zeros, a.small) == (b.min, b.max, b.count, b.zeros, b.small)
+        np.testing.assert_array_equal(a.counts, b.counts)
+
+
+def test_sentences_use_few_words_often():
+    """Words follow Zipf's law; evenly drawn ids would hide what rare rows of an embedding do."""
+    drawn = sentences(400)
+    assert (400, 128) == drawn.shape
+    assert 0 <= drawn.min()
+    assert drawn.max() < 8192
+    share = np.bincount(drawn.reshape(-1), minlength=8192) / drawn.size
+    expected = 1 / np.sum(1 / np.arange(1, 8193))
+    assert expected == pytest.approx(share[0], rel=0.05)
+    assert expected / 10 == pytest.approx(share[9], rel=0.1)
