@@ -92,17 +92,23 @@ def minmax(seen: Range) -> float:
 
 
 def entropy(seen: Range, *, bins: int = ENTROPY_BINS, levels: int = ENTROPY_LEVELS) -> float:
-    """Least KL divergence with every element counted, as the talk S7310 writes it: zeros are magnitudes too."""
-    return _least_divergence(seen, bins, levels, zeros=seen.zeros)
+    """Least KL divergence where the first bin, in which all zeros lie, takes the count of the second.
+
+    So does the search that NVIDIA published (``pytorch_quantization.calib.histogram``); TensorRT's own is closed. With
+    zeros counted as they are, half of a ReLU's output would stand in one bin and push the threshold far down.
+    """
+    histogram = linear(seen, bins)
+    histogram[0] = histogram[1]
+    return _least_divergence(seen, histogram, levels)
 
 
 def entropy2(seen: Range, *, bins: int = ENTROPY_BINS, levels: int = ENTROPY_LEVELS) -> float:
     """Least KL divergence over the nonzero magnitudes.
 
     Zero is represented exactly at any scale, so the half of an activation that a ReLU cut off must not decide
-    where the other half is clipped. This is the one difference from ``entropy``.
+    where the other half is clipped; small magnitudes keep their count, which is the one difference from ``entropy``.
     """
-    return _least_divergence(seen, bins, levels, zeros=0)
+    return _least_divergence(seen, linear(seen, bins), levels)
 
 
 def percentile(seen: Range, *, p: float = Calibrator.PERCENTILE["p"]) -> float:
@@ -237,12 +243,12 @@ def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.log(x, out=np.zeros_like(x), where=x > 0)
 
 
-def _least_divergence(seen: Range, bins: int, levels: int, *, zeros: int) -> float:
-    histogram = linear(seen, bins)
-    histogram[0] += zeros
+def _least_divergence(seen: Range, histogram: NDArray[np.float64], levels: int) -> float:
+    if not histogram.any():  # nothing but what stood in the first bin
+        return seen.amax
     best = levels + int(np.argmin(divergence(histogram, levels=levels)))
     # The upper edge of the last kept bin, so that keeping all bins is exactly minmax.
-    return seen.amax * best / bins
+    return seen.amax * best / len(histogram)
 
 
 def _amax(seen: Range, calibrator: Calibrator, precision: Precision, moments: Moments | None) -> float:

@@ -34,7 +34,8 @@ def calibration(
     return Calibration(
         samples=observed.samples,
         wanted=observed.wanted if observed.wanted is not None else observed.samples,
-        source=observed.source,
+        source=observed.source
+        + (f", every {stride}th element of large maps" if (stride := observed.ranges.stride) > 1 else ""),
         values=[
             _value(model, observed, name, [i for n in nodes for i in model.where(n)], others)
             for name, nodes in readers.items()
