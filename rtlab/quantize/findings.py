@@ -8,7 +8,7 @@ says of TensorRT-RTX was seen in builds with version 1.7.1, which tests/backends
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -23,21 +23,42 @@ from rtlab.quantize.requantize import Hand
 from rtlab.quantize.rule import Finding, Found
 from rtlab.quantize.standing import Standing
 
-__all__ = ["Finding", "check", "repair"]
+__all__ = ["Finding", "check", "missing", "repair"]
 
 
-def check(model: Model) -> tuple[Finding, ...]:
+def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
     """Judge the quantize and dequantize pairs of a model's main graph. The model is not changed.
+
+    Args:
+        model: The model.
+        calibrated: Whether ``repair`` will be given ``scale_of``, so that a missing pair can be put in.
 
     Returns:
         The findings, those that keep the model from building first; empty for a model without pairs.
     """
     if not _quantized(model.ir.graph):
         return ()
-    return tuple(f.finding for f in _found(model.ir.graph, model.opset, _planned(model)))
+    found = _found(model.ir.graph, model.opset, _planned(model), _unknown if calibrated else None)
+    return tuple(f.finding for f in found)
 
 
-def repair(model: Model, findings: Iterable[Finding | str] | None = None) -> Model:
+def missing(model: Model) -> tuple[str, ...]:
+    """Values that lack a pair and whose scale no other pair tells: what ``scale_of`` will be asked for."""
+    asked: dict[str, None] = {}
+    for found in (
+        _found(model.ir.graph, model.opset, _planned(model), _unknown) if _quantized(model.ir.graph) else ()
+    ):
+        if found.calibrates:
+            asked[found.calibrates] = None
+    return tuple(asked)
+
+
+def repair(
+    model: Model,
+    findings: Iterable[Finding | str] | None = None,
+    *,
+    scale_of: Callable[[str], float] | None = None,
+) -> Model:
     """A new model without the given faults.
 
     Nodes and values that stay keep their names; each new node names the node that it serves by ``rtlab.origin``.
@@ -46,13 +67,15 @@ def repair(model: Model, findings: Iterable[Finding | str] | None = None) -> Mod
     Args:
         model: It is not changed.
         findings: Findings or their ids, from ``check`` of this model; by default all that are fixable.
+        scale_of: Gives the scale of a value by name, from calibration; without it a missing pair is put in only where
+            another pair tells its scale.
 
     Raises:
         VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
     """
     wanted = None if findings is None else {f if isinstance(f, str) else f.id for f in findings}
     if wanted is not None:
-        _refuse(model, wanted)
+        _refuse(model, wanted, calibrated=scale_of is not None)
     if not _quantized(model.ir.graph) or (wanted is not None and not wanted):
         return model
     work = ir.from_proto(model.proto())
@@ -61,7 +84,7 @@ def repair(model: Model, findings: Iterable[Finding | str] | None = None) -> Mod
     while True:
         open_ = [
             f
-            for f in _found(work.graph, model.opset, planned)
+            for f in _found(work.graph, model.opset, planned, scale_of)
             if f.apply is not None
             and done[f.finding.id] <= len(model.nodes)
             and (wanted is None or f.finding.id in wanted)
@@ -78,8 +101,8 @@ def repair(model: Model, findings: Iterable[Finding | str] | None = None) -> Mod
     return wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
 
 
-def _refuse(model: Model, wanted: AbstractSet[str]) -> None:
-    known = {f.id: f for f in check(model)}
+def _refuse(model: Model, wanted: AbstractSet[str], *, calibrated: bool) -> None:
+    known = {f.id: f for f in check(model, calibrated=calibrated)}
     for id_ in sorted(wanted):
         if id_ not in known:
             some = ", ".join(f'"{k}"' for k in list(known)[:3]) or "none"
@@ -126,10 +149,20 @@ def _planned(model: Model) -> frozenset[tuple[str, int]]:
     return frozenset(edge for edges in decided.activations.values() for edge in edges)
 
 
-def _found(graph: ir.Graph, opset: int, planned: AbstractSet[tuple[str, int]]) -> Iterator[Found]:
+def _unknown(value: str) -> float:
+    """Stands for calibration where only the findings are asked for."""
+    raise AssertionError(value)
+
+
+def _found(
+    graph: ir.Graph,
+    opset: int,
+    planned: AbstractSet[tuple[str, int]],
+    scale_of: Callable[[str], float] | None = None,
+) -> Iterator[Found]:
     """All findings, rule by rule in the order in which they are repaired; the first of those with one id."""
     reading, seen = Reading(graph), set[str]()
-    for rules in (Encoding(reading, opset), Standing(reading, opset, planned)):
+    for rules in (Encoding(reading, opset), Standing(reading, opset, planned, scale_of)):
         for found in rules.found():
             if found.finding.id not in seen:
                 seen.add(found.finding.id)

@@ -189,6 +189,25 @@ class Hand:
         reader.replace_input_with(position, dq.outputs[0])
         self._forget([value])
 
+    def insert(self, node: ir.Node, position: int, scale: float) -> None:
+        """Quantize an activation for one reader, symmetrically with one scale."""
+        value = node.inputs[position]
+        if value is None or node.graph is None:
+            return
+        name = f"{node.name}/input{position or ''}"
+        size = self._constant(f"{name}/scale", np.array(scale, np.float32))
+        zero = self._constant(f"{name}/zero_point", np.zeros((), np.int8))
+        for op in ("QuantizeLinear", "DequantizeLinear"):
+            made = ir.Node("", op, [value, size, zero], name=self._node(f"{name}/{op}"))
+            made.metadata_props[ORIGIN] = node.name or ""
+            out = made.outputs[0]
+            out.name = self._value(f"{made.name}/output")
+            kind = ir.DataType.INT8 if op == "QuantizeLinear" else ir.DataType.FLOAT
+            out.type, out.shape = ir.TensorType(kind), value.shape
+            self.graph.insert_before(node, made)
+            value = out
+        node.replace_input_with(position, value)
+
     # --- the graph ------------------------------------------------------------------------------------------
 
     def settle(self) -> None:

@@ -34,10 +34,14 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A finding and the change that repairs it, None where there is none."""
+    """A finding and the change that repairs it, None where there is none.
+
+    ``calibrates`` names the value whose scale the change asks for, empty where it asks for none.
+    """
 
     finding: Finding
     apply: Callable[[Hand], None] | None
+    calibrates: str = ""
 
 
 def on_pair(
@@ -68,7 +72,9 @@ def on_node(
     evidence: str,
     apply: Callable[[Hand], None] | None = None,
     more: tuple[str, ...] = (),
+    calibrates: str = "",
 ) -> Found:
     """A finding about one operator; ``more`` are further nodes that it concerns."""
     nodes = tuple(dict.fromkeys((node, *more)))
-    return Found(Finding(f"{rule}:{node}", rule, title, nodes, cost, fix, evidence, apply is not None), apply)
+    finding = Finding(f"{rule}:{node}", rule, title, nodes, cost, fix, evidence, apply is not None)
+    return Found(finding, apply, calibrates)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from functools import partial
 
@@ -22,10 +22,18 @@ _BOUNDED = {"Relu", "LeakyRelu", "Clip", "Tanh", "HardSwish", "Gelu", "Swish", "
 class Standing:
     """The rules over one state of a graph, in the order in which they are repaired.
 
-    ``planned`` are the inputs that rtlab itself would quantize in this model, were it not quantized yet.
+    ``planned`` are the inputs that rtlab itself would quantize in this model, were it not quantized yet. ``scale_of``
+    calibrates a value by name; None where nobody can.
     """
 
-    def __init__(self, reading: Reading, opset: int, planned: AbstractSet[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        reading: Reading,
+        opset: int,
+        planned: AbstractSet[tuple[str, int]],
+        scale_of: Callable[[str], float] | None = None,
+    ) -> None:
+        self.scale_of = scale_of
         self.graph, self.opset, self.reading, self.planned = reading.graph, opset, reading, planned
         self.fixed, self.cover = reading.fixed, reading.cover
         self.wanting: set[ir.Value] = set()
@@ -336,20 +344,27 @@ class Standing:
     ) -> Found:
         """A pair that is missing: there is a fix where its scale is known."""
         edge = self.reading.known(node, position)
+        value = node.inputs[position]
+        apply: Callable[[Hand], None] | None = None
+        calibrates = ""
         fix = "Calibrate the model to learn the scale of this tensor, or quantize it in training and export again."
+        if edge is not None:
+            fix = f'Read it from "{edge[2].dq.name}", which quantizes the same tensor for another reader.'
+            apply = partial(Hand.reroute, node=edge[0], position=edge[1], value=edge[2].out)
+        elif self.scale_of is not None and value is not None and value.dtype == ir.DataType.FLOAT:
+            fix = "Quantize it with the scale that calibration finds."
+            apply = partial(_calibrated, node=node, position=position, scale_of=self.scale_of)
+            calibrates = value.name or ""
         return on_node(
             rule,
             node.name or "",
             title,
             cost=cost,
-            fix=fix
-            if edge is None
-            else f'Read it from "{edge[2].dq.name}", which quantizes the same tensor for another reader.',
+            fix=fix,
             evidence=evidence,
-            apply=None
-            if edge is None
-            else partial(Hand.reroute, node=edge[0], position=edge[1], value=edge[2].out),
+            apply=apply,
             more=edge[2].nodes if edge is not None else (),
+            calibrates=calibrates,
         )
 
     def _concat(self) -> Iterator[Found]:
@@ -376,6 +391,12 @@ class Standing:
                 apply=partial(Hand.rescale_all, pairs=pairs, scale=max(scales)),
                 more=tuple(i for p in pairs for i in p.nodes),
             )
+
+
+def _calibrated(hand: Hand, node: ir.Node, position: int, scale_of: Callable[[str], float]) -> None:
+    value = node.inputs[position]
+    if value is not None and value.name:
+        hand.insert(node, position, scale_of(value.name))
 
 
 def _plain(pair: Pair) -> bool:

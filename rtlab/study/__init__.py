@@ -24,7 +24,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
 from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError
-from rtlab.quantize import Prepared, Scale, export, findings
+from rtlab.quantize import Prepared, Scale, export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.findings import Finding
@@ -32,7 +32,7 @@ from rtlab.quantize.ranges import Ranges
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.calibrating import Calibration, Ranked, rank
 from rtlab.study.job import Job, Result, Score, prepared, work
-from rtlab.study.observer import Observer
+from rtlab.study.observer import Observer, observe_values
 from rtlab.study.planning import Scales, builder_for, check_capable, default_target, resolve
 from rtlab.study.recorded import recorded
 from rtlab.study.watching import watching
@@ -392,7 +392,7 @@ class Study:
 
     def findings(self) -> tuple[Finding, ...]:
         """Where the quantization that the model already has is placed badly; empty for a model without any."""
-        return findings.check(self.model)
+        return findings.check(self.model, calibrated=True)
 
     def pairs(self, name: str) -> tuple[PairUse, ...]:
         """Where each Q/DQ pair that the model brought along went in a variant's engine: absorbed, or a step of its own.
@@ -403,9 +403,33 @@ class Study:
         result = self[name]
         return _pairs.pairs(self.model, result.mapping, result.engine)
 
-    def repaired(self, chosen: Iterable[Finding | str] | None = None) -> Model:
-        """The model with findings repaired, all that can be by default. Nothing of this study changes."""
-        return findings.repair(self.model, chosen)
+    def repaired(
+        self, chosen: Iterable[Finding | str] | None = None, *, progress: Progress | None = None
+    ) -> Model:
+        """The model with findings repaired, all that can be by default. Nothing of this study changes.
+
+        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``entropy2``.
+
+        Raises:
+            VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
+        """
+        learned: dict[str, float] = {}
+
+        def scale_of(value: str) -> float:
+            if value not in learned:
+                names = dict.fromkeys((*findings.missing(self.model), value))
+                known = [n for n in names if n in self.model.values]
+                with watching(progress) as watched:
+                    seen = observe_values(self.model, known, self.data, watched)
+                learned.update({n: s.scale for n, s in scales(seen, Calibrator.ENTROPY2).items()})
+            if value not in learned:
+                raise VariantError(
+                    f'Cannot calibrate "{value}": the model computes no such value before it is repaired. '
+                    "Repair the other findings first, and this one in the repaired model."
+                )
+            return learned[value]
+
+        return findings.repair(self.model, chosen, scale_of=scale_of)
 
     def export(
         self, name: str, path: str | Path, *, cache: str | Path | None = None, version: str = export.VERSION

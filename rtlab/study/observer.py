@@ -34,12 +34,25 @@ def observe_part(model: Model, data: CalibrationData, progress: Progress | None 
     return collector.ranges
 
 
+def observe_values(model: Model, names: Sequence[str], data: CalibrationData, progress: Progress) -> Ranges:
+    """Ranges of the named values alone."""
+    collector = Collector(names)
+    _observe(model, data, collector, progress, names=names)
+    return collector.ranges
+
+
 def _observe(
-    model: Model, data: CalibrationData, collector: Collector, progress: Progress, skip: int = 0
+    model: Model,
+    data: CalibrationData,
+    collector: Collector,
+    progress: Progress,
+    *,
+    names: Sequence[str] | None = None,
+    skip: int = 0,
 ) -> None:
     """Run the model on the samples after the first ``skip`` and count what it computes."""
     runner = runner_of("onnxruntime")
-    names = quantizable(model)
+    names = quantizable(model) if names is None else names
     size = batch_size(model, names)
     count = None if data.count is None else data.count - skip
     steps = None if count is None else -(-count // size) if model.dynamic_batch else count

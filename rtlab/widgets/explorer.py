@@ -317,7 +317,7 @@ class Explorer(Delivering):
     def _repair(self, chosen: Sequence[str], progress: Reporting) -> None:
         progress.phase("Repairing the placement")
         study = self.study
-        model = study.repaired(chosen or None)
+        model = study.repaired(chosen or None, progress=progress)
         self._adopt(type(study)(model, data=study.data, task=study.task, limits=study.limits), progress)
 
     def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:

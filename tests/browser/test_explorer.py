@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from explorer import EXPLORER, Explorer
 
 ROOT = Path(__file__).parents[2]

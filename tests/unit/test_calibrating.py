@@ -9,10 +9,20 @@ import numpy as np
 import onnx
 import pytest
 
-from rtlab import CalibrationCache, CalibrationData, Calibrator, Study, Task
+from rtlab import CalibrationCache, CalibrationData, Calibrator, Study, Task, samples
+from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Cancelled, VariantError
+from rtlab.quantize import findings
 from rtlab.testing import tiny_model
+
+
+def execute(model, feed, names):
+    backend = OnnxRuntime(threads=1)
+    engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
+    return dict(backend.outputs(engine, feed, names))
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +268,25 @@ def test_the_file_that_was_read_stays_as_it_was(model, data, tmp_path) -> None:
     study.add("int8 here", precision="int8", target="cpu")
     study.run()
     assert before == (path.read_bytes(), path.stat().st_mtime_ns)
+
+
+def test_a_missing_pair_is_put_in_with_the_scale_that_calibration_finds() -> None:
+    """Saying that a pair is missing helps half; the study has the data that tells its scale."""
+    sample = samples.load("digits_qat_misplaced")
+    study = Study(sample.model, data=sample.calibration, task=sample.task)
+    (lacking,) = (f for f in study.findings() if f.rule == "residual")
+    assert lacking.fixable
+    assert not next(f for f in findings.check(sample.model) if f.rule == "residual").fixable
+    fixed = study.repaired([lacking])
+    made = [n for n in fixed.top if n.op == "QuantizeLinear" and n.id not in sample.model.by_id]
+    assert [lacking.nodes[0]] == [n.origin for n in made]
+    value = made[0].inputs[0]
+    arrays = np.concatenate(
+        [
+            execute(sample.model, batch, [value])[value]
+            for batch in sample.calibration.batches(sample.model, 64)
+        ]
+    )
+    scale = float(fixed.constants(made[0].id)[made[0].inputs[1]].numpy())
+    assert 0 < scale <= float(np.abs(arrays).max()) / 127 * (1 + 1e-6)
+    assert () == Study(study.repaired(), data=sample.calibration).findings()
