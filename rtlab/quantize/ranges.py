@@ -302,18 +302,19 @@ class Collector:
 
     def _add(self, found: dict[str, NDArray[np.generic]], samples: int) -> None:
         """Count one batch, all of it or nothing."""
-        picked: dict[str, _Picked] = {}
-        for name in self._watch:
-            array = np.ascontiguousarray(found.pop(name), dtype=np.float32)
-            picked[name] = _pick(array, self._stride)
-            if not picked[name].finite:
-                raise _not_finite(name, array, self._samples, samples)
-        del array
+        picked = {name: self._picked(name, found, samples) for name in self._watch}
         with self._lock:
             for name, observer in self._watch.items():
                 observer.add(picked.pop(name))
             self._samples += samples
             self._batches += 1
+
+    def _picked(self, name: str, found: dict[str, NDArray[np.generic]], samples: int) -> _Picked:
+        array = np.ascontiguousarray(found.pop(name), dtype=np.float32)
+        picked = _pick(array, self._stride)
+        if not picked.finite:
+            raise _not_finite(name, array, self._samples, samples)
+        return picked
 
 
 def _length(batch: Batch) -> int:

@@ -28,7 +28,7 @@ from rtlab.quantize import Prepared, Scale, export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.findings import Finding
-from rtlab.quantize.ranges import Ranges
+from rtlab.quantize.ranges import STRIDE, Ranges
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.calibrating import Calibration, Ranked, rank
 from rtlab.study.job import Job, Result, Score, prepared, work
@@ -54,6 +54,8 @@ class Study:
             default.
         task: Held-out samples with labels, for the task's accuracy.
         limits: Bounds of each build.
+        stride: Of large activation maps every how many elements enter a histogram; 1 counts all of them, and takes
+            longer. The least and the largest value are exact whatever it is.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Study:
         data: Any = None,
         task: Task | None = None,
         limits: Limits | None = None,
+        stride: int = STRIDE,
     ) -> None:
         self.model = model if isinstance(model, Model) else load(model)
         self.data = (
@@ -79,7 +82,8 @@ class Study:
         self.results: dict[str, Result] = {}
         self.failures: dict[str, RtlabError] = {}
         self._lock = threading.Lock()
-        self._observer = Observer(self.model)
+        self._stride = stride
+        self._observer = Observer(self.model, stride)
         self._pruned: dict[tuple[str, ...], Observer] = {}
         self._scales: dict[str, Mapping[str, Scale]] = {}
         #: Variants that were planned to be prepared only.
@@ -303,7 +307,7 @@ class Study:
             return self._observer
         if variant.sparsity not in self._pruned:
             chosen = _sparsity.matching(self.model, variant.sparsity)
-            self._pruned[variant.sparsity] = Observer(_sparsity.prune(self.model, chosen))
+            self._pruned[variant.sparsity] = Observer(_sparsity.prune(self.model, chosen), self._stride)
         return self._pruned[variant.sparsity]
 
     def ranges(self, progress: Progress | None = None) -> Ranges:

@@ -20,16 +20,18 @@ from rtlab.core.protocols import Progress
 from rtlab.core.value import dtype_text
 from rtlab.errors import CalibrationError, RunError
 from rtlab.quantize import display, quantizable
-from rtlab.quantize.ranges import Collector, Ranges
+from rtlab.quantize.ranges import STRIDE, Collector, Ranges
 from rtlab.study.job import batch_size, fixed_batch, reference, runner_of
 
 #: Samples on which a node is observed that calibration did not watch.
 _OBSERVED = 4
 
 
-def observe_part(model: Model, data: CalibrationData, progress: Progress | None = None) -> Ranges:
+def observe_part(
+    model: Model, data: CalibrationData, stride: int = STRIDE, progress: Progress | None = None
+) -> Ranges:
     """Ranges of every quantizable value on some samples; another process or machine may run it."""
-    collector = Collector(quantizable(model))
+    collector = Collector(quantizable(model), stride=stride)
     _observe(model, data, collector, progress or Silent())
     return collector.ranges
 
@@ -72,9 +74,9 @@ class Observer:
     ``Study`` has the same methods and says what they give.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self._collector = Collector(quantizable(model))
+    def __init__(self, model: Model, stride: int = STRIDE) -> None:
+        self.model, self._stride = model, stride
+        self._collector = Collector(quantizable(model), stride=stride)
         self._merged: Ranges | None = None
         self._sources: list[str] = []
         #: Which parts of which data an executor's workers have observed, by its identity and the number of parts.
@@ -110,7 +112,7 @@ class Observer:
 
     def more(self, data: CalibrationData, progress: Progress) -> None:
         """Observe other samples too; they count as soon as all of them were seen."""
-        self._add(observe_part(self.model, data, progress))
+        self._add(observe_part(self.model, data, self._stride, progress))
         self._sources.append(data.source)
 
     def spread(self, data: CalibrationData, executor: Executor, parts: int, progress: Progress) -> None:
@@ -122,13 +124,12 @@ class Observer:
             raise CalibrationError(f"Cannot observe in {parts} parts. Give at least one.")
         if not self._complete and self._data is data:
             # The parts cover what a stopped pass has seen already.
-            self._collector = Collector(quantizable(self.model))
+            self._collector = Collector(quantizable(self.model), stride=self._stride)
         _, seen = self._parts.setdefault((id(data), parts), (data, set()))
         left = [i for i in range(parts) if i not in seen]
         progress.phase("Calibrating", len(left))
-        futures = {
-            i: executor.submit(observe_part, self.model, data.part(i, parts, model=self.model)) for i in left
-        }
+        shares = {i: data.part(i, parts, model=self.model) for i in left}
+        futures = {i: executor.submit(observe_part, self.model, d, self._stride) for i, d in shares.items()}
         try:
             for i, future in futures.items():
                 check(progress, "observing the activations")
