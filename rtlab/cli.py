@@ -205,23 +205,23 @@ def _prepare(given: argparse.Namespace) -> int:
         scales=given.scales,
     )
     done = study.export("it", given.output, cache=given.cache, version=given.cache_version or VERSION)
+    notes = prepared.notes
+    if study.variants["it"].calibrator is not None:
+        seen = f"calibrated on {len(study.data)} samples of {study.data.source}"
+        real = given.data is not None or study.task is not None
+        notes = (seen if real else f"{seen}: give --data for the scales of real inputs", *notes)
     if given.json:
         files = {
-            k: str(v) if v else None
-            for k, v in (("model", done.model), ("scales", done.scales), ("cache", done.cache))
+            k: _text(v) for k, v in (("model", done.model), ("scales", done.scales), ("cache", done.cache))
         }
-        print(
-            json.dumps(
-                {"files": files, "commands": done.commands, "notes": prepared.notes}, ensure_ascii=False
-            )
-        )
+        print(json.dumps({"files": files, "commands": done.commands, "notes": notes}, ensure_ascii=False))
         return 0
     print(
         f"{study.model.name} · {study.variants['it'].name}: {len(study.model.top)} nodes → {len(prepared.model.top)}"
     )
     for path in filter(None, (done.model, done.scales, done.cache)):
         print(f"wrote {path}")
-    for note in prepared.notes:
+    for note in notes:
         print(f"note: {note}")
     print("\nbuild it elsewhere with one of")
     for line in done.commands:
@@ -273,6 +273,10 @@ def _opened(given: argparse.Namespace) -> Study:
     from rtlab.core.model import load
     from rtlab.study import Study
 
+    if given.preprocessing is not None and given.data is None:
+        raise CalibrationError(
+            "Cannot use --preprocessing: it is for a folder of images, and --data names none. Give --data FOLDER."
+        )
     if not Path(given.model).exists() and given.model in samples.names():
         if given.shape:
             raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
@@ -328,6 +332,8 @@ def _print(result: Result, study: Study) -> None:
     if result.score:
         print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
               f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip
+    for note in (*result.prepared.notes, *engine.notes, *_overflow(result)):
+        print(f"note: {note}")
     rows = [_line(result, study, layer) for layer in engine.layers]
     time = f"{result.timing.processor} time" if result.timing else "time"
     _columns(("step", "kind", "operators", "type", time, "SQNR"), rows)
@@ -336,6 +342,18 @@ def _print(result: Result, study: Study) -> None:
         _columns(
             ("node", "reason"), [(study.model.by_id[m.node].title, m.reason) for m in result.mapping.missing]
         )
+
+
+def _overflow(result: Result) -> tuple[str, ...]:
+    """What left the range of its type, in words."""
+    values = result.accuracy.values if result.accuracy else ()
+    made = [v for v in values if v.overflowed]
+    if not made:
+        return ()
+    first = made[0]
+    more = f", and in {len(made) - 1} more values" if len(made) > 1 else ""
+    text = f'{first.overflowed} of {first.elements} elements of "{first.value}" overflow{more}'
+    return (f"{text} (measured on {result.accuracy.samples if result.accuracy else 0} samples)",)
 
 
 def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ from rtlab.core.trace import Outputs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: Sums of squares below it may have lost what float32 cannot hold.
+_SAFE = 1e-30
+
 
 @dataclasses.dataclass(frozen=True)
 class ValueDelta:
@@ -144,5 +147,13 @@ def comparable(source: Model, variant: Model) -> tuple[str, ...]:
 
 def _dot(x: NDArray[Any], y: NDArray[Any]) -> float:
     """A dot product that accumulates in double precision in pieces, without a copy of the whole."""
-    step = 1 << 16
-    return float(sum(float(np.dot(x[i : i + step], y[i : i + step])) for i in range(0, x.size, step)))
+    step, total = 1 << 16, 0.0
+    for i in range(0, x.size, step):
+        one, two = x[i : i + step], y[i : i + step]
+        with np.errstate(over="ignore", invalid="ignore"):
+            part = float(np.dot(one, two))
+        if not _SAFE < abs(part) < math.inf:
+            # A square leaves the range of float32 long before the number does: masks hold -3.4e38.
+            part = float(np.dot(one.astype(np.float64), two.astype(np.float64)))
+        total += part
+    return total

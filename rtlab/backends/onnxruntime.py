@@ -312,10 +312,10 @@ def _read(session: Any, names: list[str], batch: Batch) -> dict[str, NDArray[Any
 
 
 def _array(value: Any) -> NDArray[Any]:
-    """A tensor as an array, in the same memory where NumPy knows its type."""
+    """A tensor as an array, in the same memory where NumPy knows its type and ONNX Runtime (after 1.24) offers it."""
     try:
         array: NDArray[Any] = np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError):
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
         array = value.numpy()
     return array
 

@@ -355,9 +355,25 @@ class Task:
     unit: str = "%"
 
     def score(self, outputs: NDArray[Any]) -> float:
-        """The metric over the outputs of the first ``len(outputs)`` samples."""
+        """The metric over the outputs of the first ``len(outputs)`` samples.
+
+        Raises:
+            CalibrationError: there are fewer labels than outputs, or the metric raised.
+        """
         labels = self.labels[: len(outputs)]
+        if len(labels) < len(outputs):
+            raise CalibrationError(
+                f'Cannot score "{self.name}": there are {len(labels)} labels for {len(outputs)} samples. '
+                "Give one for each."
+            )
         if self.metric is not None:
-            return float(self.metric(outputs, labels))
+            try:
+                return float(self.metric(outputs, labels))
+            except Exception as error:
+                raise CalibrationError(
+                    f'Cannot score "{self.name}": its metric raised {type(error).__name__}: {error}. Call it with '
+                    f"outputs of shape {shape_text(outputs.shape)} and the labels to see where.",
+                    details=repr(error),
+                ) from error
         hits = outputs.reshape(len(outputs), -1).argmax(axis=1) == labels
         return float(100.0 * hits.mean())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from rtlab.core.optional import require
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from numpy.typing import NDArray
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "gray": "L"}
@@ -76,7 +79,7 @@ class Preprocessing:
 
     def apply(self, picture: Any) -> NDArray[Any]:
         """Prepare one ``PIL.Image``; the result has the shape ``shape``."""
-        resampling = require("pillow", why="prepare pictures").Image.Resampling.BILINEAR
+        resampling = _pillow("prepare pictures").Resampling.BILINEAR
         height, width = self.size
         picture = picture.convert(_MODES[self.channels])
         if self.resize is None:
@@ -121,7 +124,7 @@ class Images:
             CalibrationError: there is no picture.
             Unavailable: Pillow is not installed.
         """
-        image = require("pillow", why=f'read the pictures in "{folder}"').Image
+        image = _pillow(f'read the pictures in "{folder}"')
         known = image.registered_extensions()
         root = Path(folder)
         found = [
@@ -177,7 +180,7 @@ class Images:
         return made if dtype is None else made.astype(dtype, copy=False)
 
     def _read(self, file: Path) -> NDArray[Any]:
-        image = require("pillow", why=f'read "{file}"').Image
+        image = _pillow(f'read "{file}"')
         try:
             with image.open(file) as picture:
                 return self.preprocessing.apply(picture)
@@ -186,6 +189,12 @@ class Images:
                 f'Cannot read picture "{file}": {error}. Remove it from the folder, or save it again.',
                 details=repr(error),
             ) from error
+
+
+def _pillow(why: str) -> ModuleType:
+    require("pillow", why=why)
+    # The package alone brings none of its modules.
+    return importlib.import_module("PIL.Image")
 
 
 def _refused(found: str, remedy: str) -> CalibrationError:

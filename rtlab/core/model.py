@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -42,6 +43,11 @@ class Model:
     outputs: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...] | int]
     path: Path | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
+        rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "ir"}
+        return _restore, (_serialized(self.name, ir.to_proto(self.ir)), rest)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {len(self.nodes)} nodes, opset {self.opset}>"
@@ -190,14 +196,7 @@ class Model:
         Raises:
             ModelError: it is larger than the two gigabytes that one ONNX file can hold.
         """
-        try:
-            return bytes(self.proto().SerializeToString())
-        except (EncodeError, ValueError) as error:
-            raise ModelError(
-                f'Cannot serialize model "{self.name}": one ONNX file holds at most 2 GiB. '
-                "Load a smaller model.",
-                details=str(error),
-            ) from error
+        return _serialized(self.name, self.proto())
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
         """The constant tensors that a node reads, by value: initializers, and what Constant nodes hold.
@@ -270,6 +269,24 @@ class Model:
     def static(self) -> Model:
         """This model with every input dimension fixed to ``input_shape``; itself when nothing is dynamic."""
         return self if self._static else wrap(self.proto(static=True), name=self.name, path=self.path)
+
+
+def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
+    try:
+        return bytes(proto.SerializeToString())
+    except (EncodeError, ValueError) as error:
+        raise ModelError(
+            f'Cannot serialize model "{name}": one ONNX file holds at most 2 GiB. Load a smaller model.',
+            details=str(error),
+        ) from error
+
+
+def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
+    """What was pickled; weights in external data stay where they are, beside the model's file."""
+    graph = ir.from_proto(onnx.load_from_string(content))
+    if rest["path"] is not None:
+        ir.external_data.set_base_dir(graph.graph, rest["path"].parent.absolute())
+    return Model(ir=graph, **rest)
 
 
 def load(

@@ -104,6 +104,7 @@ class Calibrator:
         """
         if isinstance(given, Calibrator):
             return given
+        given = str(given)
         found = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?\s*", given)
         if found is None and given.count("(") != given.count(")"):
             raise VariantError(
@@ -279,7 +280,7 @@ class Variant:
         usual = Calibrator.ENTROPY2 if Precision.INT8 in used else Calibrator.MINMAX
         scaled = any(p.needs_calibrator for p in used)
         how = (how or usual) if scaled and not scales else None
-        where = target if isinstance(target, Target) else Target(target or "cpu")
+        where = target if isinstance(target, Target) else Target(str(target or "cpu"))
         if where.name == "unknown":
             raise VariantError(
                 'Cannot choose target "unknown": it only describes an engine from elsewhere. '

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TF32_OPSET = 9
 #: Operators that move or choose numbers and so work on quantized ones.
 _MOVES = placement.POOLS | placement.VIEWS | {"Concat"}
+_FLOATS = {"fp16", "bf16", "fp32", "fp64"}
 _STORED = {
     "int8": Precision.INT8,
     "uint8": Precision.INT8,
@@ -91,6 +92,8 @@ class _Preparation:
         self.notes: list[str] = []
         #: What the source has quantized itself; that stays as it is.
         self.already = {n.id: p for n in model.top if (p := _read(n, model)) is not None}
+        #: Whether given scales lack a value that nodes would be quantized with.
+        self.unscaled = False
         #: What each node got; the last pass sees from it what is left to do.
         self.given: dict[str, Precision] = {}
 
@@ -98,6 +101,7 @@ class _Preparation:
         self._raise_opset()
         for precision in QUANTIZED:
             self._quantize(precision, ranges, scales)
+        self._bodies()
         self._narrow()
         self._tf32()
         changed = self.typed is not self.source or self.emulation is not self.source
@@ -107,6 +111,8 @@ class _Preparation:
         if not self.given:
             names = sorted({p.upper() for p in self.asked.values() if p is not Precision.FP32})
             nothing = f"no {'further ' if self.already else ''}node has {_a(' or '.join(names))} form here"
+            if self.unscaled:
+                nothing = "no node is quantized, for want of scales"
             self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))
         precisions = _computed(self.source, self.typed, self.given)
         return Prepared(self.typed, self.emulation, self.scales, tuple(self.notes), precisions)
@@ -192,6 +198,7 @@ class _Preparation:
             left -= {node for v in missing for node, _ in plan.activations[v]}
             plan = placement.plan(self.typed, left, precision)
         if unknown:
+            self.unscaled = True
             count = "1 value has" if len(unknown) == 1 else f"{len(unknown)} values have"
             first = ", ".join([*unknown][:3]) + (", ..." if len(unknown) > 3 else "")
             whose = self.variant.scales or "the given scales"
@@ -228,7 +235,24 @@ class _Preparation:
             left[f"no {precision.upper()} form"] = [
                 n for n in self.asked if n in without and n not in told | self.already.keys()
             ]
-        self.notes += stays({why: nodes for why, nodes in left.items() if nodes}, str(self.rest))
+        # What the source computes in FP16, say, stays in that.
+        wide = {why: [n for n in nodes if self._type(n) == "fp32"] for why, nodes in left.items()}
+        other = {why: [n for n in nodes if self._type(n) != "fp32"] for why, nodes in left.items()}
+        self.notes += stays({why: nodes for why, nodes in wide.items() if nodes}, str(self.rest))
+        self.notes += stays({why: nodes for why, nodes in other.items() if nodes}, "as exported")
+
+    def _type(self, node: str) -> str:
+        """The type of what a node of the main graph writes; FP32 where that is unknown."""
+        written = [self.source.values[o] for o in self.source.by_id[node].outputs if o in self.source.values]
+        floats = [v.dtype for v in written if v.dtype in _FLOATS]
+        return floats[0] if floats else "fp32"
+
+    def _bodies(self) -> None:
+        """Note the products that no quantization reaches."""
+        asked = self.variant.precision
+        inner = [n.id for n in self.source.nodes if n.scope and n.op in placement.WEIGHTED]
+        if inner and (asked in QUANTIZED or asked in weights.OPSETS):
+            self.notes += stays({"it stands in a body or a function": inner}, "as exported")
 
     def _narrow(self) -> None:
         """Weights in four bits, then everything in sixteen; the second pass makes both meet."""

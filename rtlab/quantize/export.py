@@ -46,7 +46,9 @@ class Exported:
 def stem(model: Model, variant: Variant) -> str:
     """What to call the files of a variant, without an ending."""
     plain = dataclasses.replace(variant, backend=None)
-    return re.sub(r"[^\w.+-]+", "-", f"{model.name}-{plain.id}").strip("-")
+    # Many patterns make no name.
+    text = plain.id if len(plain.pins) + len(plain.sparsity) <= 1 else f"{plain.name}-{plain.target}"
+    return re.sub(r"[^\w.+-]+", "-", f"{model.name}-{text}").strip("-")
 
 
 def scales_json(model: Model, variant: Variant, prepared: Prepared) -> str:
@@ -133,6 +135,10 @@ def export(
         VariantError: a cache was asked for and the variant has no INT8 activations.
     """
     path = Path(path)
+    if not path.name:
+        raise RtlabError(
+            f'Cannot write the prepared model to "{path}": it names no file. Add a name ending in .onnx.'
+        )
     table = Path(cache) if cache is not None else None
     files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
     scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales else None

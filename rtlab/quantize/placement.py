@@ -92,6 +92,22 @@ def constants(model: Model) -> Mapping[str, ir.TensorProtocol]:
     return table
 
 
+def unknown(model: Model, weight: str) -> str:
+    """Why a weight that is not among the constants has no numbers to quantize, and what helps."""
+    stack, seen = [weight], {weight}
+    while stack:
+        value = stack.pop()
+        producer = model.producers.get(value)
+        if (producer is None and value not in model.ir.graph.initializers) or value in model.inputs:
+            return "its weight is no constant"
+        more = {v for v in (producer.inputs if producer is not None else ()) if v} - seen
+        seen |= more
+        stack += more
+    return (
+        "its weight is computed from constants; fold them with polygraphy surgeon sanitize --fold-constants"
+    )
+
+
 class _Planner:
     def __init__(
         self, model: Model, precision: Precision, nodes: Collection[str], values: Collection[str] | None
@@ -144,7 +160,7 @@ class _Planner:
         """The weight's output-channel axis, or why this node is not quantized."""
         weight = self.constants.get(node.inputs[1])
         if weight is None:
-            return "its weight is no constant"
+            return unknown(self.model, node.inputs[1])
         sizes = weight.shape.numpy()
         if weight.dtype != ir.DataType.FLOAT or 0 in sizes:
             return "its weight is no FP32 tensor"

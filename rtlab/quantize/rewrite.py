@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ class _Type:
     opset: int
 
 
+_LARGEST = float(np.finfo(np.float32).max)
 #: INT8 has one scale per channel from opset 13 on; E4M3 holds magnitudes up to 448 (OCP 8-bit floating point).
 QUANTIZED: Mapping[Precision, _Type] = {
     Precision.INT8: _Type(np.int8, 127.0, 13),
@@ -147,9 +147,9 @@ def _checked(plan: Plan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
         )
     for value in plan.activations:
         amax = scales[value].amax
-        if not (math.isfinite(amax) and amax > 0):
+        if not 0 < amax <= _LARGEST:
             raise CalibrationError(
-                f'Cannot quantize value "{value}": its threshold is {amax}, and a scale is a positive number. '
+                f'Cannot quantize value "{value}": its threshold is {amax}, and a scale is a positive float32. '
                 "Give another scale, or leave this value out to keep its readers unquantized."
             )
     return scales

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from rtlab.core.variant import Precision
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.half import HALVES
-from rtlab.quantize.placement import WEIGHTED, constants
+from rtlab.quantize.placement import WEIGHTED, constants, unknown
 from rtlab.quantize.rewrite import finite
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def plan(model: Model, nodes: Collection[str], precision: Precision) -> Plan:
     for node in model.top:
         if node.id not in nodes or node.domain not in _DEFAULT or node.op not in WEIGHTED:
             continue
-        found = _form(node, known, precision)
+        found = _form(model, node, known, precision)
         if isinstance(found, Form):
             weights.setdefault((node.inputs[1], found), []).append(node.id)
         else:
@@ -110,17 +110,22 @@ def plan(model: Model, nodes: Collection[str], precision: Precision) -> Plan:
     return Plan({k: tuple(v) for k, v in weights.items()}, {k: tuple(v) for k, v in kept.items()})
 
 
-def _form(node: Node, known: Mapping[str, ir.TensorProtocol], precision: Precision) -> Form | str:
+def _form(
+    model: Model, node: Node, known: Mapping[str, ir.TensorProtocol], precision: Precision
+) -> Form | str:
     """How a node's weight is divided, or why it is kept."""
     weight = known.get(node.inputs[1])
     if weight is None:
-        return "its weight is no constant"
+        return unknown(model, node.inputs[1])
     sizes = weight.shape.numpy()
     if weight.dtype != ir.DataType.FLOAT or 0 in sizes or not 2 <= len(sizes) <= _MOST_DIMENSIONS:
         return f"its weight is no FP32 tensor of 2 to {_MOST_DIMENSIONS} dimensions"
     if math.prod(sizes) % 2:
         return "TensorRT-RTX takes no odd number of 4-bit weights"
     if node.op == "Conv" and precision is Precision.INT4:
+        before = model.producers.get(node.inputs[0])
+        if before is not None and before.op == "DequantizeLinear":
+            return "TensorRT-RTX compiles no INT4 Conv on a quantized input"
         return Form(0, 0)
     if node.op not in {"MatMul", "Gemm"}:
         return f"{precision.upper()} weights are for products of matrices" + (

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 __all__ = ["Calibration", "Job", "Ranked", "Result", "Score", "Study", "available", "explore"]
 
-import functools
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,7 +184,7 @@ class Study:
         if name in self.results:
             return self.results[name].prepared
         with watching(progress) as watched:
-            return prepared(self._job(name, watched, compare=False))
+            return prepared(self._job(name, watched, compare=False, build=False))
 
     def _plan(self, name: str, variant: Variant, given: Mapping[str, Scale] | None) -> Variant:
         with self._lock:
@@ -251,41 +251,58 @@ class Study:
             compare: Whether to run the variants for times, errors and score, or only to build them.
 
         Raises:
+            VariantError: there is no variant of a name.
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants stay.
         """
-        wanted = names or [n for n in self.variants if n not in self._unbuilt]
+        wanted = [names] if isinstance(names, str) else names
+        wanted = wanted or [n for n in self.variants if n not in self._unbuilt]
+        for name in wanted:
+            self._known(name, "run")
         todo = [n for n in wanted if n not in self.results]
         with watching(progress) as watched:
             if executor is None:
                 for name in todo:
-                    job = self._job(name, watched, compare=compare)
-                    self._keep(name, functools.partial(work, job, watched))
+                    with self._noting(name):
+                        self._keep(name, work(self._job(name, watched, compare=compare), watched))
             else:
-                jobs = {n: self._job(n, watched, compare=compare) for n in todo}
-                futures = {n: executor.submit(work, job) for n, job in jobs.items()}
+                futures: dict[str, Future[Result]] = {}
+                for name in todo:
+                    with self._noting(name):
+                        futures[name] = executor.submit(work, self._job(name, watched, compare=compare))
                 for name, future in futures.items():
-                    self._keep(name, future.result)
+                    with self._noting(name):
+                        self._keep(name, future.result())
         failed = [self.failures[n] for n in todo if n in self.failures]
         if failed:
             raise failed[0]
         return self
 
-    def _keep(self, name: str, work: Callable[[], Result]) -> None:
+    def _known(self, name: str, what: str) -> None:
+        if name not in self.variants:
+            raise VariantError(
+                f'Cannot {what} variant "{name}": there is none of this name. Add it with study.add.'
+            )
+
+    @contextlib.contextmanager
+    def _noting(self, name: str) -> Iterator[None]:
+        """Keep a failure of one variant, so that the others are tried."""
         try:
-            result = work()
+            yield
         except Cancelled:
             raise
         except RtlabError as error:
             with self._lock:
                 self.failures[name] = error
-            return
+
+    def _keep(self, name: str, result: Result) -> None:
         with self._lock:
             self.failures.pop(name, None)
             self.results[name] = result
 
-    def _job(self, name: str, progress: Progress, *, compare: bool) -> Job:
+    def _job(self, name: str, progress: Progress, *, compare: bool, build: bool = True) -> Job:
         variant = self.variants[name]
+        builder = variant.backend or (builder_for(None, variant.target) if build else "")
         runner = "onnxruntime" if backends.get("onnxruntime").availability().ok else None
         return Job(
             name=name,
@@ -296,7 +313,7 @@ class Study:
             ranges=self._observer_of(variant).ranges(self.data, progress) if variant.calibrator else None,
             scales=self._scales.get(name),
             limits=self.limits,
-            builder=variant.backend or builder_for(None, variant.target),
+            builder=builder,
             runner=runner,
             compare=compare and runner is not None,
         )
@@ -367,7 +384,9 @@ class Study:
         seen = self._observer.seen
         if seen is None:
             raise CalibrationError("Nothing was observed yet. Call study.observe().")
-        return Calibration(seen, self.data.count, self._observer.source(self.data), self._ranking)
+        return Calibration(
+            seen, self.data.count, self._observer.source(self.data), self._ranking, self._observer.complete
+        )
 
     def rank(
         self,
@@ -379,14 +398,20 @@ class Study:
         """Prepare the model with each calibrator and measure it on the task, or on the outputs without a task.
 
         Raises:
+            VariantError: a calibrator is unknown, or the precision has no activations to scale.
             Unavailable: nothing here can run the model.
             Cancelled: the work was stopped.
         """
         chosen = [Calibrator.of(c) for c in calibrators]
+        asked = Variant.of(precision).precision
+        if not asked.needs_calibrator:
+            raise VariantError(
+                f'Cannot rank calibrators for "{asked}": it scales no activations. Choose "int8" or "fp8".'
+            )
         with watching(progress) as watched:
             self._ranking = rank(
                 self.model, self.ranges(watched), self.data, self.task, watched,
-                precision=Variant.of(precision).precision, calibrators=chosen,
+                precision=asked, calibrators=chosen,
             )  # fmt: skip
         return self._calibration()
 
@@ -450,10 +475,7 @@ class Study:
             VariantError: there is no such variant, or it has no INT8 activations for a cache.
             RtlabError: a file cannot be written, or is the one that the model was read from.
         """
-        if name not in self.variants:
-            raise VariantError(
-                f'Cannot export variant "{name}": there is none of this name. Add it with study.add.'
-            )
+        self._known(name, "export")
         ready = self.prepare(name)
         return export.export(self.model, self.variants[name], ready, path, cache=cache, version=version)
 

@@ -21,6 +21,7 @@ from rtlab.study.job import SCORED, Score, batch_size, fixed_batch, runner_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from rtlab.core.data import CalibrationData, Task
 
@@ -50,16 +51,17 @@ class Calibration:
     """Observed activations of a model, and every calibrator's view of them.
 
     ``wanted`` is how many samples the data has (None when it does not tell); fewer were seen when the work was
-    stopped. ``ranking`` has the best first, and is empty before ``Study.rank``.
+    stopped, and ``complete`` says whether all were. ``ranking`` has the best first, and is empty before ``Study.rank``.
     """
 
     ranges: Ranges
     wanted: int | None
     source: str
     ranking: tuple[Ranked, ...] = ()
+    complete: bool = True
 
     def __repr__(self) -> str:
-        of = f" of {self.wanted}" if self.wanted is not None and self.wanted != self.samples else ""
+        of = f" of {self.wanted}" if self.wanted is not None and self.samples < self.wanted else ""
         best = f", best {self.ranking[0].calibrator}" if self.ranking else ""
         return f"<Calibration of {len(self.ranges.values)} values on {self.samples}{of} samples{best}>"
 
@@ -130,7 +132,7 @@ def rank(
     samples = samples.take(max(SCORED if task is not None else _COMPARED, fixed_batch(model)))
     size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o))
 
-    def run(variant: Model) -> Any:
+    def run(variant: Model) -> list[NDArray[Any]]:
         engine = runner.build(BuildRequest(variant, Variant(), level="basic"), progress)
         output, parts = variant.outputs[0], []
         try:
@@ -139,10 +141,11 @@ def rank(
                 parts.append(runner.outputs(engine, batch, (output,))[output])
         finally:
             runner.release(engine)
-        return np.concatenate(parts) if parts and parts[0].ndim else np.asarray(parts)
+        return parts
 
     progress.phase("Ranking the calibrators", len(calibrators) + 1)
     plain = run(model)
+    count = sum(len(p) if p.ndim else 1 for p in plain)
     progress.advance()
     base = _score(task, plain, runner.source)
     found = []
@@ -151,26 +154,28 @@ def rank(
         got = run(prepare(model, variant, ranges).emulation)
         score = _score(task, got, runner.source)
         delta = score.value - base.value if score is not None and base is not None else None
-        found.append(
-            Ranked(calibrator, precision, score, delta, _sqnr(plain, got), len(plain), runner.source)
-        )
+        found.append(Ranked(calibrator, precision, score, delta, _sqnr(plain, got), count, runner.source))
         progress.phase("Ranking the calibrators", len(calibrators) + 1)
         progress.advance(len(found) + 1)
     return tuple(sorted(found, key=lambda r: (r.score.value if r.score else 0.0, r.sqnr), reverse=True))
 
 
-def _score(task: Task | None, outputs: Any, source: str) -> Score | None:
+def _score(task: Task | None, parts: Sequence[NDArray[Any]], source: str) -> Score | None:
     if task is None:
         return None
+    outputs = np.concatenate([np.atleast_1d(p) for p in parts])
     return Score(task.name, task.score(outputs), task.unit, len(outputs), source)
 
 
-def _sqnr(reference: Any, variant: Any) -> float:
-    x, y = np.asarray(reference, np.float64), np.asarray(variant, np.float64)
-    noise = float(((x - y) ** 2).sum())
+def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:
+    """The SQNR over all batches, which may differ in shape."""
+    signal = noise = 0.0
+    for before, after in zip(reference, variant, strict=True):
+        x, y = np.asarray(before, np.float64), np.asarray(after, np.float64)
+        signal += float((x**2).sum())
+        noise += float(((x - y) ** 2).sum())
     if not math.isfinite(noise):
         return -math.inf
-    signal = float((x**2).sum())
     return math.inf if noise == 0 else 10 * math.log10(signal / noise) if signal else -math.inf
 
 

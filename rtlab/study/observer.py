@@ -85,6 +85,8 @@ class Observer:
         self._complete = False
         self._engine: Engine | None = None
         self._busy = threading.Lock()
+        #: Who passes over the data: two passes at once would count every sample twice.
+        self._passing = threading.RLock()
 
     @property
     def seen(self) -> Ranges | None:
@@ -101,19 +103,21 @@ class Observer:
 
     def ranges(self, data: CalibrationData, progress: Progress) -> Ranges:
         """Activation ranges on the data of the first call; goes on where a stopped call ended."""
-        spread = any(other is data and seen for other, seen in self._parts.values())
-        if not self._complete and not spread:
-            self._data = data
-            _observe(self.model, data, self._collector, progress, skip=self._collector.samples)
-            self._complete = True
-        found = self.seen
+        with self._passing:
+            spread = any(other is data and seen for other, seen in self._parts.values())
+            if not self._complete and not spread:
+                self._data = data
+                _observe(self.model, data, self._collector, progress, skip=self._collector.samples)
+                self._complete = True
+            found = self.seen
         assert found is not None  # noqa: S101 - a collector that ran to its end has seen a sample
         return found
 
     def more(self, data: CalibrationData, progress: Progress) -> None:
         """Observe other samples too; they count as soon as all of them were seen."""
-        self._add(observe_part(self.model, data, self._stride, progress))
-        self._sources.append(data.source)
+        with self._passing:
+            self._add(observe_part(self.model, data, self._stride, progress))
+            self._sources.append(data.source)
 
     def spread(self, data: CalibrationData, executor: Executor, parts: int, progress: Progress) -> None:
         """Observe samples in an executor's workers, a part each; in what order they end cannot matter.
@@ -122,23 +126,26 @@ class Observer:
         """
         if parts < 1:
             raise CalibrationError(f"Cannot observe in {parts} parts. Give at least one.")
-        if not self._complete and self._data is data:
-            # The parts cover what a stopped pass has seen already.
-            self._collector = Collector(quantizable(self.model), stride=self._stride)
-        _, seen = self._parts.setdefault((id(data), parts), (data, set()))
-        left = [i for i in range(parts) if i not in seen]
-        progress.phase("Calibrating", len(left))
-        shares = {i: data.part(i, parts, model=self.model) for i in left}
-        futures = {i: executor.submit(observe_part, self.model, d, self._stride) for i, d in shares.items()}
-        try:
-            for i, future in futures.items():
-                check(progress, "observing the activations")
-                self._add(future.result())
-                seen.add(i)
-                progress.advance()
-        finally:
-            for future in futures.values():
-                future.cancel()
+        with self._passing:
+            if not self._complete and self._data is data:
+                # The parts cover what a stopped pass has seen already.
+                self._collector = Collector(quantizable(self.model), stride=self._stride)
+            _, seen = self._parts.setdefault((id(data), parts), (data, set()))
+            left = [i for i in range(parts) if i not in seen]
+            progress.phase("Calibrating", len(left))
+            shares = {i: data.part(i, parts, model=self.model) for i in left}
+            futures = {
+                i: executor.submit(observe_part, self.model, d, self._stride) for i, d in shares.items()
+            }
+            try:
+                for i, future in futures.items():
+                    check(progress, "observing the activations")
+                    self._add(future.result())
+                    seen.add(i)
+                    progress.advance()
+            finally:
+                for future in futures.values():
+                    future.cancel()
 
     def source(self, data: CalibrationData) -> str:
         """Where the samples came from."""

@@ -103,4 +103,18 @@ def _given(
         return "cache", scales.scales()
     if isinstance(scales, (str, Path)):
         return Path(scales).name, CalibrationCache.read(scales).scales()
-    return "given", {v: s if isinstance(s, Scale) else Scale(float(s)) for v, s in scales.items()}
+    if not isinstance(scales, Mapping):
+        raise VariantError(
+            f"Cannot use {type(scales).__name__} as scales. Give a calibration cache, its path, or amax by value."
+        )
+    return "given", {v: s if isinstance(s, Scale) else Scale(_amax(v, s)) for v, s in scales.items()}
+
+
+def _amax(value: str, given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise VariantError(
+            f'Cannot use {given!r} as the scale of value "{value}": it is no number. Give its amax, the magnitude that '
+            "the largest quantized number stands for."
+        ) from None

@@ -33,9 +33,17 @@ def calibration(
     count = observed.ranking[0].samples if observed.ranking else 0
     return Calibration(
         samples=observed.samples,
-        wanted=observed.wanted if observed.wanted is not None else observed.samples,
+        wanted=observed.wanted
+        if observed.wanted is not None
+        else observed.samples
+        if observed.complete
+        else 0,
         source=observed.source
-        + (f", every {stride}th element of large maps" if (stride := observed.ranges.stride) > 1 else ""),
+        + (
+            f", at most every {stride}th element of large maps"
+            if (stride := observed.ranges.stride) > 1
+            else ""
+        ),
         values=[
             _value(model, observed, name, [i for n in nodes for i in model.where(n)], others)
             for name, nodes in readers.items()

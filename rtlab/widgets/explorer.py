@@ -318,7 +318,10 @@ class Explorer(Delivering):
         progress.phase("Repairing the placement")
         study = self.study
         model = study.repaired(chosen or None, progress=progress)
-        self._adopt(type(study)(model, data=study.data, task=study.task, limits=study.limits), progress)
+        chosen = self.choice
+        self._adopt(
+            type(study)(model, data=study.data, task=study.task, limits=study.limits), progress, chosen
+        )
 
     def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:
         from rtlab import samples
@@ -333,14 +336,17 @@ class Explorer(Delivering):
             study = fresh(_model.load(model, name=name))
         self._adopt(study, progress)
 
-    def _adopt(self, study: Study, progress: Reporting) -> None:
-        """Show another study, and build its first variant."""
+    def _adopt(self, study: Study, progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
+        """Show another study, and build its first variant: the one that was chosen, or fp32."""
         self._forget()
         self.study, self._baseline = study, ""
         self.engine = self.other = b""
         self._inspecting.stop()
         self.inspection = None
-        self.choice = offer.choice(study.model, offer.start())
+        first = offer.choice(study.model, offer.start())
+        # Pins and pruning name nodes, which another model may not have.
+        kept = ("precision", "calibrator", "target", "weights")
+        self.choice = {**first, **({k: chosen[k] for k in kept} if chosen else {})}
         self._open()
         planned = self._planned()
         self._refresh(building=planned)
@@ -349,7 +355,7 @@ class Explorer(Delivering):
     def _open(self) -> None:
         self.source = encode(source_graph(self.study.model), Graph)
         built = next((n for n in self.study.variants if n in self.study.results), "")
-        self._put(ViewState(baseline=self._baseline or built))
+        self._put(ViewState(baseline=self._baseline or built, tab=self.state.tab))
         self.controls = dict(offer.controls(self.study.model, self.choice))
         self._tell_calibration()
         self.findings = dict(findings(self.study.model, self.study.findings()))

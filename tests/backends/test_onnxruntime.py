@@ -153,6 +153,21 @@ def test_what_was_read_stays_after_the_session_is_gone(model) -> None:
     np.testing.assert_array_equal(kept, first)
 
 
+def test_reading_needs_no_newer_onnx_runtime(model, engine, monkeypatch) -> None:
+    """Up to 1.24, values of ONNX Runtime cannot be shared; they are copied then, and nobody has to upgrade."""
+
+    def refuse(value: object) -> np.ndarray:
+        message = "'OrtValue' object has no attribute '__dlpack__'"
+        raise AttributeError(message)
+
+    monkeypatch.setattr(np, "from_dlpack", refuse)
+    name, inputs = quantizable(model)[-1], batch(model)
+    runner = backends.get("onnxruntime")
+    with runner.reading(model, [name]) as fetch:
+        found = fetch(inputs)[name]
+    np.testing.assert_allclose(found, runner.outputs(engine, inputs, [name])[name], rtol=1e-4, atol=1e-6)
+
+
 def test_reading_an_unknown_value_is_an_error_with_its_name(model) -> None:
     """The same words as everywhere."""
     runner = backends.get("onnxruntime")

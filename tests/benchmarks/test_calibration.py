@@ -17,11 +17,13 @@ import pytest
 from onnxruntime.quantization import CalibrationMethod, create_calibrator
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 
+import rtlab
 from rtlab import samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
 from rtlab.core.variant import CALIBRATORS, Calibrator
-from rtlab.quantize import Collector, Ranges, quantizable, scales, thresholds
+from rtlab.quantize import Collector, Ranges, int8, quantizable, scales, thresholds
+from rtlab.quantize.findings import check
 
 #: Calibrates a model file on as many images as the second argument says, made one at a time; prints the peak of
 #: the process from its start, interpreter, packages and the reading of the model included, in MiB.
@@ -71,9 +73,9 @@ def plain(name: str) -> float:
     return _busy(lambda: [session.run(None, dict(b)) for b in data.batches(model, 1)]) / len(data)
 
 
-# On a quiet machine 1.45, 3.6 and 1.15 are reached; the bounds leave room for a busy one, where two threads fight for
+# On a quiet machine 1.3, 2.7 and 1.15 are reached; the bounds leave room for a busy one, where two threads fight for
 # one cache. Counting all elements instead of a share breaks the first two.
-@pytest.mark.parametrize(("name", "bound"), [("resnet50", 1.8), ("mobilenet_v2", 4.5), ("bert", 1.4)])
+@pytest.mark.parametrize(("name", "bound"), [("resnet50", 1.7), ("mobilenet_v2", 3.5), ("bert", 1.4)])
 def test_calibration_costs_little_more_than_inference(benchmark, name: str, bound: float) -> None:
     """Everything that all methods need, in one pass; peers take 4 to 16 times as long as inference."""
     model, data = sample(name).model, sample(name).calibration
@@ -157,27 +159,43 @@ def test_calibration_is_faster_than_onnxruntime_quantization(benchmark, tmp_path
     assert min(own) <= peers["Entropy"] / 2
 
 
-def test_calibration_is_faster_than_modelopt(benchmark) -> None:
-    """ModelOpt's entropy calibrator on the same images; it is no dependency, and is skipped where it is not."""
-    calibrate = pytest.importorskip("modelopt.onnx.quantization.int8")
+def test_calibration_is_faster_than_modelopt(benchmark, tmp_path: Path) -> None:
+    """ModelOpt observes, sets scales and writes the model; so do we. It is no dependency, and skipped without it."""
+    modelopt = pytest.importorskip("modelopt.onnx.quantization")
     model, data = sample("resnet50").model, sample("resnet50").calibration.take(4)
-    names = quantizable(model)
-    import tempfile
+    names, entropy = quantizable(model), Calibrator.of("entropy")
+    file = tmp_path / "model.onnx"
+    file.write_bytes(model.bytes())
+    images = {name: np.concatenate([b[name] for b in data.batches(model, 1)]) for name in model.inputs}
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        path.write_bytes(model.bytes())
-        peer = _busy(
-            lambda: calibrate.quantize(
-                str(path), calibration_method="entropy", calibration_data=dict(data.arrays)
-            )
+    def peer() -> None:
+        modelopt.quantize(
+            str(file),
+            quantize_mode="int8",
+            calibration_method="entropy",
+            calibration_data=images,
+            calibration_eps=["cpu"],
+            high_precision_dtype="fp32",
+            output_path=str(tmp_path / "peer.onnx"),
+            log_level="ERROR",
         )
-    with OnnxRuntime(threads=1).reading(model, names) as fetch:
-        benchmark.pedantic(
-            lambda: Collector(names).run(data.batches(model, 1), fetch, Silent()), rounds=3, warmup_rounds=1
-        )
-    benchmark.extra_info |= {"modelopt_s": peer}
-    assert benchmark.stats.stats.min <= peer
+
+    theirs = _busy(peer)
+    own: list[float] = []
+
+    def prepare() -> None:
+        collector = Collector(names)
+        with OnnxRuntime(threads=1).reading(model, names) as fetch:
+            collector.run(data.batches(model, 1), fetch, Silent())
+        quantized = int8(model, scales(collector.ranges, entropy))
+        (tmp_path / "own.onnx").write_bytes(quantized.bytes())
+
+    benchmark.pedantic(lambda: own.append(_busy(prepare)), rounds=3, warmup_rounds=1)
+    once = plain("resnet50") * len(data)
+    benchmark.extra_info |= {"modelopt_times_plain": theirs / once, "own_times_plain": min(own) / once}
+    assert min(own) <= theirs
+    # What it wrote is read like any other model with pairs: it misplaces none.
+    assert () == check(rtlab.load(tmp_path / "peer.onnx"))
 
 
 def test_memory_is_bounded_and_the_same_for_16_and_256_images(benchmark, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from rtlab.analysis.mapping import relate
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.trace import Profile
-from rtlab.core.variant import Target, Variant
+from rtlab.core.variant import Precision, Target, Variant
 from rtlab.quantize import Prepared
 from rtlab.study import Result
 from rtlab.view.contract import EngineView, Graph
@@ -87,8 +87,9 @@ def projected(make: str) -> tuple[Graph, EngineView]:
         for o in n.outputs
     ]  # fmt: skip
     mapping = relate(model, model, engine)
+    halves = Prepared(model, model, precisions=dict.fromkeys((n.id for n in model.top), Precision.FP16))
     result = Result(
-        "fp16", Variant.of("fp16", target="sm86"), Prepared(model, model), engine, mapping,
+        "fp16", Variant.of("fp16", target="sm86"), halves, engine, mapping,
         measured=engine, measured_mapping=mapping, timing=timing.timing(profile, engine),
         accuracy=Accuracy("a processor", 32, tuple(errors)),
     )  # fmt: skip

@@ -20,17 +20,38 @@ explorer"""
 
 MISPLACED = OUTLIER.replace("digits_outlier", "digits_qat_misplaced")
 
+#: Data that stop before their third batch until the gate is opened.
+GATED = OUTLIER.replace("data=sample.calibration", "data=data").replace(
+    "study = ",
+    """import dataclasses, threading
+gate = threading.Event()
+gate.set()
+class Gated(rtlab.CalibrationData):
+    def batches(self, *given, **named):
+        for k, batch in enumerate(super().batches(*given, **named)):
+            if k == 2:
+                gate.wait()
+            yield batch
+data = Gated(**{f.name: getattr(sample.calibration, f.name) for f in dataclasses.fields(sample.calibration)})
+study = """,
+)
+
 
 @pytest.fixture
 def opened(lab_page):
-    def open_(*cells: str) -> Explorer:
+    def open_(*cells: str, variant: str = "fp32") -> Explorer:
         lab_page.open(list(cells))
         lab_page.run_all()
         found = Explorer(lab_page)
-        found.shown("fp32")
+        found.shown(variant)
         return found
 
     return open_
+
+
+def digits(number: float) -> str:
+    """Three significant digits, as the Explorer writes them."""
+    return f"{number:#.3g}".rstrip(".")
 
 
 def idle(shown: Explorer) -> None:
@@ -89,6 +110,133 @@ def test_from_nothing_observed_to_the_calibrator_that_the_task_wants(opened) -> 
     lab.theme(dark=False)
 
 
+def test_a_cancelled_observation_keeps_what_was_seen_and_goes_on(opened) -> None:
+    """A long pass may be stopped at any time: nothing of it is lost, and nothing on screen moves."""
+    shown = opened(GATED)
+    page, lab = shown.page, shown.lab
+    page.click(f'{EXPLORER} [data-tab="calibration"]')
+    tall = page.locator(f"{EXPLORER} .rt-top").bounding_box()["height"]
+    lab.python("gate.clear()")
+    page.click(f'{EXPLORER} [data-control="observe"]')
+    page.wait_for_selector(f'{EXPLORER} [data-control="progress"] >> text=Calibrating')
+    lab.wait_python("study.calibration is not None")
+    assert tall == page.locator(f"{EXPLORER} .rt-top").bounding_box()["height"]
+    # The kernel opens no other model meanwhile, and the list says so instead of doing nothing.
+    model = page.locator(f'{EXPLORER} [data-control="model"] button')
+    assert "true" == model.get_attribute("aria-disabled")
+    assert "running" in model.get_attribute("title")
+    page.click(f'{EXPLORER} [data-control="cancel"]')
+    lab.python("gate.set()")
+    idle(shown)
+    page.wait_for_selector(f"{EXPLORER} [data-row]")
+    seen = lab.python("study.calibration.ranges.samples")
+    assert 0 < seen < 898
+    assert f"{seen} of 898 samples" in page.inner_text(f"{EXPLORER} .rt-calibration")
+    page.click(f'{EXPLORER} [data-control="observe"]')
+    lab.wait_python("study.calibration.ranges.samples == 898")
+    page.wait_for_selector(f"{EXPLORER} .rt-calibration >> text=/● 898 samples/")
+    # To the last bit as if it had never been stopped.
+    alike = "rtlab.Study(sample.model, data=sample.calibration).observe().frame()"
+    assert lab.python(f"bool(study.calibration.frame().equals({alike}))")
+
+
+def test_a_selected_node_shows_what_its_calibrator_clips(opened) -> None:
+    """The panel's histogram follows the selection, and its numbers are those of the variant on screen."""
+    study = OUTLIER.replace('"fp32", target', '"int8", calibrator="mse", target')
+    shown = opened(study, variant="int8·mse")
+    page, lab = shown.page, shown.lab
+    rows = lab.python("study.calibration.frame().to_dict('records')")
+    known = {row["value"]: row for row in rows if row["calibrator"] == "mse"}
+    nodes = lab.python("[[n.id, list(n.inputs)] for n in sample.model.top if n.op == 'Conv']")
+    for node, inputs in (nodes[1], nodes[4]):
+        lab.python(f"explorer.select({node!r})")
+        (value,) = set(inputs) & set(known)
+        section = page.locator(f"{EXPLORER} .rt-panel section", has_text="Activation, calibrated")
+        section.locator(f'[title="{value}"]').wait_for()
+        text = section.inner_text()
+        assert "○" in text
+        assert f"{digits(known[value]['sqnr'])} dB" in text
+        marked = page.locator(f"{EXPLORER} .rt-panel text.rt-chosen").text_content()
+        assert f"mse {digits(known[value]['amax'])}" in marked
+
+
+def test_without_a_task_the_output_noise_ranks(opened) -> None:
+    """Many models come without labels; a table of dashes would help nobody."""
+    shown = opened(OUTLIER.replace(", task=sample.task", ""))
+    page, lab = shown.page, shown.lab
+    page.click(f'{EXPLORER} [data-tab="calibration"]')
+    page.click(f'{EXPLORER} [data-control="observe"]')
+    idle(shown)
+    page.click(f'{EXPLORER} [data-control="rank"]')
+    lab.wait_python("bool(study.calibration.ranking)")
+    idle(shown)
+    best = lab.python("[str(study.calibration.ranking[0].calibrator), study.calibration.ranking[0].sqnr]")
+    row = page.locator(f'{EXPLORER} [data-rank="{best[0]}"]')
+    row.locator("text=dB").wait_for()
+    assert f"● {digits(best[1])} dB" in row.inner_text()
+
+
+def test_calibration_works_in_notebook_7_and_by_keyboard(notebook_page) -> None:
+    """Not everybody has JupyterLab, nor a mouse: a calibrator is observed, measured by eye and typed."""
+    notebook_page.open([OUTLIER])
+    notebook_page.run_all()
+    shown = Explorer(notebook_page)
+    shown.shown("fp32")
+    page, lab = shown.page, shown.lab
+    page.focus(f'{EXPLORER} [data-tab="timing"]')
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(f'{EXPLORER} [data-control="observe"]')
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{EXPLORER} [data-row]")
+    idle(shown)
+    # The arrows go through the table as through a list.
+    page.focus(f'{EXPLORER} .rt-table:has([aria-label="Calibrated tensors"])')
+    values = lab.python("list(study.calibration.ranges.values)")
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    page.wait_for_selector(f'{EXPLORER} [data-row="{values[2]}"].rt-shown')
+    page.focus(f'{EXPLORER} [data-control="precision"] [data-value="fp32"]')
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    lab.wait_python("explorer.choice['precision'] == 'int8'")
+    page.wait_for_selector(f'{EXPLORER} [data-control="calibrator"] [aria-disabled="false"]')
+    page.focus(f'{EXPLORER} [data-control="calibrator"] button')
+    page.keyboard.press("Enter")
+    page.focus(f'{EXPLORER} input[aria-label="Calibrator with its parameters"]')
+    # What no calibrator can be is told, and the choice stays.
+    page.keyboard.type("percentile(150)")
+    page.keyboard.press("Enter")
+    assert "50 to 100" in page.inner_text(f"{EXPLORER} [role=alertdialog], {EXPLORER} .rt-card")
+    assert lab.python("explorer.choice['calibrator']") != "percentile(150)"
+    assert [] == notebook_page.left_machine
+
+
+def test_the_report_has_the_calibration(opened, chromium, tmp_path) -> None:
+    """What was found goes to a colleague without a kernel."""
+    shown = opened(OUTLIER)
+    lab = shown.lab
+    lab.python("bool(study.observe())")
+    path = tmp_path / "report.html"
+    lab.python(f"str(study.to_html({str(path)!r}))")
+    rows = lab.python("list(study.calibration.ranges.values)")
+    context = chromium.new_context(viewport={"width": 1100, "height": 900}, offline=True)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.click(f'{EXPLORER} [data-tab="calibration"]')
+    page.click(f'{EXPLORER} [data-row="{rows[1]}"]')
+    page.wait_for_selector(f'{EXPLORER}:not([data-selection="[]"])')
+    told = page.inner_text(f"{EXPLORER} .rt-calibration")
+    assert "898 samples" in told
+    assert (
+        0
+        == page.locator(
+            f"{EXPLORER} :is([data-control=observe], [data-control=rank], [data-control=use])"
+        ).count()
+    )
+    context.close()
+
+
 def test_a_calibrator_with_a_parameter_is_typed(opened) -> None:
     """Any percentile, not only those of a list."""
     shown = opened(OUTLIER)
@@ -122,6 +270,8 @@ def test_a_node_is_pinned_pruned_built_and_taken_back(opened) -> None:
     shown.build()
     shown.shown("fp16 · 1 pinned · 2:4")
     idle(shown)
+    # A node is still what is selected, not all nodes of its new layers.
+    assert [conv] == shown.listed("selection")
     pinned = lab.python("{n: str(p) for n, p in study[explorer.state.variant].prepared.precisions.items()}")
     assert conv not in pinned
     assert {"fp16"} == set(pinned.values())
@@ -147,9 +297,23 @@ def test_findings_lead_to_nodes_and_are_repaired(opened) -> None:
     page.click(f'{EXPLORER} [data-finding="{first[0]}"] .rt-link >> nth=0')
     lab.wait_python(f"set(explorer.state.selection) <= set({first[1]!r}) and explorer.state.selection")
     shown.picture("findings")
+
+    # A title says the short end of a name; the whole of it is on hover.
+    link = page.locator(f'{EXPLORER} [data-finding="{first[0]}"] .rt-link').first
+    assert len(link.inner_text()) < len(link.get_attribute("title"))
+
+    # One fix alone; what is left stays in view.
+    page.check(f'{EXPLORER} [data-finding="{first[0]}"] input')
+    page.click(f'{EXPLORER} [data-control="repair"]')
+    lab.wait_python("explorer.study is not study and bool(explorer.study.results)")
+    idle(shown)
+    left = lab.python("[f.id for f in explorer.study.findings()]")
+    assert count - 1 == len(left)
+    page.wait_for_selector(f'{EXPLORER} [data-finding="{left[0]}"]')
+    lab.python("explorer.__dict__.__setitem__('once', explorer.study)")
     layers = lab.python("len(study['fp32'].engine.layers)")
     page.click(f'{EXPLORER} [data-control="repair-all"]')
-    lab.wait_python("explorer.study is not study and bool(explorer.study.results)")
+    lab.wait_python("explorer.study is not explorer.once and bool(explorer.study.results)")
     idle(shown)
     assert lab.python("[f.id for f in explorer.study.findings() if f.fixable]") == []
     assert lab.python("len(next(iter(explorer.study.results.values())).engine.layers)") <= layers

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import importlinter.api
 import pytest
+from PIL import Image
 
 import rtlab
 
@@ -113,6 +114,35 @@ print(len(names))
     modules = [p for p in SOURCES if p.name not in {"__init__.py", "__main__.py"}]
 
     assert int(python(code)) >= len(modules)
+
+
+def test_a_model_is_prepared_for_a_gpu_on_a_machine_without_tensorrt(tmp_path):
+    """On a Mac the prepared model and the command are the result; what builds them stands elsewhere."""
+    code = f"""
+import importlib.util
+known = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.startswith("tensorrt") else known(name, *rest)
+import rtlab
+assert not rtlab.available()["tensorrt-rtx"].ok
+study = rtlab.Study(rtlab.testing.tiny_model())
+study.prepare("elsewhere", precision="fp4", target="sm120")
+print(study.export("elsewhere", {str(tmp_path / "out.onnx")!r}).model)
+"""
+
+    assert str(tmp_path / "out.onnx") == python(code).strip()
+
+
+def test_pictures_are_read_in_a_fresh_interpreter(tmp_path):
+    """``import PIL`` brings no ``PIL.Image``; in a test or a notebook something else has imported it already."""
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    code = f"""
+import rtlab
+settings = rtlab.Preprocessing(size=(8, 8))
+data = rtlab.CalibrationData.of({str(tmp_path)!r}, model=rtlab.testing.tiny_model(), preprocessing=settings)
+print(len(data), next(data.batches(rtlab.testing.tiny_model()))["x"].shape)
+"""
+
+    assert "1 (1, 3, 8, 8)" == python(code).strip()
 
 
 def test_no_module_is_a_drawer():

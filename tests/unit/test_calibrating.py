@@ -290,3 +290,76 @@ def test_a_missing_pair_is_put_in_with_the_scale_that_calibration_finds() -> Non
     scale = float(fixed.constants(made[0].id)[made[0].inputs[1]].numpy())
     assert 0 < scale <= float(np.abs(arrays).max()) / 127 * (1 + 1e-6)
     assert () == Study(study.repaired(), data=sample.calibration).findings()
+
+
+def _product(*more: onnx.NodeProto) -> onnx.ModelProto:
+    """One Gemm on the model's input, or a graph without any product."""
+    make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    weight = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    nodes = more or (make("Gemm", ["x", "w"], ["y"], name="gemm"),)
+    columns = 8 if more else 4
+    graph = onnx.helper.make_graph(
+        nodes,
+        "product",
+        [info("x", onnx.TensorProto.FLOAT, ["N", 8])],
+        [info("y", onnx.TensorProto.FLOAT, ["N", columns])],
+        [onnx.numpy_helper.from_array(weight, "w")] if not more else [],
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_model_of_which_only_the_input_is_quantized_is_calibrated() -> None:
+    """Its one activation comes from the data, so the runner is asked for no value at all."""
+    study = Study(_product())
+    study.add("int8", calibrator="minmax", target="cpu")
+    study.run()
+    largest = float(np.abs(study.data.arrays["x"]).max())
+    assert {"x": largest} == {v: s.amax for v, s in study["int8"].prepared.scales.items()}
+    assert 5 == len(study.rank().ranking)
+
+
+@pytest.mark.parametrize("name", ["digits_qat", "no product"])
+def test_int8_of_a_model_with_nothing_left_to_quantize_leaves_it_and_says_so(name) -> None:
+    """Nothing to observe is no failure: a network from quantization-aware training is built as it is."""
+    model = (
+        samples.load(name).model
+        if name == "digits_qat"
+        else _product(onnx.helper.make_node("Relu", "x", "y"))
+    )
+    study = Study(model)
+    study.add("int8", target="cpu")
+    study.run()
+    assert "the model is unchanged" in study["int8"].prepared.notes[0]
+    assert 0 == len(study.observe().values)
+
+
+def test_a_study_that_several_threads_observe_counts_each_sample_once(model, data, whole) -> None:
+    """A widget and a cell may both ask; counted twice, samples would weigh twice once more are added."""
+    study = Study(model, data=data)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: study.observe(), range(4)))
+    assert whole.samples == study.calibration.samples
+    assert whole.frame().equals(study.calibration.frame())
+
+
+def test_more_samples_than_the_data_has_are_not_a_part_of_it(model, data) -> None:
+    """A share above one would say that something is still to come."""
+    study = Study(model, data=data)
+    study.observe()
+    found = study.observe(CalibrationData.random(model, samples=8, seed=5))
+    assert repr(found).endswith("on 48 samples>")
+
+
+def test_calibrators_are_ranked_only_where_they_matter(model, data) -> None:
+    """Five equal rows with a best one among them would be a lie."""
+    with pytest.raises(VariantError, match=r'for "fp16": it scales no activations. Choose "int8" or "fp8"'):
+        Study(model, data=data).rank(precision="fp16")
+
+
+def test_calibrators_are_ranked_on_samples_of_different_lengths() -> None:
+    """A language model's samples are as long as their sentences, and so are its outputs."""
+    rng = np.random.default_rng(0)
+    batches = [rng.standard_normal((2, n, 32)).astype(np.float32) for n in (3, 5, 24)]
+    study = Study(samples.load("dynamic_shapes").model, data=batches)
+    assert {6} == {r.samples for r in study.rank().ranking}
+    assert all(20 < r.sqnr < 60 for r in study.calibration.ranking)

@@ -155,6 +155,8 @@ def test_prepare_mixes_prunes_and_takes_a_cache(capsys, file, tmp_path) -> None:
         (["--scales", "nowhere.cache"], "nowhere.cache"),
         (["--data", ".", "--preprocessing", '{"size": 3'], "Cannot read --preprocessing"),
         (["--precision", "fp4", "--target", "sm86"], 'has no "fp4" arithmetic'),
+        (["--preprocessing", '{"size": [8, 8]}'], "--data names none"),
+        (["-o", "."], "it names no file"),
     ],
 )
 def test_what_prepare_cannot_do_is_one_sentence(capsys, file, tmp_path, arguments, words) -> None:
@@ -165,3 +167,24 @@ def test_what_prepare_cannot_do_is_one_sentence(capsys, file, tmp_path, argument
     assert words in err
     assert "Traceback" not in err
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_prepare_says_what_the_scales_come_from(capsys, file, tmp_path) -> None:
+    """Scales of random noise are good for timing alone, and nobody sees it in the file."""
+    out, data = tmp_path / "out.onnx", tmp_path / "d.npz"
+    noise = (
+        "note: calibrated on 64 samples of random noise, seed 0: give --data for the scales of real inputs"
+    )
+    assert noise in run(capsys, "prepare", str(file), "-o", str(out))[1].splitlines()
+    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32))
+    told = run(capsys, "prepare", str(file), "-o", str(out), "--data", str(data))[1].splitlines()
+    assert "note: calibrated on 8 samples of d.npz" in told
+    assert "calibrated" not in run(capsys, "prepare", str(file), "-o", str(out), "--precision", "fp16")[1]
+
+
+def test_inspect_tells_what_overflows_and_what_stays(capsys) -> None:
+    """An accuracy of 9 % needs its reason beside it."""
+    code, out, _ = run(capsys, "inspect", "fp16_overflow", "--precision", "fp16", "--target", "cpu")
+    assert 0 == code
+    assert 'elements of "/contrast/ReduceSum_output_0" overflow' in out
+    assert "note: FP16 accumulation is not emulated" in out

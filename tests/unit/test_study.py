@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 
 import numpy as np
+import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
@@ -334,3 +335,72 @@ def test_observing_a_node_gives_the_numbers_of_the_model_itself() -> None:
     assert expected.size == found.count
     assert pytest.approx((expected.min(), expected.max()), rel=1e-4) == (found.minimum, found.maximum)
     assert pytest.approx((expected.mean(), expected.std()), rel=1e-4, abs=1e-6) == (found.mean, found.std)
+
+
+@pytest.mark.parametrize("kind", ["here", "threads"])
+def test_data_that_cannot_be_calibrated_stops_one_variant_alone(kind: str) -> None:
+    """NaN in an activation is a failure of int8; fp32 and fp16 show where it comes from."""
+    info, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    weight = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    graph = onnx.helper.make_graph(
+        [node("Log", ["x"], ["l"], name="log"), node("Gemm", ["l", "w"], ["y"], name="gemm")],
+        "nan",
+        [info("x", onnx.TensorProto.FLOAT, ["N", 4])],
+        [info("y", onnx.TensorProto.FLOAT, ["N", 4])],
+        [weight],
+    )
+    study = Study(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    )
+    for name in ("int8", "fp32"):
+        study.add(name, target="cpu")
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        pytest.raises(CalibrationError, match=r'value "l": it holds NaN in sample 0'),
+    ):
+        study.run(executor=pool if kind == "threads" else None)
+    assert {"fp32"} == set(study.results)
+    assert {"int8"} == set(study.failures)
+
+
+def test_a_variant_that_nobody_added_cannot_run(model) -> None:
+    """A typing error is told, and one name need not stand in a list."""
+    study = on_cpu(model)
+    with pytest.raises(VariantError, match='Cannot run variant "itn8": there is none of this name'):
+        study.run(["itn8"])
+    assert {"fp32"} == set(study.run("fp32").results)
+
+
+@pytest.mark.parametrize("given", ["wide", None])
+def test_a_given_scale_that_is_no_number_is_refused_by_name(model, given) -> None:
+    """Scales come from files and tables of all kinds."""
+    with pytest.raises(VariantError, match=r'as the scale of value "x": it is no number. Give its amax'):
+        Study(model).add("v", precision="int8", scales={"x": given}, target="cpu")
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"calibrator": 99.9}, 'Cannot choose calibrator "99.9"'),
+        ({"target": 86}, 'Cannot choose target "86"'),
+        ({"scales": [1.0]}, "Cannot use list as scales"),
+    ],
+)
+def test_a_choice_of_another_type_is_refused_in_words(model, choice, words) -> None:
+    """99.9 for the percentile and 86 for the target are what one writes first."""
+    with pytest.raises(VariantError, match=words):
+        Study(model).add("v", precision="int8", **choice)
+
+
+def test_a_metric_that_fails_leaves_everything_else(model) -> None:
+    """The user's own function is named as the place, and the compiled variant stays."""
+    data = CalibrationData.random(model, samples=16)
+
+    def metric(outputs, labels):
+        raise KeyError("classes")
+
+    study = Study(model, data=data, task=Task(data, np.zeros(16), metric=metric))
+    study.add("fp32", target="cpu")
+    assert any("its metric raised KeyError" in n for n in study.run()["fp32"].engine.notes)
+    with pytest.raises(CalibrationError, match="there are 3 labels for 16 samples"):
+        Task(data, np.zeros(3)).score(np.zeros((16, 4)))

@@ -117,6 +117,13 @@ export function ending(text: string, limit: number): string {
   return text.length <= limit ? text : `…${text.slice(1 - limit)}`;
 }
 
+/** A name without what exporters add to it, for places that tell the whole of it on hover. */
+export const brief = (name: string): string =>
+  name
+    .replace(/_output_0(?=_|$)/, "")
+    .replace(/_QuantizeLinear$/, " Q")
+    .replace(/_DequantizeLinear$/, " DQ");
+
 /** A title inside a sentence: "Time" becomes "time", "SQNR" stays. */
 export const uncapitalised = (title: string): string =>
   /^[A-Z][a-z]/.test(title) ? title[0]!.toLowerCase() + title.slice(1) : title;

@@ -256,6 +256,14 @@ export class Lab {
   }
 
   async drop(file: File): Promise<void> {
+    if (this.build.value.running) {
+      this.ownFailure.value = {
+        kind: "Busy",
+        message: `Cannot open "${shorten(file.name, 80)}" now: other work is running. Cancel it, or wait and drop the file again.`,
+        details: "",
+      };
+      return;
+    }
     if (file.size > LARGEST_DROP) {
       this.ownFailure.value = {
         kind: "Too large to drop",

@@ -261,8 +261,9 @@ export class Study {
     if (JSON.stringify(next) === this.#published) return;
     const old = this.view.peek();
     const nodes = !same(next.selection, old.selection);
-    // Layer ids of another variant mean nothing to the links at hand; its own will join the nodes when they arrive.
-    const layers = next.variant === old.variant && !same(next.layers, old.layers);
+    // Layers of picked nodes only follow, and the kernel has another order of them. Those of another variant mean
+    // nothing to the links at hand; its own will join the nodes when they arrive.
+    const layers = next.anchor === "layer" && next.variant === old.variant && !same(next.layers, old.layers);
     if (JSON.stringify(next) !== JSON.stringify(old)) this.view.value = next;
     if (!nodes && !layers) return;
     this.#rejoined(nodes ? "node" : "layer");

@@ -128,6 +128,14 @@ describe("selection", () => {
     expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
   });
 
+  it("of a node does not grow when the kernel names its layers in another order", async () => {
+    // After a build the kernel tells them anew; what was picked is a node, not all nodes of its layers.
+    const { fake, study } = await start();
+    study.select("node", "conv");
+    fake.set("view", { ...study.view.value, layers: ["B", "A"] });
+    expect([["conv"], "node"]).toEqual([study.view.value.selection, study.view.value.anchor]);
+  });
+
   it("does not answer its own echo", async () => {
     // Two sides that answer each other never come to rest.
     const { fake, study } = await start();

@@ -60,3 +60,14 @@ def test_only_floating_values_of_both_models_are_compared() -> None:
     model = tiny_model()
     assert "y" == comparable(model, model)[-1]
     assert len(model.top) == len(comparable(model, model))
+
+
+@pytest.mark.parametrize("size", [-3.4e38, 1e30, 1e-30])
+def test_numbers_whose_squares_float32_cannot_hold_are_compared_too(size: float) -> None:
+    """Attention masks hold -3.4e38; its square is infinite, and cosine and SQNR were no numbers."""
+    x = np.full((4, 8), size, np.float32)
+    y = (x * np.float32(0.5)).astype(np.float32)
+    found = compare(x, y)
+    assert pytest.approx(20 * math.log10(2), abs=1e-4) == found.sqnr
+    assert pytest.approx(1.0) == found.cosine
+    assert pytest.approx(abs(size) / 2, rel=1e-5) == found.rmse

@@ -452,3 +452,13 @@ def test_data_can_be_drawn_for_every_loadable_shape(detector):
 def test_shapes_are_written_one_way(shape, text):
     """Edges, tables and messages agree."""
     assert text == shape_text(shape)
+
+
+def test_a_long_model_crosses_processes():
+    """A pool of processes sends models in pickles; one that goes from node to node ends at a thousand."""
+    model = load(chain(3000))
+    copy = pickle.loads(pickle.dumps(model))
+    assert model.bytes() == copy.bytes()
+    assert names(model) == names(copy)
+    assert model.values == copy.values
+    assert list(model.places) == list(copy.places)

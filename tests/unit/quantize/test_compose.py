@@ -6,7 +6,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from rtlab.core.model import Model
+from rtlab import samples
+from rtlab.core.model import Model, load
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, ModelError, VariantError
 from rtlab.quantize import Prepared, Scale, prepare, quantizable
@@ -326,3 +327,67 @@ def test_an_opset_that_cannot_be_raised_says_which_is_needed(make):
         VariantError, match=r'in "fp8": it uses opset 9, .* loses node "up"\. Export .* opset 19'
     ):
         ready(net, "fp8")
+
+
+def test_a_model_left_alone_for_want_of_scales_is_not_said_to_have_no_form(tiny_model: Model):
+    """The nodes could be quantized; it is the cache that is of another model."""
+    done = prepare(tiny_model, Variant.of("int8", scales="other.cache"), scales={"elsewhere": Scale(1.0)})
+    assert "no node is quantized, for want of scales: the model is unchanged" == done.notes[0]
+
+
+@pytest.mark.parametrize("amax", [0.0, -1.0, 1e39, float("inf"), float("nan")])
+def test_a_scale_that_float32_cannot_hold_is_refused(tiny_model: Model, amax: float):
+    """Infinity as a scale makes NaN of zero."""
+    scales = {**given(tiny_model), "x": Scale(amax)}
+    with pytest.raises(
+        CalibrationError, match=r'Cannot quantize value "x": its threshold is .* a positive float32'
+    ):
+        prepare(tiny_model, Variant.of("int8", scales="c"), scales=scales)
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
+def test_a_weight_that_the_graph_computes_is_told_with_the_way_to_fold_it(make, precision: str):
+    """Exports of linear layers transpose their weight in the graph, which only the note tells from an activation."""
+    nodes = [node("Transpose", ["w"], ["t"], name="turn"), node("MatMul", ["x", "t"], ["y"], name="product")]
+    net = make(nodes, {"w": weight(8, 16)}, {"x": [4, 16]}, {"y": [4, 8]})
+    told = (
+        "its weight is computed from constants; fold them with polygraphy surgeon sanitize --fold-constants"
+    )
+    assert f"1 node stays fp32: {told} (product)" in ready(net, precision).notes
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
+def test_products_inside_a_body_are_noted(precision: str):
+    """Half of a network may stand in the branches of an If, and none of it becomes narrower."""
+    model = samples.load("control_flow").model
+    told = "2 nodes stay as exported: it stands in a body or a function (/dark_body/Conv, /bright_body/Conv)"
+    assert told in ready(model, precision).notes
+
+
+def test_a_convolution_on_a_quantized_input_keeps_its_weight(make):
+    """TensorRT-RTX 1.7 refuses the whole network for one INT4 convolution behind a DequantizeLinear."""
+    zero = np.array(0, np.int8)
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"], name="d"),
+        node("Conv", ["d", "w"], ["y"], name="conv"),
+    ]
+    weights = {"s": np.array(0.1, np.float32), "z": zero, "w": weight(4, 4, 1, 1)}
+    net = make(nodes, weights, {"x": [1, 4, 8, 8]}, {"y": [1, 4, 8, 8]})
+    assert any("compiles no INT4 Conv on a quantized input (conv)" in n for n in ready(net, "int4").notes)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_a_product_in_fp16_is_not_said_to_stay_in_fp32(precision: str):
+    """An export in FP16 has no FP32 weight to quantize, and its nodes stay what they are."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("MatMul", ["x", "w"], ["y"], name="product")],
+        "half",
+        [info("x", onnx.TensorProto.FLOAT16, [4, 8])],
+        [info("y", onnx.TensorProto.FLOAT16, [4, 8])],
+        [onnx.numpy_helper.from_array(weight(8, 8).astype(np.float16), "w")],
+    )
+    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    notes = ready(net, precision).notes
+    assert any(n.startswith("1 node stays as exported: its weight is no FP32 tensor") for n in notes), notes

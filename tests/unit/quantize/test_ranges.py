@@ -12,7 +12,7 @@ import pytest
 
 from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, Cancelled
-from rtlab.quantize.ranges import BINS, Collector, Range, Ranges
+from rtlab.quantize.ranges import Collector, Range, Ranges
 
 
 def collect(values, batches, fetch, progress=None) -> Ranges:
@@ -403,4 +403,5 @@ def test_memory_does_not_grow_with_the_number_of_batches():
         return top
 
     peak(2)
-    assert peak(40) < 1.2 * peak(4) + 8 * BINS
+    # One batch more or less may be waiting when the threads meet; 36 batches are far more.
+    assert peak(40) < 2 * peak(4)

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { best, calibratorsOf, type Measure, ranked, readBy, shownOf, thresholdOf } from "../calibration";
 import type { CalibratedValue, Calibration, Rank } from "../contract";
 import {
+  brief,
   difference,
   ending,
   NONE,
@@ -89,11 +90,13 @@ function Known({ lab, known }: { lab: Lab; known: Calibration }) {
         <div class="rt-caption">
           <span title={source}>
             <Measured known={known}>
-              {samples < wanted ? `${samples} of ${wanted} samples` : plural(samples, "sample")}
+              {samples < wanted
+                ? `${samples} of ${wanted} samples`
+                : `${plural(samples, "sample")}${wanted ? "" : " so far"}`}
             </Measured>
             {source && ` · ${shorten(source, LONGEST)}`}
           </span>
-          {samples < wanted && (
+          {(!wanted || samples < wanted) && (
             <Work lab={lab} gesture="observe" title="Observe the samples that are left">
               More
             </Work>
@@ -136,10 +139,10 @@ function Known({ lab, known }: { lab: Lab; known: Calibration }) {
           <>
             <div class="rt-caption">
               <b title={shorten(shown.value, LONGEST)}>
-                <bdi dir="ltr">{ending(shown.value, 80)}</bdi>
+                <bdi dir="ltr">{ending(brief(shown.value), 80)}</bdi>
               </b>
               <span title={`${thousands(shown.count)} elements seen, ${percent(shown.zeros)} zeros`}>
-                {shown.shape} · {thousands(shown.count)}
+                {shown.shape}
               </span>
             </div>
             <Fitted>
@@ -191,7 +194,7 @@ function columnsOf(
       key: "value",
       label: "Tensor",
       by: ({ value }) => value,
-      cell: ({ value }) => <Name text={value} />,
+      cell: ({ value }) => <Name text={value} shown={brief(value)} />,
     },
     {
       key: "readers",
@@ -248,12 +251,14 @@ function Fitted({ children }: { children(width: number, height: number): Compone
 /** The calibrators on the task, the best first, and which to use. */
 function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
   const { ranking, task, unit, measured } = known;
+  // Without a task only the noise at the model's output tells them apart.
+  const scored = ranking.length ? ranking.some(({ score }) => score !== null) : task !== "";
   return (
     <section>
       <div class="rt-caption">
-        <span title={measured}>{ranking.length > 0 && [task, measured].filter(Boolean).join(" · ")}</span>
+        <span title={measured}>{ranking.length > 0 && (scored ? task : "on the model's output")}</span>
         <Work lab={lab} gesture="rank">
-          {ranking.length ? "Try again" : "Try all calibrators on the task"}
+          {ranking.length ? "Run again" : `Try all calibrators${scored ? " on the task" : ""}`}
         </Work>
       </div>
       <div class="rt-table">
@@ -261,13 +266,17 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
           <thead>
             <tr>
               <th scope="col">Calibrator</th>
-              <th scope="col" class="rt-num" title={task}>
-                Score
-              </th>
-              <th scope="col" class="rt-num" title="Difference from fp32">
-                to fp32
-              </th>
-              <th scope="col" class="rt-num rt-extra" title="SQNR of the model's output">
+              {scored && (
+                <>
+                  <th scope="col" class="rt-num" title={task}>
+                    Score
+                  </th>
+                  <th scope="col" class="rt-num" title="Difference from fp32">
+                    to fp32
+                  </th>
+                </>
+              )}
+              <th scope="col" class={`rt-num ${scored ? "rt-extra" : ""}`} title="SQNR of the model's output">
                 SQNR
               </th>
               {!lab.saved && <th aria-label="Choose" />}
@@ -281,6 +290,7 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
                 rank={rank}
                 unit={unit}
                 source={measured}
+                scored={scored}
               />
             ))}
           </tbody>
@@ -290,7 +300,16 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
   );
 }
 
-function Ranked({ lab, rank, unit, source }: { lab: Lab; rank: Rank; unit: string; source: string }) {
+interface RankedProps {
+  lab: Lab;
+  rank: Rank;
+  unit: string;
+  source: string;
+  /** There is a task, and room for its numbers. */
+  scored: boolean;
+}
+
+function Ranked({ lab, rank, unit, source, scored }: RankedProps) {
   const { calibrator, precision, score, delta, sqnr, note } = rank;
   const choice = lab.choice.value;
   const mine = choice.calibrator === calibrator;
@@ -299,13 +318,17 @@ function Ranked({ lab, rank, unit, source }: { lab: Lab; rank: Rank; unit: strin
   return (
     <tr data-rank={calibrator} title={note}>
       <th scope="row">{calibrator || precision}</th>
-      <td class="rt-num" title={title}>
-        {told(quantity(score, unit))}
-      </td>
-      <td class={`rt-num ${delta !== null && delta <= -0.05 ? "rt-worse" : ""}`} title={title}>
-        {difference(delta, unit)}
-      </td>
-      <td class="rt-num rt-extra" title={title}>
+      {scored && (
+        <>
+          <td class="rt-num" title={title}>
+            {told(quantity(score, unit))}
+          </td>
+          <td class={`rt-num ${delta !== null && delta <= -0.05 ? "rt-worse" : ""}`} title={title}>
+            {difference(delta, unit)}
+          </td>
+        </>
+      )}
+      <td class={`rt-num ${scored ? "rt-extra" : ""}`} title={title}>
         {told(quantity(sqnr, "dB"))}
       </td>
       {!lab.saved && (

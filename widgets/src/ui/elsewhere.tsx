@@ -5,7 +5,7 @@ import type { Lab } from "../lab";
 export function Elsewhere({ lab }: { lab: Lab }) {
   const { value: variant } = lab.elsewhere;
   const close = useRef<HTMLButtonElement>(null);
-  useEffect(() => close.current?.focus(), [variant]);
+  useEffect(() => close.current?.focus({ preventScroll: true }), [variant]);
   if (!variant) return null;
   const engine = lab.study.engine.value;
   const commands = engine?.variant === variant ? engine.commands : null;

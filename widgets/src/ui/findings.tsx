@@ -1,10 +1,10 @@
 import { useState } from "preact/hooks";
 import type { Finding, Verdict } from "../contract";
-import { plural, shorten } from "../format";
+import { brief, ending, plural, shorten } from "../format";
 import type { Lab } from "../lab";
 
-const MOST_NODES = 8;
 const LONGEST = 400;
+const LONGEST_NAME = 36;
 
 /** What to change about the model's quantization, why, and which of it to have changed. */
 export function FindingsView({ lab }: { lab: Lab }) {
@@ -23,16 +23,18 @@ export function FindingsView({ lab }: { lab: Lab }) {
   if (!items.length) {
     return (
       <>
-        <Pairs lab={lab} />
+        <div class="rt-caption">
+          <Pairs lab={lab} />
+        </div>
         <p class="rt-quiet rt-pad">{note || "Nothing was found."}</p>
       </>
     );
   }
   return (
     <>
-      <Pairs lab={lab} />
-      <div class="rt-caption">
+      <div class="rt-caption rt-found">
         <span title={note}>{note || plural(items.length, "finding")}</span>
+        <Pairs lab={lab} />
         <button
           type="button"
           class="rt-field"
@@ -74,7 +76,7 @@ export function FindingsView({ lab }: { lab: Lab }) {
 const VERDICTS: Record<Verdict, [words: string, why: string]> = {
   absorbed: ["absorbed", "A layer that computes takes them in"],
   "round trip": ["round trip", "Quantized and dequantized inside one layer: no int8 comes of it"],
-  "own step": ["a step of their own", "A layer does nothing but quantize or dequantize"],
+  "own step": ["own step", "A layer does nothing but quantize or dequantize"],
   folded: ["folded", "A weight that was computed at build time"],
   unknown: ["unknown", "The compiler named no layer"],
 };
@@ -88,7 +90,7 @@ function Pairs({ lab }: { lab: Lab }) {
     return those.length ? [{ verdict, words, why, those }] : [];
   });
   return (
-    <div class="rt-caption" data-control="pairs">
+    <div class="rt-pairs" data-control="pairs">
       <span>Q/DQ pairs in this engine:</span>
       {kinds.map(({ verdict, words, why, those }) => (
         <button
@@ -132,25 +134,21 @@ function Item({ lab, item, ticked, onTick }: ItemProps) {
         onChange={(event) => onTick(event.currentTarget.checked)}
       />
       <div>
-        <b>{shorten(title, LONGEST)}</b>
-        <p>
-          {nodes.slice(0, MOST_NODES).map((node) => (
-            <button
-              type="button"
-              class="rt-link"
-              key={node}
-              title={shorten(node, LONGEST)}
-              onClick={() => lab.jump("node", node)}
-            >
-              {shorten(study.box("node", node)?.title || node, 60)}
-            </button>
-          ))}
-          {nodes.length > 1 && (
-            <button type="button" class="rt-link" onClick={() => study.reveal("node", nodes)}>
-              {nodes.length > MOST_NODES ? `all ${nodes.length}` : "select all"}
-            </button>
-          )}
-        </p>
+        <b>
+          {shorten(title, LONGEST)
+            .split('"')
+            .map((text, k) => (k % 2 ? <Named key={k} lab={lab} name={text} /> : text))}
+        </b>{" "}
+        {nodes.length > 1 && (
+          <button
+            type="button"
+            class="rt-link"
+            data-control="nodes"
+            onClick={() => study.reveal("node", nodes)}
+          >
+            select {nodes.length} nodes
+          </button>
+        )}
       </div>
       <div>
         <p>{cost}</p>
@@ -160,5 +158,16 @@ function Item({ lab, item, ticked, onTick }: ItemProps) {
         <small>{evidence}</small>
       </div>
     </li>
+  );
+}
+
+/** A name inside a title, by which its node is found. */
+function Named({ lab, name }: { lab: Lab; name: string }) {
+  const shown = ending(brief(name), LONGEST_NAME);
+  if (!lab.study.box("node", name)) return <span title={name}>{shown}</span>;
+  return (
+    <button type="button" class="rt-link" title={name} onClick={() => lab.jump("node", name)}>
+      {shown}
+    </button>
   );
 }

@@ -9,10 +9,11 @@ const WORST = 3;
 /** What to look at first while nothing is selected: the extremes of every overlay, and nodes without a layer. */
 export function Overview({ lab }: { lab: Lab }) {
   const engine = lab.study.engine.value;
+  const chip = lab.chips.value.find(({ id }) => id === engine?.variant);
   const missing = lab.missingWords();
   return (
     <>
-      <h3>{engine ? engine.variant : "Nothing selected"}</h3>
+      <h3>{chip?.label ?? engine?.variant ?? "Nothing selected"}</h3>
       <p class="rt-quiet">Click a node to see the layer that swallowed it, or a layer to see its nodes.</p>
       {engine?.overlays.map((overlay) => (
         <Extremes key={overlay.id} lab={lab} overlay={overlay} />

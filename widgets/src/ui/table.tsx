@@ -112,9 +112,9 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
 }
 
 /** A name that is cut at the left, because its end tells it from others. */
-export const Name = ({ text }: { text: string }) => (
+export const Name = ({ text, shown = text }: { text: string; shown?: string }) => (
   <td class="rt-name" title={shorten(text, 300)}>
-    <bdi dir="ltr">{ending(text, 160)}</bdi>
+    <bdi dir="ltr">{ending(shown, 160)}</bdi>
   </td>
 );
 

@@ -27,7 +27,7 @@ export function TopRow({ lab }: { lab: Lab }) {
           name="model"
           options={listed(models, model)}
           value={model}
-          disabled={dead}
+          disabled={lab.busy()}
           onPick={(id) => lab.open(id)}
           footer={(close) => (
             <TextField
@@ -77,21 +77,24 @@ export function TopRow({ lab }: { lab: Lab }) {
             .join(" · ")}
           items={() => settings(lab, dead)}
         />
-        <button
-          type="button"
-          class={`rt-build ${lab.stale.value && !running ? "rt-call" : ""}`}
-          data-control="build"
-          disabled={running || dead !== "" || !lab.study.source.value}
-          title={
-            lab.stale.value
-              ? "Build the chosen variant; until then the last one stays on screen"
-              : "Build the chosen variant"
-          }
-          onClick={() => lab.run()}
-        >
-          <Play /> Build
-        </button>
-        {running && <Progress lab={lab} />}
+        {running ? (
+          <Progress lab={lab} />
+        ) : (
+          <button
+            type="button"
+            class={`rt-build ${lab.stale.value ? "rt-call" : ""}`}
+            data-control="build"
+            disabled={dead !== "" || !lab.study.source.value}
+            title={
+              lab.stale.value
+                ? "Build the chosen variant; until then the last one stays on screen"
+                : "Build the chosen variant"
+            }
+            onClick={() => lab.run()}
+          >
+            <Play /> Build
+          </button>
+        )}
       </div>
       <Tool
         label={dead || "Open the model in Netron"}
@@ -341,6 +344,9 @@ function Progress({ lab }: { lab: Lab }) {
   const percent = fraction === null ? null : Math.round(100 * Math.min(1, Math.max(0, fraction)));
   return (
     <div class="rt-progress" data-control="progress">
+      <span class="rt-phase" title={phase}>
+        {phase || "Building"}
+      </span>
       <div
         class={`rt-bar ${percent === null ? "rt-unknown" : ""}`}
         role="progressbar"
@@ -351,9 +357,6 @@ function Progress({ lab }: { lab: Lab }) {
       >
         <div style={percent === null ? {} : { width: `${percent}%` }} />
       </div>
-      <span class="rt-phase" title={phase}>
-        {phase || "Building"}
-      </span>
       <span class="rt-elapsed">{elapsed(now / 1000 - since)}</span>
       <button type="button" class="rt-cancel" data-control="cancel" onClick={() => lab.send("cancel")}>
         <Close /> Cancel
