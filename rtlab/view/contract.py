@@ -186,9 +186,9 @@ class Rank(TypedDict):
 class Calibration(TypedDict):
     """All that is known of the activations: observed on ``samples`` samples of ``source``.
 
-    ``wanted`` is how many samples there are; fewer were seen after a cancel, and 0 says that more are left, nobody knows
-    how many. ``ranking`` has the best first, and is
-    empty before it was asked for; ``measured`` says on what and with which runner it was measured.
+    ``wanted`` is how many samples there are; fewer were seen after a cancel, and 0 says that more are left, nobody
+    knows how many. ``ranking`` has the best first, and is empty before it was asked for; ``measured`` says on what and
+    with which runner it was measured.
     """
 
     samples: int
