@@ -318,10 +318,8 @@ class Explorer(Delivering):
         progress.phase("Repairing the placement")
         study = self.study
         model = study.repaired(chosen or None, progress=progress)
-        chosen = self.choice
-        self._adopt(
-            type(study)(model, data=study.data, task=study.task, limits=study.limits), progress, chosen
-        )
+        repaired = type(study)(model, data=study.data, task=study.task, limits=study.limits)
+        self._adopt(repaired, progress, self.choice)
 
     def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:
         from rtlab import samples
