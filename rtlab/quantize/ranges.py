@@ -364,7 +364,7 @@ def _pick(array: NDArray[np.float32], least: int) -> _Picked:
     order, and negative ones, with the sign as highest bit, stand above all positive ones, the farthest from zero
     last. So one comparison tells both ends of what a Relu wrote.
     """
-    stride = _stride(array.shape, least)
+    stride = stride_of(array.shape, least)
     bits = array.reshape(-1).view(np.int32)
     # Picking begins anew with each sample, so that its place in the batch cannot matter.
     size = math.prod(array.shape[-_MAP_AXES + 1 :]) if stride > 1 else bits.size
@@ -391,7 +391,7 @@ def _float(bits: int) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
-def _stride(shape: tuple[int, ...], least: int) -> int:
+def stride_of(shape: tuple[int, ...], least: int) -> int:
     """How many elements of a map of this shape one counted element stands for."""
     if least == 1 or len(shape) < _MAP_AXES:
         return 1

@@ -9,6 +9,7 @@ from rtlab.core.value import shape_text
 from rtlab.core.variant import CALIBRATORS, Calibrator
 from rtlab.quantize import display, thresholds
 from rtlab.quantize.placement import plan
+from rtlab.quantize.ranges import Ranges, stride_of
 from rtlab.view.contract import CalibratedValue, Calibration, Rank, Threshold
 
 if TYPE_CHECKING:
@@ -38,12 +39,7 @@ def calibration(
         else observed.samples
         if observed.complete
         else 0,
-        source=observed.source
-        + (
-            f", at most every {stride}th element of large maps"
-            if (stride := observed.ranges.stride) > 1
-            else ""
-        ),
+        source=observed.source + _parts(model, observed.ranges),
         values=[
             _value(model, observed, name, [i for n in nodes for i in model.where(n)], others)
             for name, nodes in readers.items()
@@ -54,6 +50,15 @@ def calibration(
         ranking=[_rank(r) for r in observed.ranking],
         measured=f"measured, {source}, {count} samples" if source else "",
     )
+
+
+def _parts(model: Model, ranges: Ranges) -> str:
+    """Of which values the histograms hold a part of the elements."""
+    shapes = [model.values[n].shape or () for n in ranges.values if n in model.values]
+    large = sum(
+        stride_of(tuple(d if isinstance(d, int) else 1 for d in s), ranges.stride) > 1 for s in shapes
+    )
+    return f", {large} large map{'s' if large > 1 else ''} counted in part" if large else ""
 
 
 def _value(
