@@ -265,8 +265,8 @@ class Collector:
         Args:
             batches: The data, one batch at a time. Shapes may differ from batch to batch.
             fetch: Runs one batch and returns the values; those that are model inputs are read from the batch.
-            progress: Advanced once per batch, and asked before each whether to stop. The caller opens the
-                phase, since it knows how many batches there are.
+            progress: Advanced by the samples of each batch, and asked before each whether to stop. The caller opens
+                the phase, since it knows how many samples there are.
             samples_in: How many samples a batch holds; by default the length of its first array.
 
         Raises:
@@ -288,7 +288,7 @@ class Collector:
                     counting = worker.submit(self._add, self._watched(found), count)
                     # Arrays are let go one by one as they are counted, before the next batch has come far.
                     del found
-                    progress.advance()
+                    progress.advance(count)
             finally:
                 if counting is not None:
                     counting.result()

@@ -56,9 +56,7 @@ def _observe(
     runner = runner_of("onnxruntime")
     names = quantizable(model) if names is None else names
     size = batch_size(model, names)
-    count = None if data.count is None else data.count - skip
-    steps = None if count is None else -(-count // size) if model.dynamic_batch else count
-    progress.phase("Calibrating", steps)
+    progress.phase("Calibrating", None if data.count is None else data.count - skip)
     with runner.reading(model, names) as fetch:
         collector.run(
             data.batches(model, size, skip=skip),

@@ -160,7 +160,7 @@ class CancelsAfter(Silent):
         self.left = batches
 
     def advance(self, steps: int = 1) -> None:
-        self.left -= steps
+        self.left -= 1
         if not self.left:
             self.cancel()
 
