@@ -45,6 +45,11 @@ class Ranked:
     samples: int
     source: str
 
+    def __repr__(self) -> str:
+        score = f"{self.score.value:.2f} {self.score.unit}, " if self.score else ""
+        delta = f"{self.delta:+.2f} to fp32, " if self.delta is not None else ""
+        return f"<Ranked {self.calibrator}: {score}{delta}output {_decibel(self.sqnr)}>"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Calibration:
@@ -67,15 +72,31 @@ class Calibration:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(v)}</td>"
-            + "".join(f"<td>{t.amax:.4g}<br><small>{_decibel(t.sqnr)}</small></td>" for t in found)
-            + "</tr>"
+            f"<tr><td>{html.escape(v)}</td>{''.join(_cell(t, found) for t in found)}</tr>"
             for v, found in self.values.items()
         )
         head = "".join(f"<th>{c}</th>" for c in CALIBRATORS)
         return (
-            f"{html.escape(repr(self)[1:-1])}<table><tr><th>value</th>{head}</tr>{rows}</table>"
-            "<small>threshold, and below it the SQNR in dB, estimated from the histogram</small>"
+            f"{html.escape(repr(self)[1:-1])}{self._ranked()}<table><tr><th>value</th>{head}</tr>{rows}</table>"
+            "<small>threshold, and below it the SQNR, ○ estimated from the histogram; the best of a row is bold</small>"
+        )
+
+    def _ranked(self) -> str:
+        """The ranking as a table."""
+        if not self.ranking:
+            return ""
+        rows = "".join(
+            f"<tr><td>{r.calibrator}</td><td>{f'● {r.score.value:.2f} {r.score.unit}' if r.score else '—'}</td>"
+            f"<td>{f'{r.delta:+.2f}'.replace('-', '−') if r.delta is not None else '—'}</td>"
+            f"<td>● {_decibel(r.sqnr)}</td></tr>"
+            for r in self.ranking
+        )
+        one = self.ranking[0]
+        task = html.escape(one.score.name) if one.score else "task"
+        told = html.escape(f"measured, {one.source}, {one.samples} samples")
+        return (
+            f"<table><tr><th>calibrator</th><th>{task}</th><th>to fp32</th><th>output SQNR</th></tr>{rows}</table>"
+            f"<small>{told}</small>"
         )
 
     @property
@@ -177,6 +198,12 @@ def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) ->
     if not math.isfinite(noise):
         return -math.inf
     return math.inf if noise == 0 else 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _cell(one: Threshold, row: Sequence[Threshold]) -> str:
+    text = f"{one.amax:.4g}<br><small>○ {_decibel(one.sqnr)}</small>"
+    best = one.sqnr == max(t.sqnr for t in row)
+    return f"<td>{f'<b>{text}</b>' if best else text}</td>"
 
 
 def _decibel(value: float) -> str:

@@ -212,7 +212,9 @@ def _measure(job: Job, result: Result, progress: Progress) -> Result:
         result = _time(job, result, runner, progress)
     except (BuildError, RunError) as error:
         # The CPU has no kernels for some types; the emulation still tells the errors.
-        note = f"not timed: {error}"
+        missing = "NOT_IMPLEMENTED" in error.details
+        reason = "ONNX Runtime has no CPU kernels for some of its types" if missing else error
+        note = f"not timed: {reason}"
         engine = dataclasses.replace(result.engine, notes=(*result.engine.notes, note))
         result = dataclasses.replace(result, engine=engine)
     emulated = runner.build(BuildRequest(prepared.emulation, job.variant, level="basic"), progress)

@@ -88,7 +88,10 @@ def _row(name: str, result: Result) -> str:
     time = f"{number(result.timing.shown, 'ms')} {result.timing.processor}" if result.timing else "—"
     score = number(result.score.value, result.score.unit) if result.score else "—"
     finite = [v for v in (result.accuracy.values if result.accuracy else ()) if v.sqnr != float("inf")]
-    worst = number(min(v.sqnr for v in finite), "dB") if finite else "equal" if result.accuracy else "—"
+    lowest = min((v.sqnr for v in finite), default=None)
+    worst = "equal" if result.accuracy and lowest is None else number(lowest, "dB")
+    if lowest == float("-inf"):
+        worst = "not finite"
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),
