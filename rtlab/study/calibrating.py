@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.model import Model
-from rtlab.core.progress import check
+from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.quantize import Ranges, prepare
@@ -154,7 +154,8 @@ def rank(
     size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o))
 
     def run(variant: Model) -> list[NDArray[Any]]:
-        engine = runner.build(BuildRequest(variant, Variant(), level="basic"), progress)
+        # Built in silence, so that the one phase on screen stays that of the ranking.
+        engine = runner.build(BuildRequest(variant, Variant(), level="basic"), Silent())
         output, parts = variant.outputs[0], []
         try:
             for batch in samples.batches(variant, size):
@@ -176,8 +177,7 @@ def rank(
         score = _score(task, got, runner.source)
         delta = score.value - base.value if score is not None and base is not None else None
         found.append(Ranked(calibrator, precision, score, delta, _sqnr(plain, got), count, runner.source))
-        progress.phase("Ranking the calibrators", len(calibrators) + 1)
-        progress.advance(len(found) + 1)
+        progress.advance()
     return tuple(sorted(found, key=lambda r: (r.score.value if r.score else 0.0, r.sqnr), reverse=True))
 
 
