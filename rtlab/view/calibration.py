@@ -53,12 +53,14 @@ def calibration(
 
 
 def _parts(model: Model, ranges: Ranges) -> str:
-    """Of which values the histograms hold a part of the elements."""
-    shapes = [model.values[n].shape or () for n in ranges.values if n in model.values]
-    large = sum(
-        stride_of(tuple(d if isinstance(d, int) else 1 for d in s), ranges.stride) > 1 for s in shapes
-    )
+    """Of how many values the histograms hold a part of the elements."""
+    large = sum(_in_part(model, ranges, name) for name in ranges.values)
     return f", {large} large map{'s' if large > 1 else ''} counted in part" if large else ""
+
+
+def _in_part(model: Model, ranges: Ranges, value: str) -> bool:
+    shape = (model.values[value].shape if value in model.values else None) or ()
+    return stride_of(tuple(d if isinstance(d, int) else 1 for d in shape), ranges.stride) > 1
 
 
 def _value(
@@ -74,6 +76,7 @@ def _value(
         shape=shape_text(model.values[name].shape) if name in model.values else "",
         count=seen.count,
         zeros=seen.zeros / seen.count if seen.count else 0.0,
+        origin="estimated" if _in_part(model, observed.ranges, name) else "measured",
         upper=float(edges[-1]),
         counts=[float(c) for c in counts],
         thresholds=[

@@ -159,6 +159,7 @@ class CalibratedValue(TypedDict):
     """What calibration saw of one value, which the nodes ``readers`` quantize.
 
     ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share.
+    ``origin`` of counts and shares is measured, or estimated where a part of a large map's elements stands for all.
     """
 
     value: str
@@ -167,6 +168,7 @@ class CalibratedValue(TypedDict):
     shape: str
     count: int
     zeros: float
+    origin: Origin
     upper: float
     counts: list[float]
     thresholds: list[Threshold]

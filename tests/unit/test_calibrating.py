@@ -17,6 +17,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Cancelled, VariantError
 from rtlab.quantize import findings
 from rtlab.testing import tiny_model
+from rtlab.view.calibration import calibration
 
 
 def execute(model, feed, names):
@@ -363,3 +364,13 @@ def test_calibrators_are_ranked_on_samples_of_different_lengths() -> None:
     study = Study(samples.load("dynamic_shapes").model, data=batches)
     assert {6} == {r.samples for r in study.rank().ranking}
     assert all(20 < r.sqnr < 60 for r in study.calibration.ranking)
+
+
+def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
+    """A number from every k-th element must not pass for one from all of them."""
+    sample = samples.load("mobilenet_v2", samples=1)
+    for stride, origins in ((4, {"measured", "estimated"}), (1, {"measured"})):
+        study = Study(sample.model, data=sample.calibration, stride=stride)
+        told = calibration(study.model, None, study.observe())
+        assert origins == {v["origin"] for v in told["values"]}
+        assert ("in part" in told["source"]) == (stride > 1)

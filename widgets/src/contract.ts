@@ -114,7 +114,7 @@ export interface Threshold {
   sqnr: number | null;
 }
 
-/** What calibration saw of one value, which the nodes ``readers`` quantize. ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share. */
+/** What calibration saw of one value, which the nodes ``readers`` quantize. ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share. ``origin`` of counts and shares is measured, or estimated where a part of a large map's elements stands for all. */
 export interface CalibratedValue {
   value: string;
   node: string;
@@ -122,6 +122,7 @@ export interface CalibratedValue {
   shape: string;
   count: number;
   zeros: number;
+  origin: Origin;
   upper: number;
   counts: number[];
   thresholds: Threshold[];

@@ -18,6 +18,7 @@ function value(name: string, readers: string[], thresholds: Threshold[] = []): C
     shape: "1×8",
     count: 8,
     zeros: 0,
+    origin: "measured",
     upper: 2,
     counts: [1, 1],
     thresholds,

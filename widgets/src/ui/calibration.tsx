@@ -182,7 +182,9 @@ function columnsOf(
             ) : measure === "sqnr" ? (
               <Guessed>{number(value)}</Guessed>
             ) : (
-              <Measured known={known}>{number(100 * value)}</Measured>
+              <Measured known={known} value={row}>
+                {number(100 * value)}
+              </Measured>
             )}
           </td>
         );
@@ -221,9 +223,11 @@ function columnsOf(
       extra: "rt-extra",
       numeric: true,
       by: ({ zeros }) => zeros,
-      cell: ({ zeros }) => (
+      cell: (row) => (
         <td class="rt-num rt-extra">
-          <Measured known={known}>{percent(zeros)}</Measured>
+          <Measured known={known} value={row}>
+            {percent(row.zeros)}
+          </Measured>
         </td>
       ),
     },

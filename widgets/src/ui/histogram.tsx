@@ -88,7 +88,9 @@ export function CalibratedView(props: { known: Calibration; value: CalibratedVal
           <>
             <Row name={chosen}>{number(own.amax)}</Row>
             <Row name="clipped">
-              <Measured known={known}>{percent(own.clipped)}</Measured>
+              <Measured known={known} value={value}>
+                {percent(own.clipped)}
+              </Measured>
             </Row>
             <Row name="SQNR">
               <Guessed>{quantity(own.sqnr, "dB")}</Guessed>
@@ -103,14 +105,25 @@ export function CalibratedView(props: { known: Calibration; value: CalibratedVal
   );
 }
 
-const seen = ({ samples, source }: Calibration): string => `measured: ${samples} samples of ${source}`;
+interface MeasuredProps {
+  known: Calibration;
+  /** The tensor that the number is of, whose histogram may hold a part of its elements. */
+  value?: CalibratedValue;
+  children: ComponentChildren;
+}
 
-/** A number that was counted while the samples ran. */
-export const Measured = ({ known, children }: { known: Calibration; children: ComponentChildren }) => (
-  <span title={seen(known)}>
-    {GLYPH.measured} {children}
-  </span>
-);
+/** A number that was counted while the samples ran; of a map that was counted in part it is an estimate. */
+export const Measured = ({ known: { samples, source }, value, children }: MeasuredProps) => {
+  const origin = value?.origin ?? "measured";
+  return (
+    <span
+      class={origin === "estimated" ? "rt-estimate" : ""}
+      title={`${origin}${origin === "estimated" ? " from a part of the elements" : ""}: ${samples} samples of ${source}`}
+    >
+      {GLYPH[origin]} {children}
+    </span>
+  );
+};
 
 /** A number that follows from the histogram. */
 export const Guessed = ({ children }: { children: ComponentChildren }) => (
