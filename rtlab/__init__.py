@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
     from rtlab.core.data import CalibrationData, Task
     from rtlab.core.engine import Engine, Layer
+    from rtlab.core.finding import Finding
     from rtlab.core.images import Preprocessing
     from rtlab.core.model import Model, load
     from rtlab.core.node import Node
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
-    from rtlab.quantize.findings import Finding
     from rtlab.study import Calibration, Result, Study, available, explore
 
 __version__ = "0.1.0"
@@ -31,7 +31,7 @@ _HOMES = {
     "Calibrator": "core.variant",
     "CalibrationData": "core.data",
     "Engine": "core.engine",
-    "Finding": "quantize.findings",
+    "Finding": "core.finding",
     "Layer": "core.engine",
     "Limits": "core.protocols",
     "Mapping": "analysis.mapping",

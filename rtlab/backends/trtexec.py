@@ -15,7 +15,7 @@ import numpy as np
 from rtlab.backends import _inspector
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.protocols import Availability, Capabilities
-from rtlab.core.trace import Profile
+from rtlab.core.trace import Profile, Recording
 from rtlab.core.variant import Target
 from rtlab.errors import ReadError, VariantError
 
@@ -59,7 +59,7 @@ class Trtexec:
         """It reads; nothing is built or run."""
         return Capabilities(targets=(), precisions=(), reads=True)
 
-    def read(self, files: Mapping[str, Path]) -> tuple[Engine, Profile | None]:
+    def read(self, files: Mapping[str, Path]) -> Recording:
         """Read an engine and, where there is a profile, the times of its layers.
 
         Times are joined to layers by name. What does not join is told in ``Engine.notes``.
@@ -90,7 +90,7 @@ class Trtexec:
             notes=tuple(notes),
             device=device.name,
         )
-        return engine, profile
+        return Recording(engine, profile)
 
 
 def _json(path: Path, kind: str) -> Any:

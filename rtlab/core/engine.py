@@ -52,9 +52,23 @@ class Layer:
     @property
     def precision(self) -> str:
         """The narrowest floating or quantized type among what the layer reads and writes."""
-        order = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
-        seen = {t.dtype for t in (*self.outputs, *self.inputs)}
-        return next((p for p in order if p in seen), next(iter(sorted(seen)), ""))
+        return _narrowest((*self.outputs, *self.inputs))
+
+    @property
+    def reads(self) -> str:
+        """The narrowest floating or quantized type among its inputs; empty where untold."""
+        return _narrowest(self.inputs)
+
+    @property
+    def writes(self) -> str:
+        """The narrowest floating or quantized type among its outputs; empty where untold."""
+        return _narrowest(self.outputs)
+
+
+def _narrowest(tensors: tuple[Tensor, ...]) -> str:
+    order = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
+    seen = {t.dtype for t in tensors}
+    return next((p for p in order if p in seen), next(iter(sorted(seen)), ""))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from rtlab.core.data import Batch
+from rtlab.core.data import Batch, CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.trace import Outputs, Profile
+from rtlab.core.trace import Outputs, Profile, Recording
 from rtlab.core.variant import Precision, Target, Variant
 
 
@@ -41,7 +41,8 @@ class BuildRequest:
     """A model that already expresses its precision, and what it is built for.
 
     ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it. ``keep_plan``
-    asks for the serialized engine, which is as large as the weights.
+    asks for the serialized engine, which is as large as the weights. ``data`` and ``cache`` feed TensorRT 10's own
+    calibrators, where ``variant.options`` asks for its implicit INT8: samples, or the text of a calibration cache.
     """
 
     model: Model
@@ -49,6 +50,8 @@ class BuildRequest:
     limits: Limits = Limits()
     level: str = "all"
     keep_plan: bool = False
+    data: CalibrationData | None = None
+    cache: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,5 +118,5 @@ class Runner(Protocol):
 class Reader(Protocol):
     """Reads what another machine wrote."""
 
-    def read(self, files: Mapping[str, Path]) -> tuple[Engine, Profile | None]:
-        """Read layer, profile and log files; raises ``ReadError``."""
+    def read(self, files: Mapping[str, Path]) -> Recording:
+        """Read files by kind, such as ``layers``, ``profile`` and ``log``; raises ``ReadError``."""

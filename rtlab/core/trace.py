@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rtlab.core.buildlog import BuildLog
+from rtlab.core.engine import Engine
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -46,3 +49,18 @@ class Profile:
 
     def __repr__(self) -> str:
         return f"<Profile {self.source} {self.device}: {len(self.samples)} layers, {len(self.total)} runs>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """What files of another machine tell of one engine.
+
+    ``outputs`` are tensors of one inference, such as ``trtexec --exportOutput`` writes, and ``reference`` those of a
+    second runner on the same inputs, where the file has them; both None where there are none.
+    """
+
+    engine: Engine
+    profile: Profile | None = None
+    log: BuildLog | None = None
+    outputs: Outputs | None = None
+    reference: Outputs | None = None

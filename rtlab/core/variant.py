@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, TypeVar
 
+from rtlab.core.options import BuildOptions
 from rtlab.errors import VariantError
 
 
@@ -236,7 +237,8 @@ class Variant:
     ``pins`` give nodes another precision than ``precision``, a pattern each: a node's id or name with ``*`` and
     ``?``, or ``op:Conv`` for an operator; of several that fit, the last counts. ``weights`` is the granularity of
     their scales. ``sparsity`` holds patterns of the nodes whose weights are pruned to 2:4. ``scales`` names where
-    given scales come from, such as a calibration cache; the calibrator is None then.
+    given scales come from, such as a calibration cache; the calibrator is None then. ``options`` is what a TensorRT
+    builder is told beyond the model; None leaves everything to it.
     """
 
     precision: Precision = Precision.FP32
@@ -247,6 +249,7 @@ class Variant:
     weights: Granularity = "channel"
     sparsity: tuple[str, ...] = ()
     scales: str = ""
+    options: BuildOptions | None = None
 
     @classmethod
     def of(
@@ -259,6 +262,7 @@ class Variant:
         weights: str = "channel",
         sparsity: bool | str | Sequence[str] = False,
         scales: str = "",
+        options: BuildOptions | None = None,
     ) -> Variant:
         """Resolve strings once, at the edge.
 
@@ -308,6 +312,7 @@ class Variant:
             "tensor" if weights == "tensor" and scaled else "channel",
             (sparse,) if isinstance(sparse, str) else tuple(sparse),
             scales if scaled else "",
+            options,
         )
 
     @property

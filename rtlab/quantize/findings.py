@@ -14,16 +14,17 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.finding import Finding
 from rtlab.core.model import Model, wrap
 from rtlab.errors import VariantError
 from rtlab.quantize.encoding import Encoding
 from rtlab.quantize.placement import plan
 from rtlab.quantize.qdq import Reading
 from rtlab.quantize.requantize import Hand
-from rtlab.quantize.rule import Finding, Found
+from rtlab.quantize.rule import Found
 from rtlab.quantize.standing import Standing
 
-__all__ = ["Finding", "check", "missing", "repair"]
+__all__ = ["check", "missing", "repair"]
 
 
 def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:

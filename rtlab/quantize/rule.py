@@ -6,30 +6,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rtlab.core.finding import Finding
+
 if TYPE_CHECKING:
     from rtlab.quantize.qdq import Pair
     from rtlab.quantize.requantize import Hand
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """Something worth changing in a model's quantization.
-
-    ``id`` is the rule and the node, so it stays the same in the model as long as the fault does. ``rule`` is the
-    rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each, ``nodes`` are ids of the main graph,
-    ``evidence`` is the rule of the compiler that it rests on. ``fixable`` says whether ``repair`` can do it;
-    ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic.
-    """
-
-    id: str
-    rule: str
-    title: str
-    nodes: tuple[str, ...]
-    cost: str
-    fix: str
-    evidence: str
-    fixable: bool
-    exact: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -95,6 +95,7 @@ def saved(study: Study) -> Saved:
             SavedVariant(
                 id=name,
                 engine=_base64(encode(engine_view(study.results[name], study.model), EngineView)),
+                story="",
                 status=list(chrome.status(study, name)),
             )
             for name in built

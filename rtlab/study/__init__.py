@@ -19,6 +19,7 @@ from rtlab import backends
 from rtlab.analysis import pairs as _pairs
 from rtlab.analysis.pairs import PairUse
 from rtlab.core.data import CalibrationData, Task
+from rtlab.core.finding import Finding
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
@@ -27,7 +28,6 @@ from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError
 from rtlab.quantize import Prepared, Scale, export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
-from rtlab.quantize.findings import Finding
 from rtlab.quantize.ranges import STRIDE, Ranges
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.calibrating import Calibration, Ranked, rank

@@ -25,7 +25,8 @@ def recorded(model: Model, name: str, files: Mapping[str, Path]) -> Result:
         ReadError: a file is damaged, or the profile belongs to another engine.
     """
     reader = cast("Reader", backends.get("trtexec"))
-    engine, times = reader.read(files)
+    found = reader.read(files)
+    engine, times = found.engine, found.profile
     mapping = relate(model, model, engine)
     if not mapping.pairs:
         note = f'No layer names a node of model "{model.name}": is it the same model?'

@@ -20,10 +20,11 @@ Reason = Literal["", "folded", "view", "shape", "dead", "unknown"]
 Evidence = Literal["declared", "inferred", "merged"]
 Origin = Literal["measured", "reported", "estimated"]
 ChipStatus = Literal["ready", "building", "failed"]
-Tab = Literal["timing", "accuracy", "calibration", "findings", "table"]
+Tab = Literal["timing", "accuracy", "engine", "build", "calibration", "findings", "table"]
 Side = Literal["node", "layer", "other"]
-Grouping = Literal["none", "layers", "repeats", "scopes"]
+Grouping = Literal["none", "layers", "repeats", "scopes", "replay"]
 Verdict = Literal["absorbed", "round trip", "own step", "folded", "unknown"]
+Action = Literal["fuse", "merge", "eliminate", "retarget", "copy", "remove", "other"]
 TensorKind = Literal["weight", "activation"]
 GestureType = Literal[
     "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
@@ -60,8 +61,9 @@ class Detail(TypedDict):
 class Box(TypedDict):
     """A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move.
 
-    ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and ``body`` the
-    name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only.
+    ``precision`` is the narrowest type that a layer touches, ``reads`` and ``writes`` those of its inputs and outputs,
+    empty for a node. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and
+    ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only.
     """
 
     id: str
@@ -74,6 +76,8 @@ class Box(TypedDict):
     lines: list[str]
     chips: list[OpChip]
     precision: str
+    reads: str
+    writes: str
     stream: int
     slim: bool
     inputs: list[Port]
@@ -206,13 +210,17 @@ class Calibration(TypedDict):
 class Finding(TypedDict):
     """Something worth changing: the rule, the nodes, what it costs, how to be rid of it, and whether rtlab can do that.
 
-    ``evidence`` tells what the statement rests on: a rule of the compiler, or layers of the engine that was built.
+    ``evidence`` tells what the statement rests on: a rule of the compiler, or what the engine's files tell. ``layers``
+    are ids of the engine's layers, empty where the model alone shows it; ``microseconds`` is the measured time of the
+    layers at stake, None where no times are known.
     """
 
     id: str
     rule: str
     title: str
     nodes: list[str]
+    layers: list[str]
+    microseconds: float | None
     cost: str
     fix: str
     evidence: str
@@ -239,6 +247,153 @@ class QuantizedPair(TypedDict):
     note: str
 
 
+class Slice(TypedDict):
+    """Layers of one kind, or of one precision: how many, their time in milliseconds and its share in percent.
+
+    ``name`` is the ``op`` or the ``precision`` of their boxes. ``time`` and ``share`` are None where none is known.
+    """
+
+    name: str
+    layers: int
+    time: float | None
+    share: float | None
+
+
+class Transition(TypedDict):
+    """How many layers read ``before`` and write ``after``: the ``reads`` and ``writes`` of their boxes.
+
+    ``time`` is theirs in milliseconds, None where none is known.
+    """
+
+    before: str
+    after: str
+    layers: int
+    time: float | None
+
+
+class Reformat(TypedDict):
+    """A layer that only changes the type or the memory layout of a tensor.
+
+    ``before`` and ``after`` are ready to show, such as ``fp32 · row major``; ``producer`` and ``consumer`` are ids of
+    the layers on both sides, empty at the edge of the engine. ``cause`` says why it is there and ``fix`` how to be rid
+    of it, a sentence each; ``time`` in milliseconds, None where no times are known.
+    """
+
+    layer: str
+    tensor: str
+    before: str
+    after: str
+    producer: str
+    consumer: str
+    cause: str
+    fix: str
+    time: float | None
+
+
+class Coverage(TypedDict):
+    """How much of the engine the mapping explains: nodes that have a layer or a reason for having none, and layers.
+
+    ``nodes`` of ``all_nodes`` are in a layer, ``explained`` more have a reason; ``layers`` of ``all_layers`` hold a
+    node, ``moves`` more only move data. ``declared`` of the pairs are the compiler's own word; the others are inferred.
+    """
+
+    nodes: int
+    all_nodes: int
+    explained: int
+    layers: int
+    all_layers: int
+    moves: int
+    declared: int
+    pairs: int
+
+
+class Summary(TypedDict):
+    """What the layers of one engine are, and where its time goes.
+
+    ``processor`` is what the times belong to, ``source`` where they come from, both empty without times. ``total`` is
+    the latency of whole inferences in milliseconds, ``summed`` the sum of the layers, ``ratio`` the second by the
+    first; None where unknown.
+    """
+
+    kinds: list[Slice]
+    precisions: list[Slice]
+    transitions: list[Transition]
+    reformats: list[Reformat]
+    coverage: Coverage
+    processor: str
+    source: str
+    total: float | None
+    summed: float | None
+    ratio: float | None
+
+
+class Step(TypedDict):
+    """One decision of the builder. ``nodes`` of the model are those whose layers it joined, moved or removed.
+
+    ``joins`` says that the nodes are one layer from then on. ``layer`` is the id of the engine's layer that came of it,
+    empty where none bears its name.
+    """
+
+    action: Action
+    rule: str
+    text: str
+    line: int
+    joins: bool
+    nodes: list[str]
+    layer: str
+
+
+class BuildPass(TypedDict):
+    """A pass of the builder: layers before and after it, None where untold, and its steps from ``first`` on."""
+
+    name: str
+    before: int | None
+    after: int | None
+    first: int
+    steps: int
+
+
+class Tactic(TypedDict):
+    """A tactic that was timed: its id, its name, milliseconds on the machine that built the engine."""
+
+    tactic: str
+    name: str
+    time: float
+
+
+class Contest(TypedDict):
+    """The tactics of one layer: all that were timed, in every combination of formats.
+
+    ``candidates`` has the fastest first, at most twenty of ``count``; ``formats`` are those of the winner, and
+    ``margin`` is the time of the runner-up by that of the winner, None with one candidate. ``layer`` is the id of the
+    engine's layer, empty where none bears the name.
+    """
+
+    name: str
+    layer: str
+    winner: str
+    formats: str
+    margin: float | None
+    count: int
+    candidates: list[Tactic]
+
+
+class BuildStory(TypedDict):
+    """What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes.
+
+    ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it is *reported*.
+    """
+
+    title: str
+    counts: list[int]
+    passes: list[BuildPass]
+    steps: list[Step]
+    attempts: int
+    contests: list[Contest]
+    memory: list[Detail]
+    notes: list[str]
+
+
 class EngineView(TypedDict):
     """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
 
@@ -256,6 +411,8 @@ class EngineView(TypedDict):
     pairs: list[Pair]
     unmapped: list[Unmapped]
     overlays: list[Overlay]
+    summary: Summary
+    findings: list[Finding]
 
 
 class TensorStats(TypedDict):
@@ -376,7 +533,8 @@ class ViewState(TypedDict):
     ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the
     variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other;
     ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of
-    the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open.
+    the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is
+    how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``.
     """
 
     selection: list[str]
@@ -396,6 +554,7 @@ class ViewState(TypedDict):
     grouping: Grouping
     grouping_nodes: Grouping
     folds: list[str]
+    step: int
 
 
 class Status(TypedDict):
@@ -408,7 +567,8 @@ class Status(TypedDict):
 class Gesture(TypedDict):
     """The only message that returns.
 
-    ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file.
+    ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a
+    list of their names as JSON, and as many ``buffers``.
     ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model;
     ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script".
     ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the
@@ -431,10 +591,11 @@ class Reply(TypedDict):
 
 
 class SavedVariant(TypedDict):
-    """A variant in a report. ``engine`` is its ``EngineView`` as ``encode`` makes it, in base64."""
+    """A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64."""
 
     id: str
     engine: str
+    story: str
     status: list[Status]
 
 
@@ -452,13 +613,14 @@ class Saved(TypedDict):
 #: Written in this order; a type comes after those it uses.
 TYPES: tuple[type, ...] = (
     Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Threshold, CalibratedValue, Rank,
-    Calibration, Finding, Findings, QuantizedPair, EngineView, TensorStats, Inspection, Option, Controls, Pin, Choice,
+    Calibration, Finding, Findings, QuantizedPair, Slice, Transition, Reformat, Coverage, Summary,
+    Step, BuildPass, Tactic, Contest, BuildStory, EngineView, TensorStats, Inspection, Option, Controls, Pin, Choice,
     Failure, Chip, BuildState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,
     "ChipStatus": ChipStatus, "Tab": Tab, "Side": Side, "Grouping": Grouping, "TensorKind": TensorKind,
-    "Verdict": Verdict, "GestureType": GestureType, "ReplyType": ReplyType,
+    "Action": Action, "Verdict": Verdict, "GestureType": GestureType, "ReplyType": ReplyType,
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from rtlab.view.contract import Finding, Findings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rtlab.core.finding import Finding as Found
     from rtlab.core.model import Model
-    from rtlab.quantize.findings import Finding as Found
 
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
 
@@ -23,6 +23,8 @@ def findings(model: Model, found: Iterable[Found]) -> Findings:
             rule=f.rule,
             title=f.title,
             nodes=[i for n in f.nodes for i in model.where(n)],
+            layers=list(f.layers),
+            microseconds=f.microseconds,
             cost=f.cost,
             fix=f.fix,
             evidence=f.evidence,

@@ -31,6 +31,7 @@ from rtlab.view.contract import (
     Unmapped,
 )
 from rtlab.view.overlays import overlays
+from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
     from rtlab.study import Result
@@ -242,6 +243,8 @@ def engine_view(result: Result, model: Model) -> EngineView:
         pairs=_home_first(mapping, result, model),
         unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in mapping.missing],
         overlays=overlays(result, model),
+        summary=summary(result),
+        findings=[],
     )
 
 
@@ -294,6 +297,8 @@ def _node_box(inner: ir.Node, place: Place) -> Box:
         lines=[*weights, *glance][:2],
         chips=[],
         precision=outputs[0]["dtype"] if outputs else "",
+        reads="",
+        writes="",
         stream=0,
         slim=False,
         inputs=ports,
@@ -348,6 +353,8 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
         lines=[f"{port['shape']} {port['dtype']}".strip()],
         chips=[],
         precision=port["dtype"],
+        reads="",
+        writes="",
         stream=0,
         slim=False,
         inputs=[port] if kind == "output" else [],
@@ -389,6 +396,8 @@ def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping)
         lines=[],
         chips=chips,
         precision=layer.precision,
+        reads=layer.reads,
+        writes=layer.writes,
         stream=layer.stream,
         slim=not nodes and not computes,
         inputs=[_tensor_port(t) for t in layer.inputs]

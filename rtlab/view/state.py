@@ -51,6 +51,7 @@ class ViewState:
     grouping: Grouping = "none"
     grouping_nodes: Grouping = "none"
     folds: tuple[str, ...] = ()
+    step: int = 0
 
     @classmethod
     def of(cls, payload: Payload) -> ViewState:

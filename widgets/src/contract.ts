@@ -6,10 +6,11 @@ export type Reason = "" | "folded" | "view" | "shape" | "dead" | "unknown";
 export type Evidence = "declared" | "inferred" | "merged";
 export type Origin = "measured" | "reported" | "estimated";
 export type ChipStatus = "ready" | "building" | "failed";
-export type Tab = "timing" | "accuracy" | "calibration" | "findings" | "table";
+export type Tab = "timing" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
 export type Side = "node" | "layer" | "other";
-export type Grouping = "none" | "layers" | "repeats" | "scopes";
+export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
+export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
 export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save";
 export type ReplyType = "plotly" | "link" | "file" | "parcel";
@@ -36,7 +37,7 @@ export interface Detail {
   value: string;
 }
 
-/** A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only. */
+/** A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move. ``precision`` is the narrowest type that a layer touches, ``reads`` and ``writes`` those of its inputs and outputs, empty for a node. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only. */
 export interface Box {
   id: string;
   kind: BoxKind;
@@ -48,6 +49,8 @@ export interface Box {
   lines: string[];
   chips: OpChip[];
   precision: string;
+  reads: string;
+  writes: string;
   stream: number;
   slim: boolean;
   inputs: Port[];
@@ -150,12 +153,14 @@ export interface Calibration {
   measured: string;
 }
 
-/** Something worth changing: the rule, the nodes, what it costs, how to be rid of it, and whether rtlab can do that. ``evidence`` tells what the statement rests on: a rule of the compiler, or layers of the engine that was built. */
+/** Something worth changing: the rule, the nodes, what it costs, how to be rid of it, and whether rtlab can do that. ``evidence`` tells what the statement rests on: a rule of the compiler, or what the engine's files tell. ``layers`` are ids of the engine's layers, empty where the model alone shows it; ``microseconds`` is the measured time of the layers at stake, None where no times are known. */
 export interface Finding {
   id: string;
   rule: string;
   title: string;
   nodes: string[];
+  layers: string[];
+  microseconds: number | null;
   cost: string;
   fix: string;
   evidence: string;
@@ -176,6 +181,111 @@ export interface QuantizedPair {
   note: string;
 }
 
+/** Layers of one kind, or of one precision: how many, their time in milliseconds and its share in percent. ``name`` is the ``op`` or the ``precision`` of their boxes. ``time`` and ``share`` are None where none is known. */
+export interface Slice {
+  name: string;
+  layers: number;
+  time: number | null;
+  share: number | null;
+}
+
+/** How many layers read ``before`` and write ``after``: the ``reads`` and ``writes`` of their boxes. ``time`` is theirs in milliseconds, None where none is known. */
+export interface Transition {
+  before: string;
+  after: string;
+  layers: number;
+  time: number | null;
+}
+
+/** A layer that only changes the type or the memory layout of a tensor. ``before`` and ``after`` are ready to show, such as ``fp32 · row major``; ``producer`` and ``consumer`` are ids of the layers on both sides, empty at the edge of the engine. ``cause`` says why it is there and ``fix`` how to be rid of it, a sentence each; ``time`` in milliseconds, None where no times are known. */
+export interface Reformat {
+  layer: string;
+  tensor: string;
+  before: string;
+  after: string;
+  producer: string;
+  consumer: string;
+  cause: string;
+  fix: string;
+  time: number | null;
+}
+
+/** How much of the engine the mapping explains: nodes that have a layer or a reason for having none, and layers. ``nodes`` of ``all_nodes`` are in a layer, ``explained`` more have a reason; ``layers`` of ``all_layers`` hold a node, ``moves`` more only move data. ``declared`` of the pairs are the compiler's own word; the others are inferred. */
+export interface Coverage {
+  nodes: number;
+  all_nodes: number;
+  explained: number;
+  layers: number;
+  all_layers: number;
+  moves: number;
+  declared: number;
+  pairs: number;
+}
+
+/** What the layers of one engine are, and where its time goes. ``processor`` is what the times belong to, ``source`` where they come from, both empty without times. ``total`` is the latency of whole inferences in milliseconds, ``summed`` the sum of the layers, ``ratio`` the second by the first; None where unknown. */
+export interface Summary {
+  kinds: Slice[];
+  precisions: Slice[];
+  transitions: Transition[];
+  reformats: Reformat[];
+  coverage: Coverage;
+  processor: string;
+  source: string;
+  total: number | null;
+  summed: number | null;
+  ratio: number | null;
+}
+
+/** One decision of the builder. ``nodes`` of the model are those whose layers it joined, moved or removed. ``joins`` says that the nodes are one layer from then on. ``layer`` is the id of the engine's layer that came of it, empty where none bears its name. */
+export interface Step {
+  action: Action;
+  rule: string;
+  text: string;
+  line: number;
+  joins: boolean;
+  nodes: string[];
+  layer: string;
+}
+
+/** A pass of the builder: layers before and after it, None where untold, and its steps from ``first`` on. */
+export interface BuildPass {
+  name: string;
+  before: number | null;
+  after: number | null;
+  first: number;
+  steps: number;
+}
+
+/** A tactic that was timed: its id, its name, milliseconds on the machine that built the engine. */
+export interface Tactic {
+  tactic: string;
+  name: string;
+  time: number;
+}
+
+/** The tactics of one layer: all that were timed, in every combination of formats. ``candidates`` has the fastest first, at most twenty of ``count``; ``formats`` are those of the winner, and ``margin`` is the time of the runner-up by that of the winner, None with one candidate. ``layer`` is the id of the engine's layer, empty where none bears the name. */
+export interface Contest {
+  name: string;
+  layer: string;
+  winner: string;
+  formats: string;
+  margin: number | null;
+  count: number;
+  candidates: Tactic[];
+}
+
+/** What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it is *reported*. */
+export interface BuildStory {
+  title: string;
+  counts: number[];
+  passes: BuildPass[];
+  steps: Step[];
+  attempts: number;
+  contests: Contest[];
+  memory: Detail[];
+  notes: string[];
+}
+
 /** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs. */
 export interface EngineView {
   variant: string;
@@ -187,6 +297,8 @@ export interface EngineView {
   pairs: Pair[];
   unmapped: Unmapped[];
   overlays: Overlay[];
+  summary: Summary;
+  findings: Finding[];
 }
 
 /** What is known of the numbers of one tensor: ``count`` of them, and their distribution. ``histogram`` has ``counts`` over equal bins from ``lower`` to ``upper``. ``zeros`` is a share from 0 to 1. */
@@ -283,7 +395,7 @@ export interface BuildState {
   since: number;
 }
 
-/** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. */
+/** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. */
 export interface ViewState {
   selection: string[];
   layers: string[];
@@ -302,6 +414,7 @@ export interface ViewState {
   grouping: Grouping;
   grouping_nodes: Grouping;
   folds: string[];
+  step: number;
 }
 
 /** One item of the status line. */
@@ -310,7 +423,7 @@ export interface Status {
   text: string;
 }
 
-/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON; ``buffers`` carry a file. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. */
+/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a list of their names as JSON, and as many ``buffers``. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. */
 export interface Gesture {
   type: GestureType;
   value: string;
@@ -322,10 +435,11 @@ export interface Reply {
   value: string;
 }
 
-/** A variant in a report. ``engine`` is its ``EngineView`` as ``encode`` makes it, in base64. */
+/** A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64. */
 export interface SavedVariant {
   id: string;
   engine: string;
+  story: string;
   status: Status[];
 }
 

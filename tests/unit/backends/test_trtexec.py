@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.timing import timing
 from rtlab.backends.trtexec import Trtexec
+from rtlab.core.engine import Engine
 from rtlab.core.model import load
 from rtlab.core.protocols import Reader
+from rtlab.core.trace import Profile
 from rtlab.errors import ReadError
 
 # Recordings live beside the checkout, not in it.
@@ -40,6 +42,11 @@ def files(folder: Path) -> dict[str, Path]:
     }
     found = {k: next((folder / n for n in v if (folder / n).exists()), None) for k, v in names.items()}
     return {k: p for k, p in found.items() if p is not None}
+
+
+def read(files: dict[str, Path]) -> tuple[Engine, Profile | None]:
+    found = Trtexec().read(files)
+    return found.engine, found.profile
 
 
 def written(folder: Path, **documents: object) -> dict[str, Path]:
@@ -82,7 +89,7 @@ def test_it_reads_and_does_nothing_else() -> None:
 def test_every_recorded_layer_is_read(folder) -> None:
     """Eight years of schemas, and no layer may be lost on the way."""
     given = files(folder)
-    engine, _ = Trtexec().read(given)
+    engine, _ = read(given)
     raw = json.loads(given["layers"].read_text(encoding="utf-8"), strict=False)
     assert [e["Name"] for e in raw["Layers"]] == [y.name for y in engine.layers]
     assert {str(b) for b in raw["Bindings"]} == {t.name for t in (*engine.inputs, *engine.outputs)}
@@ -96,7 +103,7 @@ def test_every_recorded_time_joins_and_none_is_invented(folder) -> None:
     given = files(folder)
     if "profile" not in given:
         pytest.skip("no profile was recorded with this engine")
-    engine, profile = Trtexec().read(given)
+    engine, profile = read(given)
     rows = [r for r in json.loads(given["profile"].read_text(encoding="utf-8"), strict=False) if "name" in r]
     expected = sum(r.get("medianMs", r["averageMs"]) for r in rows)
     times = timing(profile, engine)
@@ -113,8 +120,8 @@ def test_latencies_are_those_that_trtexec_summarized(folder) -> None:
     given = files(folder)
     if not {"times", "metadata"} <= set(given):
         pytest.skip("no latencies were recorded with this engine")
-    _, profile = Trtexec().read(given)
-    _, summary = Trtexec().read({k: p for k, p in given.items() if k != "times"})
+    _, profile = read(given)
+    _, summary = read({k: p for k, p in given.items() if k != "times"})
     assert pytest.approx(float(summary.total[0]), rel=0.02) == float(np.median(profile.total))
 
 
@@ -133,7 +140,7 @@ def mobilenet():
     folder = RECORDED / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
     if not folder.is_dir():
         pytest.skip("no ../shared/recorded beside the checkout")
-    return load(without_weights(folder / "model.structure-only.onnx")), Trtexec().read(files(folder))[0]
+    return load(without_weights(folder / "model.structure-only.onnx")), Trtexec().read(files(folder)).engine
 
 
 def test_every_declared_origin_is_a_node_of_the_model(mobilenet) -> None:
@@ -175,7 +182,7 @@ def test_type_and_format_are_told_apart_in_every_era(tmp_path) -> None:
         },
         {"Name": "e", "Dimensions": [2], "DataType": "FP8", "Format": "Row major linear"},
     ]
-    engine, profile = Trtexec().read(written(tmp_path, layers={"Layers": [{"Name": "n", "Inputs": reads}]}))
+    engine, profile = read(written(tmp_path, layers={"Layers": [{"Name": "n", "Inputs": reads}]}))
     assert profile is None
     found = engine.layers[0].inputs
     assert ["int8", "fp16", "", "bf16", "fp8"] == [t.dtype for t in found]
@@ -186,7 +193,7 @@ def test_type_and_format_are_told_apart_in_every_era(tmp_path) -> None:
 def test_labels_are_split_at_control_characters_that_stand_in_the_file_as_they_are(tmp_path) -> None:
     """The writer does not escape them, so strict JSON readers fail on real files."""
     text = '{"Layers": [{"Name": "k", "Metadata": "[ONNX Layer: a]\x1e[ONNX Layer: b]\x1f[ONNX Layer: c]"}]}'
-    engine, _ = Trtexec().read(written(tmp_path, layers=text))
+    engine, _ = read(written(tmp_path, layers=text))
     assert ("a", "b", "c") == engine.layers[0].origins
 
 
@@ -194,7 +201,7 @@ def test_inputs_and_outputs_of_eleven_are_read(tmp_path) -> None:
     """Bindings are gone there."""
     io = [{"Name": "x", "IOMode": "Input", "DataType": "Float", "Dimensions": [1]},
           {"Name": "y", "IOMode": "Output", "DataType": "Half", "Dimensions": [2]}]  # fmt: skip
-    engine, _ = Trtexec().read(written(tmp_path, layers={"Layers": [{"Name": "n"}], "I/O Tensors": io}))
+    engine, _ = read(written(tmp_path, layers={"Layers": [{"Name": "n"}], "I/O Tensors": io}))
     assert ("x", "fp32", "y", "fp16") == (
         engine.inputs[0].name, engine.inputs[0].dtype, engine.outputs[0].name, engine.outputs[0].dtype,
     )  # fmt: skip
@@ -202,7 +209,7 @@ def test_inputs_and_outputs_of_eleven_are_read(tmp_path) -> None:
 
 def test_names_alone_are_accepted_and_said_to_be_all(tmp_path) -> None:
     """The default verbosity writes nothing else, and users do not know why the picture is poor."""
-    engine, profile = Trtexec().read(written(tmp_path, layers={"Layers": ["a + b", "c"]}, profile=ROWS))
+    engine, profile = read(written(tmp_path, layers={"Layers": ["a + b", "c"]}, profile=ROWS))
     assert ["a + b", "c"] == [y.name for y in engine.layers]
     assert "--profilingVerbosity=detailed" in engine.notes[0]
     assert 2 == len(profile.samples)
@@ -213,9 +220,7 @@ def test_only_the_first_optimization_profile_is_shown(tmp_path) -> None:
     both = [layer(f"c [profile {i}]", f"x [profile {i}]", f"y [profile {i}]") for i in range(2)]
     bound = [f"{n} [profile {i}]" for i in range(2) for n in "xy"]
     rows = [{"name": "c [profile 0]", "averageMs": 1.0}, {"name": "c [profile 1]", "averageMs": 5.0}]
-    engine, profile = Trtexec().read(
-        written(tmp_path, layers={"Layers": both, "Bindings": bound}, profile=rows)
-    )
+    engine, profile = read(written(tmp_path, layers={"Layers": both, "Bindings": bound}, profile=rows))
     assert [("c", "x")] == [(y.name, y.inputs[0].name) for y in engine.layers]
     assert ["x", "y"] == [t.name for t in (*engine.inputs, *engine.outputs)]
     assert [1.0] == [float(s[0]) for s in profile.samples.values()]
@@ -225,7 +230,7 @@ def test_only_the_first_optimization_profile_is_shown(tmp_path) -> None:
 def test_a_row_that_names_no_layer_is_reported_and_its_layer_has_no_time(tmp_path) -> None:
     """A zero in its place would be an invented measurement."""
     rows = [*ROWS[:2], {"name": "renamed", "averageMs": 3, "medianMs": 2}]
-    engine, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=rows))
+    engine, profile = read(written(tmp_path, layers=TWO, profile=rows))
     assert {"0:a + b"} == set(profile.samples)
     assert any('"renamed"' in n and "2 ms" in n for n in engine.notes)
     assert any('"c"' in n and "no time" in n for n in engine.notes)
@@ -234,7 +239,7 @@ def test_a_row_that_names_no_layer_is_reported_and_its_layer_has_no_time(tmp_pat
 def test_the_order_of_rows_does_not_matter_and_equal_names_add_up(tmp_path) -> None:
     """Position tells nothing: some releases leave rows out and repeat others."""
     rows = [ROWS[2], ROWS[0], ROWS[1], ROWS[2]]
-    _, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=rows))
+    _, profile = read(written(tmp_path, layers=TWO, profile=rows))
     assert {"0:a + b": 1.0, "1:c": 4.0} == {i: float(s[0]) for i, s in profile.samples.items()}
     assert 7 == profile.runs
 
@@ -242,14 +247,14 @@ def test_the_order_of_rows_does_not_matter_and_equal_names_add_up(tmp_path) -> N
 def test_means_are_said_to_be_means(tmp_path) -> None:
     """Up to 8.2 there is no median."""
     rows = [{"name": r["name"], "averageMs": r["averageMs"]} for r in ROWS[1:]]
-    engine, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=rows))
+    engine, profile = read(written(tmp_path, layers=TWO, profile=rows))
     assert 4.5 == timing(profile, engine).summed
     assert "means" in timing(profile, engine).origin
 
 
 def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
     """The sum of the layers overstates it by up to 78 % in the recordings, so it must not pass for it."""
-    engine, profile = Trtexec().read(written(tmp_path, layers=TWO, profile=ROWS))
+    engine, profile = read(written(tmp_path, layers=TWO, profile=ROWS))
     times = timing(profile, engine)
     assert (None, 3.0, 3.0) == (times.total, times.summed, times.shown)
     assert "overstates" in times.origin
@@ -261,7 +266,7 @@ def test_names_that_the_writer_did_not_escape_are_read(tmp_path) -> None:
     """A quote or a backslash in a node's name breaks the profile's JSON."""
     name = 'a "quoted" \\ name'
     text = f'[ {{ "count" : 3 }}\n, {{ "name" : "{name}", "timeMs" : 3, "averageMs" : 1, "percentage" : 100 }}\n]'
-    engine, profile = Trtexec().read(written(tmp_path, layers={"Layers": [name]}, profile=text))
+    engine, profile = read(written(tmp_path, layers={"Layers": [name]}, profile=text))
     assert {engine.layers[0].id} == set(profile.samples)
 
 
@@ -309,7 +314,7 @@ def test_a_missing_file_is_named(tmp_path) -> None:
 def refused_or_read(paths: dict[str, Path]) -> bool:
     """Whether the reader gave an engine with layers, or refused in its own words; any other exception is a fault."""
     try:
-        engine, _ = Trtexec().read(paths)
+        engine, _ = read(paths)
     except ReadError as error:
         return str(error).startswith("Cannot ")
     return bool(engine.layers) and engine.title != ""

@@ -1,0 +1,136 @@
+"""What a builder told of one build in its verbose log: passes, decisions, tactics, memory, sparsity, streams."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from rtlab.core.variant import Target
+
+#: What a pass did with layers or tensors, in the compiler's own words where it has one.
+Action = Literal["fuse", "merge", "eliminate", "retarget", "copy", "remove", "other"]
+
+_UNKNOWN = Target("unknown")
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """One thing that a pass did.
+
+    ``names`` are the layers concerned, in the log's order: fuse A with B, merge A || B, eliminate concatenation C,
+    retarget tensor X to C, copy X to C. ``result`` is the name that the new layer bears from then on, empty where
+    nothing new is made. ``rule`` is the compiler's name of the fusion, such as ``ConvReluFusion``; ``reason`` its
+    reason, both empty where untold. ``line`` counts lines of the log from 1; ``text`` is that line's message.
+    """
+
+    action: Action
+    names: tuple[str, ...]
+    result: str
+    rule: str
+    reason: str
+    text: str
+    line: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """One pass over the network: its name, and the number of layers before and after it, None where untold."""
+
+    name: str
+    before: int | None
+    after: int | None
+    decisions: tuple[Decision, ...]
+    line: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """One network on its way through all passes. A builder may try several before it chooses one."""
+
+    passes: tuple[Pass, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Numbers of layers at the start and after each pass that changed it: 141, 84, 66."""
+        found: list[int] = []
+        for step in self.passes:
+            for count in (step.before, step.after):
+                if count is not None and (not found or found[-1] != count):
+                    found.append(count)
+        return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class TacticTime:
+    """One tactic that was timed for a layer: its id (hex, or a number in old logs), its name, milliseconds."""
+
+    tactic: str
+    name: str
+    milliseconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """The tactics of one runner that were timed for one layer with one combination of formats.
+
+    ``formats`` is the combination as the log writes it, such as ``Half(784,1:4,28,1) -> Half(6272,1:4,224,8)``.
+    ``chosen`` is the tactic that this runner would use, empty where none was valid; ``timed`` is empty then too. Only
+    the best ``timed`` may be kept; ``count`` tells how many there were.
+    """
+
+    layer: str
+    runner: str
+    formats: str
+    timed: tuple[TacticTime, ...]
+    chosen: str
+    count: int
+    line: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerMemory:
+    """Bytes of one layer as the builder *reported* them."""
+
+    layer: str
+    host: int
+    device: int
+    scratch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparsity:
+    """Layers that could use sparse tactics, and those that do, as the builder told."""
+
+    eligible: tuple[str, ...]
+    chosen: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildLog:
+    """A whole log. ``complete`` says whether the build came to its end in it; ``lines`` how many it has.
+
+    ``totals`` holds memory totals in bytes by ``activation``, ``weights``, ``scratch``, ``host`` and ``device``.
+    ``streams`` are the lines that tell of auxiliary streams; ``notes`` what a reader must know, such as that the log
+    is cut off.
+    """
+
+    version: str = ""
+    device: str = ""
+    target: Target = _UNKNOWN
+    attempts: tuple[Attempt, ...] = ()
+    tunings: tuple[Tuning, ...] = ()
+    memory: tuple[LayerMemory, ...] = ()
+    totals: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    sparsity: tuple[Sparsity, ...] = ()
+    streams: tuple[str, ...] = ()
+    seconds: float | None = None
+    lines: int = 0
+    complete: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<BuildLog {self.version or 'version not told'}: {len(self.attempts)} attempts, "
+            f"{sum(t.count for t in self.tunings)} tactics timed>"
+        )

@@ -1,0 +1,30 @@
+"""Finding: something worth changing, in a model or in the engine that was made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Something worth changing in a model's quantization, or in an engine.
+
+    ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's
+    short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers``
+    ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests
+    on: a rule of the compiler, or what the engine's files tell. ``microseconds`` is the time of the layers at stake,
+    measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the
+    repaired model then gives the same numbers, save for the order of FP32 arithmetic.
+    """
+
+    id: str
+    rule: str
+    title: str
+    nodes: tuple[str, ...]
+    cost: str
+    fix: str
+    evidence: str
+    fixable: bool
+    exact: bool = False
+    layers: tuple[str, ...] = ()
+    microseconds: float | None = None
