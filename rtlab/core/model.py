@@ -315,6 +315,11 @@ def load(
     return model
 
 
+def absent() -> Model:
+    """A model without nodes: stands where an engine was read and nobody gave its ONNX model."""
+    return wrap(onnx.helper.make_model(onnx.helper.make_graph([], "none", [], [])), name="no ONNX model")
+
+
 def wrap(
     proto: onnx.ModelProto,
     *,

@@ -15,6 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from rtlab.samples.writer import SEED, Tensor, Writer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rtlab.core.model import Model
     from rtlab.samples.writer import Array
 
@@ -28,10 +30,36 @@ _MIXED, _ALIGNED = 256, 0.9
 #: Bias of a normalisation before ReLU, in deviations: about 60 % of the elements pass.
 _BETA = 0.25
 _EPSILON = 1e-5
+#: From our names of nodes to those of bvlc_googlenet.
+_CAFFE = {
+    "/conv1/conv/Conv": "conv1/7x7_s2",
+    "/conv1/relu/Relu": "conv1/relu_7x7",
+    "/lrn1/LRN": "pool1/norm1",
+    "/lrn2/LRN": "conv2/norm2",
+    "/conv2/reduce/conv/Conv": "conv2/3x3_reduce",
+    "/conv2/reduce/relu/Relu": "conv2/relu_3x3_reduce",
+    "/conv2/conv/Conv": "conv2/3x3",
+    "/conv2/relu/Relu": "conv2/relu_3x3",
+    r"/(pool[1-4])/MaxPool": r"\1/3x3_s2",
+    r"/inception(\w+)/branch(\dx\d)/reduce/conv/Conv": r"inception_\1/\2_reduce",
+    r"/inception(\w+)/branch(\dx\d)/reduce/relu/Relu": r"inception_\1/relu_\2_reduce",
+    r"/inception(\w+)/branch(\dx\d)/conv/Conv": r"inception_\1/\2",
+    r"/inception(\w+)/branch(\dx\d)/relu/Relu": r"inception_\1/relu_\2",
+    r"/inception(\w+)/branch_pool/MaxPool": r"inception_\1/pool",
+    r"/inception(\w+)/branch_pool/conv/Conv": r"inception_\1/pool_proj",
+    r"/inception(\w+)/branch_pool/relu/Relu": r"inception_\1/relu_pool_proj",
+    r"/inception(\w+)/Concat": r"inception_\1/output",
+    "/pool/GlobalAveragePool": "pool5/7x7_s1",
+    "/flatten/Flatten": "pool5/flatten",
+    "/classifier/Gemm": "loss3/classifier",
+}
 
 
 def googlenet() -> Model:
-    """Inception v1 (Szegedy et al., 2015, table 1), without the auxiliary classifiers of training."""
+    """Inception v1 (Szegedy et al., 2015, table 1), without the auxiliary classifiers of training.
+
+    Its nodes bear the names of the Caffe model, so that build logs of that network can be replayed on it.
+    """
     net = _Network("googlenet", pictures(_PICTURES, 224))
     conv = functools.partial(net.convolve, norm=False)
     shrink = functools.partial(net.pool, stride=2, pads=(0, 1))
@@ -53,7 +81,7 @@ def googlenet() -> Model:
         if name.endswith("a"):
             x = shrink(x, f"/pool{int(name[0]) - 1}")
         x = net.inception(x, f"/inception{name}", widths, norm=False)
-    return net.classify(x, 1000)
+    return net.classify(x, 1000, names=_CAFFE)
 
 
 def resnet50() -> Model:
@@ -284,8 +312,11 @@ class _Network:
         name = self.writer.node("Concat", [b.name for b in branches], where, axis=1)
         return Tensor(name, np.concatenate([b.data for b in branches], axis=1))
 
-    def classify(self, x: Tensor, classes: int) -> Model:
-        """Global average pooling and a dense layer with standardised logits; ends the network."""
+    def classify(self, x: Tensor, classes: int, *, names: Mapping[str, str] | None = None) -> Model:
+        """Global average pooling and a dense layer with standardised logits; ends the network.
+
+        ``names`` are rules that rename the nodes, as ``Writer.rename`` takes them.
+        """
         pooled = x.data.mean(axis=(2, 3))
         centre = pooled.mean(axis=0)
         weight = self.rng.standard_normal((classes, pooled.shape[1]), np.float32)
@@ -295,6 +326,9 @@ class _Network:
         put = self.writer.weight
         inputs = [name, put("classifier/weight", weight), put("classifier/bias", -(centre @ weight.T))]
         name = self.writer.node("Gemm", inputs, "/classifier", transB=1)
+        if names:
+            self.writer.rename(names)
+            name = self.writer.nodes[-1].name
         shape = ("N", *self.input.data.shape[1:])
         return self.writer.model(("image", shape), name, ("logits", ("N", classes)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnx import helper, numpy_helper
 from rtlab.core.model import Model, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,6 +48,18 @@ class Writer:
         name = f"{where}/{op}"
         self.nodes.append(helper.make_node(op, inputs, [f"{name}_output_0"], name=name, **attributes))
         return f"{name}_output_0"
+
+    def rename(self, rules: Mapping[str, str]) -> None:
+        """Give nodes, and the values they write, other names: patterns of whole names with what takes their place."""
+        for node in self.nodes:
+            for pattern, text in rules.items():
+                if re.fullmatch(pattern, node.name):
+                    node.name = re.sub(pattern, text, node.name)
+                    break
+        fresh = {o: n.name for n in self.nodes for o in n.output}
+        for node in self.nodes:
+            node.input[:] = [fresh.get(i, i) for i in node.input]
+            node.output[:] = [fresh[o] for o in node.output]
 
     def model(
         self,
