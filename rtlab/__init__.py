@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from rtlab.core.images import Preprocessing
     from rtlab.core.model import Model, load
     from rtlab.core.node import Node
+    from rtlab.core.options import BuildOptions
     from rtlab.core.protocols import Limits
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
-    from rtlab.study import Calibration, Result, Study, available, explore
+    from rtlab.study import Calibration, Result, Study, available, explore, read
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BuildOptions": "core.options",
     "Calibration": "study",
     "CalibrationCache": "quantize.cache",
     "Calibrator": "core.variant",
@@ -48,10 +50,12 @@ _HOMES = {
     "available": "study",
     "explore": "study",
     "load": "core.model",
+    "read": "study",
 }
 _MODULES = ("errors", "samples", "testing")
 
 __all__ = [
+    "BuildOptions",
     "Calibration",
     "CalibrationCache",
     "CalibrationData",
@@ -75,6 +79,7 @@ __all__ = [
     "errors",
     "explore",
     "load",
+    "read",
     "samples",
     "testing",
 ]

@@ -1,4 +1,4 @@
-"""The command line: ``rtlab lab``, ``inspect``, ``prepare``, ``report``, ``backends``."""
+"""The command line: ``rtlab lab``, ``inspect``, ``read``, ``prepare``, ``report``, ``backends``, ``doctor``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
 _USAGE, _FAILED = 2, 1
+#: Files of an engine and what writes them.
+_FILES = {
+    "layers": "trtexec --exportLayerInfo",
+    "profile": "trtexec --exportProfile",
+    "times": "trtexec --exportTimes",
+    "log": "a verbose build log: trtexec --verbose",
+    "output": "trtexec --exportOutput",
+    "metadata": "device and version, as NVIDIA's trex writes them",
+    "cache": "the calibration cache that it was built with",
+}
 _PRECISIONS = "fp32, tf32, fp16, bf16, int8, fp8, int4 or fp4"
 
 
@@ -71,6 +81,19 @@ def _parser() -> argparse.ArgumentParser:
     _build_arguments(look)
     look.set_defaults(work=_inspect)
 
+    heard = commands.add_parser("read", help="read an engine that another machine built, and judge it")
+    heard.add_argument(
+        "files", nargs="*", metavar="FILE", help="files of one engine; what each is shows from what is in it"
+    )
+    for kind, source in _FILES.items():
+        heard.add_argument(f"--{kind}", default=None, metavar="F", help=source)
+    heard.add_argument(
+        "--model", default=None, metavar="M.onnx", help="the ONNX model that it was built from"
+    )
+    heard.add_argument("-o", "--output-html", default=None, metavar="R.html", help="also write a report")
+    heard.add_argument("--json", action="store_true", help="print one JSON object")
+    heard.set_defaults(work=_read)
+
     ready = commands.add_parser(
         "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
     )
@@ -106,6 +129,13 @@ def _parser() -> argparse.ArgumentParser:
     listed = commands.add_parser("backends", help="what is available here, and why not")
     listed.add_argument("--json", action="store_true", help="print one JSON object")
     listed.set_defaults(work=_backends)
+
+    well = commands.add_parser(
+        "doctor", help="try everything that this machine can do, and say what to report"
+    )
+    well.add_argument("--backend", default=None, help="only this one (default: all)")
+    well.add_argument("--json", action="store_true", help="print one JSON object")
+    well.set_defaults(work=_doctor)
     return parser
 
 
@@ -189,6 +219,62 @@ def _inspect(given: argparse.Namespace) -> int:
     else:
         _print(result, study)
     return 0
+
+
+def _read(given: argparse.Namespace) -> int:
+    from rtlab.study import read
+    from rtlab.view.document import document
+
+    named = {kind: path for kind in _FILES if (path := getattr(given, kind)) is not None}
+    study = read(*given.files, model=given.model, **named)
+    result = study["engine"]
+    if given.output_html:
+        study.to_html(given.output_html)
+    if given.json:
+        print(json.dumps(document(result, study.model), ensure_ascii=False, allow_nan=False))
+        return 0
+    _print(result, study)
+    _judge(result)
+    return 0
+
+
+def _judge(result: Result) -> None:
+    """Where the time of an engine goes, what the builder did, and what is worth changing."""
+    from rtlab.view.table import number
+
+    for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
+        print(f"\nlayers by {title}")
+        _columns(
+            (title, "layers", "time", "share"),
+            [
+                (
+                    s.name or "not told",
+                    str(len(s.layers)),
+                    number(s.milliseconds, "ms"),
+                    number(None if s.share is None else 100 * s.share, "%"),
+                )
+                for s in slices
+            ],
+        )
+    if (log := result.log) and log.attempts:
+        print(f"\nlayers after each pass (reported): {' → '.join(map(str, log.attempts[log.chosen].counts))}")
+    print(f"\n{len(result.findings)} findings" if result.findings else "\nno findings")
+    for i, found in enumerate(result.findings, 1):
+        cost = f" · {found.microseconds:.3g} µs (measured)" if found.microseconds is not None else ""
+        print(f"{i}. {found.title}{cost}\n   {found.cost}\n   {found.fix}\n   evidence: {found.evidence}")
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    from rtlab.core.progress import Terminal
+    from rtlab.study.doctor import doctor
+
+    progress = Terminal()
+    try:
+        found = doctor(progress, backend=given.backend)
+    finally:
+        progress.close()
+    print(json.dumps(found.as_dict(), ensure_ascii=False) if given.json else found.text)
+    return _FAILED if found.failed else 0
 
 
 def _prepare(given: argparse.Namespace) -> int:
@@ -326,7 +412,12 @@ def _print(result: Result, study: Study) -> None:
     print(f"{study.model.name} · {result.variant.name}: {len(result.prepared.model.top)} nodes → "
           f"{len(engine.layers) - engine.sync} {engine.detail}s"
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
-    print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
+    if result.recorded:
+        known = result.coverage
+        print(f"read: {engine.title}; {known.nodes} of {known.all_nodes} nodes are in a layer, "
+              f"{known.explained} more are explained")  # fmt: skip
+    else:
+        print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
     if result.timing:
         print(f"whole inference: {number(result.timing.shown, 'ms')} ({result.timing.origin})")
     if result.score:

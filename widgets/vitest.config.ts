@@ -1,5 +1,6 @@
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
-  test: { include: ["test/**/*.test.ts"], environment: "node" },
+  // Layouts of thousands of random graphs take seconds, and longer on a machine that does other work too.
+  test: { include: ["test/**/*.test.ts"], environment: "node", testTimeout: 60_000 },
 });

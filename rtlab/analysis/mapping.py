@@ -1,49 +1,37 @@
 """Which nodes became which layers, with the evidence for each pair and a reason for each node without a layer.
 
-Evidence is tried in a fixed order: origins that the compiler declared, then the subgraph between the values that a
-layer reads and writes, then siblings that were merged, then dataflow around the node, then names. Names come last,
-because compilers rename freely. What the ONNX graph alone tells (folded, view, dead) is an inference and says so.
+Evidence is tried in a fixed order: origins that the compiler declared, then the nodes that a layer's name lists, then
+the subgraph between the values that it reads and writes, which never takes a node from the layer that names it, then
+siblings that were merged, then dataflow around the node. What the ONNX graph alone tells (folded, view, dead) is an
+inference and says so.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingType
 from typing import Literal
 
+from rtlab.analysis.dataflow import work
+from rtlab.analysis.flow import VIEWS, Flow, Reason
+from rtlab.analysis.names import Names
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 
 Evidence = Literal["declared", "inferred", "merged"]
-Reason = Literal["folded", "view", "shape", "dead", "unknown"]
 
-#: Operators that only rename, re-index or re-label memory; a compiler need not run anything for them.
-VIEWS = frozenset({
-    "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Concat",
-    "Expand", "Cast", "CastLike", "DepthToSpace", "SpaceToDepth",
-})  # fmt: skip
 #: Operators that fold into the weights or the epilogue of what produced their input.
 EPILOGUES = frozenset({
     "BatchNormalization", "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu",
     "Selu", "Softplus", "Gelu", "Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Exp", "QuantizeLinear",
     "DequantizeLinear",
 })  # fmt: skip
-_SHAPE_SOURCES = frozenset({"Shape", "Size"})
-#: Inputs that carry sizes, not data: operator to positions.
-_SHAPE_SLOTS = {
-    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,), "Slice": (1, 2, 3, 4),
-    "Resize": (1, 2, 3), "Unsqueeze": (1,), "Squeeze": (1,), "Pad": (1,), "Upsample": (1,), "Range": (0, 1, 2),
-    "TopK": (1,), "Split": (1,),
-}  # fmt: skip
-
-#: Grammar of TensorRT's names of fused layers.
-_FOREIGN = re.compile(r"^\{ForeignNode\[(.*?)\.\.\.(.*)\]\}$")
-_JOINT = re.compile(r" \+ | \|\| |, ")
 
 _WORDS = {
     "folded": "All its inputs are constant, so it is computed once at build time (inferred from the graph).",
@@ -97,6 +85,10 @@ class Mapping:
     def _by_layer(self) -> MappingType[str, tuple[Pair, ...]]:
         return _group(self.pairs, lambda p: p.layer)
 
+    @functools.cached_property
+    def _by_missing(self) -> MappingType[str, Missing]:
+        return {m.node: m for m in self.missing}
+
     def layers(self, node: str) -> tuple[str, ...]:
         """Ids of the layers that a node became, in execution order; empty when it has none."""
         return tuple(p.layer for p in self._by_node.get(node, ()))
@@ -107,7 +99,7 @@ class Mapping:
 
     def why(self, node: str) -> Missing | None:
         """Why a node has no layer, or None when it has one."""
-        return next((m for m in self.missing if m.node == node), None)
+        return self._by_missing.get(node)
 
 
 def _group(pairs: Iterable[Pair], key: Callable[[Pair], str]) -> dict[str, tuple[Pair, ...]]:
@@ -148,6 +140,7 @@ def _known_call(place: str, mapping: Mapping, model: Model) -> str | None:
     return None
 
 
+@growing()
 def relate(source: Model, built: Model, engine: Engine) -> Mapping:
     """Relate the nodes of ``source`` to the layers of ``engine``, which was built from ``built``.
 
@@ -161,15 +154,20 @@ class _Relation:
 
     def __init__(self, source: Model, built: Model, engine: Engine) -> None:
         self.source, self.built, self.engine = source, built, engine
-        self.graph = _Flow(source)
+        self.graph = Flow(source)
         self.reasons = self.graph.reasons()
+        self.flow = self.graph if built is source else Flow(built)
+        self.names = Names(built, self.flow, engine.layers)
         self.found: dict[str, dict[str, Pair]] = defaultdict(dict)
+        #: Nodes of the built model by the layers that the compiler puts them in, with a label or by name.
+        self.told: defaultdict[str, set[str]] = defaultdict(set)
+        self.taken: set[str] = set()
         self.order = {layer.id: layer.index for layer in engine.layers}
 
     def result(self) -> Mapping:
         self._declared()
-        self._bounded()
         self._named()
+        self._bounded()
         missing: list[Missing] = []
         self._merged()
         self._adopted()
@@ -193,6 +191,13 @@ class _Relation:
 
     def _pair(self, node: str, layer: str, evidence: Evidence, note: str) -> None:
         self.found[node].setdefault(layer, Pair(node, layer, evidence, note))
+        self.taken.add(layer)
+
+    def _tell(self, node: Node, layer: Layer, evidence: Evidence, note: str) -> None:
+        """A pair that the compiler itself states, with a node of the built model."""
+        self.told[node.id].add(layer.id)
+        if origin := self._origin(node.id):
+            self._pair(origin, layer.id, evidence, note)
 
     def _origin(self, id_: str) -> str | None:
         """The node of the source that a node of the built model stands for; itself where the source has it."""
@@ -202,46 +207,97 @@ class _Relation:
         return node.origin if node is not None and node.origin in self.source.by_id else None
 
     def _declared(self) -> None:
+        note = "The compiler names this node in the layer's label."
         for layer in self.engine.layers:
             for id_ in layer.origins:
-                if origin := self._origin(id_):
-                    self._pair(
-                        origin, layer.id, "declared", "The compiler names this node in the layer's label."
-                    )
+                for node in self._chosen(self.names.exact(id_), layer):
+                    self._tell(node, layer, "declared", note)
+                if id_ in self.source.by_id:
+                    self._pair(id_, layer.id, "declared", note)
+
+    def _chosen(self, nodes: tuple[Node, ...], layer: Layer) -> Iterable[Node]:
+        """Of nodes with one name those whose outputs the layer writes, or else whose inputs it reads."""
+        if len(nodes) < 2:
+            return nodes
+        reads, writes = {t.name for t in layer.inputs}, {t.name for t in layer.outputs}
+        made = [n for n in nodes if writes & set(n.outputs)]
+        return made or [n for n in nodes if reads & set(n.inputs)]
+
+    def _named(self) -> None:
+        """Layers without labels, by the nodes that their names list."""
+        silent = [layer for layer in self.engine.layers if not layer.origins]
+        for layer in silent:
+            for found in self.names.explicit(layer.name):
+                for node in found.nodes if found.sure else self._chosen(found.nodes, layer):
+                    self._tell(node, layer, "inferred", found.note)
+        for layer in silent:
+            for found in self.names.regions(layer.name, self.told):
+                for node in found.nodes:
+                    if node.id not in self.told:
+                        self._tell(node, layer, "inferred", found.note)
 
     def _bounded(self) -> None:
         """Layers without labels, by the subgraph between the values that they read and write."""
         alias = self._aliases()
         made = {v for layer in self.engine.layers for t in layer.outputs if (v := alias.get(t.name))}
-        flow = _Flow(self.built)
-        reasons = flow.reasons()
+        reasons = self.reasons if self.built is self.source else self.flow.reasons()
         for layer in self.engine.layers:
-            if layer.origins or _moves(layer):
+            # A layer that moves data is no place for a node, unless its name tells one.
+            if layer.origins or (moves(layer) and layer.id not in self.taken):
                 continue
-            stop = {alias[t.name] for t in layer.inputs if t.name in alias}
+            reads = {alias[t.name] for t in layer.inputs if t.name in alias}
+            if layer.inputs and not reads and layer.id in self.taken:
+                # Without a bound on this side, what the name does not list may belong to the layers before it.
+                continue
             outs = [alias[t.name] for t in layer.outputs if t.name in alias]
-            stop |= made - set(outs)
-            seen: set[str] = set()
-            todo = [("", o) for o in outs]
-            while todo:
-                node = flow.producer.get(todo.pop())
-                if node is None or node.id in seen or reasons.get(node.id) == "folded":
-                    continue
-                seen.add(node.id)
-                todo += [k for k in flow.inputs(node) if k[1] not in stop]
-            for node in self.built.nodes:
-                if node.id in seen and (origin := self._origin(node.id)):
+            for node in self._region(layer, reads, outs, made, reasons):
+                if origin := self._origin(node.id):
                     note = "It lies between the values that the layer reads and writes."
                     self._pair(origin, layer.id, "inferred", note)
 
-    def _aliases(self) -> dict[str, str]:
-        """Tensor names of the engine that stand for values of the built model, copies resolved."""
-        alias: dict[str, str] = {}
+    def _region(
+        self,
+        layer: Layer,
+        reads: set[tuple[str, str]],
+        writes: list[tuple[str, str]],
+        made: set[tuple[str, str]],
+        reasons: MappingType[str, Reason],
+    ) -> list[Node]:
+        """The nodes between values, in graph order, without those that the compiler puts into other layers.
+
+        None, where no value that the layer reads is known and nothing else ends the way back to the model's inputs:
+        all that comes before the layer would seem to lie in it.
+        """
+        seen: dict[str, Node] = {}
+        starts = {("", i) for i in self.built.inputs} if layer.inputs and not reads else set()
+        todo = [(key, True) for key in writes]
+        while todo:
+            key, outer = todo.pop()
+            if key in starts:
+                return []
+            node = self.flow.producer.get(key)
+            if node is None or node.id in seen or reasons.get(node.id) == "folded":
+                continue
+            elsewhere = node.id in self.told and layer.id not in self.told[node.id]
+            if elsewhere and not outer:
+                continue
+            seen[node.id] = node
+            if not elsewhere:
+                todo += [
+                    (k, False)
+                    for k in self.flow.inputs(node)
+                    if k not in reads and (k not in made or k in writes)
+                ]
+        return sorted(seen.values(), key=lambda n: n.index)
+
+    def _aliases(self) -> dict[str, tuple[str, str]]:
+        """Tensor names of the engine with the values of the built model's main graph that they are, copies resolved."""
+        alias: dict[str, tuple[str, str]] = {}
         for layer in self.engine.layers:
             for name, value in self._standing(layer):
-                alias.setdefault(name, value)
+                alias.setdefault(name, ("", value))
         for layer in self.engine.layers:
-            if _moves(layer) and layer.inputs and layer.outputs:
+            if moves(layer) and layer.inputs and layer.outputs:
                 a, b = layer.inputs[0].name, layer.outputs[0].name
                 if a in alias:
                     alias.setdefault(b, alias[a])
@@ -261,35 +317,6 @@ class _Relation:
         if node is not None and node.op == layer.kind:
             # A node that was kept as it is, though what it writes may have been renamed.
             yield from zip((t.name for t in layer.outputs), node.outputs, strict=False)
-
-    def _named(self) -> None:
-        taken = {p.layer for table in self.found.values() for p in table.values()}
-        for layer in self.engine.layers:
-            if layer.id not in taken and not layer.origins and (origin := self._origin(layer.name)):
-                self._pair(origin, layer.id, "inferred", "The layer bears the node's name.")
-            if not layer.origins:
-                for id_ in self._listed(layer.name):
-                    if (listed := self._origin(id_)) and listed not in self.found:
-                        self._pair(listed, layer.id, "inferred", "The layer's name lists the node.")
-
-    def _listed(self, name: str) -> list[str]:
-        """Nodes in a fused layer's name: ``a + b``, ``a || b``, ``PWN(a, b)``, ``{ForeignNode[a...b]}``."""
-        if name.startswith("Reformatting CopyNode"):
-            return []
-        if region := _FOREIGN.match(name):
-            first, last = region.groups()
-            # Without both ends in the graph, only what the name bears is known.
-            return self.graph.between(first, last) or [first, last]
-        parts = []
-        for part in _JOINT.split(name):
-            word = part
-            while word.startswith("PWN("):
-                word = word[len("PWN(") :]
-            # Of a bracket around several names each end is in another part.
-            while word.count(")") > word.count("("):
-                word = word[:-1] if word.endswith(")") else word.replace(")", "", 1)
-            parts.append(word.strip())
-        return parts
 
     def _merged(self) -> None:
         """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them."""
@@ -314,7 +341,7 @@ class _Relation:
         before = self._reached(self.engine.layers, labelled)
         after = self._reached(tuple(reversed(self.engine.layers)), labelled)
         for step in self.engine.layers:
-            if step.id not in labelled and not _moves(step):
+            if step.id not in labelled and not moves(step):
                 for node in sorted(before[step.id] & after[step.id]):
                     self._pair(
                         node, step.id, "inferred", "The unlabelled step runs between two steps of this node."
@@ -323,16 +350,18 @@ class _Relation:
     def _reached(
         self, layers: tuple[Layer, ...], labelled: MappingType[str, set[str]]
     ) -> MappingType[str, set[str]]:
-        """For each layer the nodes of the nearest labelled layers that it can be reached from, in this order."""
+        """By unlabelled layer the nodes of the nearest labelled ones from which it can be reached, in this order."""
         forwards = bool(layers) and layers[0].index <= layers[-1].index
-        carried: defaultdict[str, set[str]] = defaultdict(set)
-        reached: defaultdict[str, set[str]] = defaultdict(set)
+        carried: dict[str, set[str]] = {}
+        reached: dict[str, set[str]] = {}
         for layer in layers:
             enters, leaves = (layer.inputs, layer.outputs) if forwards else (layer.outputs, layer.inputs)
-            for tensor in enters:
-                reached[layer.id] |= carried[tensor.name]
+            nodes = labelled.get(layer.id)
+            if not nodes:
+                nodes = reached[layer.id] = set().union(*(carried.get(t.name, ()) for t in enters))
             for tensor in leaves:
-                carried[tensor.name] |= labelled.get(layer.id) or reached[layer.id]
+                have = carried.get(tensor.name)
+                carried[tensor.name] = have | nodes if have else nodes
         return reached
 
     def _inferred(self, node: Node) -> None:
@@ -348,13 +377,22 @@ class _Relation:
             layer = max(both or before, key=self.order.__getitem__)
             self._pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
             return
-        taken = {i for table in self.found.values() for i in table}
         low = max((self.order[i] for i in before), default=-1)
         high = min((self.order[i] for i in after), default=len(self.engine.layers))
-        for step in self.engine.layers:
-            if low < step.index < high and step.id not in taken and not _moves(step):
+        first = bisect.bisect_right(self._free, low, key=lambda step: step.index)
+        for step in self._free[first:]:
+            if step.index >= high:
+                break
+            if step.id not in self.taken:
                 note = "The unlabelled step runs between the layers of its neighbours."
                 self._pair(node.id, step.id, "inferred", note)
+
+    @functools.cached_property
+    def _free(self) -> list[Layer]:
+        """Layers that compute and that no node was found for before dataflow is asked, in order of execution."""
+        idle = {"reformat", "none", "control"}
+        free = [y for y in self.engine.layers if y.id not in self.taken and work(y) not in idle]
+        return sorted(free, key=lambda step: step.index)
 
     def _near(self, node: Node, step: Callable[[Node], Iterable[Node]]) -> tuple[set[str], bool]:
         """Layers of the nearest nodes in one direction, looking through nodes that need no layer.
@@ -380,146 +418,23 @@ class _Relation:
 
     def _inside(self, node: Node) -> None:
         owner = next((o for o in reversed(node.scope) if o in self.found), None)
-        owners = [owner] if owner else [n.id for n in self.source.nodes if f"function {n.op}" in node.scope]
-        for id_ in owners:
+        for id_ in [owner] if owner else self._callers(node):
             for layer in self.found.get(id_, {}):
                 self._pair(node.id, layer, "inferred", "It runs inside the node that owns its graph.")
 
+    def _callers(self, node: Node) -> list[str]:
+        """The nodes that call the functions that a node stands in."""
+        functions = (s.removeprefix("function ") for s in node.scope if s.startswith("function "))
+        return [i for name in functions for i in self._by_op.get(name, ())]
 
-def _moves(layer: Layer) -> bool:
-    """Whether a layer only changes a memory layout or copies, by the compiler's own word for it."""
-    if layer.origins:
-        return False
-    word = layer.name.removeprefix("__myl_").split("_", 1)[0]
-    if layer.name.startswith("Reformatting CopyNode"):
-        return True
-    return layer.kind in {"ReorderInput", "ReorderOutput", "Reformat", "copy"} or word in {
-        "Move",
-        "Tran",
-        "Resh",
-        "MoveTran",
-    }
-
-
-class _Flow:
-    """Producers and readers in every graph of a model, and what the graph alone tells of each node."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.producer: dict[tuple[str, str], Node] = {}
-        self._readers: defaultdict[tuple[str, str], list[Node]] = defaultdict(list)
-        for node in model.nodes:
-            for out in node.outputs:
-                if out:
-                    self.producer[_space(node), out] = node
-        for node in model.nodes:
-            for key in dict.fromkeys(self.inputs(node)):
-                self._readers[key].append(node)
-
-    def inputs(self, node: Node) -> list[tuple[str, str]]:
-        """Keys of the values that a node reads."""
-        return [(_space(node), i) for i in node.inputs if i]
-
-    def writers(self, node: Node) -> list[Node]:
-        """The nodes that write what a node reads."""
-        return [w for k in self.inputs(node) if (w := self.producer.get(k)) is not None]
-
-    def readers(self, node: Node) -> list[Node]:
-        """The nodes that read a node's outputs."""
-        return [r for o in node.outputs if o for r in self._readers.get((_space(node), o), ())]
-
-    def reasons(self) -> dict[str, Reason]:
-        """The reason for having no layer, for each node for which the graph tells one."""
-        folded, shaped = self._folded(), self._shaped()
-        alive = self._alive()
-        table: dict[str, Reason] = {}
-        for node in self.model.nodes:
-            if node.id not in alive:
-                table[node.id] = "dead"
-            elif node.id in shaped:
-                table[node.id] = "shape"
-            elif node.id in folded:
-                table[node.id] = "folded"
-            elif node.op in VIEWS:
-                table[node.id] = "view"
+    @functools.cached_property
+    def _by_op(self) -> MappingType[str, list[str]]:
+        table: defaultdict[str, list[str]] = defaultdict(list)
+        for node in self.source.nodes:
+            table[node.op].append(node.id)
         return table
 
-    def _folded(self) -> set[str]:
-        done: set[str] = set()
-        for node in self.model.nodes:
-            if node.op == "Constant" or (
-                node.inputs and all(self._fixed(k, done) for k in self.inputs(node))
-            ):
-                done.add(node.id)
-        return done
 
-    def between(self, first: str, last: str) -> list[str]:
-        """Ids of the nodes on the paths from one node to another, both included; empty when there is none."""
-        table = self.model.by_id
-        if first not in table or last not in table:
-            return []
-        down, up = self._closure(table[first], self.readers), self._closure(table[last], self.writers)
-        return [n.id for n in self.model.nodes if n.id in down and n.id in up]
-
-    def _closure(self, node: Node, step: Callable[[Node], Iterable[Node]]) -> set[str]:
-        seen: set[str] = set()
-        todo = [node]
-        while todo:
-            found = todo.pop()
-            if found.id not in seen:
-                seen.add(found.id)
-                todo += step(found)
-        return seen
-
-    def _fixed(self, key: tuple[str, str], done: set[str]) -> bool:
-        node = self.producer.get(key)
-        if node is not None:
-            return node.id in done
-        value = self.model.values.get(key[1])
-        return not key[0] and value is not None and value.kind == "constant"
-
-    def _shaped(self) -> set[str]:
-        done: set[str] = set()
-        for node in self.model.nodes:
-            reads = [k for k in self.inputs(node) if not self._fixed(k, set())]
-            from_shape = [self.producer.get(k) for k in reads]
-            if node.op in _SHAPE_SOURCES or (
-                reads and all(n is not None and n.id in done for n in from_shape)
-            ):
-                done.add(node.id)
-        # Backwards: what only feeds size inputs is shape arithmetic too.
-        for node in reversed(self.model.nodes):
-            uses = [
-                (reader, position)
-                for out in node.outputs
-                for reader in self._readers.get((_space(node), out), ())
-                for position, name in enumerate(reader.inputs)
-                if name == out
-            ]
-            if uses and all(r.id in done or p in _SHAPE_SLOTS.get(r.op, ()) for r, p in uses):
-                done.add(node.id)
-        # A node that turns sizes into data (ConstantOfShape, Range) makes a constant, not a size.
-        return {i for i in done if self.model.by_id[i].op not in {"ConstantOfShape", "Range", "Expand"}}
-
-    def _alive(self) -> set[str]:
-        seen: set[str] = set()
-        todo = [self.producer[k] for o in self.model.outputs if (k := ("", o)) in self.producer]
-        by_owner: defaultdict[str, list[Node]] = defaultdict(list)
-        for node in self.model.nodes:
-            if node.scope:
-                by_owner[node.scope[-1]].append(node)
-        while todo:
-            node = todo.pop()
-            if node.id in seen:
-                continue
-            seen.add(node.id)
-            todo += [self.producer[k] for k in self.inputs(node) if k in self.producer]
-            # A body counts as used when its owner is; what it reads from outside is used too.
-            todo += by_owner.get(node.id, ())
-            todo += by_owner.get(f"function {node.op}", ())
-        return seen
-
-
-def _space(node: Node) -> str:
-    """Functions have a name space of their own; bodies share that of the graph around them."""
-    return node.scope[0] if node.scope and node.scope[0].startswith("function ") else ""
+def moves(layer: Layer) -> bool:
+    """Whether a layer that the compiler puts no node into only changes a layout or a type, or copies."""
+    return not layer.origins and work(layer) in {"reformat", "none"}

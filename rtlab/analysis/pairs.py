@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from rtlab.analysis.mapping import VIEWS, Mapping
+from rtlab.analysis.flow import VIEWS
+from rtlab.analysis.mapping import Mapping
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.node import Node

@@ -66,6 +66,11 @@ class Timing:
         return self.summed if self.total is None else self.total
 
     @property
+    def ratio(self) -> float | None:
+        """The sum of the layers by the latency of whole inferences; None where either is not known."""
+        return self.summed / self.total if self.total and self.layers else None
+
+    @property
     def origin(self) -> str:
         """What stands beside every one of these numbers."""
         day = self.taken.strftime("%Y-%m-%d") if self.taken else ""

@@ -1,4 +1,4 @@
-"""The builder's verbose log: the listing of layers, the tensors at its edges, memory totals, parser errors.
+"""The listing of layers in a builder's verbose log, the tensors at the engine's edges, and memory totals.
 
 Only what the builder prints is read. Values in a listing line are not escaped, so a line is taken apart at its
 fixed keys, the last of which is ``Metadata``.
@@ -47,14 +47,23 @@ _IO = re.compile(
 )
 _LABEL = re.compile(r"\[ONNX Layer: ([^\]]*)\]")
 _BODIES = {"then_branch", "else_branch", "body"}
-_TOTALS = {
+TOTALS = {
     "activation": re.compile(r"Total Activation Memory: (\d+)"),
     "weights": re.compile(r"Total Weights Memory: (\d+)"),
     "scratch": re.compile(r"Max Scratch Memory: (\d+)"),
     "host": re.compile(r"Total Host Persistent Memory: (\d+)"),
     "device": re.compile(r"Total Device Persistent Memory: (\d+)"),
 }
+#: Never so long that Python refuses to read it.
+_NUMBER = re.compile(r"-?\d{1,18}")
 _PROFILE = re.compile(r" \[profile \d+\]$")
+#: A line of the older listing: "Layer(Type): name, Tactic: id, tensors -> tensors".
+_STEP = re.compile(r"^Layer\((?P<kind>[^)]*)\): (?P<name>.*), Tactic: (?P<tactic>-?\w+), ?(?P<tensors>.*)$")
+#: "x (Half[1,64:32,7,7])" since TensorRT 8.6, "x[Half(1,64:32,7,7)]" before.
+_OPERAND = re.compile(
+    r"(?P<name>.*?)(?: \((?P<dtype>\w+)\[(?P<dims>[-\d,: ]*)\]\)|\[(?P<old>\w+)\((?P<older>[-\d,: ]*)\)\])"
+    r"(?P<next>, | -> |\s*$)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,22 +99,24 @@ def parse(log: str, labels: Mapping[str, str] | None = None) -> Listing:
     for line in body.split("\n"):
         if not line.strip():
             continue
-        found = _LAYER.match(line)
-        if found is None:
+        if (step := row(line, len(layers), labels)) is None:
             unread.append(line)
-            continue
-        layers.append(_layer(found, len(layers), labels or {}))
+        else:
+            layers.append(step)
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     for line in rest.partition("\nEngine Metadata:")[0].split("\n"):
-        if (found := _IO.match(line)) and not _PROFILE.search(found["name"]):
-            tensor = Tensor(found["name"], DTYPES.get(found["dtype"], found["dtype"]), _ints(found["shape"]))
-            (inputs if found["mode"] == "Input" else outputs).append(tensor)
-    totals = {k: int(m[-1]) for k, rule in _TOTALS.items() if (m := rule.findall(log))}
+        if found := edge(line):
+            (inputs if found[0] else outputs).append(found[1])
+    totals = {k: int(m[-1]) for k, rule in TOTALS.items() if (m := rule.findall(log))}
     return Listing(tuple(layers), tuple(inputs), tuple(outputs), totals, tuple(unread))
 
 
-def _layer(found: re.Match[str], index: int, labels: Mapping[str, str]) -> Layer:
+def row(line: str, index: int, labels: Mapping[str, str] | None = None) -> Layer | None:
+    """The layer that a line of a listing describes, or None where it describes none."""
+    found = _LAYER.match(line)
+    if found is None:
+        return None
     name = found["name"]
     return Layer(
         id=f"{index}:{name}",
@@ -118,9 +129,62 @@ def _layer(found: re.Match[str], index: int, labels: Mapping[str, str]) -> Layer
         tactic=found["tactic"],
         stream=int(found["stream"] or 0),
         event=None if found["event"] is None else int(found["event"]),
-        origins=origins(found["metadata"], labels),
+        origins=origins(found["metadata"], labels or {}),
         attributes={"jump": found["jump"]} if found["jump"] else {},
     )
+
+
+def edge(line: str) -> tuple[bool, Tensor] | None:
+    """Whether a tensor at the edge of the engine is an input, and the tensor; None for any other line.
+
+    Tensors of a second profile and later ones repeat those of the first and are left out.
+    """
+    found = _IO.match(line)
+    if found is None or _PROFILE.search(found["name"]):
+        return None
+    dtype = DTYPES.get(found["dtype"], found["dtype"])
+    return found["mode"] == "Input", Tensor(found["name"], dtype, _ints(found["shape"]))
+
+
+def step(line: str, index: int) -> Layer | None:
+    """The layer in a line of the listing that builders up to TensorRT 10 print, or None for any other line.
+
+    Names hold any text, so tensors are taken apart at their types, and the first arrow behind a type parts what is
+    read from what is written.
+    """
+    found = _STEP.match(line)
+    if found is None:
+        return None
+    text = found["tensors"].lstrip()
+    sides: tuple[list[Tensor], list[Tensor]] = ([], [])
+    side = int(text.startswith("-> "))
+    position = 3 * side
+    while position < len(text):
+        operand = _OPERAND.match(text, position)
+        if operand is None:
+            return None
+        sides[side].append(_operand(operand))
+        side = side or int(operand["next"] == " -> ")
+        position = operand.end()
+    return Layer(
+        id=f"{index}:{found['name']}",
+        name=found["name"],
+        kind=found["kind"],
+        index=index,
+        inputs=tuple(sides[0]),
+        outputs=tuple(sides[1]),
+        tactic=found["tactic"],
+    )
+
+
+def _operand(found: re.Match[str]) -> Tensor:
+    kind, dims = found["dtype"] or found["old"], found["dims"] or found["older"] or ""
+    # "64:32" is a dimension of 64 that is stored in vectors of 32.
+    packed = [d.partition(":")[2].strip() for d in dims.split(",") if ":" in d]
+    layout = f"vectors of {packed[0]}" if packed else ""
+    # A dynamic dimension is any negative number up to TensorRT 8.
+    shape = tuple(max(d, -1) for d in _ints(re.sub(r":[-\d ]*", "", dims)))
+    return Tensor(found["name"], DTYPES.get(kind, kind.lower()), shape, layout)
 
 
 def origins(metadata: str, labels: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -155,4 +219,4 @@ def _tensors(text: str) -> tuple[Tensor, ...]:
 
 
 def _ints(text: str) -> tuple[int, ...]:
-    return tuple(int(t) for t in text.split(",") if t.strip())
+    return tuple(int(t) for t in _NUMBER.findall(text))

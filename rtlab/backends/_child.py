@@ -16,11 +16,12 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from typing import IO, Any
 
 from rtlab.core.progress import check
 from rtlab.core.protocols import Limits, Progress
-from rtlab.errors import BuildError
+from rtlab.errors import BackendError, BuildError
 
 _START = (
     "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
@@ -30,7 +31,7 @@ _TICK = 0.05
 
 
 def call(target: str, payload: object, *, limits: Limits, progress: Progress, doing: str) -> Any:
-    """Call ``module:function(payload, report)`` in a child process and return its result.
+    """Call ``module:function(payload, report)`` in a child process of its own and return its result.
 
     ``doing`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``.
 
@@ -39,76 +40,116 @@ def call(target: str, payload: object, *, limits: Limits, progress: Progress, do
         Cancelled: ``progress`` asked to stop; the child is ended at once.
         RtlabError: whatever the function itself raised.
     """
-    with tempfile.TemporaryFile() as spoken:
-        child = subprocess.Popen(
+    with contextlib.closing(Session(limits)) as session:
+        return session.call(target, payload, progress=progress, doing=doing)
+
+
+class Session:
+    """A child process that answers calls one after the other, and keeps in its modules what they leave there.
+
+    ``failure`` is the kind of error for a crash or a passed limit. After either, and after a cancelled call, the
+    child is gone: ``alive`` is false then. Limits of time count for each call.
+    """
+
+    def __init__(self, limits: Limits, *, failure: type[BackendError] = BuildError) -> None:
+        self._limits, self._failure = limits, failure
+        self._lock = threading.Lock()
+        self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._spoken = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._child = subprocess.Popen(
             [sys.executable, "-X", "utf8", "-c", _START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=spoken,
+            stderr=self._spoken,
             # A fault handler of the parent's environment would print over the signal that we name ourselves.
             env={**os.environ, "PYTHONFAULTHANDLER": ""},
             # Interrupting the kernel signals its whole group; the build is ended by us, not by accident.
             start_new_session=os.name == "posix",
         )
-        try:
-            return _attend(child, target, payload, spoken, limits=limits, progress=progress, doing=doing)
-        finally:
-            if child.poll() is None:
-                child.kill()
-            child.wait()
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    # The child may be gone, and with it what we wrote.
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+        self._end = weakref.finalize(self, _end, self._child, self._spoken)
+        self._process = _process(self._child.pid)
+        threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
+        self._parts: tuple[object, ...] = (sys.path, limits.stack)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the child can answer."""
+        return self._child.poll() is None
 
-def _attend(
-    child: subprocess.Popen[bytes],
-    target: str,
-    payload: object,
-    spoken: IO[bytes],
-    *,
-    limits: Limits,
-    progress: Progress,
-    doing: str,
-) -> Any:
-    messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_send, args=(child, target, payload, limits.stack), daemon=True).start()
-    threading.Thread(target=_receive, args=(child, messages), daemon=True).start()
-    process = _process(child.pid)
-    deadline = time.monotonic() + limits.seconds
-    while True:
-        try:
-            kind, value = messages.get(timeout=_TICK)
-        except queue.Empty:
-            kind, value = "", None
-        if kind == "result":
-            return value
-        if kind == "error":
-            raise value
-        if kind == "phase":
-            progress.phase(*value)
-        elif kind == "advance":
-            progress.advance(value)
-        elif kind == "end":
-            code = _ended(child)
-            spoken.seek(0)
-            words = spoken.read().decode("utf-8", "replace")
-            raise BuildError(_crash(code, doing), details=words)
-        check(progress, doing[:1].lower() + doing[1:] if not doing.startswith("Backend") else "the build")
+    def close(self) -> None:
+        """End the child, whatever it does; so does dropping the session."""
+        self._end()
+
+    def call(self, target: str, payload: object, *, progress: Progress, doing: str) -> Any:
+        """Call ``module:function(payload, report)`` in the child; errors are those of the module's ``call``."""
+        with self._lock:
+            parts, self._parts = (*self._parts, target, payload), ()
+            threading.Thread(target=_send, args=(self._child, parts), daemon=True).start()
+            try:
+                return self._attend(progress, doing)
+            except _Told as told:
+                # The child lives on: its function raised, as it may.
+                raise told.error from None
+            except BaseException:
+                self.close()
+                raise
+
+    def _attend(self, progress: Progress, doing: str) -> Any:
+        deadline = time.monotonic() + self._limits.seconds
+        while True:
+            try:
+                kind, value = self._messages.get(timeout=_TICK)
+            except queue.Empty:
+                kind, value = "", None
+            if kind == "result":
+                return value
+            if kind == "error":
+                raise _Told(value)
+            if kind == "phase":
+                progress.phase(*value)
+            elif kind == "advance":
+                progress.advance(value)
+            elif kind == "end":
+                code = _ended(self._child)
+                self._spoken.seek(0)
+                words = self._spoken.read().decode("utf-8", "replace")
+                raise self._failure(_crash(code, doing, built=self._failure is BuildError), details=words)
+            what = "the build" if self._failure is BuildError else "the run"
+            check(progress, what if doing.startswith("Backend") else doing[:1].lower() + doing[1:])
+            self._check_limits(deadline, doing)
+
+    def _check_limits(self, deadline: float, doing: str) -> None:
+        built = self._failure is BuildError
         if time.monotonic() > deadline:
-            raise BuildError(
-                f"{doing}: it was not finished after {limits.seconds:.3g} s, which is the limit. "
-                "Raise it with limits=rtlab.Limits(seconds=...), or build a smaller part of the model."
+            less = "build a smaller part of the model" if built else "ask for fewer inferences"
+            raise self._failure(
+                f"{doing}: it was not finished after {self._limits.seconds:.3g} s, which is the limit. "
+                f"Raise it with limits=rtlab.Limits(seconds=...), or {less}."
             )
-        used = _memory(process)
-        if used > limits.memory:
-            raise BuildError(
+        used = _memory(self._process)
+        if used > self._limits.memory:
+            less = "build a smaller model" if built else "run smaller batches"
+            raise self._failure(
                 f"{doing}: it took {used / 2**30:.1f} GiB of memory, and the limit is "
-                f"{limits.memory / 2**30:.1f} GiB. Raise it with limits=rtlab.Limits(memory=...), or build a "
-                "smaller model."
+                f"{self._limits.memory / 2**30:.1f} GiB. Raise it with limits=rtlab.Limits(memory=...), or {less}."
             )
+
+
+def _end(child: subprocess.Popen[bytes], spoken: IO[bytes]) -> None:
+    if child.poll() is None:
+        child.kill()
+    child.wait()
+    for pipe in (child.stdin, child.stdout, spoken):
+        if pipe is not None:
+            # The child may be gone, and with it what we wrote.
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class _Told(Exception):  # noqa: N818 - carries an error from the child to its caller
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
 def _ended(child: subprocess.Popen[bytes]) -> int:
@@ -140,30 +181,34 @@ def _memory(process: Any) -> int:
         return 0
 
 
-def _crash(code: int, doing: str) -> str:
+def _crash(code: int, doing: str, *, built: bool) -> str:
+    who = "the compiler" if built else "the process that runs the engine"
+    next_ = (
+        "The model is likely to contain something that it cannot digest; build parts of it to find out which"
+        if built
+        else "Run it again; if it crashes again, build the engine anew"
+    )
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return (
-            f"{doing}: the compiler crashed with {name}. The model is likely to contain something that it cannot "
-            'digest; build parts of it to find out which, or choose backend="onnxruntime".'
-        )
+        return f'{doing}: {who} crashed with {name}. {next_}, or choose backend="onnxruntime".'
+    whose = "the compiler's process" if built else who
     return (
-        f"{doing}: the compiler's process ended with exit code {code} and no result. "
+        f"{doing}: {whose} ended with exit code {code} and no result. "
         'See the error\'s details, or choose backend="onnxruntime".'
     )
 
 
-def _send(child: subprocess.Popen[bytes], target: str, payload: object, stack: int) -> None:
+def _send(child: subprocess.Popen[bytes], parts: tuple[object, ...]) -> None:
     pipe = child.stdin
     assert pipe is not None  # noqa: S101 - we asked for the pipe
     try:
-        for part in (sys.path, (target, stack), payload):
+        for part in parts:
             pickle.dump(part, pipe, protocol=pickle.HIGHEST_PROTOCOL)
         pipe.flush()
-    except OSError:  # the child died first; the receiver tells
+    except (OSError, ValueError):  # the child died first, or was closed; the receiver tells
         pass
 
 

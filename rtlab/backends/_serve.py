@@ -5,15 +5,17 @@ It imports as little as possible, because every build pays for it: no ONNX, no N
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
+import queue
 import sys
 import threading
 import time
 from collections.abc import Callable
 
-from rtlab.errors import BuildError
+from rtlab.errors import BackendError
 
 #: A large network reports thousands of steps; the parent shows ten a second.
 _PAUSE = 0.05
@@ -42,10 +44,8 @@ class _Report:
 
 
 def serve() -> None:
-    """The child's side: read one call from standard input, do it on a thread with the wanted stack."""
-    target, stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
-    payload = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
-    threading.Thread(target=_follow, daemon=True).start()
+    """The child's side: do each call that arrives, on one thread with the wanted stack, until the parent is gone."""
+    stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
     # The vendor may print: keep the real standard output for our messages and give it standard error instead.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -56,34 +56,28 @@ def serve() -> None:
             pickle.dump((kind, value), out, protocol=pickle.HIGHEST_PROTOCOL)
             out.flush()
 
-    report = _Report(say)
+    calls: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
 
     def work() -> None:
-        try:
-            module, _, function = target.partition(":")
-            say("result", getattr(importlib.import_module(module), function)(payload, report))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        while True:
+            target, payload = calls.get()
             try:
-                say("error", error)
-            except Exception:  # noqa: BLE001 - not every exception can be pickled
-                say(
-                    "error",
-                    BuildError(
-                        f"The compiler's process failed: {error}. See the details.", details=repr(error)
-                    ),
-                )
+                module, _, function = target.partition(":")
+                say("result", getattr(importlib.import_module(module), function)(payload, _Report(say)))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+                try:
+                    say("error", error)
+                except Exception:  # noqa: BLE001 - not every exception can be pickled
+                    words = f"The child process failed: {error}. See the details."
+                    say("error", BackendError(words, details=repr(error)))
 
     # A chain of thousands of nodes makes the compiler recurse deeper than the usual 8 MiB of stack allow.
     threading.stack_size(stack)
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    out.flush()
+    threading.Thread(target=work, daemon=True).start()
+    # Reading on while a call is at work, we learn of the parent's end at once: its side of the pipe closes then.
+    with contextlib.suppress(EOFError):
+        while True:
+            target = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+            calls.put((target, pickle.load(sys.stdin.buffer)))  # noqa: S301 - the same
     # The vendor's destructors may crash at exit, after the result was sent.
     os._exit(0)
-
-
-def _follow() -> None:
-    """End with the parent: its side of the pipe stays open for as long as it lives."""
-    sys.stdin.buffer.read(1)
-    os._exit(1)

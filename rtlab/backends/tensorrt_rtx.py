@@ -1,27 +1,31 @@
 """TensorRT-RTX: compiles ahead of time, with no GPU and no driver.
 
 Without a GPU an engine cannot be loaded again, so there is no inspector, no run and no time. What the builder
-decided is told by its verbose log, which ``_buildlog`` reads.
+decided is told by its verbose log, which ``_buildlog`` reads. With one, the inspector tells it, and the engine runs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-import importlib.metadata
 import importlib.util
 import platform
+import re
 
-from rtlab.backends import _buildlog, _child, _trt
-from rtlab.core.engine import Engine
+from rtlab.backends import _building, _buildlog, _inspector
+from rtlab.backends._running import Running
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.variant import KNOWN_TARGETS, Precision, Target
-from rtlab.errors import Unavailable, VariantError
+from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 
 
-class TensorRTRTX:
-    """Builder for RTX cards; the target defaults to sm86 where a variant asks for none."""
+class TensorRTRTX(Running):
+    """Builder for RTX cards, and runner where one is; the target defaults to sm86 where a variant asks for none."""
 
     name = "tensorrt-rtx"
+    binding = "tensorrt_rtx"
+    product = "TensorRT-RTX"
 
     def availability(self) -> Availability:
         """Look for the package without importing it."""
@@ -33,9 +37,7 @@ class TensorRTRTX:
                 reason=f'package "tensorrt-rtx" is not installed ({wheels}; this is {here}). '
                 'Run pip install tensorrt-rtx there, or choose backend="onnxruntime".',
             )
-        # The module belongs to one of several packages, by CUDA release.
-        owners = importlib.metadata.packages_distributions().get("tensorrt_rtx", [])
-        return Availability(ok=True, version=importlib.metadata.version(owners[0]) if owners else "")
+        return Availability(ok=True, version=_building.installed("tensorrt_rtx"))
 
     def capabilities(self) -> Capabilities:
         """Targets of the known RTX generations; compute capability 9.0 is not among them.
@@ -46,6 +48,7 @@ class TensorRTRTX:
             targets=tuple(Target(t) for t in KNOWN_TARGETS if t != "sm75"),
             precisions=tuple(Precision),
             builds=True,
+            runs=self.device is not None,
         )
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
@@ -53,7 +56,7 @@ class TensorRTRTX:
 
         Raises:
             Unavailable: the package is missing.
-            VariantError: the target is not a compute capability.
+            VariantError: the target is not a compute capability, or an option does not exist or fit.
             BuildError: the parser or builder refuses, crashes or passes a limit.
             Cancelled: ``progress`` asked to stop.
         """
@@ -73,34 +76,71 @@ class TensorRTRTX:
                 f"capability. Choose one of {known}."
             )
         doing = f'Backend "{self.name}" cannot build "{variant.name}" for {variant.target}'
-        proto = request.model.proto(static=True)
-        labels = _trt.sanitize(proto)
-        order = _trt.Order(
-            "tensorrt_rtx",
-            proto.SerializeToString(),
-            variant.target.sm,
-            doing,
-            keep_plan=request.keep_plan,
-            tf32=variant.precision is Precision.TF32,
-            sparse=bool(variant.sparsity),
+        gpu = self.device
+        runs = gpu is not None and gpu.sm == variant.target.sm
+        plan = _building.build(
+            request,
+            progress,
+            binding=self.binding,
+            product=self.product,
+            doing=doing,
+            version=here.version,
+            times=False,
+            runs=runs,
         )
-        del proto
-        built: _trt.Built = _child.call(
-            "rtlab.backends._trt:compile_plan", order, limits=request.limits, progress=progress, doing=doing
-        )
-        listing = _buildlog.parse(built.log, labels)
-        unread = f"{len(listing.unread)} listing lines were not understood" if listing.unread else ""
+        listed = self._listed(plan, variant.target)
+        if not runs or plan.built.plan is None:
+            return listed
+        try:
+            loading = f'Backend "{self.name}" cannot load "{variant.name}"'
+            facts = self.describe(plan.built.plan, progress, doing=loading)
+            return _building.described(self.engine(plan.built.plan, facts, doing=loading), plan)
+        except (ReadError, RunError, Unavailable) as error:
+            # What was compiled is worth showing even where it cannot be loaded.
+            return dataclasses.replace(listed, notes=(*listed.notes, f"not loaded: {error}"))
+
+    def _listed(self, plan: _building.Plan, target: Target) -> Engine:
+        """The engine as the build's log lists it."""
+        listing = _buildlog.parse(plan.log, plan.names.nodes)
+        layers, profiles = _first_profile(listing.layers)
+        notes = [f"{len(listing.unread)} listing lines were not understood"] if listing.unread else []
+        if profiles > 1:
+            notes.append(
+                f"the engine has {profiles} optimization profiles; the layers of profile 0 are shown"
+            )
         return Engine(
             backend=self.name,
-            version=built.version,
-            target=variant.target,
-            layers=listing.layers,
+            version=plan.built.version,
+            target=target,
+            layers=layers,
             inputs=listing.inputs,
             outputs=listing.outputs,
             totals=listing.totals,
-            log=built.log,
-            seconds=built.seconds,
+            log=plan.log,
+            seconds=plan.built.seconds,
             built=datetime.datetime.now(datetime.timezone.utc),
-            notes=(unread,) if unread else (),
-            plan=built.plan,
+            notes=(*plan.notes, *notes),
+            plan=plan.built.plan,
+            profiles=plan.profiles,
         )
+
+
+def _first_profile(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
+    """The layers of profile 0, and how many profiles there are.
+
+    Each profile is compiled to programs of its own. Not every layer of a program bears the profile's number, and a
+    program with none belongs to profile 0.
+    """
+    owners: dict[str, int] = {}
+    for layer in layers:
+        names = (layer.name, *(t.name for t in (*layer.inputs, *layer.outputs)))
+        told = max(_inspector.bare(name)[1] or 0 for name in names)
+        program = _program(layer)
+        owners[program] = max(owners.get(program, 0), told)
+    return tuple(layer for layer in layers if owners[_program(layer)] == 0), len({0, *owners.values()})
+
+
+def _program(layer: Layer) -> str:
+    """The number of a layer's program: 1 in ``__myl_FcAdd_myl1_6``."""
+    found = re.search(r"_myl(\d+)_\d+$", layer.name)
+    return found[1] if found else ""

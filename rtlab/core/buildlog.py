@@ -46,9 +46,15 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """One network on its way through all passes. A builder may try several before it chooses one."""
+    """One network on its way through all passes. A builder may try several before it chooses one.
+
+    ``name`` is what the builder calls it, such as ``backend strategy 3``, and ``milliseconds`` the time that it
+    expects of its engine; empty and None where it tells nothing.
+    """
 
     passes: tuple[Pass, ...]
+    name: str = ""
+    milliseconds: float | None = None
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -61,7 +67,7 @@ class Attempt:
         return tuple(found)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class TacticTime:
     """One tactic that was timed for a layer: its id (hex, or a number in old logs), its name, milliseconds."""
 
@@ -76,7 +82,9 @@ class Tuning:
 
     ``formats`` is the combination as the log writes it, such as ``Half(784,1:4,28,1) -> Half(6272,1:4,224,8)``.
     ``chosen`` is the tactic that this runner would use, empty where none was valid; ``timed`` is empty then too. Only
-    the best ``timed`` may be kept; ``count`` tells how many there were.
+    the best ``timed`` may be kept, the fastest first; ``count`` tells how many there were. It is 0 where a result came
+    from a timing cache: ``timed`` holds that one then. ``won`` says that the builder told to have taken this runner for
+    these formats, ``attempt`` is a position in ``BuildLog.attempts``.
     """
 
     layer: str
@@ -86,6 +94,8 @@ class Tuning:
     chosen: str
     count: int
     line: int
+    won: bool = False
+    attempt: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,20 +120,25 @@ class Sparsity:
 class BuildLog:
     """A whole log. ``complete`` says whether the build came to its end in it; ``lines`` how many it has.
 
-    ``totals`` holds memory totals in bytes by ``activation``, ``weights``, ``scratch``, ``host`` and ``device``.
-    ``streams`` are the lines that tell of auxiliary streams; ``notes`` what a reader must know, such as that the log
-    is cut off.
+    ``chosen`` is the position in ``attempts`` of the one that became the engine; ``memory``, ``totals``, ``sparsity``
+    and ``streams`` are of that one. ``totals`` holds memory totals in bytes by ``activation``, ``weights``,
+    ``scratch``, ``host`` and ``device``. ``streams`` are the lines that tell of auxiliary streams. ``nodes`` and
+    ``tensors`` translate names of layers and tensors into those of ONNX, where the parser gave others. ``seconds`` is
+    the time of the whole build. ``notes`` are what a reader must know, such as that the log is cut off.
     """
 
     version: str = ""
     device: str = ""
     target: Target = _UNKNOWN
     attempts: tuple[Attempt, ...] = ()
+    chosen: int = 0
     tunings: tuple[Tuning, ...] = ()
     memory: tuple[LayerMemory, ...] = ()
     totals: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sparsity: tuple[Sparsity, ...] = ()
     streams: tuple[str, ...] = ()
+    nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tensors: Mapping[str, str] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
     lines: int = 0
     complete: bool = False

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 from collections.abc import Mapping
 from typing import Literal
 
+from rtlab.core.options import Shapes
 from rtlab.core.variant import Target
 
 #: Where a number comes from. An estimate is never displayed as a measurement.
@@ -49,17 +51,17 @@ class Layer:
     origins: tuple[str, ...] = ()
     attributes: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def precision(self) -> str:
         """The narrowest floating or quantized type among what the layer reads and writes."""
         return _narrowest((*self.outputs, *self.inputs))
 
-    @property
+    @functools.cached_property
     def reads(self) -> str:
         """The narrowest floating or quantized type among its inputs; empty where untold."""
         return _narrowest(self.inputs)
 
-    @property
+    @functools.cached_property
     def writes(self) -> str:
         """The narrowest floating or quantized type among its outputs; empty where untold."""
         return _narrowest(self.outputs)
@@ -90,7 +92,9 @@ class Engine:
     ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals``
     holds memory totals in bytes as the compiler *reported* them. ``plan`` is the serialized engine, where one
     exists, ``runnable`` the ONNX bytes that a runner of the same backend executes. ``device`` names the GPU of an
-    engine from elsewhere, empty where its files do not tell.
+    engine from elsewhere, empty where its files do not tell. ``profiles`` gives the bounds of each dynamic input by
+    optimization profile, where they are told. ``calibration`` is the text of the calibration cache that TensorRT's own
+    calibrator used or made, empty where it had no part in the build.
     """
 
     backend: str
@@ -109,6 +113,8 @@ class Engine:
     plan: bytes | None = dataclasses.field(default=None, repr=False)
     runnable: bytes | None = dataclasses.field(default=None, repr=False)
     device: str = ""
+    profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
+    calibration: str = dataclasses.field(default="", repr=False)
 
     def __repr__(self) -> str:
         return f"<Engine {self.backend} {self.version} {self.target}: {len(self.layers)} layers>"
@@ -140,7 +146,8 @@ class Engine:
 
     def layer(self, id: str) -> Layer:  # noqa: A002 - the field's word
         """The layer with this id; KeyError when there is none."""
-        for layer in self.layers:
-            if layer.id == id:
-                return layer
-        raise KeyError(id)
+        return self._by_id[id]
+
+    @functools.cached_property
+    def _by_id(self) -> Mapping[str, Layer]:
+        return {layer.id: layer for layer in self.layers}

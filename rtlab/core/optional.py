@@ -51,7 +51,7 @@ class Optional:
 PACKAGES = {
     p.package: p
     for p in (
-        Optional("tensorrt", "tensorrt", "10", '"rtlab[tensorrt]"'),
+        Optional("tensorrt", "tensorrt", "10.3", '"rtlab[tensorrt]"'),
         Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
         Optional("pillow", "PIL", "10", '"pillow>=10"'),
     )

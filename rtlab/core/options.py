@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rtlab.errors import VariantError
+
 #: One optimization profile: least, usual and greatest shape of each dynamic input.
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+_GREATEST = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
 class BuildOptions:
     """Settings of a builder, resolved by ``of``. The binding of the backend decides which of them exist.
 
-    ``config`` sets attributes of ``IBuilderConfig``, such as ``builder_optimization_level``; ``flags`` and
-    ``cleared`` name members of ``BuilderFlag``; ``pools`` gives limits in bytes by ``MemoryPoolType``.
-    ``timing_cache`` is a file that is read before a build and written after it. ``implicit`` asks for TensorRT 10's
-    implicit INT8, whose scales come from its own calibrator instead of from Q/DQ pairs in the graph.
+    ``config`` sets attributes of ``IBuilderConfig``, such as ``builder_optimization_level``; an enum's member is held
+    by its name. ``flags`` and ``cleared`` name members of ``BuilderFlag``; ``pools`` gives limits in bytes by
+    ``MemoryPoolType``. ``timing_cache`` is a file that is read before a build and written after it. ``implicit`` asks
+    for TensorRT 10's implicit INT8, whose scales come from its own calibrator instead of from Q/DQ pairs in the graph.
     """
 
     config: tuple[tuple[str, Any], ...] = ()
@@ -28,6 +33,24 @@ class BuildOptions:
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
     timing_cache: Path | None = None
     implicit: bool = False
+
+    def __str__(self) -> str:
+        """All of it on one line, as it is spelled in a variant's id."""
+        spelled = [f"{name}={value}" for name, value in self.config]
+        spelled += [f"+{flag}" for flag in self.flags] + [f"-{flag}" for flag in self.cleared]
+        spelled += [f"{pool}={size}" for pool, size in self.pools]
+        spelled += [_profile_text(profile) for profile in self.profiles]
+        if self.timing_cache is not None:
+            spelled.append(f"timing_cache={self.timing_cache}")
+        if self.implicit:
+            spelled.append("implicit")
+        return " ".join(spelled)
+
+    @property
+    def count(self) -> int:
+        """How many things a builder is told; 0 where everything is left to it."""
+        parts = (self.config, self.flags, self.cleared, self.pools, self.profiles)
+        return sum(map(len, parts)) + (self.timing_cache is not None) + self.implicit
 
     @classmethod
     def of(
@@ -43,7 +66,132 @@ class BuildOptions:
     ) -> BuildOptions:
         """Options as one writes them: ``of(builder_optimization_level=5, profiles=[{"x": (least, usual, most)}])``.
 
+        Members of TensorRT's enums are given by name or as they are; ``tactic_sources`` and ``preview_features`` take
+        several. A profile gives sizes, or for a shape tensor its values. The order of names does not count, that of
+        profiles does.
+
         Raises:
-            VariantError: a profile is not three shapes of one rank in rising order.
+            VariantError: a profile is not three shapes of one rank in rising order, a limit is no number of bytes, or
+                a value is of no kind that a builder takes.
         """
-        raise NotImplementedError
+        on, off = _names(flags, "flags"), _names(cleared, "cleared")
+        if both := sorted({*on} & {*off}):
+            raise VariantError(
+                f'Cannot set and clear builder flag "{both[0]}" at once: it stands in flags and in cleared. '
+                "Leave out one."
+            )
+        return cls(
+            config=tuple((name, _value(name, value)) for name, value in sorted(config.items())),
+            flags=on,
+            cleared=off,
+            pools=_pools({} if pools is None else pools),
+            profiles=tuple(_profile(number, given) for number, given in enumerate(_listed(profiles))),
+            timing_cache=None if timing_cache is None else _file(timing_cache),
+            implicit=bool(implicit),
+        )
+
+
+def _name(given: Any) -> str:
+    """A member's name; the members of the vendor's enums have one."""
+    return given if isinstance(given, str) else str(getattr(given, "name", given))
+
+
+def _names(given: Any, noun: str) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise VariantError(
+            f'Cannot read {noun} "{given}" of a builder: it is no list. Write {noun}=["{_name(given)}"].'
+        )
+    return tuple(sorted({_name(one) for one in given}))
+
+
+def _value(name: str, given: Any) -> Any:
+    """A plain value that can be hashed and sent to another process, whatever library it comes from."""
+    if given is None or isinstance(given, (bool, str)):
+        return given
+    if hasattr(given, "__members__") or hasattr(type(given), "__members__"):
+        return _name(given)
+    if isinstance(given, numbers.Integral):
+        return int(given)
+    if isinstance(given, numbers.Real):
+        return float(given)
+    if isinstance(given, Path):
+        return str(given)
+    if isinstance(given, (list, tuple, set, frozenset)):
+        return tuple(_value(name, one) for one in given)
+    raise VariantError(
+        f"Cannot give a builder {name}={given!r}: it is a {type(given).__name__}. "
+        "Give a number, a text, the name of a member, or a list of them."
+    )
+
+
+def _pools(given: Any) -> tuple[tuple[str, int], ...]:
+    if not isinstance(given, Mapping):
+        raise VariantError(
+            f'Cannot limit memory pools to {given!r}: it is no mapping. Write pools={{"WORKSPACE": 1 << 30}}.'
+        )
+    return tuple(sorted((_name(pool), _bytes(pool, size)) for pool, size in given.items()))
+
+
+def _file(given: Any) -> Path:
+    if not isinstance(given, (str, Path)) or not str(given) or "\0" in str(given):
+        raise VariantError(
+            f'Cannot keep a timing cache in {given!r}: it is no path. Name a file, such as "timing.cache".'
+        )
+    return Path(given)
+
+
+def _bytes(pool: Any, given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, numbers.Integral) or not 0 <= int(given) < 2**63:
+        raise VariantError(
+            f'Cannot limit memory pool "{_name(pool)}" to {given!r}: it is no number of bytes. '
+            "Give a whole number, such as 1 << 30."
+        )
+    return int(given)
+
+
+def _listed(profiles: Any) -> Sequence[Any]:
+    if isinstance(profiles, (Mapping, str)) or not isinstance(profiles, Sequence):
+        raise VariantError(
+            "Cannot read optimization profiles: they are no list. "
+            'Write profiles=[{"input": (least, usual, greatest)}], one mapping for each profile.'
+        )
+    return profiles
+
+
+def _profile(number: int, given: Any) -> tuple[tuple[str, Shapes], ...]:
+    doing = f"Cannot use optimization profile {number}"
+    if not isinstance(given, Mapping):
+        raise VariantError(
+            f"{doing}: it is a {type(given).__name__}. Give a mapping from inputs to (least, usual, greatest)."
+        )
+    return tuple(sorted((str(name), _shapes(doing, name, shapes)) for name, shapes in given.items()))
+
+
+def _shapes(doing: str, name: Any, given: Any) -> Shapes:
+    advice = (
+        "Give three shapes (least, usual, greatest) of one rank, each size at least that of the one before."
+    )
+    try:
+        least, usual, most = (tuple(_size(size) for size in shape) for shape in given)
+    except (TypeError, ValueError):
+        raise VariantError(f'{doing}: input "{name}" has {given!r}. {advice}') from None
+    if not len(least) == len(usual) == len(most):
+        ranks = ", ".join(str(len(s)) for s in (least, usual, most))
+        raise VariantError(f'{doing}: the shapes of input "{name}" have ranks {ranks}. {advice}')
+    for axis, sizes in enumerate(zip(least, usual, most, strict=True)):
+        if not 0 <= sizes[0] <= sizes[1] <= sizes[2] <= _GREATEST:
+            raise VariantError(
+                f'{doing}: dimension {axis} of input "{name}" goes {" to ".join(map(str, sizes))}. {advice}'
+            )
+    return least, usual, most
+
+
+def _size(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, numbers.Integral):
+        raise TypeError
+    return int(given)
+
+
+def _profile_text(profile: tuple[tuple[str, Shapes], ...]) -> str:
+    each = (f"{name}:" + "..".join("x".join(map(str, s)) for s in shapes) for name, shapes in profile)
+    return f"profile({', '.join(each)})"

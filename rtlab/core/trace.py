@@ -52,6 +52,33 @@ class Profile:
 
 
 @dataclasses.dataclass(frozen=True)
+class Throughput:
+    """How many inferences an engine finishes when several run at a time, each with its own stream and context.
+
+    Measured over ``seconds`` without copying inputs and outputs; ``batch`` is the number of samples in an inference.
+    """
+
+    source: str
+    device: str
+    streams: int
+    batch: int
+    inferences: int
+    seconds: float
+    taken: datetime.datetime
+    note: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Inferences per second."""
+        return self.inferences / self.seconds
+
+    def __repr__(self) -> str:
+        return (
+            f"<Throughput {self.rate:.4g}/s of batch {self.batch} on {self.streams} streams, {self.device}>"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Recording:
     """What files of another machine tell of one engine.
 

@@ -312,7 +312,7 @@ class Variant:
             "tensor" if weights == "tensor" and scaled else "channel",
             (sparse,) if isinstance(sparse, str) else tuple(sparse),
             scales if scaled else "",
-            options,
+            options if options is not None and options.count else None,
         )
 
     @property
@@ -322,7 +322,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What a chip shows: ``int8·entropy2``; ``int8·entropy2 · 2 pinned · 2:4`` when it mixes and prunes."""
+        """What a chip shows: ``int8·entropy2``; ``int8·entropy2 · 2 pinned · 2:4 · 3 options`` when it has more."""
         how = self.calibrator or self.scales
         parts = [f"{self.precision}·{how}" if how else str(self.precision)]
         if self.pins:
@@ -331,6 +331,10 @@ class Variant:
             parts.append("per tensor")
         if self.sparsity:
             parts.append("2:4")
+        if self.options is not None:
+            told = self.options.count - self.options.implicit
+            parts += ["implicit"] if self.options.implicit else []
+            parts += [f"{told} option{'s' if told > 1 else ''}"] if told else []
         return " · ".join(parts)
 
     @property
@@ -343,4 +347,6 @@ class Variant:
             spelled.append("per tensor")
         if self.sparsity:
             spelled.append("2:4" + ("" if self.sparsity == ("*",) else f" {','.join(self.sparsity)}"))
+        if self.options is not None:
+            spelled.append(str(self.options))
         return f"{' '.join(spelled)}@{self.target}" + (f"/{self.backend}" if self.backend else "")

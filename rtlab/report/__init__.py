@@ -14,15 +14,17 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtlab.analysis.mapping import placed
 from rtlab.core import files
 from rtlab.errors import VariantError
 from rtlab.view import chrome
 from rtlab.view.bundle import bundle
 from rtlab.view.calibration import calibration
-from rtlab.view.contract import Calibration, EngineView, Graph, Saved, SavedVariant
+from rtlab.view.contract import BuildStory, Calibration, EngineView, Graph, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
+from rtlab.view.story import story
 
 if TYPE_CHECKING:
     from rtlab.study import Study
@@ -94,11 +96,18 @@ def saved(study: Study) -> Saved:
         variants=[
             SavedVariant(
                 id=name,
-                engine=_base64(encode(engine_view(study.results[name], study.model), EngineView)),
-                story="",
+                engine=_base64(encode(engine_view(result, study.model), EngineView)),
+                story=_base64(
+                    encode(
+                        story(told, study.model, result.engine, placed(result.mapping, study.model)),
+                        BuildStory,
+                    )
+                )
+                if (told := result.log)
+                else "",
                 status=list(chrome.status(study, name)),
             )
-            for name in built
+            for name, result in ((n, study.results[n]) for n in built)
         ],
         chips=chrome.chips(study, baseline=first),
         view=ViewState(variant=built[0], baseline=first, tab="table").payload(),

@@ -6,9 +6,11 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 
 from __future__ import annotations
 
-__all__ = ["Calibration", "Job", "Ranked", "Result", "Score", "Study", "available", "explore"]
+__all__ = ["Calibration", "Job", "Ranked", "Result", "Score", "Study", "available", "explore", "read"]
 
 import contextlib
+import dataclasses
+import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -18,13 +20,16 @@ from typing import TYPE_CHECKING, Any
 from rtlab import backends
 from rtlab.analysis import pairs as _pairs
 from rtlab.analysis.pairs import PairUse
-from rtlab.core.data import CalibrationData, Task
+from rtlab.core.data import Batch, CalibrationData, Task
+from rtlab.core.files import write
 from rtlab.core.finding import Finding
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model, absent, load
+from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
+from rtlab.core.trace import Throughput
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
-from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError
+from rtlab.errors import CalibrationError, Cancelled, RtlabError, RunError, Unavailable, VariantError
 from rtlab.quantize import Prepared, Scale, export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
@@ -34,8 +39,9 @@ from rtlab.study.calibrating import Calibration, Ranked, rank
 from rtlab.study.job import Job, Result, Score, prepared, work
 from rtlab.study.observer import Observer, observe_values
 from rtlab.study.planning import Scales, builder_for, check_capable, default_target, resolve
-from rtlab.study.recorded import recorded
+from rtlab.study.recorded import gathered, narrowest, recorded
 from rtlab.study.watching import watching
+from rtlab.view.layers import layers_json
 
 if TYPE_CHECKING:
     import onnx
@@ -124,6 +130,7 @@ class Study:
         weights: str = "channel",
         sparsity: bool | str | Sequence[str] = False,
         scales: Scales = None,
+        options: BuildOptions | Mapping[str, Any] | None = None,
     ) -> Variant:
         """Plan a variant; nothing is built yet.
 
@@ -140,6 +147,8 @@ class Study:
             sparsity: Prune weights to 2:4, all that can be (True) or those of the nodes that a pattern fits, and
                 tell the compiler to look for sparse weights.
             scales: In place of a calibrator: a TensorRT calibration cache or its path, or amax by value.
+            options: What a TensorRT builder is told beyond the model, by TensorRT's own names, as
+                ``rtlab.BuildOptions.of`` takes them: ``{"builder_optimization_level": 5}``.
 
         Raises:
             VariantError: the combination cannot exist.
@@ -157,6 +166,7 @@ class Study:
             weights=weights,
             sparsity=sparsity,
             scales=scales,
+            options=BuildOptions.of(**options) if isinstance(options, Mapping) else options,
         )
         check_capable(builder, planned[0])
         return self._plan(name, *planned)
@@ -201,30 +211,129 @@ class Study:
     def read(
         self,
         name: str,
-        *,
-        layers: str | Path,
+        *files: str | Path,
+        layers: str | Path | None = None,
         profile: str | Path | None = None,
         times: str | Path | None = None,
+        log: str | Path | None = None,
+        output: str | Path | None = None,
         metadata: str | Path | None = None,
+        cache: str | Path | None = None,
+        model: str | Path | None = None,
+        inputs: Batch | str | Path | None = None,
+        optimization_profile: int | None = None,
+        **more: str | Path,
     ) -> Result:
-        """Read an engine of this model that TensorRT built on another machine, as a variant beside the others.
+        """Read an engine of this model that another machine built, as a variant beside the others.
 
         Args:
             name: What the variant is called here; one of this name is replaced.
+            files: Files whose kind is found by what is in them: any below, and NVIDIA trex's archives, profiles and
+                optimized models of ONNX Runtime, results that Polygraphy saved.
             layers: ``trtexec --exportLayerInfo``.
             profile: ``trtexec --exportProfile``: GPU times of the layers, joined by name.
             times: ``trtexec --exportTimes``: GPU times of whole inferences.
+            log: A verbose build log: fusion pass by pass, tactics, memory.
+            output: ``trtexec --exportOutput``.
             metadata: JSON with ``device_information``, as NVIDIA's trex writes it: the GPU's name.
+            cache: A TensorRT calibration cache that the engine was built with.
+            model: The ONNX file that the engine was built from, where that is not the study's own: one that
+                ``export`` wrote, for example.
+            inputs: What ``output`` was computed from, arrays by input or an ``.npz``, so that errors can be told.
+            optimization_profile: Which of several optimization profiles to show; the first by default.
+            more: Files by another kind that ``rtlab.backends.recognise`` tells, such as ``archive``.
 
         Raises:
-            ReadError: a file is damaged, or the profile belongs to another engine.
+            ReadError: a file is damaged, or files belong to different engines.
+            ModelError: the model cannot be loaded.
+            CalibrationError: the inputs do not fit the model.
         """
-        given = {"layers": layers, "profile": profile, "times": times, "metadata": metadata}
-        result = recorded(self.model, name, {k: Path(p) for k, p in given.items() if p is not None})
+        given = gathered(
+            files,
+            {
+                "layers": layers, "profile": profile, "times": times, "log": log, "output": output,
+                "metadata": metadata, "cache": cache, "model": model, **more,
+            },
+        )  # fmt: skip
+        data = None if inputs is None else CalibrationData.of(inputs, model=self.model)
+        batch = None if data is None else next(data.batches(self.model, len(data)))
+        return self._adopt(recorded(self.model, name, given, inputs=batch, profile=optimization_profile))
+
+    def open(
+        self, name: str, plan: str | Path, *, backend: str = "tensorrt", progress: Progress | None = None
+    ) -> Result:
+        """Open a serialized engine of this model on the GPU that it was built for, time it and compare its values.
+
+        Elsewhere nothing can open it: export its layers there, and ``read`` them.
+
+        Raises:
+            Unavailable: backend, driver or GPU are missing, or version or GPU are not the engine's.
+            ReadError: the file is no engine.
+            RunError: it cannot be run.
+        """
+        found = backends.get(backend)
+        if not (here := found.availability()).ok:
+            raise Unavailable(
+                f'Cannot open "{plan}": backend "{backend}" does not work here: {here.reason} Elsewhere, export the '
+                "layers where the engine's GPU is, with trtexec --loadEngine=... --exportLayerInfo=layers.json, and "
+                "read them with study.read."
+            )
+        targets = found.capabilities().targets
+        variant = Variant(target=targets[0] if targets else Target("unknown"), backend=backend)
+        with watching(progress) as watched:
+            job = Job(
+                name, variant, self.model, self.data, self.task, None, None, self.limits, backend, "onnxruntime",
+                compare=True, plan=str(plan),
+            )  # fmt: skip
+            result = work(job, watched)
+        precise = dataclasses.replace(variant, precision=narrowest(result.engine))
+        return self._adopt(dataclasses.replace(result, variant=precise, recorded=True))
+
+    def save_engine(self, name: str, path: str | Path) -> Path:
+        """Write a variant's serialized engine, for ``open`` and for any TensorRT of its release on its GPU.
+
+        Raises:
+            VariantError: the variant is not built.
+            RunError: its backend kept no serialized engine, or the file cannot be written.
+        """
+        result, path = self[name], Path(path)
+        if result.engine.plan is None:
+            raise RunError(
+                f'Cannot save the engine of "{name}": backend "{result.engine.backend}" kept no serialized engine. '
+                'Build it where a GPU is, with backend="tensorrt".'
+            )
+        write(path, result.engine.plan, what="the engine", model=self.model)
+        return path
+
+    def throughput(
+        self, name: str, *, streams: int = 2, seconds: float = 2.0, progress: Progress | None = None
+    ) -> Throughput:
+        """Inferences per second of a variant's engine on its GPU, with several streams and contexts.
+
+        Raises:
+            VariantError: the variant is not built.
+            Unavailable: its backend runs no engines here.
+            RunError: the engine cannot be run.
+        """
+        result = self[name]
+        backend: Any = backends.get(result.engine.backend)
+        if not hasattr(backend, "throughput") or not backend.availability().ok or result.engine.plan is None:
+            raise Unavailable(
+                f'Cannot measure the throughput of "{name}": backend "{result.engine.backend}" keeps no engine on a '
+                'GPU here. Build it where a GPU is, with backend="tensorrt".'
+            )
+        batch = next(self.data.batches(result.prepared.model, 1))
+        with watching(progress) as watched:
+            found: Throughput = backend.throughput(
+                result.engine, batch, watched, streams=streams, seconds=seconds
+            )
+        return found
+
+    def _adopt(self, result: Result) -> Result:
         with self._lock:
-            self.failures.pop(name, None)
-            self.variants[name] = result.variant
-            self.results[name] = result
+            self.failures.pop(result.name, None)
+            self.variants[result.name] = result.variant
+            self.results[result.name] = result
         return result
 
     def remove(self, name: str) -> None:
@@ -419,9 +528,16 @@ class Study:
         """Weights that could be 2:4 sparse, how sparse they are, and which cannot be pruned and why."""
         return _sparsity.find(self.model)
 
-    def findings(self) -> tuple[Finding, ...]:
-        """Where the quantization that the model already has is placed badly; empty for a model without any."""
-        return findings.check(self.model, calibrated=True)
+    def findings(self, name: str | None = None) -> tuple[Finding, ...]:
+        """What is worth changing about a variant's engine, the most costly first; or about the model.
+
+        Without a name: where the quantization that the model already has is placed badly, which ``repaired`` can
+        repair; empty for a model without any.
+
+        Raises:
+            VariantError: the variant is not built.
+        """
+        return findings.check(self.model, calibrated=True) if name is None else self[name].findings
 
     def pairs(self, name: str) -> tuple[PairUse, ...]:
         """Where each Q/DQ pair that the model brought along went in a variant's engine: absorbed, or a step of its own.
@@ -478,6 +594,18 @@ class Study:
         self._known(name, "export")
         ready = self.prepare(name)
         return export.export(self.model, self.variants[name], ready, path, cache=cache, version=version)
+
+    def export_layers(self, name: str, path: str | Path) -> Path:
+        """Write the layers of a built variant as TensorRT 11's inspector would, for ``read`` elsewhere.
+
+        Raises:
+            VariantError: the variant is not built.
+            RtlabError: the file cannot be written, or is the one that the model was read from.
+        """
+        text = json.dumps(layers_json(self[name].engine), indent=1, ensure_ascii=False)
+        path = Path(path)
+        write(path, text.encode("utf-8"), what="the layers", model=self.model)
+        return path
 
     def weights(self, node: str) -> tuple[TensorStats, ...]:
         """Statistics of the constants that a node reads.
@@ -560,6 +688,34 @@ def explore(
     study = Study(model, data=data, task=task)
     study.add("fp32")
     return study.explore(height=height).run()
+
+
+def read(
+    *files: str | Path, model: Model | str | Path | None = None, name: str = "engine", **given: Any
+) -> Study:
+    """Read an engine that another machine built, with its ONNX model or without.
+
+    Args:
+        files: Files whose kind is found by what is in them, an ONNX model among them.
+        model: The ONNX model, where it is not among the files.
+        name: What the variant is called.
+        given: Files by kind and options, as ``Study.read`` takes them.
+
+    Returns:
+        A study with that one variant: ``rtlab.read(...).explore()`` shows it.
+
+    Raises:
+        ReadError: a file is damaged, or files belong to different engines.
+        ModelError: the model cannot be loaded.
+    """
+    found = gathered(files, {})
+    onnx_file = found.pop("model", None)
+    source = model if model is not None else onnx_file
+    if source is not None and onnx_file is not None and source is not onnx_file:
+        found["model"] = onnx_file
+    study = Study(source if source is not None else absent())
+    study.read(name, **{**found, **given})
+    return study
 
 
 def available() -> Mapping[str, Any]:

@@ -5,24 +5,37 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from rtlab import backends
 from rtlab.analysis import accuracy as _accuracy
+from rtlab.analysis import breakdown
 from rtlab.analysis import timing as _timing
+from rtlab.analysis.breakdown import Slice, Transition
+from rtlab.analysis.coverage import Coverage, coverage
+from rtlab.analysis.findings import findings
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import relate
+from rtlab.analysis.reformats import Reformat, reformats
+from rtlab.backends import reading
+from rtlab.core.buildlog import BuildLog
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
+from rtlab.core.finding import Finding
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
+from rtlab.core.trace import Outputs
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError, Cancelled, RtlabError, RunError, Unavailable
 from rtlab.quantize import Prepared, Scale, assign, prepare, sparsity
+from rtlab.quantize.export import cache_of
 from rtlab.quantize.ranges import Ranges
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 #: Samples that values are compared on, and that the task is scored on; both bound the waiting time.
 _COMPARED = 32
@@ -50,13 +63,15 @@ class Score:
 class Result:
     """Everything known of one variant.
 
-    ``engine`` is the picture, related to the source model by ``mapping``; ``measured`` is the engine that ran here,
-    related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``, ``accuracy`` and ``score`` are
-    None where nothing could run. ``recorded`` says that the engine was read from files of another machine.
+    ``source`` is the model that the study is of; ``engine`` is the picture, related to it by ``mapping``; ``measured``
+    is the engine that ran here, related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``,
+    ``accuracy`` and ``score`` are None where nothing could run. ``recorded`` says that the engine was read from files
+    of another machine; ``told`` is the build log that was among them, ``outputs`` the tensors.
     """
 
     name: str
     variant: Variant
+    source: Model
     prepared: Prepared
     engine: Engine
     mapping: NodeMapping
@@ -67,6 +82,8 @@ class Result:
     score: Score | None = None
     ranges: Ranges | None = None
     recorded: bool = False
+    told: BuildLog | None = None
+    outputs: Outputs | None = None
 
     def __repr__(self) -> str:
         return f"<Result {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
@@ -88,6 +105,48 @@ class Result:
             self.timing, relate(built, built, self.measured), relate(built, built, self.engine)
         )
 
+    @functools.cached_property
+    def log(self) -> BuildLog | None:
+        """What the builder told of the build: passes, decisions, tactics, memory; None where it left no log."""
+        return reading.log(self.engine.log) if self.told is None and self.engine.log else self.told
+
+    @property
+    def own_times(self) -> _timing.Timing | None:
+        """The times of the engine's own layers; None where they are those of another engine, or there are none."""
+        return self.timing if self.measured is self.engine else None
+
+    @functools.cached_property
+    def coverage(self) -> Coverage:
+        """How much of the engine the mapping explains."""
+        return coverage(self.mapping, self.source, self.engine)
+
+    @functools.cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is worth changing about the engine, the most costly first."""
+        return findings(self.engine, self.mapping, self.source, self.own_times, self.log)
+
+    def kinds(self) -> tuple[Slice, ...]:
+        """Layers and time by the compiler's kind of layer, the slowest first."""
+        return breakdown.by_kind(self.engine, self.own_times)
+
+    def precisions(self) -> tuple[Slice, ...]:
+        """Layers and time by the narrowest type that a layer touches, the slowest first."""
+        return breakdown.by_precision(self.engine, self.own_times)
+
+    def transitions(self) -> tuple[Transition, ...]:
+        """How many layers read one precision and write another, with their time."""
+        return breakdown.transitions(self.engine, self.own_times)
+
+    def reformats(self) -> tuple[Reformat, ...]:
+        """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
+        return reformats(self.engine, self.own_times)
+
+    def table(self) -> DataFrame:
+        """One row per layer in order of execution: see ``rtlab.view.frame``."""
+        from rtlab.view.frame import layers_frame
+
+        return layers_frame(self, self.source)
+
     @property
     def unmapped(self) -> tuple[tuple[str, str], ...]:
         """Nodes without a layer with the reason, in graph order."""
@@ -96,7 +155,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What one variant's work needs; it can be pickled."""
+    """What one variant's work needs; it can be pickled. ``plan`` is a serialized engine to open in place of a build."""
 
     name: str
     variant: Variant
@@ -109,6 +168,7 @@ class Job:
     builder: str
     runner: str | None
     compare: bool
+    plan: str = ""
 
 
 def runner_of(name: str) -> Any:
@@ -136,7 +196,7 @@ def batch_size(model: Model, names: Sequence[str]) -> int:
         return 1
     elements = 0
     for name in names:
-        shape = model.values[name].shape or ()
+        shape = model.values[name].shape or ()  # noqa: PD011 - no frame
         elements += int(np.prod([d for d in shape[1:] if isinstance(d, int)], dtype=np.int64))
     return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * elements)))
 
@@ -156,11 +216,11 @@ def work(job: Job, progress: Progress | None = None) -> Result:
         raise Unavailable(
             f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().'
         )
-    engine = builder.build(BuildRequest(ready.model, job.variant, job.limits), progress)
+    engine = _opened(job, builder) if job.plan else builder.build(_request(job, ready, builder), progress)
     mapping = relate(job.model, ready.model, engine)
     if narrowed := _narrowed(job, engine, mapping):
         engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed))
-    result = Result(job.name, job.variant, ready, engine, mapping, ranges=job.ranges)
+    result = Result(job.name, job.variant, job.model, ready, engine, mapping, ranges=job.ranges)
     if not job.compare or job.runner is None:
         return result
     try:
@@ -172,6 +232,40 @@ def work(job: Job, progress: Progress | None = None) -> Result:
         return dataclasses.replace(
             result, engine=dataclasses.replace(engine, notes=(*engine.notes, f"not measured: {error}"))
         )
+
+
+def _request(job: Job, ready: Prepared, builder: Any) -> BuildRequest:
+    """What is built; with what TensorRT's own calibrator reads, where the variant asks for it."""
+    implicit = _implicit(job.variant)
+    given = cache_of(job.variant, ready).encode().decode("ascii") if implicit and job.scales else ""
+    return BuildRequest(
+        ready.model,
+        job.variant,
+        job.limits,
+        keep_plan=builder.capabilities().runs,
+        data=job.data if implicit and not given else None,
+        cache=given,
+    )
+
+
+def _implicit(variant: Variant) -> bool:
+    return variant.options is not None and variant.options.implicit
+
+
+def _opened(job: Job, backend: Any) -> Engine:
+    """A serialized engine from a file.
+
+    Raises:
+        Unavailable: the backend opens none, or version or GPU do not match.
+        ReadError: the file is no plan.
+    """
+    if not hasattr(backend, "open_plan"):
+        raise Unavailable(
+            f'Backend "{job.builder}" cannot open "{job.plan}": it loads no engines. Choose backend="tensorrt" where '
+            "its GPU is; elsewhere export its layers there, and read them with study.read."
+        )
+    engine: Engine = backend.open_plan(job.plan)
+    return engine
 
 
 def _narrowed(job: Job, engine: Engine, mapping: NodeMapping) -> str:
@@ -195,6 +289,14 @@ def _narrowed(job: Job, engine: Engine, mapping: NodeMapping) -> str:
 
 def prepared(job: Job) -> Prepared:
     """The model with its weights pruned, if asked for, and then in its precision."""
+    if job.plan:
+        return Prepared(job.model, job.model)
+    if _implicit(job.variant):
+        # TensorRT chooses what runs in INT8; the graph stays as it is, and explicit pairs stand in on the CPU.
+        variant = dataclasses.replace(job.variant, options=None)
+        ready = prepared(dataclasses.replace(job, variant=variant))
+        note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
+        return Prepared(job.model, ready.emulation, ready.scales, (note, *ready.notes))
     model, variant = job.model, job.variant
     if not variant.sparsity:
         return prepare(model, variant, job.ranges, job.scales)
@@ -205,9 +307,30 @@ def prepared(job: Job) -> Prepared:
     return dataclasses.replace(ready, notes=(note, *ready.notes))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Computed:
+    """What computes a variant's values: a runner with an engine, and which of the source's values it can tell."""
+
+    runner: Any
+    engine: Engine
+    names: tuple[str, ...]
+    batch: int
+
+    @property
+    def source(self) -> str:
+        return str(self.runner.source)
+
+
 def _measure(job: Job, result: Result, progress: Progress) -> Result:
-    runner = runner_of(job.runner or "onnxruntime")
     prepared = result.prepared
+    backend: Any = backends.get(result.engine.backend)
+    if result.engine.plan is not None and backend.capabilities().runs:
+        # The real engine on its GPU: its own times, and the tensors that fusion left.
+        result = _time(job, result, backend, progress)
+        made = {t.name for layer in result.engine.layers for t in layer.outputs}
+        names = tuple(n for n in _accuracy.comparable(job.model, prepared.model) if n in made)
+        return _judged(job, result, _Computed(backend, result.engine, names, 1), progress)
+    runner = runner_of(job.runner or "onnxruntime")
     try:
         result = _time(job, result, runner, progress)
     except (BuildError, RunError) as error:
@@ -218,21 +341,27 @@ def _measure(job: Job, result: Result, progress: Progress) -> Result:
         engine = dataclasses.replace(result.engine, notes=(*result.engine.notes, note))
         result = dataclasses.replace(result, engine=engine)
     emulated = runner.build(BuildRequest(prepared.emulation, job.variant, level="basic"), progress)
+    names = _accuracy.comparable(job.model, prepared.emulation)
+    return _judged(job, result, _Computed(runner, emulated, names, batch_size(job.model, names)), progress)
+
+
+def _judged(job: Job, result: Result, by: _Computed, progress: Progress) -> Result:
+    """Errors of the values and the task's score, as they are computed."""
     try:
-        errors = _compare(job, runner, emulated, prepared, progress)
-        score = _score(job, runner, emulated, prepared, progress)
+        errors = _compare(job, by, progress)
+        score = _score(job, by, progress)
     finally:
-        runner.release(emulated)
+        by.runner.release(by.engine)
     return dataclasses.replace(result, accuracy=errors, score=score)
 
 
 def _time(job: Job, result: Result, runner: Any, progress: Progress) -> Result:
     prepared, measured = result.prepared, result.engine
-    if measured.backend != job.runner:
+    if measured.backend != runner.name:
         measured = runner.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
     batch = next(job.data.batches(prepared.model, 1))
     profile = runner.profile(measured, batch, progress)
-    foreign = sorted(str(p) for p in job.variant.precisions - _NATIVE)
+    foreign = sorted(str(p) for p in job.variant.precisions - _NATIVE) if profile.processor == "CPU" else []
     note = (
         f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
         if foreign
@@ -246,38 +375,34 @@ def _time(job: Job, result: Result, runner: Any, progress: Progress) -> Result:
     )
 
 
-def _compare(
-    job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress
-) -> _accuracy.Accuracy:
+def _compare(job: Job, by: _Computed, progress: Progress) -> _accuracy.Accuracy:
     data = (job.task.data if job.task else job.data).take(max(_COMPARED, fixed_batch(job.model)))
-    names = _accuracy.comparable(job.model, prepared.emulation)
-    plain = reference(job.model, progress)
-    size = batch_size(job.model, names)
-    comparison = _accuracy.Comparison(job.model, names)
+    plain, reader = reference(job.model, progress), runner_of("onnxruntime")
+    comparison = _accuracy.Comparison(job.model, by.names)
     progress.phase("Comparing values", len(data))
     try:
-        for batch in data.batches(job.model, size):
+        for batch in data.batches(job.model, by.batch):
             check(progress, "comparing values")
             count = data.samples_in(job.model, batch)
-            before, after = runner.outputs(plain, batch, names), runner.outputs(emulated, batch, names)
-            comparison.add(before, after, count)
+            before = reader.outputs(plain, batch, by.names)
+            comparison.add(before, by.runner.outputs(by.engine, batch, by.names), count)
             progress.advance(count)
     finally:
-        runner.release(plain)
-    return comparison.result(f"{runner.source}, {data.source}")
+        reader.release(plain)
+    return comparison.result(f"{by.source}, {data.source}")
 
 
-def _score(job: Job, runner: Any, emulated: Engine, prepared: Prepared, progress: Progress) -> Score | None:
+def _score(job: Job, by: _Computed, progress: Progress) -> Score | None:
     if job.task is None:
         return None
     data = job.task.data.take(max(SCORED, fixed_batch(job.model)))
     parts: list[Any] = []
     progress.phase("Scoring the task", len(data))
-    size = batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o))
-    output = prepared.emulation.outputs[0]
-    for batch in data.batches(prepared.emulation, size):
+    size = min(by.batch, batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o)))
+    output = job.model.outputs[0]
+    for batch in data.batches(job.model, size):
         check(progress, "scoring the task")
-        parts.append(runner.outputs(emulated, batch, (output,))[output])
+        parts.append(by.runner.outputs(by.engine, batch, (output,))[output])
         progress.advance(len(parts[-1]))
     outputs = np.concatenate(parts)
-    return Score(job.task.name, job.task.score(outputs), job.task.unit, len(outputs), runner.source)
+    return Score(job.task.name, job.task.score(outputs), job.task.unit, len(outputs), by.source)

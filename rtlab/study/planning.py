@@ -44,7 +44,8 @@ def resolve(
 
 def default_target(builder: str) -> str:
     """Where a builder builds for when nobody says."""
-    return "cpu" if builder == "onnxruntime" else _DEFAULT_SM
+    known = [str(t) for t in backends.get(builder).capabilities().targets]
+    return _DEFAULT_SM if _DEFAULT_SM in known or not known else known[0]
 
 
 def check_capable(builder: str, variant: Variant) -> None:
@@ -81,10 +82,18 @@ def builder_for(backend: str | None, target: str | Target | None) -> str:
         return backend
     if str(target) == "cpu":
         return "onnxruntime"
-    for name, candidate in backends.registry().items():
-        capable = candidate.capabilities()
-        if capable.builds and candidate.availability().ok and any(t.sm for t in capable.targets):
+    builders = {
+        name: candidate.capabilities().targets
+        for name, candidate in backends.registry().items()
+        if candidate.capabilities().builds and candidate.availability().ok
+    }
+    gpus = {name: targets for name, targets in builders.items() if any(t.sm for t in targets)}
+    # Where none compiles for the target, the first says for what it does.
+    for name, targets in gpus.items():
+        if target is None or str(target) in map(str, targets):
             return name
+    if gpus:
+        return next(iter(gpus))
     if target is not None:
         raise Unavailable(
             f'Cannot build for target "{target}": no TensorRT builder is installed here. '

@@ -1,50 +1,191 @@
-"""Engines that TensorRT built on another machine."""
+"""Engines that TensorRT built on another machine: from files to a result beside the others."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from rtlab import backends
+import numpy as np
+
+from rtlab.analysis import accuracy as _accuracy
 from rtlab.analysis import timing as _timing
 from rtlab.analysis.mapping import relate
+from rtlab.analysis.rebuilt import rebuilt
+from rtlab.analysis.replay import replay
+from rtlab.backends import reading, recognise
+from rtlab.core.data import Batch
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model
-from rtlab.core.protocols import Reader
+from rtlab.core.model import Model, load
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Runner
+from rtlab.core.trace import Outputs, Recording
 from rtlab.core.variant import Precision, Variant
+from rtlab.errors import ReadError
 from rtlab.quantize import Prepared
-from rtlab.study.job import Result
+from rtlab.quantize.cache import CalibrationCache
+from rtlab.study.job import Result, reference, runner_of
+
+#: Kinds of files that do not describe an engine.
+ASIDE = frozenset({"model", "cache"})
 
 
-def recorded(model: Model, name: str, files: Mapping[str, Path]) -> Result:
-    """Read an engine's files, ``layers`` and perhaps ``profile``, ``times`` and ``metadata``, as a variant of a model.
+def gathered(files: Sequence[str | Path], named: Mapping[str, str | Path | None]) -> dict[str, Path]:
+    """Files by kind: those that the user named, and the rest by what is in them.
 
     Raises:
-        ReadError: a file is damaged, or the profile belongs to another engine.
+        ReadError: a file is of no known kind, or there are two of one kind.
     """
-    reader = cast("Reader", backends.get("trtexec"))
-    found = reader.read(files)
-    engine, times = found.engine, found.profile
-    mapping = relate(model, model, engine)
-    if not mapping.pairs:
+    given = {k: Path(p) for k, p in named.items() if p is not None}
+    found = recognise.sort([Path(f) for f in files])
+    for kind, path in found.items():
+        if kind in given:
+            raise ReadError(
+                f'Cannot read "{path.name}" beside "{given[kind].name}": both are of the kind "{kind}", and an engine '
+                "has one. Read each engine under a name of its own."
+            )
+    return found | given
+
+
+def recorded(
+    model: Model,
+    name: str,
+    files: Mapping[str, Path],
+    *,
+    inputs: Batch | None = None,
+    profile: int | None = None,
+) -> Result:
+    """Read an engine's files as a variant of a model.
+
+    Args:
+        model: The source; without nodes where none is known.
+        name: What the variant is called.
+        files: Paths by kind. ``model`` is the ONNX file that the engine was built from, where that is not the source
+            itself, ``cache`` a calibration cache.
+        inputs: What the outputs in the files were computed from, so that ONNX Runtime can compute the same.
+        profile: The optimization profile to show; the first by default.
+
+    Raises:
+        ReadError: a file is damaged, or files belong to different engines.
+        ModelError: the model cannot be loaded.
+    """
+    told = {k: p for k, p in files.items() if k not in ASIDE}
+    if not told:
+        had = ", ".join(f'"{p.name}"' for p in files.values())
+        raise ReadError(
+            f'Cannot read "{name}": {f"{had} describes no engine" if had else "no file is given"}. '
+            'Give layers="layers.json" from trtexec --exportLayerInfo, or log= with a verbose build log.'
+        )
+    built = load(files["model"]) if "model" in files else model
+    found = reading.read(told, select=profile)
+    return result(model, built, name, found, inputs=inputs, cache=files.get("cache"))
+
+
+def result(
+    model: Model,
+    built: Model,
+    name: str,
+    found: Recording,
+    *,
+    inputs: Batch | None = None,
+    cache: Path | None = None,
+) -> Result:
+    """A recording as a result: related to the model, with times and errors as far as the files have them."""
+    engine, times = _completed(found, built), found.profile
+    mapping = relate(model, built, engine)
+    if model.nodes and not mapping.pairs:
         note = f'No layer names a node of model "{model.name}": is it the same model?'
         engine = dataclasses.replace(engine, notes=(*engine.notes, note))
+    scales = CalibrationCache.read(cache).scales() if cache else {}
+    errors, said = _errors(model, found, inputs)
+    if said:
+        engine = dataclasses.replace(engine, notes=(*engine.notes, said))
     return Result(
         name,
-        Variant(_narrowest(engine), target=engine.target, backend=engine.backend),
-        Prepared(model, model),
+        Variant(
+            narrowest(engine),
+            target=engine.target,
+            backend=engine.backend,
+            scales=cache.name if cache else "",
+        ),
+        model,
+        Prepared(built, built, scales=scales),
         engine,
         mapping,
         measured=engine if times else None,
         measured_mapping=mapping if times else None,
         timing=_timing.timing(times, engine) if times else None,
+        accuracy=errors,
         recorded=True,
+        told=found.log,
+        outputs=found.outputs,
     )
 
 
-def _narrowest(engine: Engine) -> Precision:
+def _completed(found: Recording, built: Model) -> Engine:
+    """The engine; of a log without layers, with those that its decisions leave of the model's nodes."""
+    engine, log = found.engine, found.log
+    if engine.layers or log is None or not built.nodes:
+        return engine
+    layers = rebuilt(replay(log, built), built)
+    if not layers:
+        return engine
+    counted = log.attempts[log.chosen].counts[-1:] if log.attempts else ()
+    told = f"; the log counts {counted[0]}" if counted else ""
+    note = (
+        f"The log lists no layers: these {len(layers)} are the model's nodes as its decisions joined them, which is an "
+        f"inference{told}. Types and tactics are not told."
+    )
+    return dataclasses.replace(engine, layers=layers, notes=(note,))
+
+
+def _errors(model: Model, found: Recording, inputs: Batch | None) -> tuple[_accuracy.Accuracy | None, str]:
+    """Errors of the tensors in the files, against those of a second runner in them or of ONNX Runtime here."""
+    if found.outputs is None:
+        return None, ""
+    if found.reference is not None:
+        return _compared(model, found.reference, found.outputs, "the file's own reference runner")
+    if inputs is None:
+        return (
+            None,
+            "The outputs in the files are not compared: give inputs= with what they were computed from.",
+        )
+    names = [n for n in found.outputs if n in model.values]
+    if not names or not model.nodes:
+        return None, f'The outputs in the files are not compared: none is a value of model "{model.name}".'
+    runner = cast("Runner", runner_of("onnxruntime"))
+    engine = reference(model, Silent())
+    try:
+        before = runner.outputs(engine, inputs, names)
+    finally:
+        runner.release(engine)
+    return _compared(model, before, found.outputs, "ONNX Runtime here")
+
+
+def _compared(
+    model: Model, before: Outputs, after: Outputs, by: str
+) -> tuple[_accuracy.Accuracy | None, str]:
+    names = [
+        n
+        for n in after
+        if n in before
+        and n in model.values
+        and np.size(after[n]) == np.size(before[n])
+        and _numeric(after[n])
+    ]
+    if not names:
+        return None, f"The outputs in the files are not compared: {by} has none of the same names and sizes."
+    comparison = _accuracy.Comparison(model, names)
+    comparison.add(before, after, 1)
+    return comparison.result(f"tensors from files, against {by}"), ""
+
+
+def _numeric(array: object) -> bool:
+    return np.asarray(array).dtype.kind in "fiu"
+
+
+def narrowest(engine: Engine) -> Precision:
     """The narrowest precision among an engine's layers; fp32 where their types are not told."""
     seen = {layer.precision for layer in engine.layers}
     order = (

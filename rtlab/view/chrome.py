@@ -51,6 +51,13 @@ def status(study: Study, name: str) -> Iterator[Status]:
             text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
             f"the whole {whole}" + ("" if result.recorded else f"; building took {engine.seconds:.2g} s"),
         )
+    if result.recorded and study.model.nodes:
+        known = result.coverage
+        yield Status(
+            origin="estimated" if known.declared < known.pairs else "reported",
+            text=f"{known.nodes} of {known.all_nodes} nodes are in a layer, {known.explained} more are explained; "
+            f"{known.declared} of {known.pairs} links are the compiler's own word",
+        )
     lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
     if lost:
         first = study.model.by_id[lost[0].node].title

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from rtlab.analysis.tuning import contests
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
+from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
     from rtlab.study import Result
@@ -17,8 +20,10 @@ SCHEMA = 1
 
 
 def document(result: Result, model: Model) -> dict[str, Any]:
-    """``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing`` and ``accuracy`` of a variant.
+    """Everything that is known of a variant.
 
+    The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``summary``,
+    ``findings`` and ``build``.
     Times are in milliseconds, errors in decibel or in the value's unit; null where nothing was measured. An
     infinite SQNR (equal values) is null with ``equal`` true.
     """
@@ -82,6 +87,9 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         "unmapped": [{"node": m.node, "reason": m.reason, "text": m.text} for m in result.mapping.missing],
         "timing": _timing(result),
         "accuracy": _accuracy(result),
+        "summary": summary(result, model),
+        "findings": [dataclasses.asdict(f) for f in result.findings],
+        "build": _build(result),
         "notes": [*result.prepared.notes, *engine.notes],
     }
 
@@ -119,6 +127,37 @@ def _timing(result: Result) -> dict[str, Any] | None:
             }
             for t in times.layers
         ],
+    }
+
+
+def _build(result: Result) -> dict[str, Any] | None:
+    """What the verbose log tells; null where there is none."""
+    log = result.log
+    if log is None:
+        return None
+    return {
+        "origin": "reported",
+        "version": log.version,
+        "device": log.device,
+        "complete": log.complete,
+        "attempts": [
+            {"counts": list(a.counts), "passes": [dataclasses.asdict(p) for p in a.passes]}
+            for a in log.attempts
+        ],
+        "tactics": [
+            {
+                "layer": c.layer,
+                "winner": c.winner.tactic.tactic,
+                "name": c.winner.name,
+                "ms": c.winner.tactic.milliseconds,
+                "margin": c.margin,
+                "timed": c.count,
+            }
+            for c in contests(log)
+        ],
+        "memory": dict(log.totals),
+        "sparsity": [dataclasses.asdict(s) for s in log.sparsity],
+        "notes": list(log.notes),
     }
 
 

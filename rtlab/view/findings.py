@@ -1,4 +1,4 @@
-"""Where a model's own quantization is placed badly, for the Findings tab."""
+"""What is worth changing in a model's own quantization, and in an engine, for the Findings tab."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
 
 
-def findings(model: Model, found: Iterable[Found]) -> Findings:
-    """The payload of the Findings tab."""
-    items = [
+def listed(model: Model, found: Iterable[Found]) -> list[Finding]:
+    """Findings as payloads; their nodes in every place where they run."""
+    return [
         Finding(
             id=f.id,
             rule=f.rule,
@@ -32,8 +32,15 @@ def findings(model: Model, found: Iterable[Found]) -> Findings:
         )
         for f in found
     ]
+
+
+def findings(model: Model, found: Iterable[Found]) -> Findings:
+    """What the model alone shows: where its own quantization is placed badly."""
+    items = listed(model, found)
     pairs = sum(n.op == "QuantizeLinear" for n in model.nodes)
-    if not any(n.op in _QUANTIZED for n in model.nodes):
+    if not model.nodes:
+        note = "No ONNX model was given: what is known comes from the engine's files."
+    elif not any(n.op in _QUANTIZED for n in model.nodes):
         note = (
             "This model has no Q/DQ pairs of its own: rtlab places them when a variant asks for int8 or fp8. "
             "Load a model from quantization-aware training to have its placement checked."

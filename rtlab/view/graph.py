@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import onnx
 import onnx_ir as ir
 
 from rtlab.analysis.mapping import Mapping as NodeMapping
-from rtlab.analysis.mapping import placed
+from rtlab.analysis.mapping import moves, placed
+from rtlab.analysis.names import operator, words
 from rtlab.analysis.pairs import pairs
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.places import Place, Scope
@@ -30,6 +32,8 @@ from rtlab.view.contract import (
     QuantizedPair,
     Unmapped,
 )
+from rtlab.view.edges import engine_edges, unwritten
+from rtlab.view.findings import listed
 from rtlab.view.overlays import overlays
 from rtlab.view.summary import summary
 
@@ -61,6 +65,8 @@ _COMPUTES: Mapping[str, Family] = {
     "scale": "normalization", "norm": "normalization", "softmax": "activation", "activation": "activation",
     "elementwise": "other", "pointwise": "other", "reduce": "pool", "resize": "shape", "padding": "shape",
 }  # fmt: skip
+#: Families of what a fused layer is built around.
+_MAIN = frozenset({"convolution", "matmul", "pool"})
 #: Attributes that say at a glance what a node does.
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
 
@@ -154,80 +160,19 @@ def _count(number: int, noun: str) -> str:
 def engine_graph(engine: Engine, result: Result, model: Model, mapping: NodeMapping) -> Graph:
     """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
     boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
-    first = len(boxes)
-    boxes += [_layer_box(layer, result, model, mapping) for layer in engine.layers]
-    last = len(boxes)
+    missing = unwritten(engine)
+    boxes += [_layer_box(y, result, model, mapping, missing.get(y.id, ())) for y in engine.layers]
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
-    edges: list[Edge] = []
-    producers: defaultdict[str, list[int]] = defaultdict(list)
-    for i, tensor in enumerate(engine.inputs):
-        producers[tensor.name].append(i)
-    loose: list[int] = []
-    for layer in engine.layers:
-        at = first + layer.index
-        for tensor in {t.name: t for t in layer.inputs}.values():
-            edges += [
-                Edge(source=p, target=at, value=tensor.name, label=_tensor_label(tensor))
-                for p in producers[tensor.name]
-                if p != at
-            ]
-            if not producers[tensor.name]:
-                loose.append(layer.index)
-        for tensor in layer.outputs:
-            if at not in producers[tensor.name]:
-                producers[tensor.name].append(at)
-    for i, tensor in enumerate(engine.outputs):
-        edges += [
-            Edge(source=p, target=last + i, value=tensor.name, label=_tensor_label(tensor))
-            for p in producers[tensor.name][-1:]
-        ]
-        if not producers[tensor.name] and engine.layers:
-            # A view of a step's output bears the output's name nowhere: the last step feeds it.
-            edges.append(
-                Edge(source=last - 1, target=last + i, value=tensor.name, label=_tensor_label(tensor))
-            )
-    edges += _through_model(result, model, loose, first, edges)
     return Graph(
         id=result.variant.id,
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
         subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
         boxes=boxes,
-        edges=edges,
+        edges=engine_edges(result, model),
     )
 
 
-def _through_model(
-    result: Result, model: Model, loose: Sequence[int], first: int, have: Sequence[Edge]
-) -> list[Edge]:
-    """Edges into layers that read a tensor under another name, from the dataflow of the model."""
-    engine = result.engine
-    known = {(e["source"], e["target"]) for e in have}
-    order = {layer.id: layer.index for layer in engine.layers}
-    added: list[Edge] = []
-    for index in dict.fromkeys(loose):
-        layer = engine.layers[index]
-        seen: set[str] = set()
-        own = set(result.mapping.nodes(layer.id))
-        todo = [i for n in own if n in model.by_id for i in model.by_id[n].inputs]
-        while todo:
-            name = todo.pop()
-            node = model.producers.get(name)
-            if node is None or node.id in seen:
-                continue
-            seen.add(node.id)
-            sources = [order[i] for i in result.mapping.layers(node.id) if order[i] < index]
-            if node.id in own or not sources:
-                todo += node.inputs
-                continue
-            edge = (first + max(sources), first + index)
-            if edge not in known:
-                known.add(edge)
-                value = model.values.get(name)
-                label = f"{shape_text(value.shape)}" if value else ""
-                added.append(Edge(source=edge[0], target=edge[1], value=name, label=label))
-    return added
-
-
+@growing()
 def engine_view(result: Result, model: Model) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin."""
     mapping = placed(result.mapping, model)
@@ -243,8 +188,8 @@ def engine_view(result: Result, model: Model) -> EngineView:
         pairs=_home_first(mapping, result, model),
         unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in mapping.missing],
         overlays=overlays(result, model),
-        summary=summary(result),
-        findings=[],
+        summary=summary(result, model),
+        findings=listed(model, result.findings),
     )
 
 
@@ -363,7 +308,9 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
     )
 
 
-def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping) -> Box:
+def _layer_box(
+    layer: Layer, result: Result, model: Model, mapping: NodeMapping, unwritten: Sequence[str]
+) -> Box:
     places = [model.places[i] for i in mapping.nodes(layer.id)]
     # Execution order is graph order; the compiler lists labels in an order of its own.
     places.sort(key=lambda p: p.node.index)
@@ -374,9 +321,12 @@ def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping)
         for p in places
         for op in _runs(parts, p.node)
     ]
-    # Whose nodes are unknown, because the files are of another model, is no move: its kind tells that it computes.
-    computes = next((family for word, family in _COMPUTES.items() if word in layer.kind.lower()), None)
-    move = _move(layer) if not nodes and not computes else ""
+    computes = _kind_family(layer.kind)
+    # Whose nodes are unknown, because there is no model or another one, is no move: name and kind tell what it is.
+    known = bool(mapping.pairs)
+    moving = not nodes and not computes and (known or moves(layer))
+    if not known and not moving:
+        chips = _told(layer, computes)
     details = [
         Detail(key="layer", value=layer.name),
         Detail(key="kind", value=layer.kind),
@@ -385,26 +335,47 @@ def _layer_box(layer: Layer, result: Result, model: Model, mapping: NodeMapping)
     if layer.tactic:
         details.append(Detail(key="tactic", value=layer.tactic))
     details.append(Detail(key="stream", value=str(layer.stream)))
+    if unwritten:
+        details.append(Detail(key="written by no layer", value=", ".join(unwritten)))
     return Box(
         id=layer.id,
         kind="layer",
         parent=-1,
         body="",
         op=layer.kind,
-        family=family(nodes[0].op) if nodes else computes or "shape",
-        title=move or layer.name,
+        family=family(nodes[0].op) if nodes else computes or ("shape" if moving else chips[0]["family"]),
+        title=(_move(layer) if moving else "") or layer.name,
         lines=[],
         chips=chips,
         precision=layer.precision,
         reads=layer.reads,
         writes=layer.writes,
         stream=layer.stream,
-        slim=not nodes and not computes,
+        slim=moving,
         inputs=[_tensor_port(t) for t in layer.inputs]
         + [_tensor_port(t, constant=True) for t in layer.constants],
         outputs=[_tensor_port(t) for t in layer.outputs],
         details=details,
     )
+
+
+def _told(layer: Layer, computes: Family | None) -> list[OpChip]:
+    """The operators that a layer's name tells without a model, and its kind where they do not tell what computes."""
+    # Torch-TensorRT writes kinds in capitals.
+    told = [op.capitalize() if op.isupper() else op for op in map(operator, words(layer.name))]
+    found = [
+        OpChip(op=_SHORT.get(op, op), family=_kind_family(op) or family(op), node="")
+        for op in told
+        if onnx.defs.has(op) or _kind_family(op)
+    ]
+    if not found or (computes in _MAIN and computes not in {c["family"] for c in found}):
+        found.insert(0, OpChip(op=layer.kind or "layer", family=computes or "other", node=""))
+    return found
+
+
+def _kind_family(word: str) -> Family | None:
+    """The family of what a compiler's word for a kind of layer computes; None where it tells no such kind."""
+    return next((family for part, family in _COMPUTES.items() if part in word.lower()), None)
 
 
 def _parts(layer: Layer, built: Model) -> dict[str, list[Node]]:
@@ -454,8 +425,3 @@ def _tensor_port(tensor: Tensor, *, constant: bool = False) -> Port:
         format=tensor.format,
         constant=constant,
     )
-
-
-def _tensor_label(tensor: Tensor) -> str:
-    shape = "" if tensor.shape is None else shape_text(tensor.shape)
-    return f"{shape} {tensor.dtype}".strip()

@@ -12,13 +12,16 @@ from rtlab.view.contract import Choice, Controls, Option, Pin
 
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
+#: Why nothing can be chosen for an engine whose model nobody gave.
+NO_MODEL = 'No ONNX model was given: drop one here, or read the engine with model="model.onnx"'
 #: Makes the engine where no TensorRT builder is installed.
 _STAND_IN = "onnxruntime"
 
 
 def start() -> Variant:
     """What is chosen at first: fp32 for a GPU that the best builder compiles for."""
-    return Variant.of("fp32", target="cpu" if _builder() == _STAND_IN else "sm86")
+    known = [str(t) for t in backends.get(_builder()).capabilities().targets]
+    return Variant.of("fp32", target="sm86" if "sm86" in known else known[0])
 
 
 def notice() -> str:
@@ -69,19 +72,27 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
     # A saved notebook may hold a choice that no longer exists; building it says so, offering must not fail.
     precision = next((p for p in Precision if p.value == chosen.get("precision")), Precision.FP32)
     needed = any(p.needs_calibrator for p in (precision, *_pinned(chosen)))
+    none = "" if model.nodes else NO_MODEL
     return Controls(
         models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
         precisions=[
             Option(
                 id=str(p),
                 label=str(p),
-                enabled=p in offered and target.refusal(p) is None,
-                reason=target.refusal(p) or ("" if p in offered else f'Backend "{_builder()}" has no {p}'),
+                enabled=not none and p in offered and target.refusal(p) is None,
+                reason=none
+                or target.refusal(p)
+                or ("" if p in offered else f'Backend "{_builder()}" has no {p}'),
             )
             for p in Precision
         ],
         calibrators=[
-            Option(id=c, label=c, enabled=needed, reason="" if needed else f"{precision} needs no calibrator")
+            Option(
+                id=c,
+                label=c,
+                enabled=needed and not none,
+                reason=none or ("" if needed else f"{precision} needs no calibrator"),
+            )
             for c in dict.fromkeys(
                 [*map(str, _CALIBRATORS), *filter(None, [str(chosen.get("calibrator") or "")])]
             )
@@ -90,8 +101,8 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
             Option(
                 id=str(t),
                 label=t.title,
-                enabled=t.refusal(precision) is None,
-                reason=t.refusal(precision) or "",
+                enabled=not none and t.refusal(precision) is None,
+                reason=none or t.refusal(precision) or "",
             )
             for t in capable.targets
         ],

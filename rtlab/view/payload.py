@@ -40,6 +40,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.heap import growing
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -52,6 +54,7 @@ _INT32 = range(-(2**31), 2**31)
 Order: typing.TypeAlias = "NDArray[np.intp]"
 
 
+@growing()
 def encode(payload: Any, kind: Any) -> bytes:
     """A payload of a type of ``view.contract`` as the bytes trait carries it.
 
@@ -156,7 +159,9 @@ class _Encoder:
 
     def column(self, values: Sequence[int] | NDArray[np.float64], order: Order | None = None) -> list[int]:
         """Writes whole numbers in the form that deflates best, or float64; returns width and form."""
-        if isinstance(values, np.ndarray) or any(v not in _INT32 for v in values):
+        given = np.asarray(values if len(values) else [0])
+        whole = given.dtype.kind in "biu" and _INT32.start <= given.min() and given.max() < _INT32.stop
+        if isinstance(values, np.ndarray) or not whole:
             exact = np.asarray(values, "<f8")
             if any(int(e) != v for e, v in zip(exact, values, strict=True) if isinstance(v, int)):
                 raise ValueError("Cannot encode an integer of more than 53 bits: JavaScript has none.")

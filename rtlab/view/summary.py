@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, cast
 
-from rtlab.view.contract import Coverage, Summary
+from rtlab.analysis import breakdown
+from rtlab.analysis.coverage import coverage
+from rtlab.analysis.reformats import reformats
+from rtlab.view.contract import Coverage, Reformat, Slice, Summary, Transition
 
 if TYPE_CHECKING:
+    from rtlab.analysis.timing import Timing
+    from rtlab.core.model import Model
     from rtlab.study import Result
 
 
-def summary(result: Result) -> Summary:
-    """Kinds, precisions, transitions, reformats, and how far the mapping explains the engine."""
-    times = result.timing
+def own_times(result: Result) -> Timing | None:
+    """The times of the very engine that is shown; None where another one ran in its place, or none."""
+    return result.timing if result.measured is result.engine else None
+
+
+def summary(result: Result, model: Model | None = None) -> Summary:
+    """Kinds, precisions, transitions, reformats, and how far the mapping explains the engine.
+
+    Times are those of this engine. Where another engine ran in its place, they belong to other layers and are left out.
+
+    Args:
+        result: The variant.
+        model: The source model that is shown; by default the one that the engine was built from.
+    """
+    engine, times = result.engine, own_times(result)
+    home = result.prepared.model if model is None else model
     return Summary(
-        kinds=[],
-        precisions=[],
-        transitions=[],
-        reformats=[],
-        coverage=Coverage(
-            nodes=0, all_nodes=0, explained=0, layers=0, all_layers=0, moves=0, declared=0, pairs=0
-        ),
+        kinds=[_slice(s) for s in breakdown.by_kind(engine, times)],
+        precisions=[_slice(s) for s in breakdown.by_precision(engine, times)],
+        transitions=[
+            Transition(before=t.before, after=t.after, layers=len(t.layers), time=t.milliseconds)
+            for t in breakdown.transitions(engine, times)
+        ],
+        reformats=[
+            Reformat(
+                layer=r.layer,
+                tensor=r.tensor,
+                before=r.before,
+                after=r.after,
+                producer=r.producer,
+                consumer=r.consumer,
+                cause=r.cause,
+                fix=r.fix,
+                time=r.milliseconds,
+            )
+            for r in reformats(engine, times)
+        ],
+        coverage=cast("Coverage", dataclasses.asdict(coverage(result.mapping, home, engine))),
         processor=times.processor if times else "",
         source=times.origin if times else "",
         total=times.total if times else None,
-        summed=times.summed if times else None,
-        ratio=None,
+        summed=times.summed if times and times.layers else None,
+        ratio=times.ratio if times else None,
+    )
+
+
+def _slice(found: breakdown.Slice) -> Slice:
+    return Slice(
+        name=found.name,
+        layers=len(found.layers),
+        time=found.milliseconds,
+        share=None if found.share is None else 100 * found.share,
     )

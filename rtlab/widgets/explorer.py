@@ -9,7 +9,10 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import hashlib
+import itertools
 import json
+import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import traitlets
 
 from rtlab.analysis.mapping import placed
+from rtlab.backends import recognise
 from rtlab.core import model as _model
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
@@ -26,13 +30,14 @@ from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.quantize import export
 from rtlab.view import chrome, offer
 from rtlab.view.calibration import calibration
-from rtlab.view.contract import BuildState, Calibration, EngineView, Graph, Inspection, Pin
+from rtlab.view.contract import BuildState, BuildStory, Calibration, EngineView, Graph, Inspection, Pin, Side
 from rtlab.view.findings import findings
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.inspection import inspection
 from rtlab.view.layers import layers_model
 from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
+from rtlab.view.story import story
 from rtlab.view.table import failure
 from rtlab.widgets import charts as figures
 from rtlab.widgets import netron
@@ -45,6 +50,10 @@ if TYPE_CHECKING:
     from rtlab.study import Study
     from rtlab.view.contract import ViewState as Payload
 
+#: Words of a file's name that do not tell which engine it is of.
+_PLAIN_WORDS = re.compile(
+    r"\b(engine|graph|layers?|profile|timing|times|trt|json|info|build|log)\b", re.IGNORECASE
+)
 _IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
 
 
@@ -70,11 +79,13 @@ class Explorer(Delivering):
     height = traitlets.Int(760).tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
     calibration = traitlets.Bytes(b"").tag(delivered=True)
+    story = traitlets.Bytes(b"").tag(delivered=True)
     findings = traitlets.Dict().tag(delivered=True)
 
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self.study = study
         self._views: dict[str, bytes] = {}
+        self._stories: dict[str, bytes] = {}
         self._thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         self._baseline = baseline or ""
@@ -121,6 +132,7 @@ class Explorer(Delivering):
         """
         result = self.study[name]
         self.engine = self._encoded(name)
+        self.story = self._stories[name]
         self.charts = self._figures[name]
         state = self.state
         self._put(state.show(name, self._mapping(name), self._mapping(state.compared)))
@@ -182,6 +194,8 @@ class Explorer(Delivering):
             return self
         self.failure = None
         try:
+            if not self.study.model.nodes:
+                raise VariantError(f"Cannot build: {offer.NO_MODEL[0].lower()}{offer.NO_MODEL[1:]}.")
             name = self._planned()
         except RtlabError as error:
             self.failure = dict(failure(error))
@@ -251,6 +265,61 @@ class Explorer(Delivering):
         if not self._busy:
             self._start(lambda progress: self._load(model, name, progress), "")
         return self
+
+    def read(self, *files: str | Path, name: str | None = None, **given: Any) -> Explorer:
+        """Read files of one engine from another machine on a thread, and show it; an ONNX model among them is opened.
+
+        Args:
+            files: Files whose kind is found by what is in them.
+            name: What the variant is called; by default after the file that describes the engine.
+            given: What ``Study.read`` takes beside.
+        """
+        paths = [Path(f) for f in files]
+        return self._work(lambda progress: self._read(paths, name, given, progress))
+
+    def _read(
+        self,
+        paths: Sequence[Path],
+        name: str | None,
+        given: collections.abc.Mapping[str, Any],
+        progress: Reporting,
+        *,
+        lasting: bool = True,
+    ) -> None:
+        """Show an engine's files; ``lasting`` says that the files stay where they are."""
+        progress.phase("Reading the files")
+        found = recognise.sort(paths)
+        source = found.pop("model", None)
+        study = self.study
+        if source is not None:
+            content: Path | bytes = source if lasting else source.read_bytes()
+            if not found and not given:
+                self._load(content, source.stem, progress)
+                return
+            # A study stands above this row; the one at hand knows how to make another.
+            study = type(study)(_model.load(content, name=source.stem), limits=study.limits)
+        title = _unused(name or _title(found), study.variants)
+        study.read(title, **{**found, **given})
+        if study is not self.study:
+            self._exchange(study)
+            self._open()
+        self.show(title)
+
+    def _dropped(self, names: Sequence[str], buffers: Sequence[Any]) -> None:
+        """Files from the browser: they are read from a folder that goes away with the work."""
+
+        def work(progress: Reporting) -> None:
+            with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+                paths = []
+                for i, (name, content) in enumerate(zip(names, buffers, strict=True)):
+                    # A name may hold a path; two files may have one name.
+                    home = Path(folder) / str(i)
+                    home.mkdir()
+                    paths.append(home / (re.sub(r"[^\w.+ -]", "_", Path(name).name) or "file"))
+                    paths[-1].write_bytes(content)
+                self._read(paths, None, {}, progress, lasting=False)
+
+        self._work(work)
 
     def _start(self, work: Callable[[Reporting], None], name: str) -> None:
         since = time.time()
@@ -336,11 +405,7 @@ class Explorer(Delivering):
 
     def _adopt(self, study: Study, progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
         """Show another study, and build its first variant: the one that was chosen, or fp32."""
-        self._forget()
-        self.study, self._baseline = study, ""
-        self.engine = self.other = b""
-        self._inspecting.stop()
-        self.inspection = None
+        self._exchange(study)
         first = offer.choice(study.model, offer.start())
         # Pins and pruning name nodes, which another model may not have.
         kept = ("precision", "calibrator", "target", "weights")
@@ -350,10 +415,18 @@ class Explorer(Delivering):
         self._refresh(building=planned)
         self._build(planned, progress)
 
+    def _exchange(self, study: Study) -> None:
+        self._forget()
+        self.study, self._baseline = study, ""
+        self.engine = self.other = self.story = b""
+        self._inspecting.stop()
+        self.inspection = None
+
     def _open(self) -> None:
         self.source = encode(source_graph(self.study.model), Graph)
         built = next((n for n in self.study.variants if n in self.study.results), "")
-        self._put(ViewState(baseline=self._baseline or built, tab=self.state.tab))
+        panes: tuple[Side, ...] = ("node", "layer") if self.study.model.nodes else ("layer",)
+        self._put(ViewState(baseline=self._baseline or built, tab=self.state.tab, panes=panes))
         self.controls = dict(offer.controls(self.study.model, self.choice))
         self._tell_calibration()
         self.findings = dict(findings(self.study.model, self.study.findings()))
@@ -396,6 +469,12 @@ class Explorer(Delivering):
                 "accuracy": figures.accuracy(view, compared=result.accuracy is not None),
             }
             self._views[name] = encode(view, EngineView)
+            told = result.log
+            self._stories[name] = (
+                encode(story(told, self.study.model, result.engine, self._mapping(name)), BuildStory)
+                if told
+                else b""
+            )
         return self._views[name]
 
     def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
@@ -482,7 +561,7 @@ class Explorer(Delivering):
             "rebuild": lambda: self._rebuild(value),
             "remove": lambda: self._remove(value),
             "open": lambda: self.load(value),
-            "drop": lambda: self.load(bytes(buffers[0]) if buffers else b"", name=Path(value).stem),
+            "drop": lambda: self._dropped(json.loads(value), buffers),
             "netron": lambda: self.send({"type": "link", "value": self.open_in_netron(value)}),
             "compare": lambda: self.compare(value),
             "inspect": lambda: self._asked(value),
@@ -563,7 +642,7 @@ class Explorer(Delivering):
             if left:
                 self.show(left)
             else:
-                self.engine = b""
+                self.engine = self.story = b""
                 self._put(dataclasses.replace(self.state, variant="", layers=()))
         if self._baseline == name:
             self._baseline = ""
@@ -573,6 +652,7 @@ class Explorer(Delivering):
         """Drop the payloads and figures of variants, of all by default."""
         for name in names or tuple(self._views):
             self._views.pop(name, None)
+            self._stories.pop(name, None)
             self._figures.pop(name, None)
 
     def _asked(self, place: str) -> None:
@@ -587,3 +667,15 @@ class Explorer(Delivering):
         model = self.study.model
         part = model.extract(i for i in json.loads(text) if i in model.places)
         self.send({"type": "file", "value": f"{part.name}.onnx"}, buffers=[part.bytes()])
+
+
+def _title(files: collections.abc.Mapping[str, Path]) -> str:
+    """A name for an engine, after the file that describes it."""
+    told = next((files[k] for k in ("layers", "archive", "log", "ort_model") if k in files), None)
+    words = re.sub(r"[._\s]+", " ", told.stem) if told else ""
+    return " ".join(_PLAIN_WORDS.sub("", words).split()) or "engine"
+
+
+def _unused(name: str, taken: collections.abc.Container[str]) -> str:
+    fresh = (name if i == 1 else f"{name} {i}" for i in itertools.count(1))
+    return next(n for n in fresh if n not in taken)

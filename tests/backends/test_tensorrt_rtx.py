@@ -14,9 +14,12 @@ import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab import backends
+from rtlab import backends, samples
 from rtlab.analysis.mapping import relate
+from rtlab.backends import _buildlog, _driver
+from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.model import load
+from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
@@ -27,8 +30,11 @@ here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)
 
 
-def build(model, *, target: str = "sm86", limits: Limits | None = None, progress=None):
-    request = BuildRequest(model, Variant.of("fp32", target=target), limits or Limits())
+def build(
+    model, *, precision="fp32", target: str = "sm86", limits: Limits | None = None, progress=None, **options
+):
+    variant = Variant.of(precision, target=target, options=BuildOptions.of(**options))
+    request = BuildRequest(model, variant, limits or Limits())
     return backends.get("tensorrt-rtx").build(request, progress or Silent())
 
 
@@ -118,8 +124,10 @@ def test_a_crash_is_an_error_that_names_the_signal() -> None:
         weights,
     )
     model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
-    with pytest.raises(BuildError, match="the compiler crashed with SIGFPE"):
+    with pytest.raises(BuildError, match="the compiler crashed with SIGFPE") as caught:
         build(model)
+    # What it said until then is kept: every line was written before the next one came.
+    assert "Registering layer" in caught.value.details
 
 
 def test_all_unsupported_operators_are_listed_with_their_nodes() -> None:
@@ -165,8 +173,10 @@ def test_cancelling_ends_the_compiler_at_once() -> None:
             if name == "Compiling":
                 threading.Timer(0.1, self.cancel).start()
 
-    with pytest.raises(Cancelled):
+    with pytest.raises(Cancelled) as caught:
         build(chain(3000), progress=Stop())
+    # The end of the log is kept: what it was at when it was stopped.
+    assert len(caught.value.details.splitlines()) > 100
 
 
 def test_the_cpu_is_no_target_of_this_backend() -> None:
@@ -203,3 +213,100 @@ def test_a_build_ends_with_the_process_that_asked_for_it() -> None:
     assert children
     gone = [psutil.Process(p) for p in children if psutil.pid_exists(p)]
     assert [] == psutil.wait_procs(gone, timeout=30)[1]
+
+
+def test_one_stream_when_no_others_are_allowed() -> None:
+    """Branches of Inception run side by side by default, for more memory."""
+    model = samples.load("googlenet").model
+    free, one = build(model), build(model, max_aux_streams=0)
+    assert len({layer.stream for layer in free.layers}) > 1
+    assert {0} == {layer.stream for layer in one.layers}
+    assert one.totals["activation"] < free.totals["activation"]
+
+
+def test_two_profiles_are_two_programs_and_the_first_is_shown() -> None:
+    """Each profile is compiled by itself; a layer in both would count twice."""
+    model = tiny_model()
+    small, large = ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), ((4, 3, 8, 8), (8, 3, 8, 8), (16, 3, 8, 8))
+    engine = build(model, profiles=[{"x": small}, {"x": large}])
+    listed = _buildlog.parse(engine.log).layers
+    assert 2 * len(engine.layers) == len(listed)
+    assert engine.layers == listed[: len(engine.layers)]
+    assert ("the engine has 2 optimization profiles; the layers of profile 0 are shown",) == engine.notes
+    assert ((("x", small),), (("x", large),)) == engine.profiles
+    assert (-1, 3, 8, 8) == engine.inputs[0].shape
+    mapping = relate(model, model, engine)
+    assert {n.id for n in model.nodes} == {p.node for p in mapping.pairs} | {m.node for m in mapping.missing}
+
+
+def test_an_empty_profile_has_the_shapes_of_the_model() -> None:
+    """It is dynamic in type and fixed in size."""
+    one = (1, 3, 8, 8)
+    assert ((("x", (one, one, one)),),) == build(tiny_model(), profiles=[{}]).profiles
+
+
+def test_options_reach_the_builder() -> None:
+    """Told by what it does with them."""
+    with pytest.raises(BuildError, match="no tactics to implement the operation within workspace limit"):
+        build(tiny_model(), pools={"WORKSPACE": 1 << 20})
+    with pytest.raises(VariantError, match=r"does not take builder_optimization_level=9: it keeps 5"):
+        build(tiny_model(), builder_optimization_level=9)
+    assert build(tiny_model(), builder_optimization_level=0, tiling_optimization_level="FAST").layers
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"builder_optimisation_level": 3}, "Did you mean builder_optimization_level"),
+        ({"flags": ["STRICT_NAN"]}, "Did you mean STRICT_NANS"),
+        ({"flags": ["FP16"]}, 'precision="fp16"'),
+        ({"pools": {"WORKSPAC": 1}}, "Did you mean WORKSPACE"),
+        ({"tactic_sources": ["CUBLAS"]}, "Choose one of EDGE_MASK_CONVOLUTIONS, JIT_CONVOLUTIONS"),
+        ({"hardware_compatibility_level": "AMPERE_PLUS"}, "is unsupported in TensorRT-RTX"),
+        ({"num_compute_capabilities": 2}, "Choose target="),
+    ],
+)
+def test_an_option_that_this_compiler_lacks_is_refused_with_what_it_has(options, said: str) -> None:
+    """A misspelt option that is ignored would be believed in."""
+    with pytest.raises(VariantError, match=said):
+        build(tiny_model(), **options)
+
+
+def test_implicit_quantization_is_refused_with_the_way_that_works() -> None:
+    """TensorRT-RTX has no calibrators."""
+    with pytest.raises(VariantError, match=r"TensorRT-RTX 1\..* has no calibrators.*explicit Q/DQ pairs"):
+        build(tiny_model(), precision="int8", implicit=True)
+
+
+def test_a_timing_cache_is_of_no_use_here_and_a_note_says_so(tmp_path: Path) -> None:
+    """Nothing is timed without a GPU."""
+    engine = build(tiny_model(), timing_cache=tmp_path / "cache")
+    assert ("no timing cache: TensorRT-RTX times nothing while it builds, and ignores one",) == engine.notes
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_every_setting_that_is_offered_exists() -> None:
+    """The message names what one may choose; each of these is an attribute that can be set to what it is."""
+    with pytest.raises(VariantError) as caught:
+        build(tiny_model(), no_such=1)
+    offered = str(caught.value).partition("Choose one of ")[2].rstrip(".").split(", ")
+    assert {"max_aux_streams", "l2_limit_for_tiling", "tactic_sources"} <= set(offered)
+    assert "progress_monitor" not in offered
+
+
+@pytest.mark.skipif(_driver.device() is not None, reason="the engine can be loaded here")
+def test_an_engine_that_cannot_be_loaded_is_shown_as_the_log_lists_it() -> None:
+    """As with a driver too old; that inner values can be read later leaves the program as it was."""
+
+    class WithGpu(TensorRTRTX):
+        @property
+        def device(self) -> _driver.Device:
+            return _driver.Device("Card", 86, "12.9")
+
+    backend = WithGpu()
+    assert backend.capabilities().runs
+    engine = backend.build(BuildRequest(tiny_model(), Variant.of("fp32", target="sm86")), Silent())
+    assert build(tiny_model()).layers == engine.layers
+    assert engine.plan
+    assert 1 == len(engine.notes)
+    assert 'not loaded: Backend "tensorrt-rtx" cannot load "fp32": no NVIDIA driver' in engine.notes[0]

@@ -89,7 +89,7 @@ def projected(make: str) -> tuple[Graph, EngineView]:
     mapping = relate(model, model, engine)
     halves = Prepared(model, model, precisions=dict.fromkeys((n.id for n in model.top), Precision.FP16))
     result = Result(
-        "fp16", Variant.of("fp16", target="sm86"), halves, engine, mapping,
+        "fp16", Variant.of("fp16", target="sm86"), model, halves, engine, mapping,
         measured=engine, measured_mapping=mapping, timing=timing.timing(profile, engine),
         accuracy=Accuracy("a processor", 32, tuple(errors)),
     )  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from hypothesis import given
@@ -13,9 +15,11 @@ import strategies
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.timing import on_nodes, timing
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
+from rtlab.core.variant import Target, Variant
 
 
 @st.composite
@@ -112,3 +116,96 @@ def test_a_node_shows_the_time_of_its_layers_and_how_many_share_it(case, data):
         layers = mapping.layers(node)
         assert math.isclose(sum(np.median(profile.samples[i]) for i in layers), time.median, rel_tol=1e-9)
         assert len({n for i in layers for n in mapping.nodes(i)}) == time.shared
+
+
+#: Names as exporters and people write them, some with what TensorRT itself joins names by.
+_FORMS = (
+    "Conv_{}", "/layer.{}/conv/Conv", "block{}_conv/Conv2D__6:0", "a + b{}", "m{}, n", "x || y{}", "f({})", "two  w{}",
+    "onnx::Conv_{}", "é✓ {}",
+)  # fmt: skip
+
+
+def _pointwise(names: Sequence[str]) -> str:
+    """Every pointwise kernel stands in the brackets of the next."""
+    text = f"PWN({names[0]})"
+    for name in names[1:]:
+        text = f"PWN({text}, {name})"
+    return text
+
+
+#: How an era of TensorRT writes a fused layer, given its nodes' names; Myelin names one node only.
+_ERAS: dict[str, Callable[[Sequence[str]], str]] = {
+    "vertical": " + ".join,
+    "horizontal": " || ".join,
+    "both": lambda names: " || ".join([" + ".join(names[:2]), *names[2:]]),
+    "pointwise": _pointwise,
+    "mixed": lambda names: f"w.7 + {names[0]}" + "".join(f" + PWN({n})" for n in names[1:]),
+    "helpers": lambda names: " + (Unnamed Layer* 3) [Shuffle] + ".join(names) + " + ONNXTRT_Broadcast_4",
+    "profile": lambda names: " + ".join(names) + " [profile 1]",
+    "parser": lambda names: " + ".join(f"{n}_77" for n in names),
+    "myelin": lambda names: f"{names[0].replace('.', '_')}_myl7_1",
+    "region": lambda names: f"{{ForeignNode[{names[0]}...{names[-1]}]}}",
+}
+
+
+@st.composite
+def written(draw: st.DrawFn) -> tuple[Model, Engine, dict[str, str]]:
+    """A model, an engine whose layers tell their nodes by name alone, and the layer of each node that is named."""
+    proto = draw(strategies.protos(hostile=False))
+    for i, node in enumerate(proto.graph.node):
+        node.name = draw(st.sampled_from(_FORMS)).format(i)
+    model = load(proto, name="drawn")
+    layers: list[Layer] = []
+    truth: dict[str, str] = {}
+    nodes, told = list(model.top), draw(st.booleans())
+    while nodes:
+        size = draw(st.integers(1, 5))
+        run, nodes = nodes[:size], nodes[size:]
+        era, at = draw(st.sampled_from(sorted(_ERAS))), len(layers)
+        named = {"myelin": run[:1], "region": [run[0], run[-1]]}.get(era, run)
+        truth |= {n.id: f"L{at}" for n in named}
+        reads = dict.fromkeys(i for n in run for i in n.inputs if i and model.values[i].kind != "constant")
+        layers += [
+            Layer(
+                f"L{at}", _ERAS[era]([n.name for n in run]), "kgen", at,
+                inputs=tuple(map(Tensor, reads)) if told else (),
+                outputs=tuple(map(Tensor, run[-1].outputs)) if told else (),
+            ),
+            Layer(f"L{at + 1}", f"Reformatting CopyNode for Input Tensor 0 to {run[0].name}", "Reformat", at + 1),
+        ]  # fmt: skip
+    return model, Engine("trtexec", "8.4", Target("unknown"), tuple(layers)), truth
+
+
+@given(written())
+def test_names_of_every_era_map_back_to_the_nodes_that_they_were_written_from(case):
+    """A name is TensorRT's own word: what it lists is neither lost nor given to another layer."""
+    model, engine, truth = case
+    mapping = relate(model, model, engine)
+    check_partition(model, engine, mapping)
+
+    assert {n: (layer,) for n, layer in truth.items()} == {n: mapping.layers(n) for n in truth}
+    assert "declared" not in {p.evidence for p in mapping.pairs}
+
+
+@given(written(), st.randoms(use_true_random=False))
+def test_labels_outrank_the_names_of_layers(case, chance):
+    """Metadata is exact; a name beside it says nothing more."""
+    model, engine, _ = case
+    truth = {y.id: chance.choice(model.top).id for y in engine.layers}
+    layers = tuple(dataclasses.replace(y, origins=(truth[y.id],)) for y in engine.layers)
+    mapping = relate(model, model, dataclasses.replace(engine, layers=layers))
+
+    assert set(truth.items()) == {(p.layer, p.node) for p in mapping.pairs if p.evidence == "declared"}
+
+
+@given(
+    strategies.models(), st.lists(st.text(st.sampled_from("PWN(),+| {}[].F_yml0aé"), max_size=30), max_size=6)
+)
+def test_any_name_is_read_without_an_error(model, texts):
+    """Names come from files, and files from anywhere."""
+    forms = ("{}", "PWN({})", "{{ForeignNode[{}]}}", "{{ForeignNode[{0}...{0}]}}", "{} copy", "[A]-[b]-[{}]")
+    names = [f.format(t) for t in texts for f in forms]
+    layers = tuple(Layer(f"L{i}", n, "kgen", i) for i, n in enumerate(names))
+    engine = Engine("trtexec", "8.4", Target("unknown"), layers)
+
+    check_partition(model, engine, relate(model, model, engine))

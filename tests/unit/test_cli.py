@@ -188,3 +188,54 @@ def test_inspect_tells_what_overflows_and_what_stays(capsys) -> None:
     assert 0 == code
     assert 'elements of "/contrast/ReduceSum_output_0" overflow' in out
     assert "note: FP16 accumulation is not emulated" in out
+
+
+@pytest.fixture
+def engine(tmp_path: Path, file: Path) -> list[str]:
+    """Files of an engine of the tiny model, and the model."""
+    nodes = rtlab.load(file).top
+    half = [{"Name": "t", "Dimensions": [1, 8], "Format/Datatype": "Row major linear FP16 format"}]
+    layers = [{"Name": n.id, "LayerType": "kgen", "Inputs": half, "Outputs": half} for n in nodes]
+    rows = [{"name": n.id, "averageMs": 2.0, "medianMs": 1.0} for n in nodes]
+    for name, content in {"layers": {"Layers": layers}, "profile": [{"count": 9}, *rows]}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return [str(tmp_path / "layers.json"), str(tmp_path / "profile.json")]
+
+
+def test_read_prints_one_object_with_everything_that_the_files_tell(capsys, file, engine) -> None:
+    """The same keys as inspect, so that one program reads both."""
+    code, out, _ = run(capsys, "read", *engine, "--model", str(file), "--json")
+    found = json.loads(out)
+    assert 0 == code
+    assert len(found["engine"]["layers"]) == found["timing"]["sum_of_layers_ms"] == 10
+    assert {"summary", "findings", "build", "unmapped"} <= set(found)
+    assert 10 == found["summary"]["coverage"]["nodes"]
+    assert "GPU" == found["timing"]["processor"]
+
+
+def test_read_judges_an_engine_for_people(capsys, file, engine, tmp_path) -> None:
+    """Kinds, precisions, findings, without the model as well; and a report to pass on."""
+    page = tmp_path / "engine.html"
+    code, out, _ = run(
+        capsys, "read", "--layers", engine[0], "--profile", engine[1], "--output-html", str(page)
+    )
+    assert 0 == code
+    assert "layers by precision" in out
+    assert "fp16" in out
+    assert "finding" in out
+    assert b"rtlab report" in page.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no file is given"),
+        (["/nowhere.json"], "nowhere.json"),
+        (["LAYERS", "LAYERS"], "layers.json"),
+    ],
+)
+def test_read_refuses_kindly(capsys, engine, arguments, words) -> None:
+    code, _, err = run(capsys, "read", *(engine[0] if a == "LAYERS" else a for a in arguments))
+    assert 1 == code
+    assert words in err
+    assert "Traceback" not in err

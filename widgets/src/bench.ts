@@ -5,7 +5,7 @@ import { Type } from "./draw/text";
 import { isDark, onThemeChange, readTheme, type Theme } from "./draw/theme";
 import { LayoutClient } from "./layout/client";
 import { activeMode, type ColourMode, colourField, colourModes, enginesOf, type Look, look } from "./overlay";
-import { type Pointed, SIDES, START, type Study } from "./state";
+import { type Pointed, SIDES, type Study, sidesInView } from "./state";
 
 /** Where a box is drawn, for a browser test that clicks at a real point. */
 interface Point {
@@ -29,6 +29,8 @@ export class Bench {
   readonly stages: Partial<Record<Side, Stage>> = {};
   /** The sides in view, in their order. */
   readonly sides: ReadonlySignal<readonly Side[]>;
+  /** The engine's files came without their ONNX model. */
+  readonly hidesNodes: ReadonlySignal<boolean>;
   /** Whether graphs run from left to right. */
   readonly across: ReadonlySignal<boolean>;
   /** Whether the panes stand above each other, by choice or because the widget is narrow. */
@@ -59,10 +61,10 @@ export class Bench {
     };
     this.across = computed(() => study.view.value.across);
     const text = computed(() => JSON.stringify(study.view.value.panes));
+    this.hidesNodes = computed(() => study.modelless.value && study.engine.value !== null);
     this.sides = computed(() => {
       const panes = new Set<Side>(JSON.parse(text.value));
-      const known = [...panes].filter((side) => SIDES.includes(side));
-      return known.length ? known : START.panes;
+      return sidesInView([...panes], this.hidesNodes.value);
     });
     onThemeChange(() => {
       this.theme.value = this.#readTheme();
@@ -101,7 +103,13 @@ export class Bench {
   togglePane(side: Side): void {
     const now = this.sides.value;
     const panes = now.includes(side) ? now.filter((one) => one !== side) : [...now, side];
-    if (panes.length) this.study.change({ panes });
+    if (panes.length) this.#show(panes);
+  }
+
+  /** Puts panes in view. The pane of nodes that is out of view for want of a model comes back with one. */
+  #show(panes: Side[]): void {
+    const hidden = this.hidesNodes.value && this.study.view.value.panes.includes("node");
+    this.study.change({ panes: hidden ? ["node", ...panes] : panes });
   }
 
   /** Changes places with the next pane; the last one with the one before. */
@@ -110,7 +118,7 @@ export class Bench {
     const at = Math.min(panes.indexOf(side), panes.length - 2);
     if (at < 0) return;
     panes.splice(at, 2, panes[at + 1]!, panes[at]!);
-    this.study.change({ panes });
+    this.#show(panes);
   }
 
   /** Fits what is selected into its pane. */

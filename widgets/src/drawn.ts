@@ -2,6 +2,7 @@ import type { Box, Edge, EngineView, Graph, Grouping } from "./contract";
 import { plural } from "./format";
 import { grouped } from "./groups";
 import type { Links } from "./links";
+import type { Fused } from "./story";
 
 /**
  * A graph as a pane draws it: sync steps left out, groups folded to one box or open as a frame around their members,
@@ -28,6 +29,8 @@ export interface Arrangement {
   folds: ReadonlySet<string>;
   /** Draw these boxes alone. */
   only: ReadonlySet<string> | null;
+  /** The frames of the grouping by replay. */
+  fused?: readonly Fused[];
 }
 
 export const PLAIN: Arrangement = { grouping: "none", folds: new Set(), only: null };
@@ -39,7 +42,7 @@ export function arrange(
   engine: EngineView | null,
   links: Links,
 ): Drawn {
-  const tree = grouped(graph, arrangement.grouping, engine, links);
+  const tree = grouped(graph, arrangement.grouping, engine, links, arrangement.fused);
   const { boxes, parent } = tree;
   const size = boxes.length;
   const within = children(parent);

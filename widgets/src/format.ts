@@ -84,9 +84,17 @@ export function withSpread(value: number, spread: number | null, unit: string): 
   return [amount, "±", half < 1e-4 ? number(half) : String(half), ...name].join(" ");
 }
 
+/** A number with the glyph of its origin, where it is known. */
+export const withOrigin = (origin: Origin | undefined, told: string): string =>
+  origin && told !== NONE ? `${GLYPH[origin]} ${told}` : told;
+
+/** The origin that a source begins with. */
+export const originOf = (source: string): Origin | undefined =>
+  (Object.keys(GLYPH) as Origin[]).find((name) => source.startsWith(name));
+
 /** A variant's time with its origin and the processor that took it: ● CPU 76.0 µs. */
 export function timeOf({ label, time, time_source }: Pick<Chip, "label" | "time" | "time_source">): string {
-  const origin = (Object.keys(GLYPH) as Origin[]).find((name) => time_source.startsWith(name));
+  const origin = originOf(time_source);
   // An engine from elsewhere has the processor in its label.
   const processor = /\b[CG]PU\b/.test(label) ? "" : time_source.match(/\b[CG]PU\b/)?.[0];
   return [origin && GLYPH[origin], processor, quantity(time, "ms")].filter(Boolean).join(" ");

@@ -1,10 +1,12 @@
-// Groups that a graph can be folded into: bodies of nodes, engine layers, repeated blocks and name scopes.
+// Groups that a graph can be folded into: bodies of nodes, engine layers or what a build has fused so far, repeated
+// blocks and name scopes.
 import type { Box, Detail, EngineView, Graph, Grouping, OpChip } from "./contract";
 import { plural } from "./format";
 import { divide } from "./layout/blocks";
 import { backEdges, components, Digraph } from "./layout/digraph";
 import type { Links } from "./links";
 import { Numbering } from "./numbering";
+import type { Fused } from "./story";
 
 /** Boxes with the groups around them. */
 export interface Tree {
@@ -22,10 +24,17 @@ const LONGEST_PERIOD = 48;
 const LEAST_REPEAT = 6;
 
 /** The boxes of a graph in a tree of groups: bodies of nodes always, and what the grouping asks for. */
-export function grouped(graph: Graph, grouping: Grouping, engine: EngineView | null, links: Links): Tree {
+export function grouped(
+  graph: Graph,
+  grouping: Grouping,
+  engine: EngineView | null,
+  links: Links,
+  fused: readonly Fused[] = [],
+): Tree {
   const grove = new Grove(graph);
   grove.bodies();
   if (grouping === "layers" && engine) byLayer(grove, engine, links);
+  else if (grouping === "replay") byReplay(grove, fused);
   else if (grouping === "repeats") byRepeat(grove, graph);
   else if (grouping === "scopes") byScope(grove);
   return grove.tree();
@@ -64,6 +73,12 @@ class Grove {
     );
   }
 
+  /** Finds the positions of some of these boxes by their ids, in their order. */
+  finder(): (ids: readonly string[]) => number[] {
+    const top = new Map(this.top.map((v) => [this.boxes[v]!.id, v]));
+    return (ids) => ids.flatMap((id) => top.get(id) ?? []).sort((a, b) => a - b);
+  }
+
   /** Adds a group around boxes, inside of `around`; returns its position. `all` are the boxes at its bottom. */
   add(named: Named, members: readonly number[], around = -1, all: readonly number[] = members): number {
     const { id, op, title, lines, chips, details = [], open = false } = named;
@@ -79,6 +94,8 @@ class Grove {
       lines: lines ?? [plural(all.length, inside[0]?.kind === "layer" ? "layer" : "node")],
       chips: chips ?? chipsOf(inside),
       precision: agreed(inside.map(({ precision }) => precision)) ?? "",
+      reads: "",
+      writes: "",
       stream: agreed(inside.map(({ stream }) => stream)) ?? 0,
       slim: false,
       inputs: [],
@@ -136,20 +153,30 @@ const agreed = <T>(list: readonly T[]): T | undefined => (new Set(list).size ===
 
 /** One open frame around the nodes of each layer that swallowed several; a node of several layers stands in its first. */
 function byLayer(grove: Grove, engine: EngineView, links: Links): void {
-  const top = new Map(grove.top.map((v) => [grove.boxes[v]!.id, v]));
+  const find = grove.finder();
   engine.graph.boxes
     .filter(({ kind }) => kind === "layer")
     .forEach(({ id, title, precision }, k) => {
-      const members = links
-        .homeOf(id)
-        .flatMap((node) => top.get(node) ?? [])
-        .sort((a, b) => a - b);
+      const members = find(links.homeOf(id));
       if (members.length < 2) return;
       const lines = [precision, plural(members.length, "node")].filter(Boolean);
       const details = [{ key: "kernel", value: title }];
       const named = { id: LAYER + id, op: "layer", title: `layer ${k + 1}`, lines, details, open: true };
       grove.add(named, members);
     });
+}
+
+/** One open frame around the nodes that a build has made one layer so far. */
+function byReplay(grove: Grove, fused: readonly Fused[]): void {
+  const find = grove.finder();
+  for (const { nodes, step, text } of fused) {
+    const members = find(nodes);
+    if (members.length < 2) continue;
+    // The name stays while the group grows, so that it stays folded.
+    const id = `fused:${grove.boxes[members[0]!]!.id}`;
+    const details = [{ key: "decision", value: text }];
+    grove.add({ id, op: "step", title: `step ${step}`, details, open: true }, members);
+  }
 }
 
 interface Scope {

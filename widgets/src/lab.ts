@@ -18,7 +18,8 @@ import type {
   Side,
   Status,
 } from "./contract";
-import { EVIDENCE_WORDS, plural, REASON_WORDS, shorten } from "./format";
+import { packedFiles, refused } from "./dropped";
+import { EVIDENCE_WORDS, plural, REASON_WORDS } from "./format";
 import { engineSide } from "./overlay";
 import { loadPlotly, type Plotly } from "./plotly";
 import { spoken } from "./spoken";
@@ -27,8 +28,8 @@ import { type ExplorerTraits, type Figure, follower, gesture, publish } from "./
 import { unfold } from "./ui/folding";
 import { saveFile } from "./ui/save";
 
-/** The largest file that a browser hands to a kernel: Jupyter limits a message to 10 MiB. */
-const LARGEST_DROP = 9 * 2 ** 20;
+/** Why there is nothing to choose where an engine's files came alone. */
+export const NO_MODEL = "No ONNX model was given: give model= or drop one";
 
 /** Nodes that the selection only passes on its way are not measured. */
 const INSPECT_MS = 180;
@@ -100,6 +101,7 @@ export class Lab {
     this.inspection = trait("inspection");
     this.findings = trait("findings");
     this.study.decode(trait("calibration"), this.calibration, end);
+    this.study.decode(trait("story"), this.study.story, end);
     const told = trait("failure");
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
@@ -133,6 +135,11 @@ export class Lab {
   /** Why no work can be started now; empty where it can. */
   busy(): string {
     return this.unusable() || (this.build.value.running ? "Wait until the running work is done" : "");
+  }
+
+  /** Why nothing can be built; empty where it can. */
+  unbuildable(): string {
+    return this.unusable() || (this.study.modelless.value ? NO_MODEL : "");
   }
 
   /** Shows a variant in a third pane. */
@@ -255,29 +262,21 @@ export class Lab {
     if (done) publish(this.#model, "height", height);
   }
 
-  async drop(file: File): Promise<void> {
-    if (this.build.value.running) {
-      this.ownFailure.value = {
-        kind: "Busy",
-        message: `Cannot open "${shorten(file.name, 80)}" now: other work is running. Cancel it, or wait and drop the file again.`,
-        details: "",
-      };
-      return;
-    }
-    if (file.size > LARGEST_DROP) {
-      this.ownFailure.value = {
-        kind: "Too large to drop",
-        message:
-          `"${shorten(file.name, 80)}" has ${Math.ceil(file.size / 2 ** 20)} MiB, and a browser can hand 9 MiB to ` +
-          "the kernel. Open the model list and type the file's path instead.",
-        details: "",
-      };
-      return;
-    }
+  /** Hands files to the kernel, which tells from their content what they are. */
+  async drop(files: readonly File[]): Promise<void> {
+    if (!files.length) return;
+    this.ownFailure.value = refused(files, this.build.value.running);
+    if (this.ownFailure.value) return;
     try {
-      gesture(this.#model, { type: "drop", value: file.name }, [await file.arrayBuffer()]);
+      const { value, buffers } = await packedFiles(files);
+      gesture(this.#model, { type: "drop", value }, buffers);
     } catch (error) {
-      this.study.fail(error);
+      // A folder can be dropped too, and a file may be gone by now.
+      this.ownFailure.value = {
+        kind: "Cannot read the files",
+        message: `Cannot read what was dropped: ${error instanceof Error ? error.message : error}. Drop files, not folders.`,
+        details: "",
+      };
     }
   }
 

@@ -8,10 +8,11 @@ import {
   signal,
   untracked,
 } from "@preact/signals";
-import type { Box, EngineView, Graph, Side, ViewState } from "./contract";
+import type { Box, BuildStory, EngineView, Graph, Side, ViewState } from "./contract";
 import { arrange, type Drawn, withoutSync } from "./drawn";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
+import { fusedAfter, lastJoin } from "./story";
 import { follower, type GraphTraits, publish } from "./traits";
 
 export interface Pointed {
@@ -38,9 +39,18 @@ export const START: ViewState = {
   grouping: "none",
   grouping_nodes: "none",
   folds: [],
+  step: 0,
 };
 
 export const SIDES: readonly Side[] = ["node", "layer", "other"];
+
+/** The panes in view, in their order; without a model there is none for its nodes. */
+export function sidesInView(panes: readonly Side[], modelless: boolean): readonly Side[] {
+  const possible = (list: readonly Side[]): Side[] =>
+    list.filter((side) => SIDES.includes(side) && !(modelless && side === "node"));
+  const known = possible(panes);
+  return known.length ? known : possible(START.panes);
+}
 
 /** Boxes that stand out while the rest of their pane is pale: hits of a filter, a trace, a path. */
 export interface Focus {
@@ -63,6 +73,8 @@ export class Study {
   readonly engine: Signal<EngineView | null> = signal(null);
   /** The engine of the third pane. */
   readonly other: Signal<EngineView | null> = signal(null);
+  /** How the engine was built, where its log tells. */
+  readonly story: Signal<BuildStory | null> = signal(null);
   readonly view: Signal<ViewState>;
   readonly hover: Signal<Pointed | null> = signal(null);
   readonly focus: Signal<Focus | null> = signal(null);
@@ -71,6 +83,8 @@ export class Study {
   /** Steps that stand between the present payloads and a finished picture. */
   readonly pending: Signal<number> = signal(0);
   readonly problem: Signal<unknown> = signal(null);
+  /** There is an engine of which nobody gave the ONNX model. */
+  readonly modelless: ReadonlySignal<boolean> = computed(() => this.source.value?.boxes.length === 0);
   readonly links: ReadonlySignal<Links> = computed(() => new Links(this.engine.value));
   readonly boxes: Record<Side, ReadonlySignal<Map<string, Box>>> = {
     node: computed(() => byId(this.source.value)),
@@ -85,6 +99,8 @@ export class Study {
     node: computed(() => this.view.value.grouping_nodes),
     layer: computed(() => this.view.value.grouping),
   };
+  readonly #lastJoin = computed(() => lastJoin(this.story.value, this.view.value.step));
+  readonly #fused = computed(() => fusedAfter(this.story.value, this.#lastJoin.value));
   readonly #whole: Record<Side, ReadonlySignal<Graph | null>> = {
     node: this.source,
     layer: computed(() => this.engine.value && withoutSync(this.engine.value.graph)),
@@ -205,6 +221,14 @@ export class Study {
     this.#reveal(SIDES);
   }
 
+  /** Replays the build up to a step, and selects the nodes that it was about. */
+  replay(step: number): void {
+    const nodes = this.story.value?.steps[step - 1]?.nodes ?? [];
+    const known = nodes.filter((id) => this.boxes.node.value.has(id));
+    this.change({ step, ...this.#joined("node", known) });
+    this.#reveal(SIDES);
+  }
+
   clear(): void {
     this.focus.value = null;
     this.change({ selection: [], layers: [], others: [] });
@@ -234,7 +258,8 @@ export class Study {
     const grouping = this.#grouping[side === "node" ? "node" : "layer"].value;
     const byLayer = side === "node" && grouping === "layers" ? this.engine.value : null;
     const links = byLayer ? this.links.value : this.links.peek();
-    const arrangement = { grouping, folds: this.#folds.value, only: this.#only[side].value };
+    const fused = side === "node" && grouping === "replay" ? this.#fused.value : [];
+    const arrangement = { grouping, folds: this.#folds.value, only: this.#only[side].value, fused };
     return arrange(graph, arrangement, byLayer, links);
   }
 

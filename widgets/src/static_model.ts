@@ -40,6 +40,7 @@ export class StaticModel {
       inspection: null,
       calibration: fromBase64(saved.calibration),
       findings: { items: [], note: "" },
+      story: new Uint8Array(),
     };
     this.#show(saved.view.variant);
   }
@@ -77,6 +78,7 @@ export class StaticModel {
     const variant = this.#saved.variants.find((other) => other.id === id);
     if (!variant) return;
     this.set("engine", fromBase64(variant.engine));
+    this.set("story", fromBase64(variant.story));
     this.set("view", { ...this.#state.view, variant: id });
     this.set("status", variant.status);
   }

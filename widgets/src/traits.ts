@@ -42,6 +42,8 @@ export interface ExplorerTraits extends GraphTraits {
   /** A `Calibration`, or empty bytes while nothing was observed. */
   calibration: Bytes;
   findings: Findings;
+  /** The `BuildStory` of the variant shown, or empty bytes where no log tells it. */
+  story: Bytes;
   notice: string;
   /** What the kernel found about the tensors of the node last asked for. */
   inspection: Inspection | null;

@@ -1,4 +1,4 @@
-import type { Box, EngineView, Graph, Overlay } from "../src/contract";
+import type { Box, BuildStory, EngineView, Finding, Graph, Overlay, Step, Summary } from "../src/contract";
 
 export function box(part: Partial<Box> & { id: string }): Box {
   return {
@@ -11,6 +11,8 @@ export function box(part: Partial<Box> & { id: string }): Box {
     lines: [],
     chips: [],
     precision: "",
+    reads: "",
+    writes: "",
     stream: 0,
     slim: false,
     inputs: [],
@@ -35,6 +37,67 @@ export function engineView(part: Partial<EngineView>): EngineView {
     commands: [],
     precisions: {},
     quantized: [],
+    summary: summary({}),
+    findings: [],
+    ...part,
+  };
+}
+
+export function summary(part: Partial<Summary>): Summary {
+  return {
+    kinds: [],
+    precisions: [],
+    transitions: [],
+    reformats: [],
+    coverage: {
+      nodes: 0,
+      all_nodes: 0,
+      explained: 0,
+      layers: 0,
+      all_layers: 0,
+      moves: 0,
+      declared: 0,
+      pairs: 0,
+    },
+    processor: "",
+    source: "",
+    total: null,
+    summed: null,
+    ratio: null,
+    ...part,
+  };
+}
+
+export function finding(part: Partial<Finding> & { id: string }): Finding {
+  return {
+    rule: "",
+    title: part.id,
+    nodes: [],
+    layers: [],
+    microseconds: null,
+    cost: "",
+    fix: "",
+    evidence: "",
+    fixable: false,
+    ...part,
+  };
+}
+
+/** A decision that joins nodes, unless it says otherwise. */
+export function step(nodes: string[], part: Partial<Step> = {}): Step {
+  return { action: "fuse", rule: "", text: "", line: 1, joins: true, nodes, layer: "", ...part };
+}
+
+export function story(part: Partial<BuildStory>): BuildStory {
+  return {
+    title: "",
+    counts: [],
+    passes: [],
+    steps: [],
+    attempts: 1,
+    contests: [],
+    memory: [],
+    notes: [],
     ...part,
   };
 }

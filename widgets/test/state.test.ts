@@ -2,9 +2,9 @@ import type { AnyModel } from "@anywidget/types";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { EngineView, ViewState } from "../src/contract";
 import { named, spoken } from "../src/spoken";
-import { Study } from "../src/state";
+import { Study, sidesInView } from "../src/state";
 import type { GraphTraits } from "../src/traits";
-import { box, engineView, graph, overlay, packed, reading } from "./payloads";
+import { box, engineView, graph, overlay, packed, reading, step, story } from "./payloads";
 
 const bytes = async (value: unknown): Promise<Uint8Array> =>
   value === null ? new Uint8Array() : packed(value);
@@ -151,6 +151,73 @@ describe("selection", () => {
     study.select("node", "conv");
     const { colour, tab, baseline } = study.view.value;
     expect(["time", "table", "fp32@sm86"]).toEqual([colour, tab, baseline]);
+  });
+});
+
+describe("a step of the build", () => {
+  const told = story({ steps: [step(["conv", "relu", "gone"]), step([], { joins: false })] });
+
+  it("selects what it is about, and the layers of that, in one change", async () => {
+    // Two messages would show the new step beside the old selection for a moment.
+    const { fake, study } = await start();
+    study.story.value = told;
+    const count = fake.saved.length;
+    study.replay(1);
+    expect(count + 1).toBe(fake.saved.length);
+    expect([1, ["conv", "relu"], ["A"]]).toEqual([
+      fake.saved.at(-1)!.view!.step,
+      study.view.value.selection,
+      study.view.value.layers,
+    ]);
+  });
+
+  it("that is about no node of the model leaves nothing selected", async () => {
+    // What the step before was about would be mistaken for this one's.
+    const { study } = await start();
+    study.story.value = told;
+    study.replay(1);
+    study.replay(2);
+    expect([2, []]).toEqual([study.view.value.step, study.view.value.selection]);
+  });
+
+  it("draws frames around what is fused so far, where the graph is grouped by the replay", async () => {
+    const { study } = await start({ grouping_nodes: "replay" });
+    study.story.value = told;
+    const frames = (): number => study.drawn("node")!.frames.size;
+    expect(0).toBe(frames());
+    study.replay(1);
+    expect(1).toBe(frames());
+    const drawn = study.drawn("node");
+    study.replay(2);
+    // A decision that joins nothing lays nothing out anew.
+    expect(drawn).toBe(study.drawn("node"));
+    study.change({ grouping_nodes: "none" });
+    expect(0).toBe(frames());
+  });
+});
+
+describe("panes", () => {
+  it("show no nodes where files of an engine came without their model", () => {
+    // An empty pane would take half of the room.
+    expect([["layer"], ["layer", "other"], ["layer"]]).toEqual([
+      sidesInView(["node", "layer"], true),
+      sidesInView(["node", "layer", "other"], true),
+      sidesInView(["node"], true),
+    ]);
+    expect([
+      ["layer", "node"],
+      ["node", "layer"],
+    ]).toEqual([sidesInView(["layer", "node"], false), sidesInView([], false)]);
+  });
+
+  it("know an engine without a model from a model that is still loading", async () => {
+    const { fake, study } = await start();
+    expect(false).toBe(study.modelless.value);
+    fake.set("source", await bytes(graph("", [])));
+    await vi.waitUntil(() => study.modelless.value);
+    fake.set("source", await bytes(null));
+    await vi.waitUntil(() => study.source.value === null);
+    expect(false).toBe(study.modelless.value);
   });
 });
 

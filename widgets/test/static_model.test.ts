@@ -1,11 +1,11 @@
 import type { AnyModel } from "@anywidget/types";
 import { describe, expect, it, vi } from "vitest";
-import type { Saved } from "../src/contract";
+import type { BuildStory, Saved } from "../src/contract";
 import { decode } from "../src/payload";
 import { START, Study } from "../src/state";
 import { StaticModel } from "../src/static_model";
 import type { GraphTraits } from "../src/traits";
-import { box, engineView, graph, packed } from "./payloads";
+import { box, engineView, graph, packed, story } from "./payloads";
 
 const base64 = async (value: unknown): Promise<string> => btoa(String.fromCharCode(...(await packed(value))));
 
@@ -20,6 +20,7 @@ async function saved(): Promise<Saved> {
         pairs: [{ node: "conv", layer, evidence: "declared" }],
       }),
     ),
+    story: layer === "A" ? await base64(story({ title: id })) : "",
     status: [{ origin: "reported" as const, text: `compiled: ${id}` }],
   });
   return {
@@ -47,11 +48,13 @@ describe("the model of a report", () => {
     const study = new Study(model as unknown as AnyModel<GraphTraits>, end.signal);
     await vi.waitUntil(() => study.pending.value === 0);
     study.select("node", "conv");
+    const told = await decode<BuildStory>(model.get("story"));
     expect(["fp32", ["A"]]).toEqual([study.engine.value?.variant, study.view.value.layers]);
     model.send({ type: "show", value: "__proto__" });
     await vi.waitUntil(() => study.engine.value?.variant === "__proto__");
     expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
     expect("__proto__").toBe(study.view.value.variant);
+    expect([0, "fp32"]).toEqual([model.get("story").byteLength, told?.title]);
     expect([{ origin: "reported", text: "compiled: __proto__" }]).toEqual(model.get("status"));
     end.abort();
   });

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
+import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab.analysis.mapping import relate
+from qdq import Net
+from rtlab.analysis.coverage import Coverage, coverage
+from rtlab.analysis.mapping import Mapping, relate
+from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Target
 from rtlab.testing import tiny_model
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "engines"
 
 
 def engine(*layers: Layer) -> Engine:
@@ -166,3 +177,158 @@ def test_a_kept_node_whose_output_was_renamed_is_not_taken_into_its_reader() -> 
     mapping = relate(m, m, engine(*layers))
     assert ("stem/Conv",) == mapping.nodes("L0")
     assert ("stem/BatchNormalization", "stem/Relu") == mapping.nodes("L1")
+
+
+def held(mapping: Mapping, e: Engine) -> dict[str, set[str]]:
+    """The nodes of each layer, by the layer's name."""
+    return {y.name: set(mapping.nodes(y.id)) for y in e.layers}
+
+
+def test_a_quantized_engine_without_labels_maps_as_its_names_and_tensors_say() -> None:
+    """TensorRT 8.4: a name lists a weight, the pair on it and what computes; the pairs around it fold in unnamed."""
+    n = Net()
+    w = n.weight("c0", (16, 16, 3, 3), quantized=False)
+    conv = n.op("Conv", [n.pair("x", "p0"), n.pair(w, "w")], "c0", pads=[1] * 4)
+    m = n.model(n.pair(n.op("Relu", [conv], "r0"), "p1"))
+    quantized = [node.outputs[0] for node in m.top if node.id in {"p0_q", "p1_q"}]
+    e = engine(
+        layer(0, name="p0_q", kind="Reformat", reads=("x",), writes=quantized[:1]),
+        layer(
+            1, name=f"{w} + w_q + c0 + r0", kind="CaskConvolution", reads=quantized[:1], writes=quantized[1:]
+        ),
+        layer(2, name="p1_dq", kind="Reformat", reads=quantized[1:], writes=m.outputs),
+    )
+    mapping = relate(m, m, e)
+    expected = [{"p0_q"}, {"p0_dq", "c0", "w_q", "w_dq", "r0", "p1_q"}, {"p1_dq"}]
+    # Both nodes of the weight's pair are constant, but one is named.
+    assert [expected[0], expected[1] - {"w_dq"}, expected[2]] == list(held(mapping, e).values())
+    assert ("folded", {"inferred"}) == (mapping.why("w_dq").reason, {p.evidence for p in mapping.pairs})
+    notes = {p.node: p.note for p in mapping.pairs}
+    assert (
+        "The layer's name lists the node.",
+        "It lies between the values that the layer reads and writes.",
+    ) == (
+        notes["c0"],
+        notes["p1_q"],
+    )
+
+
+def test_names_alone_give_the_nodes_that_they_list_and_no_others() -> None:
+    """A file with names only has no tensors to say more."""
+    m = tiny_model()
+    e = engine(
+        layer(0, name="stem/Conv + stem/Relu", kind=""),
+        layer(1, name="left/Conv || right/Conv", kind=""),
+        layer(2, name="PWN(join/Add)", kind=""),
+        layer(3, name="head/Gemm", kind=""),
+    )
+    mapping = relate(m, m, e)
+    assert {"stem/Conv", "stem/Relu"} <= set(mapping.nodes("L0"))
+    assert ("left/Conv", "right/Conv") == mapping.nodes("L1")
+    assert ("L2",) == mapping.layers("join/Add")
+    # The normalization between two listed nodes of one layer cannot be anywhere else.
+    assert ("L0",) == mapping.layers("stem/BatchNormalization")
+
+
+def test_the_subgraph_between_values_does_not_take_what_another_layer_names() -> None:
+    """Tensors are renamed more freely than layers: the way back to a known value may lead through other layers."""
+    m = tiny_model()
+    e = engine(
+        layer(0, name="stem/Conv + stem/Relu", reads=("x",), writes=("made up",)),
+        layer(1, name="left/Conv || right/Conv", reads=("made up",), writes=("l", "r")),
+        layer(2, name="__myl_Kernel_myl0_2", reads=("l", "r"), writes=("sum",)),
+    )
+    mapping = relate(m, m, e)
+    assert {"stem/Conv", "stem/BatchNormalization", "stem/Relu"} == set(mapping.nodes("L0"))
+    assert {"left/Conv", "right/Conv"} == set(mapping.nodes("L1"))
+    assert {"join/Concat", "join/Add"} == set(mapping.nodes("L2"))
+
+
+def test_an_engine_of_another_model_does_not_claim_this_one() -> None:
+    """Inputs and outputs have the same names in many models: between them lies the whole of this one."""
+    m = tiny_model()
+    e = engine(
+        layer(0, name="conv1", kind="CaskConvolution", reads=(m.inputs[0],), writes=("conv1_out",)),
+        layer(1, name="prob", kind="CaskSoftMaxV2", reads=("conv1_out",), writes=(m.outputs[0],)),
+    )
+    assert () == relate(m, m, e).pairs
+
+
+def test_a_label_that_is_no_id_finds_the_node_by_its_name() -> None:
+    """Names with log separators get an id of their own; the engine's file has the author's."""
+    relu = helper.make_node
+    m = model(
+        [relu("Relu", ["x"], ["a"], name="one|two"), relu("Neg", ["a"], ["y"], name="same"),
+         relu("Abs", ["a"], ["z"], name="same")],
+        [("x", F, [4])], [("y", F, [4]), ("z", F, [4])],
+    )  # fmt: skip
+    e = engine(layer(0, ("one|two",)), layer(1, ("same",), reads=("a",), writes=("z",)))
+    mapping = relate(m, m, e)
+    by_op = {n.op: n.id for n in m.nodes}
+    assert {"declared"} == evidence(mapping, by_op["Relu"])
+    # Both nodes of one name read "a"; what the layer writes tells them apart.
+    declared = {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
+    assert {(by_op["Relu"], "L0"), (by_op["Abs"], "L1")} == declared
+
+
+def test_a_pooling_of_one_element_needs_no_layer() -> None:
+    """Adaptive pooling is exported so where the sizes are equal already; a larger window is a pooling."""
+    n = helper.make_node
+    m = model(
+        [n("AveragePool", ["x"], ["a"], name="idle", kernel_shape=[1, 1], strides=[1, 1]),
+         n("AveragePool", ["a"], ["b"], name="stride", kernel_shape=[1, 1], strides=[2, 2]),
+         n("AveragePool", ["b"], ["y"], name="window", kernel_shape=[2, 2])],
+        [("x", F, [1, 2, 4, 4])], [("y", F, [1, 2, 1, 1])],
+    )  # fmt: skip
+    missing = relate(m, m, engine()).missing
+    assert ["view", "unknown", "unknown"] == [x.reason for x in missing]
+
+
+def test_coverage_counts_nodes_layers_and_moves() -> None:
+    """The one number that tells whether files and model belong together."""
+    m = tiny_model()
+    e = engine(
+        layer(0, name="Reformatting CopyNode for Input Tensor 0 to stem/Conv", kind="Reformat"),
+        layer(1, ("stem/Conv", "stem/BatchNormalization", "stem/Relu")),
+        layer(2, name="left/Conv", kind="CaskConvolution"),
+        layer(3, name="event", kind="signal"),
+        layer(4, name="head/Flatten", kind="NoOp"),
+    )
+    mapping = relate(m, m, e)
+    assert "unknown" == mapping.why("head/Gemm").reason
+    expected = Coverage(
+        nodes=5, all_nodes=10, explained=1, layers=3, all_layers=5, moves=1, declared=3, pairs=5
+    )
+    assert ["join/Concat"] == [x.node for x in mapping.missing if x.reason != "unknown"]
+    assert expected == coverage(mapping, m, e)
+
+
+def test_without_a_model_nothing_is_related_and_nothing_fails() -> None:
+    """An engine whose model nobody has is still an engine."""
+    nothing = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
+    e = engine(layer(0, ("conv",), name="conv"), layer(1, name="{ForeignNode[a...b]}"))
+    mapping = relate(nothing, nothing, e)
+    assert ((), ()) == (mapping.pairs, mapping.missing)
+    assert Coverage(0, 0, 0, 0, 2, 0, 0, 0) == coverage(mapping, nothing, e)
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
+@pytest.mark.parametrize(("name", "nodes", "of"), [("alexnet", 19, 20), ("mobilenet_v2", 99, 170)])
+def test_every_label_of_a_recorded_engine_is_resolved(name: str, nodes: int, of: int) -> None:
+    """TensorRT 10.4 with the graph that it was built from: labels are exact, and names alone say nearly as much."""
+    folder = RECORDED / f"fuzzy-{name}-rtx3060laptop-fp16"
+    proto = onnx.load(folder / "model.structure-only.onnx", load_external_data=False)
+    m = wrap(proto, name=name)
+    e = Trtexec().read({"layers": folder / "engine.graph.json"}).engine
+    mapping = relate(m, m, e)
+    labels = {(i, y.id) for y in e.layers for i in y.origins}
+    assert labels
+    assert labels == {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
+    found = coverage(mapping, m, e)
+    assert (nodes, of, of - nodes) == (found.nodes, found.all_nodes, found.explained)
+
+    # What names and tensors say without the labels agrees with them, node by node.
+    silent = dataclasses.replace(e, layers=tuple(dataclasses.replace(y, origins=()) for y in e.layers))
+    inferred = {(p.node, p.layer) for p in relate(m, m, silent).pairs}
+    flat = {x for x in labels | inferred if x[0] == "/Flatten"}
+    assert labels - flat == inferred - flat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 
 import numpy as np
@@ -66,3 +67,11 @@ def test_spreads_add_in_squares() -> None:
     read = on_layers(times, pairs(("n", "a"), ("n", "b")), pairs(("n", "X")))
     alone = [t.spread for t in times.layers]
     assert pytest.approx(np.hypot(*alone)) == read["X"].spread
+
+
+def test_the_ratio_tells_how_far_the_layers_overstate_the_latency() -> None:
+    """Unknown where only one of the two was measured."""
+    found = timing(profile(a=[2.0], b=[7.0]), engine("a", "b"))
+    assert 1.5 == found.ratio
+    assert dataclasses.replace(found, total=None).ratio is None
+    assert dataclasses.replace(found, layers=(), summed=0.0).ratio is None

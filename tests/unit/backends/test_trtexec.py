@@ -283,7 +283,7 @@ def test_a_profile_of_another_engine_is_refused(tmp_path) -> None:
     ("kind", "content", "told"),
     [
         ("layers", '{"Layers": [{"Name": "a", "Inp', "not whole JSON"),
-        ("layers", b"\xff\xfe\x00\x81", "not text"),
+        ("layers", b"\xff\xfe\x00\xd8", "byte 2: it is not text"),
         ("layers", {"Bindings": []}, 'keys "Bindings"'),
         ("layers", {"Layers": [{"LayerType": "X"}]}, "layer 0"),
         ("layers", "7", "a JSON int"),

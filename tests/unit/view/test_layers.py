@@ -43,7 +43,12 @@ def test_any_engine_is_a_valid_file(model, data) -> None:
     """Compilers write a buffer twice and read what nothing wrote; the file names each value once all the same."""
     engine = data.draw(strategies.engines(model))
     result = Result(
-        "x", Variant.of("fp32", target="sm86"), Prepared(model, model), engine, relate(model, model, engine)
+        "x",
+        Variant.of("fp32", target="sm86"),
+        model,
+        Prepared(model, model),
+        engine,
+        relate(model, model, engine),
     )
     proto = layers_model(result)
     if engine.layers and all(t.shape is not None for t in (*engine.inputs, *engine.outputs)):
@@ -63,6 +68,11 @@ def test_any_type_of_tensor_can_be_written(dtype) -> None:
     layer = Layer("l", "l", "", 0, inputs=(Tensor("a", dtype, (1, -1)),), outputs=(Tensor("b", dtype, None),))
     engine = Engine("tensorrt", "11", Target("sm86"), (layer,))
     result = Result(
-        "x", Variant.of("fp32", target="sm86"), Prepared(model, model), engine, relate(model, model, engine)
+        "x",
+        Variant.of("fp32", target="sm86"),
+        model,
+        Prepared(model, model),
+        engine,
+        relate(model, model, engine),
     )
     assert ["a"] == [i.name for i in layers_model(result).graph.input]

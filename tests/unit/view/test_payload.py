@@ -15,8 +15,10 @@ import pytest
 
 from rtlab.view.contract import (
     Box,
+    Coverage,
     Edge,
     EngineView,
+    Finding,
     Graph,
     OpChip,
     Overlay,
@@ -24,6 +26,10 @@ from rtlab.view.contract import (
     Port,
     QuantizedPair,
     Reading,
+    Reformat,
+    Slice,
+    Summary,
+    Transition,
 )
 from rtlab.view.payload import decode, encode
 
@@ -50,7 +56,7 @@ def sample() -> EngineView:
             id=f"{i}:{title}", kind="layer", parent=i - 1, body="", op="kgen", family="shape", title=title,
             lines=[title] * (i % 3),
             chips=[OpChip(op="Conv", family="convolution", node=f"n{k}") for k in range(i)],
-            precision="fp16", stream=-i * 100_000, slim=i % 2 == 0,
+            precision="fp16", reads="int8" if i % 3 else "", writes="fp16", stream=-i * 100_000, slim=i % 2 == 0,
             inputs=[
                 Port(name=f"v{i - k}", dtype="fp16", shape=f"1×{k}", format="", constant=k > 0)
                 for k in range(i % 4)
@@ -78,6 +84,31 @@ def sample() -> EngineView:
         calibrator="entropy2",
         commands=["trtexec --onnx=m.onnx", "polygraphy convert m.onnx"],
         precisions={t: "fp16" if i % 2 else "int8" for i, t in enumerate(TITLES)},
+        summary=Summary(
+            kinds=[
+                Slice(name="kgen", layers=10, time=1.5, share=75.0),
+                Slice(name="", layers=1, time=None, share=None),
+            ],
+            precisions=[],
+            transitions=[Transition(before="int8", after="fp16", layers=6, time=0.25)],
+            reformats=[
+                Reformat(
+                    layer="0:a", tensor="v", before="fp32 · row major", after="int8", producer="", consumer="1:b",
+                    cause="The layer after it reads int8.", fix="Quantize before it.", time=None,
+                )
+            ],
+            coverage=Coverage(
+                nodes=9, all_nodes=10, explained=1, layers=8, all_layers=11, moves=2, declared=5, pairs=12,
+            ),
+            processor="GPU", source="trtexec, device not recorded", total=2.0, summed=2.5, ratio=1.25,
+        ),
+        findings=[
+            Finding(
+                id=f"mixed-{i}", rule="mixed", title="INT8 in, FP32 out", nodes=["a"], layers=[f"{i}:b"],
+                microseconds=None if i else 0.5, cost="a layer", fix="Add a pair.", evidence="types", fixable=False,
+            )
+            for i in range(2)
+        ],
     )  # fmt: skip
 
 

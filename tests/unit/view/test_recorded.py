@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from rtlab import Study
+from rtlab.analysis.mapping import relate
+from rtlab.backends.trtexec import Trtexec
+from rtlab.core.model import wrap
+from rtlab.core.variant import Variant
+from rtlab.quantize import Prepared
+from rtlab.study.job import Result
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
@@ -43,6 +50,27 @@ def test_every_recorded_engine_crosses_to_the_browser_whole(folder) -> None:
         assert overlay["origin"] in {"measured", "reported", "estimated"}
 
 
+@pytest.mark.parametrize(
+    "folder", ENGINES or [pytest.param(None, marks=ABSENT)], ids=lambda f: f.name if f else "none"
+)
+def test_every_recorded_engine_is_drawn_in_its_order_without_a_model(folder) -> None:
+    """Names tell operators; every tensor comes from before, and nothing but calls of shapes stands alone."""
+    nothing = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
+    engine = Trtexec().read({"layers": files(folder)["layers"]}).engine
+    mapping = relate(nothing, nothing, engine)
+    variant = Variant.of("fp32", target="sm86")
+    result = Result("read", variant, nothing, Prepared(nothing, nothing), engine, mapping, recorded=True)
+    graph = engine_view(result, nothing)["graph"]
+    boxes = graph["boxes"]
+    assert [] == [e for e in graph["edges"] if e["source"] >= e["target"]]
+    joined = {e[end] for e in graph["edges"] for end in ("source", "target")}
+    alone = {b["op"] for i, b in enumerate(boxes) if i not in joined}
+    assert alone <= {"shape_call"}
+    assert [] == [b["id"] for b in boxes if b["kind"] == "layer" and bool(b["chips"]) == b["slim"]]
+    convolutions = [b for b in boxes if "Convolution" in b["op"]]
+    assert {"convolution"} >= {b["family"] for b in convolutions}
+
+
 @pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])
 def test_two_recorded_engines_stand_beside_each_other() -> None:
     """fp16 and int8 of one network on one card: the comparison that people have files for."""
@@ -67,7 +95,7 @@ def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
         box = drawn[layer.id]
         assert ("Convolution" not in layer.kind) or not box["slim"]
         assert ("Convolution" not in layer.kind) or box["title"] == layer.name
-        assert (layer.kind != "Reformat") or box["slim"]
+        assert (layer.kind != "Reformat") or box["slim"] or layer.attributes["Origin"] == "QDQ"
 
 
 @pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])

@@ -154,10 +154,10 @@ def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
 def test_a_failed_build_is_a_card_and_the_picture_stays(shown) -> None:
     """Bad input loses nothing."""
     before = shown.engine
-    gesture(shown, "drop", "broken.onnx", [b"this is not a model"])
+    gesture(shown, "drop", '["broken.onnx"]', [b"this is not a model"])
     shown.wait(60)
-    assert "ModelError" == shown.failure["kind"]
-    assert "not an ONNX model" in shown.failure["message"]
+    assert "ReadError" == shown.failure["kind"]
+    assert "broken.onnx" in shown.failure["message"]
     assert before == shown.engine
     gesture(shown, "dismiss")
     assert shown.failure is None
@@ -165,11 +165,83 @@ def test_a_failed_build_is_a_card_and_the_picture_stays(shown) -> None:
 
 def test_a_dropped_file_becomes_the_model(shown) -> None:
     """Drop a file here: the browser sends its bytes."""
-    gesture(shown, "drop", "dropped.onnx", [tiny_model(seed=5).bytes()])
+    gesture(shown, "drop", '["dropped.onnx"]', [tiny_model(seed=5).bytes()])
     shown.wait(300)
     assert shown.failure is None
     assert "dropped" == shown.study.model.name == shown.choice["model"]
     assert decode(shown.engine)["pairs"]
+
+
+def dropped(shown, files: dict[str, object]) -> None:
+    """Files from a browser; what is no text is written as JSON."""
+    content = [(v if isinstance(v, str) else json.dumps(v)).encode() for v in files.values()]
+    gesture(shown, "drop", json.dumps(list(files)), content)
+    shown.wait(120)
+
+
+def engine_files(model, name: str = "") -> dict[str, object]:
+    """Layers and profile of an engine whose layers are the model's nodes, prefixed."""
+    layers = [
+        {"Name": f"{name}{n.id}", "LayerType": "CaskConvolution", "Inputs": [], "Outputs": []}
+        for n in model.top
+    ]
+    rows = [{"name": y["Name"], "averageMs": 2.0, "medianMs": 1.0} for y in layers]
+    return {"a100.layers.json": {"Layers": layers}, "a100.profile.json": [{"count": 3}, *rows]}
+
+
+def test_dropped_files_of_an_engine_become_a_variant_beside_the_others(shown) -> None:
+    """Which file is what shows from what is in it; the model that is open stays."""
+    model = shown.study.model
+    dropped(shown, engine_files(model))
+    assert shown.failure is None
+    assert ("a100", model) == (shown.state.variant, shown.study.model)
+    chip = next(c for c in shown.chips if c["id"] == "a100")
+    assert (True, float(len(model.top))) == (chip["recorded"], chip["time"])
+    dropped(shown, engine_files(model))
+    assert {"fp32", "a100", "a100 2"} == set(shown.study.variants)
+
+
+def test_files_of_two_engines_dropped_together_are_a_card_and_lose_nothing(shown) -> None:
+    """The names that do not match are told."""
+    before = (shown.engine, dict(shown.study.results))
+    one, two = engine_files(shown.study.model), engine_files(shown.study.model, "other/")
+    dropped(shown, {"layers.json": one["a100.layers.json"], "profile.json": two["a100.profile.json"]})
+    assert "ReadError" == shown.failure["kind"]
+    assert "other/" in shown.failure["message"]
+    assert before == (shown.engine, dict(shown.study.results))
+
+
+def test_a_model_dropped_with_the_files_of_its_engine_opens_both(shown) -> None:
+    """The engineer's whole folder at once; a name with a path in it writes nowhere else."""
+    other = tiny_model(seed=7)
+    files = engine_files(other)
+    names = ["../../evil.onnx", *files]
+    content = [other.bytes(), *(json.dumps(v).encode() for v in files.values())]
+    gesture(shown, "drop", json.dumps(names), content)
+    shown.wait(120)
+    assert shown.failure is None
+    assert "evil" == shown.study.model.name
+    assert ["a100"] == list(shown.study.variants)
+    assert decode(shown.source)["boxes"]
+    assert ["node", "layer"] == list(shown.state.panes)
+
+
+def test_the_log_of_a_build_is_told_with_its_variant(shown) -> None:
+    """An engine without a log has no story, and must not show that of another."""
+    log = "".join(
+        f"[07/07/2026-02:11:00] [V] [TRT] {line}\n"
+        for line in (
+            "Original: 3 layers",
+            "ConvReluFusion: Fusing a with b",
+            "After vertical fusions: 2 layers",
+        )
+    )
+    files = engine_files(shown.study.model)
+    dropped(shown, {**files, "build.log": log})
+    assert shown.failure is None
+    assert [3, 2] == decode(shown.story)["counts"]
+    shown.show("fp32")
+    assert b"" == shown.story or 2 != len(decode(shown.story)["counts"])
 
 
 def test_removing_the_shown_variant_shows_another(shown) -> None:
@@ -429,7 +501,7 @@ def test_a_gesture_that_fails_in_an_unforeseen_way_is_a_card(shown) -> None:
 def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) -> None:
     """Both may have a node of one name."""
     gesture(shown, "inspect", "head/Gemm")
-    gesture(shown, "drop", "dropped.onnx", [tiny_model(seed=5).bytes()])
+    gesture(shown, "drop", '["dropped.onnx"]', [tiny_model(seed=5).bytes()])
     shown.wait(300)
     shown._inspecting.wait(60)
     assert shown.inspection is None

@@ -2,19 +2,23 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Tab } from "../contract";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
+import { BuildView } from "./build";
 import { CalibrationView } from "./calibration";
 import { Chart } from "./chart";
-import { FindingsView } from "./findings";
+import { EngineSummary } from "./engine";
+import { FindingsView, findingsOf } from "./findings";
 import { LayerTable } from "./table";
 
 /** From this width on the accuracy chart stands beside the other tabs, except for those that need the whole width. */
 const SIDE_BY_SIDE = 900;
 
-const WHOLE_WIDTH = new Set<Tab>(["calibration", "findings"]);
+const WHOLE_WIDTH = new Set<Tab>(["engine", "build", "calibration", "findings", "table"]);
 
 const LABELS: Record<Tab, string> = {
   timing: "Timing",
   accuracy: "Accuracy",
+  engine: "Engine",
+  build: "Build",
   calibration: "Calibration",
   findings: "Findings",
   table: "Table",
@@ -22,8 +26,23 @@ const LABELS: Record<Tab, string> = {
 
 /** What the bottom offers. plotly draws the charts, and a report comes without it. */
 function tabsOf(lab: Lab, wide: boolean): Tab[] {
-  if (lab.saved) return lab.calibration.value ? ["table", "calibration"] : ["table"];
-  return ["timing", ...(wide ? [] : ["accuracy" as const]), "calibration", "findings", "table"];
+  if (lab.saved)
+    return [
+      "table",
+      "engine",
+      "build",
+      ...(lab.calibration.value ? ["calibration" as const] : []),
+      "findings",
+    ];
+  return [
+    "timing",
+    ...(wide ? [] : ["accuracy" as const]),
+    "engine",
+    "build",
+    "calibration",
+    "findings",
+    "table",
+  ];
 }
 
 export function Bottom({ lab, height }: { lab: Lab; height: number }) {
@@ -31,7 +50,7 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
   const tabs = tabsOf(lab, wide);
   const wanted = lab.study.view.value.tab;
   const tab = tabs.includes(wanted) ? wanted : tabs[0]!;
-  const found = lab.findings.value.items.length;
+  const found = findingsOf(lab).length;
   return (
     <div class="rt-bottom" style={{ height: `${height}px` }}>
       <section aria-label={LABELS[tab]}>
@@ -45,6 +64,8 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
         )}
         {!lab.saved && <Chart lab={lab} name="timing" hidden={tab !== "timing"} />}
         {!lab.saved && !wide && <Chart lab={lab} name="accuracy" hidden={tab !== "accuracy"} />}
+        {tab === "engine" && <EngineSummary lab={lab} />}
+        {tab === "build" && <BuildView lab={lab} />}
         {tab === "calibration" && <CalibrationView lab={lab} />}
         {tab === "findings" && <FindingsView lab={lab} />}
         {tab === "table" && <LayerTable lab={lab} />}

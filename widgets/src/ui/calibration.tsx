@@ -53,7 +53,7 @@ interface WorkProps {
 /** A button for work of the kernel that shows its progress in the top row. */
 function Work({ lab, gesture, title, children }: WorkProps) {
   if (lab.saved) return null;
-  const why = lab.busy();
+  const why = lab.unbuildable() || lab.busy();
   return (
     <button
       type="button"
@@ -85,7 +85,7 @@ function Known({ lab, known }: { lab: Lab; known: Calibration }) {
   }, [known, measure, chosen, boxes]);
   const { samples, wanted, source } = known;
   return (
-    <div class="rt-calibration">
+    <div class="rt-columns rt-calibration">
       <section>
         <div class="rt-caption">
           <span title={source}>

@@ -1,5 +1,6 @@
 import { effect, useComputed } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
+import type { Tab } from "../contract";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { Bottom } from "./bottom";
@@ -15,6 +16,8 @@ import { StatusLine } from "./statusline";
 import { TopRow } from "./toprow";
 
 const LEAST_HEIGHT = 420;
+/** What needs more of the height until somebody drags the border. */
+const ROOMY_TABS = new Set<Tab>(["engine", "build"]);
 const LEAST_BOTTOM = 34;
 const LEAST_WORK = 180;
 /** Below this width the side panel gives way to the graphs. */
@@ -52,7 +55,8 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
   }, []);
 
   const loading = useComputed(() => !lab.study.source.value && lab.study.pending.value > 0);
-  const tall = bottom ?? Math.max(150, Math.round(lab.height.value * 0.29));
+  const share = ROOMY_TABS.has(lab.study.view.value.tab) ? 0.42 : 0.29;
+  const tall = bottom ?? Math.max(150, Math.round(lab.height.value * share));
   const most = lab.height.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
   const files = (event: DragEvent): boolean =>
@@ -76,8 +80,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
         event.preventDefault();
         event.stopPropagation();
         setDropping(false);
-        const file = event.dataTransfer?.files[0];
-        if (file) lab.drop(file);
+        void lab.drop([...(event.dataTransfer?.files ?? [])]);
       }}
     >
       <TopRow lab={lab} />

@@ -1,18 +1,42 @@
 import { useState } from "preact/hooks";
-import type { Finding, Verdict } from "../contract";
-import { brief, ending, plural, shorten } from "../format";
+import type { Finding, Side, Verdict } from "../contract";
+import { brief, ending, originOf, percent, plural, quantity, shorten, withOrigin } from "../format";
 import type { Lab } from "../lab";
 
 const LONGEST = 400;
 const LONGEST_NAME = 36;
 
-/** What to change about the model's quantization, why, and which of it to have changed. */
+/** Names of boxes that stand beside a finding; of more only their number does. */
+const MOST_NAMES = 3;
+
+/** What is wrong with the engine on screen, then what is with the model's quantization; what costs most first. */
+export function findingsOf(lab: Lab): Finding[] {
+  return [...byCost(lab.study.engine.value?.findings ?? []), ...byCost(lab.findings.value.items)];
+}
+
+/** Those without a time keep their order behind those that have one. */
+export const byCost = (items: readonly Finding[]): Finding[] =>
+  items.toSorted((a, b) => (b.microseconds ?? -1) - (a.microseconds ?? -1));
+
+/** The rules that findings break, with their numbers. */
+export function rulesOf(items: readonly Finding[]): [rule: string, count: number][] {
+  const counts = new Map<string, number>();
+  for (const { rule } of items) counts.set(rule, (counts.get(rule) ?? 0) + 1);
+  return [...counts];
+}
+
+/** What to change about the engine and about the model's quantization, why, and which of it to have changed. */
 export function FindingsView({ lab }: { lab: Lab }) {
-  const { items, note } = lab.findings.value;
+  const all = findingsOf(lab);
+  const { note } = lab.findings.value;
+  const rules = rulesOf(all);
+  const [picked, setPicked] = useState("");
+  const rule = rules.some(([name]) => name === picked) ? picked : "";
+  const items = rule ? all.filter((item) => item.rule === rule) : all;
   const [wanted, setWanted] = useState<ReadonlySet<string>>(new Set());
   const fixable = items.filter((item) => item.fixable).map(({ id }) => id);
   const ticked = fixable.filter((id) => wanted.has(id));
-  const why = lab.busy();
+  const why = lab.unbuildable() || lab.busy();
   const repair = (ids: string[]): void => lab.send("repair", JSON.stringify(ids));
   const tick = (id: string, on: boolean): void => {
     const next = new Set(wanted);
@@ -33,30 +57,24 @@ export function FindingsView({ lab }: { lab: Lab }) {
   return (
     <>
       <div class="rt-caption rt-found">
-        <span title={note}>{note || plural(items.length, "finding")}</span>
+        <span title={note}>{[plural(all.length, "finding"), note].filter(Boolean).join(" · ")}</span>
         <Pairs lab={lab} />
-        <button
-          type="button"
-          class="rt-field"
-          data-control="repair"
-          disabled={!ticked.length || why !== ""}
-          title={why || (ticked.length ? "" : "Tick what is to be changed")}
-          onClick={() => repair(ticked)}
-        >
-          {ticked.length
-            ? `Apply ${ticked.length === 1 ? "1 fix" : `${ticked.length} fixes`}`
-            : "Apply fixes"}
-        </button>
-        <button
-          type="button"
-          class="rt-field"
-          data-control="repair-all"
-          disabled={!fixable.length || why !== ""}
-          title={why || (fixable.length ? "" : "None of these can be changed by itself")}
-          onClick={() => repair(fixable)}
-        >
-          Apply all
-        </button>
+        {rules.length > 1 && (
+          <select
+            class="rt-field"
+            aria-label="Rule"
+            data-control="rule"
+            value={rule}
+            onChange={(event) => setPicked(event.currentTarget.value)}
+          >
+            {[["", all.length] as const, ...rules].map(([name, count]) => (
+              <option key={name} value={name}>
+                {name || "All rules"} · {count}
+              </option>
+            ))}
+          </select>
+        )}
+        {!lab.saved && <Repairs ticked={ticked} fixable={fixable} why={why} onRepair={repair} />}
       </div>
       <ul class="rt-findings" aria-label="Findings">
         {items.map((item) => (
@@ -69,6 +87,42 @@ export function FindingsView({ lab }: { lab: Lab }) {
           />
         ))}
       </ul>
+    </>
+  );
+}
+
+interface RepairsProps {
+  ticked: string[];
+  fixable: string[];
+  /** Why nothing can be changed now. */
+  why: string;
+  onRepair(ids: string[]): void;
+}
+
+/** What the kernel can do about findings. */
+function Repairs({ ticked, fixable, why, onRepair }: RepairsProps) {
+  return (
+    <>
+      <button
+        type="button"
+        class="rt-field"
+        data-control="repair"
+        disabled={!ticked.length || why !== ""}
+        title={why || (ticked.length ? "" : "Tick what is to be changed")}
+        onClick={() => onRepair(ticked)}
+      >
+        {ticked.length ? `Apply ${ticked.length === 1 ? "1 fix" : `${ticked.length} fixes`}` : "Apply fixes"}
+      </button>
+      <button
+        type="button"
+        class="rt-field"
+        data-control="repair-all"
+        disabled={!fixable.length || why !== ""}
+        title={why || (fixable.length ? "" : "None of these can be changed by itself")}
+        onClick={() => onRepair(fixable)}
+      >
+        Apply all
+      </button>
     </>
   );
 }
@@ -121,37 +175,34 @@ interface ItemProps {
 }
 
 function Item({ lab, item, ticked, onTick }: ItemProps) {
-  const { id, title, nodes, cost, fix, evidence, fixable } = item;
-  const { study } = lab;
+  const { id, rule, title, nodes, layers, cost, fix, evidence, fixable } = item;
   return (
-    <li data-finding={id}>
-      <input
-        type="checkbox"
-        aria-label={`Fix: ${title}`}
-        checked={ticked && fixable}
-        disabled={!fixable}
-        title={fixable ? "" : "This one is to be changed by hand"}
-        onChange={(event) => onTick(event.currentTarget.checked)}
-      />
+    <li data-finding={id} data-rule={rule}>
+      {!lab.saved && (
+        <input
+          type="checkbox"
+          aria-label={`Fix: ${title}`}
+          checked={ticked && fixable}
+          disabled={!fixable}
+          title={fixable ? "" : "This one is to be changed by hand"}
+          onChange={(event) => onTick(event.currentTarget.checked)}
+        />
+      )}
       <div>
         <b>
           {shorten(title, LONGEST)
             .split('"')
             .map((text, k) => (k % 2 ? <Named key={k} lab={lab} name={text} /> : text))}
         </b>{" "}
-        {nodes.length > 1 && (
-          <button
-            type="button"
-            class="rt-link"
-            data-control="nodes"
-            onClick={() => study.reveal("node", nodes)}
-          >
-            select {nodes.length} nodes
-          </button>
-        )}
+        <p class="rt-refs">
+          <Refs lab={lab} side="node" ids={nodes} title={title} />
+          <Refs lab={lab} side="layer" ids={layers} title={title} />
+        </p>
       </div>
       <div>
-        <p>{cost}</p>
+        <p>
+          <Cost lab={lab} item={item} /> {cost}
+        </p>
         <p>
           <span class="rt-quiet">{fixable ? "Fix:" : "By hand:"}</span> {fix}
         </p>
@@ -161,12 +212,70 @@ function Item({ lab, item, ticked, onTick }: ItemProps) {
   );
 }
 
-/** A name inside a title, by which its node is found. */
+/** What the layers at stake take, and how much of the whole that is. */
+function Cost({ lab, item: { microseconds } }: { lab: Lab; item: Finding }) {
+  const summary = lab.study.engine.value?.summary;
+  if (microseconds === null || !summary) return null;
+  const whole = summary.summed ?? summary.total;
+  const share = whole ? ` · ${percent(microseconds / 1e3 / whole)}` : "";
+  return (
+    <b
+      title={`${summary.source}\nThe time of the layers at stake${share && ", and its share of all layers"}`}
+    >
+      {withOrigin(originOf(summary.source), quantity(microseconds / 1e3, "ms"))}
+      {share}
+    </b>
+  );
+}
+
+interface RefsProps {
+  lab: Lab;
+  side: Side;
+  ids: readonly string[];
+  /** What is named in it is not named once more. */
+  title: string;
+}
+
+/** The boxes that a finding is about: each by its name where they are few, and all of them. */
+function Refs({ lab, side, ids, title }: RefsProps) {
+  const { study } = lab;
+  const known = ids.filter((id) => study.box(side, id));
+  const named = known.length > MOST_NAMES ? [] : known.filter((id) => !title.includes(`"${id}"`));
+  return (
+    <>
+      {named.map((id) => (
+        <button
+          type="button"
+          class="rt-link"
+          key={id}
+          data-ref={id}
+          title={`Select the ${side}: ${shorten(id, LONGEST)}`}
+          onClick={() => lab.jump(side, id)}
+        >
+          {ending(brief(study.box(side, id)!.title), LONGEST_NAME)}
+        </button>
+      ))}
+      {known.length > 1 && (
+        <button
+          type="button"
+          class="rt-link"
+          data-control={`${side}s`}
+          onClick={() => study.reveal(side, known)}
+        >
+          select {known.length} {side}s
+        </button>
+      )}
+    </>
+  );
+}
+
+/** A name inside a title, by which its node or layer is found. */
 function Named({ lab, name }: { lab: Lab; name: string }) {
   const shown = ending(brief(name), LONGEST_NAME);
-  if (!lab.study.box("node", name)) return <span title={name}>{shown}</span>;
+  const side = (["node", "layer"] as const).find((one) => lab.study.box(one, name));
+  if (!side) return <span title={name}>{shown}</span>;
   return (
-    <button type="button" class="rt-link" title={name} onClick={() => lab.jump("node", name)}>
+    <button type="button" class="rt-link" title={name} onClick={() => lab.jump(side, name)}>
       {shown}
     </button>
   );

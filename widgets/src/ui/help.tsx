@@ -13,6 +13,7 @@ const KEYS: [string, string][] = [
   ["c", "next way to colour the pane"],
   ["m", "from nodes to layers"],
   ["s", "swap with the next pane"],
+  ["← → Space", "in the tab Build: step through it, play it"],
   ["Esc", "leave the search, what stands out, the selection"],
   ["Click", "select; with Shift add; twice zooms to the box"],
   ["?", "show or hide these keys"],

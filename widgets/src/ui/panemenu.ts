@@ -1,6 +1,7 @@
 import type { Bench } from "../bench";
 import type { Grouping, Side } from "../contract";
-import type { Lab } from "../lab";
+import { type Lab, NO_MODEL } from "../lab";
+import { replayable } from "../story";
 import { NAMES } from "./canvas";
 import { foldAll } from "./folding";
 import type { Item } from "./menu";
@@ -22,6 +23,9 @@ export function paneMenu(bench: Bench, lab: Lab | undefined, side: Side): Item[]
           string,
           string?,
         ][])
+      : []),
+    ...(side === "node" && replayable(study.story.peek())
+      ? ([["replay", "What the build has fused so far"]] as [Grouping, string][])
       : []),
     ["repeats", "Repeated blocks"],
     ...(side === "node" ? ([["scopes", "Name scopes"]] as [Grouping, string][]) : []),
@@ -79,9 +83,11 @@ export function paneMenu(bench: Bench, lab: Lab | undefined, side: Side): Item[]
         label: NAMES[one],
         checked: bench.sides.peek().includes(one),
         reason:
-          bench.sides.peek().length === 1 && bench.sides.peek()[0] === one
-            ? "The last pane stays"
-            : undefined,
+          one === "node" && bench.hidesNodes.peek()
+            ? NO_MODEL
+            : bench.sides.peek().length === 1 && bench.sides.peek()[0] === one
+              ? "The last pane stays"
+              : undefined,
         pick: () => bench.togglePane(one),
       }),
     ),
@@ -105,7 +111,10 @@ function kernelItems(lab: Lab, side: Side): Item[] {
   const netron: Item = {
     id: "netron",
     label: "Open in Netron",
-    reason: dead || (side !== "node" && !engine ? "There is no engine yet" : undefined),
+    reason:
+      dead ||
+      (side !== "node" && !engine ? "There is no engine yet" : undefined) ||
+      (side === "node" && study.modelless.peek() ? NO_MODEL : undefined),
     pick: () => lab.send("netron", engine?.variant ?? ""),
   };
   if (side !== "node") return [netron];

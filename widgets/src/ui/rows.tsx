@@ -11,6 +11,8 @@ export interface Column<T> {
   label: ComponentChildren;
   title?: string;
   numeric?: boolean;
+  /** The unit of what it is sorted by, for a copy of the table. */
+  unit?: string;
   /** A class for its heading, by which a narrow table leaves it out. */
   extra?: string;
   /** What it is sorted by; rows without it stand last in both directions. */

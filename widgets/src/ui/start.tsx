@@ -1,4 +1,6 @@
+import { OPENABLE } from "../dropped";
 import type { Lab } from "../lab";
+import { OpenFiles } from "./openfiles";
 
 const SAMPLES = 3;
 
@@ -23,7 +25,8 @@ export function Start({ lab }: { lab: Lab }) {
           </button>
         ))}
       </div>
-      <p>or drop an .onnx file here</p>
+      <p>or drop files here: {OPENABLE}</p>
+      <OpenFiles lab={lab} />
     </div>
   );
 }

@@ -1,10 +1,12 @@
-import { useMemo } from "preact/hooks";
-import type { Box, EngineView, Overlay } from "../contract";
+import { useMemo, useState } from "preact/hooks";
+import type { Box, EngineView, Overlay, Port } from "../contract";
+import { delimited } from "../delimited";
 import { syncSteps } from "../drawn";
-import { ending, GLYPH, NONE, opsOf, quantity, shorten } from "../format";
+import { ending, GLYPH, NONE, opsOf, plural, quantity, shorten } from "../format";
 import type { Lab } from "../lab";
 import { sourceOf } from "../overlay";
 import { type Column, Rows } from "./rows";
+import { saveFile } from "./save";
 
 interface Line {
   index: number;
@@ -34,17 +36,48 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   const columns = useMemo(() => columnsOf(engine, lines), [engine, lines]);
   const selected = new Set(study.view.value.layers);
   return (
-    <Rows
-      label="Layers"
-      rows={lines}
-      columns={columns}
-      id={({ box }) => box.id}
-      selected={({ box }) => selected.has(box.id)}
-      attributes={({ box, sync }) => ({ "data-layer": box.id, class: sync ? "rt-quiet" : "" })}
-      onPick={({ box }, add) => study.select("layer", box.id, { add, reveal: true })}
-      onPoint={(line) => study.point(line ? "layer" : undefined, line?.box.id)}
-    />
+    <>
+      <div class="rt-caption">
+        <span>{plural(lines.length, "layer")} in order of execution</span>
+        <Export name={`${engine.variant} layers`} cells={() => cellsOf(lines, columns)} />
+      </div>
+      <Rows
+        label="Layers"
+        rows={lines}
+        columns={columns}
+        id={({ box }) => box.id}
+        selected={({ box }) => selected.has(box.id)}
+        attributes={({ box, sync }) => ({ "data-layer": box.id, class: sync ? "rt-quiet" : "" })}
+        onPick={({ box }, add) => study.select("layer", box.id, { add, reveal: true })}
+        onPoint={(line) => study.point(line ? "layer" : undefined, line?.box.id)}
+      />
+    </>
   );
+}
+
+/** The tactic and whether it is sparse stand among what the files tell of a layer. */
+const detail = ({ details }: Box, name: string): string =>
+  details.find(({ key }) => key === name)?.value ?? "";
+
+/** Memory layouts of what a layer reads and writes; constants are laid out at build time. */
+export function formatsOf({ inputs, outputs }: Box): string {
+  const told = (ports: readonly Port[]): string =>
+    [...new Set(ports.flatMap(({ constant, format }) => (constant || !format ? [] : format)))].join(", ");
+  const [before, after] = [told(inputs), told(outputs)];
+  return before && after && before !== after ? `${before} → ${after}` : after || before;
+}
+
+/** A column of words, which is left out where no layer has any. */
+function words(lines: readonly Line[], key: string, label: string, of: (box: Box) => string): Column<Line>[] {
+  if (!lines.some(({ box }) => of(box))) return [];
+  return [
+    {
+      key,
+      label,
+      by: ({ box }) => of(box) || null,
+      cell: ({ box }) => <td title={shorten(of(box), 300)}>{shorten(of(box), 80) || NONE}</td>,
+    },
+  ];
 }
 
 function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
@@ -58,14 +91,16 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
     return [
       {
         key: key!,
-        label,
+        label: label!,
         numeric: true,
+        unit: unit!,
         by: ({ box }) => overlay.layers[box.id]?.value ?? null,
         cell: ({ box }) => <Cell id={box.id} overlay={overlay} />,
       },
     ];
   });
-  const columns: Column<Line>[] = [
+  const streams = lines.some(({ box }) => box.stream !== lines[0]!.box.stream);
+  return [
     {
       key: "index",
       label: "#",
@@ -79,11 +114,12 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
       by: ({ box }) => box.title,
       cell: ({ box }) => <Name text={box.title} />,
     },
+    ...words(lines, "kind", "Kind", ({ op }) => op),
     {
       key: "operators",
       label: "Operators",
       by: ({ box }) => opsOf(box, 8),
-      cell: ({ box }) => <td>{opsOf(box, 8)}</td>,
+      cell: ({ box }) => <td title={opsOf(box, 40)}>{opsOf(box, 8)}</td>,
     },
     {
       key: "nodes",
@@ -92,24 +128,62 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
       by: ({ nodes }) => nodes,
       cell: ({ nodes }) => <td class="rt-num">{nodes || NONE}</td>,
     },
-    {
-      key: "precision",
-      label: "Precision",
-      by: ({ box }) => box.precision,
-      cell: ({ box }) => <td>{box.precision || NONE}</td>,
-    },
     ...numbers,
+    ...words(lines, "reads", "In", ({ reads }) => reads),
+    ...words(lines, "writes", "Out", ({ writes }) => writes),
+    ...(streams
+      ? [
+          {
+            key: "stream",
+            label: "Stream",
+            numeric: true,
+            by: ({ box }: Line) => box.stream,
+            cell: ({ box }: Line) => <td class="rt-num">{box.stream}</td>,
+          },
+        ]
+      : []),
+    ...words(lines, "sparse", "Sparse", (box) => detail(box, "sparse")),
+    ...words(lines, "format", "Format", formatsOf),
+    ...words(lines, "tactic", "Tactic", (box) => detail(box, "tactic")),
   ];
-  if (lines.some(({ box }) => box.stream !== lines[0]!.box.stream))
-    columns.push({
-      key: "stream",
-      label: "Stream",
-      numeric: true,
-      by: ({ box }) => box.stream,
-      cell: ({ box }) => <td class="rt-num">{box.stream}</td>,
-    });
-  return columns;
 }
+
+/** A table as rows of plain values under its headings. */
+export function cellsOf<T>(rows: readonly T[], columns: readonly Column<T>[]): (string | number | null)[][] {
+  const head = columns.map(({ label, unit }) => (unit ? `${label} (${unit})` : String(label)));
+  return [head, ...rows.map((row) => columns.map(({ by }) => by(row)))];
+}
+
+/** What can be done with the table: copied for a spreadsheet, saved for a program. */
+function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
+  const [copied, setCopied] = useState("");
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(delimited(cells(), "\t"));
+      setCopied("Copied");
+    } catch {
+      // Browsers give the clipboard to secure pages alone.
+      setCopied("No clipboard: save it");
+    }
+    setTimeout(() => setCopied(""), COPIED_MS);
+  };
+  const save = (): void => {
+    const text = new Blob([delimited(cells(), ",")], { type: "text/csv" });
+    saveFile(`${name.replace(/[^\w.-]+/g, "_")}.csv`, text);
+  };
+  return (
+    <>
+      <button type="button" class="rt-field" data-control="copy" title="As text with tabs" onClick={copy}>
+        {copied || "Copy"}
+      </button>
+      <button type="button" class="rt-field" data-control="csv" title="All rows as a file" onClick={save}>
+        Save as CSV
+      </button>
+    </>
+  );
+}
+
+const COPIED_MS = 2000;
 
 /** A name that is cut at the left, because its end tells it from others. */
 export const Name = ({ text, shown = text }: { text: string; shown?: string }) => (

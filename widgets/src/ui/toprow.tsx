@@ -1,10 +1,13 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Option } from "../contract";
+import { OPENABLE } from "../dropped";
 import { elapsed, ending, shorten } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { Close, Outside, Play } from "./icons";
 import { type Item, MenuList, MoreMenu } from "./menu";
+import { OpenFiles } from "./openfiles";
 import { Tool } from "./pane";
 import { Select } from "./select";
 
@@ -15,7 +18,7 @@ export function TopRow({ lab }: { lab: Lab }) {
   const choice = lab.choice.value;
   const model = lab.opening.value || choice.model;
   const running = lab.build.value.running;
-  const dead = lab.alive.value ? "" : "The kernel was restarted: run the cell again.";
+  const fixed = lab.unbuildable();
   const noCalibrator = calibrators.some(({ enabled }) => enabled)
     ? ""
     : calibrators[0]?.reason || `${choice.precision || "This precision"} needs no calibrator`;
@@ -34,19 +37,21 @@ export function TopRow({ lab }: { lab: Lab }) {
               label="Path of an ONNX file"
               example="path/to/model.onnx"
               button="Open"
-              hint="or drop an .onnx file anywhere here"
+              hint={`or drop files anywhere here: ${OPENABLE}`}
               onEnter={(path) => lab.open(path)}
               close={close}
-            />
+            >
+              <OpenFiles lab={lab} onOpen={close} />
+            </TextField>
           )}
         />
-        <Segments lab={lab} options={precisions} value={choice.precision} dead={dead} />
+        <Segments lab={lab} options={precisions} value={choice.precision} dead={fixed} />
         <Select
           label="Calibrator"
           name="calibrator"
           options={listed(calibrators, choice.calibrator)}
           value={choice.calibrator}
-          disabled={dead || noCalibrator}
+          disabled={fixed || noCalibrator}
           onPick={(calibrator) => lab.choose({ calibrator })}
           footer={(close) => (
             <TextField
@@ -65,17 +70,17 @@ export function TopRow({ lab }: { lab: Lab }) {
           brief
           options={targets}
           value={choice.target}
-          disabled={dead}
+          disabled={fixed}
           onPick={(target) => lab.choose({ target })}
         />
-        <Pins lab={lab} dead={dead} />
+        <Pins lab={lab} dead={fixed} />
         <MoreMenu
           label="More settings"
           name="settings"
           note={[choice.weights === "tensor" && "per tensor", choice.sparsity.length > 0 && "2:4"]
             .filter(Boolean)
             .join(" · ")}
-          items={() => settings(lab, dead)}
+          items={() => settings(lab, fixed)}
         />
         {running ? (
           <Progress lab={lab} />
@@ -84,11 +89,12 @@ export function TopRow({ lab }: { lab: Lab }) {
             type="button"
             class={`rt-build ${lab.stale.value ? "rt-call" : ""}`}
             data-control="build"
-            disabled={dead !== "" || !lab.study.source.value}
+            disabled={fixed !== "" || !lab.study.source.value}
             title={
-              lab.stale.value
+              fixed ||
+              (lab.stale.value
                 ? "Build the chosen variant; until then the last one stays on screen"
-                : "Build the chosen variant"
+                : "Build the chosen variant")
             }
             onClick={() => lab.run()}
           >
@@ -97,9 +103,9 @@ export function TopRow({ lab }: { lab: Lab }) {
         )}
       </div>
       <Tool
-        label={dead || "Open the model in Netron"}
+        label={fixed || "Open the model in Netron"}
         control="netron"
-        disabled={dead !== ""}
+        disabled={fixed !== ""}
         icon={<Outside />}
         onClick={() => lab.send("netron")}
       />
@@ -141,10 +147,11 @@ interface TextFieldProps {
   hint: string;
   onEnter(text: string): void;
   close(): void;
+  children?: ComponentChildren;
 }
 
 /** A line below the options of a select, for what is not among them. */
-function TextField({ label, example, button, hint, onEnter, close }: TextFieldProps) {
+function TextField({ label, example, button, hint, onEnter, close, children }: TextFieldProps) {
   const [text, setText] = useState("");
   const form = useRef<HTMLFormElement>(null);
   const enter = (): void => {
@@ -155,7 +162,8 @@ function TextField({ label, example, button, hint, onEnter, close }: TextFieldPr
   useLayoutEffect(() => {
     onKeys(form.current, (event) => {
       if (event.key !== "Enter") return false;
-      enter();
+      if (event.target instanceof HTMLButtonElement) event.target.click();
+      else enter();
       return true;
     });
   });
@@ -172,6 +180,7 @@ function TextField({ label, example, button, hint, onEnter, close }: TextFieldPr
       <button type="button" class="rt-field" onClick={enter}>
         {button}
       </button>
+      {children}
       <small>{hint}</small>
     </form>
   );

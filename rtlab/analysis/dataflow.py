@@ -1,0 +1,174 @@
+"""What the layers of an engine are, and who writes what they read."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Literal
+
+from rtlab.analysis.writers import Writers
+from rtlab.core.engine import Engine, Layer, Tensor
+
+#: What a layer does, in one word for all spellings of the compilers.
+Work = Literal[
+    "convolution", "deconvolution", "matmul", "pooling", "pointwise", "softmax", "normalization", "scale", "reduce",
+    "quantization", "reformat", "shuffle", "slice", "concat", "gather", "region", "kernel", "control", "none", "other",
+]  # fmt: skip
+
+#: Types that need a scale.
+QUANTIZED = frozenset({"int8", "fp8", "int4", "fp4"})
+FLOATS = frozenset({"fp32", "tf32", "fp16", "bf16"})
+#: A copy that the builder put before or behind a layer, and that layer's name.
+COPY = re.compile(
+    r"^Reformatting CopyNode for (?P<side>Input|Output) Tensor \d+ to (?P<layer>.*)$", re.DOTALL
+)
+
+#: Steps through which a tensor keeps its numbers.
+MOVES: frozenset[Work] = frozenset({"none", "reformat", "shuffle"})
+#: Steps that compute addresses or order streams.
+_CONTROL = frozenset({"add", "memset", "jmp", "cjmp", "signal", "wait", "shape_call"})
+#: Words in ``LayerType`` and ``ParameterType``; the first that occurs decides.
+_WORDS: tuple[tuple[str, Work], ...] = (
+    ("deconv", "deconvolution"), ("depthwiseseparable", "convolution"), ("conv", "convolution"),
+    ("correlation", "convolution"), ("gemm", "matmul"), ("matrixmultiply", "matmul"), ("matrix_multiply", "matmul"),
+    ("matmul", "matmul"), ("fullyconnected", "matmul"), ("pool", "pooling"), ("softmax", "softmax"),
+    ("dequantize", "quantization"), ("quantize", "quantization"), ("normalization", "normalization"),
+    ("pointwise", "pointwise"), ("elementwise", "pointwise"), ("activation", "pointwise"), ("unary", "pointwise"),
+    ("scale", "scale"), ("reduce", "reduce"), ("shuffle", "shuffle"), ("transpose", "shuffle"), ("slice", "slice"),
+    ("padding", "slice"), ("concat", "concat"), ("gather", "gather"), ("reformat", "reformat"), ("reorder", "reformat"),
+    ("cast", "reformat"), ("copy", "reformat"),
+)  # fmt: skip
+#: Operations of a generated kernel, as its name abbreviates them, that only move or retype numbers.
+_MOVES = frozenset({"Cast", "Res", "Resh", "Tran", "Move", "Copy", "Repl", "Squ", "Unsq"})
+_OTHER: Work = "other"
+_GENERATED = re.compile(r"^__myl_([A-Za-z]+)")
+
+
+def work(layer: Layer) -> Work:
+    """What a layer does, by its kind, its parameters and, of a generated kernel, the operations in its name."""
+    if layer.kind == "NoOp":
+        return "none"
+    if "{ForeignNode[" in layer.name or layer.kind.lower() == "myelin":
+        return "region"
+    if layer.kind in _CONTROL:
+        return "control"
+    if COPY.match(layer.name):
+        return "reformat"
+    if layer.kind == "kgen":
+        found = _GENERATED.match(layer.tactic) or _GENERATED.match(layer.name)
+        parts = re.findall("[A-Z][a-z]*", found[1]) if found else []
+        return "reformat" if parts and set(parts) <= _MOVES else "kernel"
+    if layer.attributes.get("Origin") == "QDQ":
+        return "quantization"
+    words = f"{layer.kind} {layer.attributes.get('ParameterType') or ''}".lower()
+    kind: Work = next((w for word, w in _WORDS if word in words), _OTHER)
+    if kind == "scale" and (layer.reads in QUANTIZED) != (layer.writes in QUANTIZED):
+        return "quantization"
+    return kind
+
+
+class Dataflow:
+    """The layers of an engine as a graph: between those that write a tensor and those that read it.
+
+    Who reads whose writing where a name is used again is ``Writers``' to say; of several that write parts of a tensor,
+    the last stands for all. ``works`` tells by id what each layer does.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._layers = engine.layers
+        self._inputs = {t.name for t in engine.inputs}
+        self._outputs = {t.name for t in engine.outputs}
+        self.works = {layer.id: work(layer) for layer in engine.layers}
+        self._position = {layer.id: p for p, layer in enumerate(engine.layers)}
+        self._sources: dict[tuple[str, str], int] = {}
+        self._readers: defaultdict[tuple[str, int], list[Layer]] = defaultdict(list)
+        writers = Writers(engine)
+        for position, layer in enumerate(engine.layers):
+            for tensor in {t.name: t for t in layer.inputs}.values():
+                found = writers.of(position, tensor)
+                if found:
+                    self._sources[layer.id, tensor.name] = found[-1]
+                for source in found:
+                    self._readers[tensor.name, source].append(layer)
+
+    def writer(self, layer: Layer, tensor: Tensor) -> Layer | None:
+        """The layer that wrote what ``layer`` reads; None for an input of the engine or a constant."""
+        source = self._sources.get((layer.id, tensor.name))
+        return None if source is None else self._layers[source]
+
+    def readers(self, layer: Layer, tensor: Tensor | None = None) -> tuple[Layer, ...]:
+        """The layers that read this output, or any output, of ``layer``."""
+        outputs = layer.outputs if tensor is None else (tensor,)
+        position = self._position[layer.id]
+        found = (r for t in outputs for r in self._readers.get((t.name, position), ()))
+        return tuple({r.id: r for r in found}.values())
+
+    def from_input(self, layer: Layer, tensor: Tensor) -> bool:
+        """Whether a tensor that a layer reads comes from outside the engine, perhaps through steps that only move."""
+        seen = set[str]()
+        while (writer := self.writer(layer, tensor)) is not None:
+            if (
+                writer.id in seen
+                or not writer.inputs
+                or self.works[writer.id] not in MOVES | {"quantization"}
+            ):
+                return False
+            seen.add(writer.id)
+            layer, tensor = writer, writer.inputs[0]
+        return tensor.name in self._inputs or not self._inputs
+
+    def to_output(self, layer: Layer) -> bool:
+        """Whether all that a layer writes leaves the engine, perhaps through steps that only move."""
+        stack, seen = [layer], {layer.id}
+        while stack:
+            at = stack.pop()
+            readers = self.readers(at)
+            if not readers and self._outputs and not any(t.name in self._outputs for t in at.outputs):
+                return False
+            for reader in readers:
+                if self.works[reader.id] not in MOVES | {"quantization"}:
+                    return False
+                if reader.id not in seen:
+                    seen.add(reader.id)
+                    stack.append(reader)
+        return True
+
+    def is_output(self, tensor: Tensor) -> bool:
+        """Whether a tensor is an output of the engine."""
+        return tensor.name in self._outputs
+
+    def before(self, layer: Layer, *, through: frozenset[Work] = frozenset({"none"})) -> Iterator[Layer]:
+        """The layers whose outputs a layer reads, seen through steps that do one of ``through``."""
+        for tensor in layer.inputs:
+            at, read = layer, tensor
+            seen = set[str]()
+            writer = self.writer(at, read)
+            while (
+                writer is not None
+                and self.works[writer.id] in through
+                and writer.inputs
+                and writer.id not in seen
+            ):
+                seen.add(writer.id)
+                at, read = writer, writer.inputs[0]
+                writer = self.writer(at, read)
+            if writer is not None:
+                yield writer
+
+    def after(
+        self, layer: Layer, tensor: Tensor | None = None, *, through: frozenset[Work] = frozenset({"none"})
+    ) -> tuple[Layer, ...]:
+        """The layers that read an output of a layer, seen through steps that do one of ``through``."""
+        found: dict[str, Layer] = {}
+        stack, seen = list(reversed(self.readers(layer, tensor))), set[str]()
+        while stack:
+            at = stack.pop()
+            if at.id in seen:
+                continue
+            seen.add(at.id)
+            if self.works[at.id] in through:
+                stack.extend(reversed(self.readers(at)))
+            else:
+                found[at.id] = at
+        return tuple(found.values())

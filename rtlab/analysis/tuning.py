@@ -1,0 +1,95 @@
+"""What the builder timed before it chose: for each layer the tactics of all runners in all combinations of formats."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import defaultdict
+
+from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
+
+#: Candidates of one layer that are kept.
+KEPT = 20
+#: Copies between formats, which the builder times to know their cost, not to choose a layer's tactic.
+_COPIES = frozenset({"Reformat"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A tactic, whose runner and formats it is, and whether its time came from a timing cache."""
+
+    tactic: TacticTime
+    runner: str
+    formats: str
+    cached: bool
+
+    @property
+    def name(self) -> str:
+        """The tactic's own name, or its runner's and its id where it has none."""
+        return self.tactic.name or f"{self.runner} {self.tactic.tactic}".strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """The candidates of one layer, the fastest first, at most ``KEPT`` of ``count``. There is at least one.
+
+    Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another
+    combination of formats, where copies between formats would cost more than is won.
+    """
+
+    layer: str
+    candidates: tuple[Candidate, ...]
+    count: int
+
+    @property
+    def winner(self) -> Candidate:
+        """The fastest."""
+        return self.candidates[0]
+
+    @property
+    def runner_up(self) -> Candidate | None:
+        """The second; None where there was no choice."""
+        return self.candidates[1] if len(self.candidates) > 1 else None
+
+    @property
+    def margin(self) -> float | None:
+        """Time of the runner-up by that of the winner: 1.2 is won by 20 %. None where there was no choice."""
+        second, first = self.runner_up, self.winner.tactic.milliseconds
+        return second.tactic.milliseconds / first if second and first > 0 else None
+
+
+def contests(log: BuildLog) -> tuple[Contest, ...]:
+    """The contests of the layers that the chosen attempt tried, in the order in which it did.
+
+    A builder that tries several networks times a layer once and remembers; so times of all attempts count, for layers
+    that the chosen one has. Copies between formats are left out: the builder times them for every tensor.
+    """
+    tried: dict[str, None] = {}
+    table: defaultdict[str, list[Tuning]] = defaultdict(list)
+    for tuning in log.tunings:
+        if tuning.runner in _COPIES:
+            continue
+        table[tuning.layer].append(tuning)
+        if tuning.attempt == log.chosen:
+            tried[tuning.layer] = None
+    found = (_contest(layer, table[layer]) for layer in tried)
+    return tuple(contest for contest in found if contest is not None)
+
+
+def _contest(layer: str, tunings: list[Tuning]) -> Contest | None:
+    timed: dict[tuple[str, str, str], Candidate] = {}
+    cached: dict[tuple[str, str, str], Candidate] = {}
+    counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for tuning in tunings:
+        place = (tuning.runner, tuning.formats)
+        # Another profile or attempt times the same tactics again.
+        counts[place] = max(counts[place], tuning.count)
+        for row in tuning.timed:
+            key = (*place, row.tactic)
+            table = timed if tuning.count else cached
+            candidate = Candidate(row, tuning.runner, tuning.formats, cached=not tuning.count)
+            if key not in table or row.milliseconds < table[key].tactic.milliseconds:
+                table[key] = candidate
+    fresh = [candidate for key, candidate in cached.items() if key not in timed]
+    best = heapq.nsmallest(KEPT, [*timed.values(), *fresh], key=lambda c: c.tactic.milliseconds)
+    return Contest(layer, tuple(best), sum(counts.values()) + len(fresh)) if best else None

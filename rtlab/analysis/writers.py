@@ -1,0 +1,74 @@
+"""Which layers write what a layer reads, where an engine uses the names of its tensors again."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+
+from rtlab.core.engine import Engine, Tensor
+
+
+class Writers:
+    """The writers of every tensor of an engine, in order of execution.
+
+    A compiler writes a buffer again under one name, and lets several layers write parts of one tensor, such as the
+    inputs of a concatenation that it eliminated. A reader gets the last writer before it, and those before that one as
+    far as the sizes say that the last did not write the whole; where sizes are not told or do not add up, all that
+    wrote since the last reading. Where all writers come later, the last of them: what a loop carries to its next turn.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._inputs = {t.name for t in engine.inputs}
+        self._writes: defaultdict[str, list[int]] = defaultdict(list)
+        self._sizes: defaultdict[str, list[int | None]] = defaultdict(list)
+        self._reads: defaultdict[str, list[int]] = defaultdict(list)
+        for position, layer in enumerate(engine.layers):
+            for name in {t.name for t in layer.inputs}:
+                self._reads[name].append(position)
+            for tensor in {t.name: t for t in layer.outputs}.values():
+                self._writes[tensor.name].append(position)
+                self._sizes[tensor.name].append(_size(tensor))
+
+    def of(self, position: int, tensor: Tensor) -> tuple[int, ...]:
+        """Positions in ``Engine.layers`` of the layers that write what is read there, in their order.
+
+        Args:
+            position: Of the layer that reads, or the number of layers for an output of the engine.
+            tensor: As it is read. Empty names are nobody's.
+        """
+        writes = self._writes.get(tensor.name, []) if tensor.name else []
+        end = bisect.bisect_left(writes, position)
+        if not end:
+            later = [w for w in writes[-2:] if w != position]
+            return () if tensor.name in self._inputs else tuple(later[-1:])
+        first = self._whole(tensor, end)
+        return tuple(writes[self._version(tensor.name, end) if first is None else first : end])
+
+    def _whole(self, tensor: Tensor, end: int) -> int | None:
+        """The first of the fewest writes up to ``end`` that together write as much as is read."""
+        wanted = _size(tensor)
+        if wanted is None:
+            return None
+        sizes, written = self._sizes[tensor.name], 0
+        for first in range(end - 1, -1, -1):
+            size = sizes[first]
+            if size is None:
+                return None
+            written += size
+            if written >= wanted:
+                return first
+        return None
+
+    def _version(self, name: str, end: int) -> int:
+        """The first of the writes up to ``end`` that no reading parts from the last of them."""
+        writes, reads = self._writes[name], self._reads[name]
+        before = bisect.bisect_right(reads, writes[end - 1]) - 1
+        # A layer that reads what it writes, reads first: that reading belongs to the version before.
+        return 0 if before < 0 else bisect.bisect_left(writes, reads[before])
+
+
+def _size(tensor: Tensor) -> int | None:
+    if tensor.shape is None or any(d < 0 for d in tensor.shape):
+        return None
+    return math.prod(tensor.shape)

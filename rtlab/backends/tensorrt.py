@@ -1,0 +1,78 @@
+"""TensorRT, from 10.3 on, for the GPU of this machine: builds, tells what it built, and runs it."""
+
+from __future__ import annotations
+
+from rtlab.backends import _building, _driver
+from rtlab.backends._running import Running
+from rtlab.core.engine import Engine
+from rtlab.core.optional import PACKAGES
+from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
+from rtlab.core.variant import Precision, Target
+from rtlab.errors import Unavailable, VariantError
+
+
+class TensorRT(Running):
+    """Builder and runner for the local GPU, whose compute capability is the only target."""
+
+    name = "tensorrt"
+    binding = "tensorrt"
+    product = "TensorRT"
+
+    def availability(self) -> Availability:
+        """Look for the package without importing it, and for a GPU at the driver."""
+        package = PACKAGES["tensorrt"]
+        lacking = [
+            *(
+                [f'{_driver.missing()}, or choose backend="tensorrt-rtx", which builds without a GPU']
+                * (not self.device)
+            ),
+            *([f"{package.missing}. Run pip install --upgrade {package.install}"] * bool(package.missing)),
+        ]
+        if lacking:
+            return Availability(ok=False, reason="; besides, ".join(lacking) + ".")
+        return Availability(ok=True, version=_building.installed("tensorrt"))
+
+    def capabilities(self) -> Capabilities:
+        """One target, the local GPU; none where there is none. The compiler itself refuses types that it lacks."""
+        here = self.device
+        return Capabilities(
+            targets=(Target(f"sm{here.sm}"),) if here else (),
+            precisions=tuple(Precision),
+            builds=True,
+            runs=True,
+        )
+
+    def build(self, request: BuildRequest, progress: Progress) -> Engine:
+        """Compile in a child process; the layers are those that the engine inspector tells in a second one.
+
+        Raises:
+            Unavailable: package, driver or GPU are missing.
+            VariantError: the target is not the local GPU, or an option does not exist or fit.
+            CalibrationError: implicit INT8 has neither samples nor a cache that fit.
+            BuildError: the parser or builder refuses, crashes or passes a limit.
+            RunError: the plan cannot be loaded again.
+            Cancelled: ``progress`` asked to stop.
+        """
+        here, gpu, variant = self.availability(), self.device, request.variant
+        if not here.ok or gpu is None:
+            raise Unavailable(f'Backend "{self.name}" cannot build: {here.reason}')
+        if variant.target.sm != gpu.sm:
+            raise VariantError(
+                f'Backend "{self.name}" cannot build for target "{variant.target}": it times kernels on the GPU that '
+                f'it builds for, and here is {gpu.name}. Choose target="sm{gpu.sm}", or backend="tensorrt-rtx".'
+            )
+        doing = f'Backend "{self.name}" cannot build "{variant.name}" for {variant.target}'
+        plan = _building.build(
+            request,
+            progress,
+            binding=self.binding,
+            product=self.product,
+            doing=doing,
+            version=here.version,
+            times=True,
+            runs=True,
+        )
+        serialized = plan.built.plan or b""
+        loading = f'Backend "{self.name}" cannot load "{variant.name}"'
+        facts = self.describe(serialized, progress, doing=loading)
+        return _building.described(self.engine(serialized, facts, doing=loading), plan)

@@ -1,0 +1,204 @@
+"""``rtlab doctor``: what works on this machine, tried out one by one, as a text to paste into a report."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import getpass
+import importlib.metadata
+import platform
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from rtlab import backends
+from rtlab.core.progress import check as check_progress
+from rtlab.core.protocols import Backend, Builder, Progress, Runner
+from rtlab.errors import Cancelled, RtlabError
+from rtlab.study import trials
+
+Status = Literal["ok", "failed", "skipped"]
+
+#: Packages whose versions matter when something fails.
+_PACKAGES = (
+    "numpy", "ml-dtypes", "pandas", "onnx", "onnx-ir", "onnx-graphsurgeon", "onnxruntime", "polygraphy",
+    "tensorrt", "tensorrt-rtx", "anywidget", "ipywidgets", "jupyterlab", "plotly",
+)  # fmt: skip
+#: A path keeps its last part. Folders may have spaces, so rather too much goes than too little. An address such as
+#: https://... is no path.
+_PATH = re.compile(r"(?<![\w:/])(?:[A-Za-z]:[\\/]|~?/|\\\\)(?:[^\n\"'<>|:,;()\\/]+[\\/])+")
+#: Lines of a vendor's words that a failed check shows.
+_LINES = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing that was tried: what was seen, or why it failed or was left out, and how long it took in seconds."""
+
+    name: str
+    status: Status
+    seen: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What ``doctor`` found. Paths, host and user names are left out of it."""
+
+    versions: Mapping[str, str]
+    checks: tuple[Check, ...]
+
+    def __repr__(self) -> str:
+        return f"<Report of rtlab doctor: {self._counts}>"
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(c for c in self.checks if c.status == "failed")
+
+    @property
+    def verdict(self) -> str:
+        """What it comes to, and what to do next."""
+        gpu = any(c.status == "ok" and c.name.endswith(trials.RAN) for c in self.checks)
+        if self.failed:
+            names = ", ".join(f'"{c.name}"' for c in self.failed)
+            return (
+                f"{self._counts}. Failed: {names}. Follow what these checks say; if it does not help, report this "
+                "whole text."
+            )
+        if gpu:
+            return f"{self._counts}. rtlab works with the GPU of this machine. Reports of success are welcome, too."
+        return (
+            f"{self._counts}. rtlab works here, and no engine ran on a GPU: see why under the skipped checks. Engines "
+            "from elsewhere are read on any machine; run rtlab doctor where the GPU is to try it there."
+        )
+
+    @property
+    def text(self) -> str:
+        """All of it as text to paste."""
+        wide = max((len(k) for k in self.versions), default=0)
+        long = max((len(c.name) for c in self.checks), default=0)
+        lines = ["rtlab doctor", *(f"  {k:<{wide}}  {v}" for k, v in self.versions.items()), ""]
+        for check in self.checks:
+            first, *rest = check.seen.splitlines() or [""]
+            lines.append(f"{check.status:<7}  {check.name:<{long}}  {check.seconds:6.2f} s  {first}")
+            lines += [f"         {line}" for line in rest]
+        return "\n".join([*lines, "", self.verdict])
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as one JSON-ready object."""
+        return {
+            "versions": dict(self.versions),
+            "checks": [dataclasses.asdict(c) for c in self.checks],
+            "verdict": self.verdict,
+        }
+
+    @property
+    def _counts(self) -> str:
+        found = [c.status for c in self.checks]
+        return f"{found.count('ok')} ok, {found.count('failed')} failed, {found.count('skipped')} skipped"
+
+
+def doctor(progress: Progress, *, backend: str | None = None) -> Report:
+    """Try out what rtlab does here: every backend, or the named one.
+
+    A check that fails says why, and the others go on.
+
+    Raises:
+        Unavailable: there is no backend of that name.
+        Cancelled: ``progress`` asked to stop.
+    """
+    table = backends.registry() if backend is None else {backend: backends.get(backend)}
+    return examine(table, progress)
+
+
+def examine(table: Mapping[str, Backend], progress: Progress) -> Report:
+    """``doctor`` over given backends."""
+    checks: list[Check] = []
+
+    def attempt(name: str, action: Callable[[], str]) -> None:
+        check_progress(progress, "the self-test")
+        progress.phase(name)
+        checks.append(_attempt(name, action))
+
+    attempt("a small model on ONNX Runtime against NumPy", trials.small_model)
+    for name, backend in table.items():
+        attempt(f"{name}: available", functools.partial(trials.available, backend))
+        if checks[-1].status != "ok" or name == "onnxruntime" or not isinstance(backend, Builder):
+            continue
+        here = trials.local(backend)
+        for target in backend.capabilities().targets:
+            # The engine for the GPU that is here is built below, and run.
+            if target != here:
+                attempt(f"{name}: build for {target}", functools.partial(trials.build, backend, target))
+        attempt(f"{name}: a build stops when asked", functools.partial(trials.cancel, backend))
+        if isinstance(backend, Runner):
+            trial = trials.Trial(backend)
+            for what, action in trial.steps():
+                attempt(f"{name}: {what}", action)
+            trial.close()
+    return Report(_versions(table), tuple(checks))
+
+
+def _attempt(name: str, action: Callable[[], str]) -> Check:
+    started = time.perf_counter()
+    status: Status = "ok"
+    try:
+        seen = action()
+    except trials.Skipped as reason:
+        status, seen = "skipped", str(reason)
+    except Cancelled:
+        raise
+    except Exception as error:  # noqa: BLE001 - one failing check must not take the others along
+        status, seen = "failed", _words(error)
+    return Check(name, status, clean(seen), time.perf_counter() - started)
+
+
+def _words(error: Exception) -> str:
+    """The error, and the end of what the vendor said."""
+    if not isinstance(error, RtlabError):
+        return f"{type(error).__name__}: {error}"
+    details = [line for line in error.details.splitlines() if line.strip()][-_LINES:]
+    return "\n".join([f"{type(error).__name__}: {error}", *details])
+
+
+def clean(text: str) -> str:
+    """A text without folders, host and user names."""
+    text = _PATH.sub(".../", text)
+    for name in (platform.node(), platform.node().partition(".")[0], _user(), Path.home().name):
+        if len(name) > 2:
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "...", text)
+    return text
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no account for the number that this process runs under
+        return ""
+
+
+def _versions(table: Mapping[str, Backend]) -> dict[str, str]:
+    import rtlab
+
+    found = {
+        "rtlab": rtlab.__version__,
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        # Of the system's version only the release: the rest may name who built it.
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+    for backend in table.values():
+        device: Any = getattr(backend, "device", None)
+        if device is not None:
+            found["gpu"] = f"{device.name}, sm{device.sm}, driver for CUDA {device.cuda}"
+    found |= {package: _installed(package) for package in _PACKAGES}
+    return {k: clean(v) for k, v in found.items()}
+
+
+def _installed(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,286 @@
+"""What ``doctor`` tries: each returns what was seen, raises ``Skipped`` with a reason, or fails with an error."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab import backends, samples
+from rtlab.analysis.coverage import coverage
+from rtlab.analysis.mapping import relate
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model, wrap
+from rtlab.core.options import BuildOptions
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Backend, Builder, BuildRequest
+from rtlab.core.variant import Target, Variant
+from rtlab.errors import Cancelled, RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: The step whose success means that an engine ran on the GPU.
+RAN = "outputs against ONNX Runtime"
+#: A trained network of 8×8 pictures: convolutions, branches, pools and a product, built in seconds.
+_SAMPLE = "digits_inception"
+#: Greatest error beside ONNX Runtime, relative to the largest value: FP32 sums in another order.
+_TOLERANCE = 1e-3
+#: Seconds over which inferences are counted.
+_COUNTING = 0.5
+#: Inner tensors that are asked for one by one where not all exist.
+_SINGLY = 12
+
+
+class Skipped(Exception):  # noqa: N818 - not a fault
+    """Why something was not tried."""
+
+
+class Failed(Exception):  # noqa: N818 - the words are those of a check
+    """What was wrong with what came out."""
+
+
+def available(backend: Backend) -> str:
+    """Whether a backend can be used here."""
+    here = backend.availability()
+    if not here.ok:
+        raise Skipped(here.reason)
+    return here.version
+
+
+def small_model() -> str:
+    """One product and a ReLU on the CPU, against NumPy."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 8)).astype(np.float32), rng.normal(size=(8, 4)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = wrap(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name="small"
+    )
+    found = _reference(model, {"x": x}, ("y",))
+    return _compared({"y": np.maximum(x @ w, 0)}, found)
+
+
+def build(backend: Builder, target: Target) -> str:
+    """Build the sample for one target."""
+    engine = backend.build(_request(target), Silent())
+    if not engine.layers:
+        raise Failed("the build told of no layers")
+    return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_mapped(_sample().model, engine)}"
+
+
+def local(backend: Any) -> Target | None:
+    """The target of the GPU that is here, where the backend knows of one."""
+    device = getattr(backend, "device", None)
+    return None if device is None else Target(f"sm{device.sm}")
+
+
+def cancel(backend: Any) -> str:
+    """Ask a build to stop as soon as the compiler works."""
+    progress = _Stopping()
+    target = backend.capabilities().targets[0]
+    try:
+        backend.build(_request(target), progress)
+    except Cancelled:
+        return f"stopped {time.perf_counter() - progress.asked:.2f} s after it was asked"
+    raise Skipped("the build was done before it could be stopped")
+
+
+class _Stopping(Silent):
+    """Asks to stop at the first step after the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0.0
+
+    def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - the protocol's signature
+        """Ask to stop."""
+        self.asked = self.asked or time.perf_counter()
+        self.cancel()
+
+
+class Trial:
+    """One engine on the GPU, built and then run in every way. A step that needs what failed before is skipped."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._engine: Engine | None = None
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """Names and actions, in order."""
+        yield "build and inspect on the GPU", self.inspect
+        yield RAN, self.outputs
+        yield "inner tensors against ONNX Runtime", self.inner
+        yield "times of layers", self.profile
+        yield "throughput", self.throughput
+        yield "save and open again", self.reopen
+        yield "timing cache", self.cache
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        if self._engine is not None:
+            self._backend.release(self._engine)
+
+    def inspect(self) -> str:
+        """Build for the local GPU and ask the engine for its layers."""
+        engine = self._backend.build(_request(self._target(), keep_plan=True), Silent())
+        if engine.plan is None:
+            raise Failed("the build gave no plan")
+        lost = next((n for n in engine.notes if n.startswith("not loaded")), "")
+        if lost:
+            raise Failed(lost)
+        self._engine = engine
+        return f"{len(engine.layers)} layers; {_mapped(_sample().model, engine)}"
+
+    def outputs(self) -> str:
+        """The network's outputs."""
+        found = self._backend.outputs(self._built(), _batch())
+        return _compared(_expected(tuple(found)), found)
+
+    def inner(self) -> str:
+        """Tensors between layers, by the names that the inspector gives them."""
+        engine, model = self._built(), _sample().model
+        made = dict.fromkeys(t.name for layer in engine.layers for t in layer.outputs)
+        names = [n for n in made if n in model.values and n not in model.outputs]
+        if not names:
+            raise Skipped("no layer writes a value of the model under its own name")
+        try:
+            found = dict(self._backend.outputs(engine, _batch(), names))
+        except RunError as error:
+            found = {}
+            for name in names[:_SINGLY]:
+                with contextlib.suppress(RunError):
+                    found |= self._backend.outputs(engine, _batch(), (name,))
+            if not found:
+                raise error from None
+        told = _compared(_expected(tuple(found)), found)
+        return f"{len(found)} of {len(names)} that layers write; {told}"
+
+    def profile(self) -> str:
+        """Times of layers beside those of whole inferences."""
+        engine = self._built()
+        profile = self._backend.profile(engine, _batch(), Silent(), runs=20, warmup=5)
+        if not profile.samples:
+            raise Failed(f"no time joins a layer. {profile.note}")
+        summed = sum(float(np.median(v)) for v in profile.samples.values())
+        whole = float(np.median(profile.total))
+        return (
+            f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {summed:.4g} ms, an "
+            f"inference takes {whole:.4g} ms (ratio {summed / whole:.2f})\n{profile.note}"
+        )
+
+    def throughput(self) -> str:
+        """One stream against two."""
+        engine = self._built()
+        one, two = (
+            self._backend.throughput(engine, _batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
+        )
+        return f"{one.rate:.0f} inferences/s on one stream, {two.rate:.0f} on two"
+
+    def reopen(self) -> str:
+        """Save the engine, open it, and compare what it computes."""
+        engine = self._built()
+        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+            file = Path(folder) / "engine.plan"
+            self._backend.save(engine, file)
+            again = self._backend.open_plan(file)
+        before, after = self._backend.outputs(engine, _batch()), self._backend.outputs(again, _batch())
+        self._backend.release(again)
+        told = _compared(before, after)
+        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {len(again.layers)} layers; {told}"
+
+    def cache(self) -> str:
+        """Build twice with one timing cache."""
+        if self._backend.name != "tensorrt":
+            raise Skipped("this compiler times its kernels when it runs")
+        target = self._target()
+        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+            file = Path(folder) / "timing.cache"
+            options = BuildOptions.of(timing_cache=file)
+            first, second = (
+                self._backend.build(_request(target, options=options), Silent()) for _ in range(2)
+            )
+            if not file.exists():
+                raise Failed("the build wrote no timing cache")
+            size = file.stat().st_size
+        return f"first build {first.seconds:.2f} s, second {second.seconds:.2f} s, {size} bytes"
+
+    def _target(self) -> Target:
+        target = local(self._backend)
+        if target is None:
+            raise Skipped("no GPU is here")
+        if target not in self._backend.capabilities().targets:
+            raise Skipped(f"it does not build for the GPU that is here, {target}")
+        return target
+
+    def _built(self) -> Engine:
+        if self._engine is None:
+            self._target()
+            raise Skipped("no engine was built")
+        return self._engine
+
+
+@functools.cache
+def _sample() -> samples.Sample:
+    return samples.load(_SAMPLE, samples=4)
+
+
+def _batch() -> Mapping[str, NDArray[Any]]:
+    sample = _sample()
+    return next(sample.calibration.batches(sample.model, 1))
+
+
+def _request(target: Target, *, keep_plan: bool = False, options: BuildOptions | None = None) -> BuildRequest:
+    variant = Variant.of("fp32", target=target, options=options)
+    return BuildRequest(_sample().model, variant, keep_plan=keep_plan)
+
+
+def _expected(names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
+    return _reference(_sample().model, _batch(), names)
+
+
+def _reference(
+    model: Model, batch: Mapping[str, NDArray[Any]], names: tuple[str, ...]
+) -> Mapping[str, NDArray[Any]]:
+    runner: Any = backends.get("onnxruntime")
+    engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
+    try:
+        found: Mapping[str, NDArray[Any]] = runner.outputs(engine, batch, names)
+        return found
+    finally:
+        runner.release(engine)
+
+
+def _compared(wanted: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> str:
+    """The greatest error of several tensors, relative to the largest value of each."""
+    worst, where = 0.0, ""
+    for name, plain in wanted.items():
+        got = np.asarray(found[name])
+        if got.shape != plain.shape:
+            raise Failed(f'"{name}" has shape {got.shape}, and {plain.shape} was expected')
+        scale = float(np.abs(plain).max(initial=0)) or 1.0
+        error = float(np.abs(got.astype(np.float64) - plain.astype(np.float64)).max(initial=0)) / scale
+        if not error <= worst:
+            worst, where = error, name
+    told = f"largest relative error {worst:.1e}" + (f' at "{where}"' if where else "")
+    if not worst <= _TOLERANCE:
+        raise Failed(f"{told}, and {_TOLERANCE:g} is allowed")
+    return told
+
+
+def _mapped(model: Model, engine: Engine) -> str:
+    found = coverage(relate(model, model, engine), model, engine)
+    return f"{found.nodes + found.explained} of {found.all_nodes} nodes explained"

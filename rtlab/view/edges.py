@@ -1,0 +1,100 @@
+"""The tensors between the layers of an engine, as edges of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rtlab.analysis.writers import Writers
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import Model
+from rtlab.core.value import shape_text
+from rtlab.view.contract import Edge
+
+if TYPE_CHECKING:
+    from rtlab.study import Result
+
+
+def engine_edges(result: Result, model: Model) -> list[Edge]:
+    """Edges between the boxes of an engine: its inputs, then its layers in order of execution, then its outputs.
+
+    An edge leads from the last writer before a reader, and against the order of execution only where a tensor is
+    written after every reading, as in a loop. A tensor that no layer writes under its name is followed through the
+    model; without tensors there are no edges.
+    """
+    engine = result.engine
+    writers = Writers(engine)
+    first = len(engine.inputs)
+    given = {t.name: i for i, t in reversed(list(enumerate(engine.inputs)))}
+
+    def sources(position: int, tensor: Tensor) -> list[int]:
+        found = [first + w for w in writers.of(position, tensor)]
+        return found or ([given[tensor.name]] if tensor.name in given else [])
+
+    edges = [
+        _edge(source, first + position, tensor)
+        for position, layer in enumerate(engine.layers)
+        for tensor in {t.name: t for t in layer.inputs}.values()
+        for source in sources(position, tensor)
+    ]
+    edges += _through_model(result, model, edges)
+    end = len(engine.layers)
+    for i, tensor in enumerate(engine.outputs):
+        found = sources(end, tensor)
+        if not found and any(y.outputs for y in engine.layers):
+            # A view of a step's output bears the output's name nowhere: the last step feeds it.
+            found = [first + end - 1]
+        edges += [_edge(source, first + end + i, tensor) for source in found]
+    return edges
+
+
+def unwritten(engine: Engine) -> dict[str, list[str]]:
+    """The tensors that layers read, by layer id, and that neither a layer writes nor the engine is given."""
+    known = {t.name for layer in engine.layers for t in layer.outputs} | {t.name for t in engine.inputs}
+    table: dict[str, list[str]] = {}
+    for layer in engine.layers:
+        if names := list(dict.fromkeys(t.name for t in layer.inputs if t.name not in known)):
+            table[layer.id] = names
+    return table
+
+
+def _edge(source: int, target: int, tensor: Tensor) -> Edge:
+    shape = "" if tensor.shape is None else shape_text(tensor.shape)
+    return Edge(source=source, target=target, value=tensor.name, label=f"{shape} {tensor.dtype}".strip())
+
+
+def _through_model(result: Result, model: Model, have: Sequence[Edge]) -> list[Edge]:
+    """Edges into layers that read a tensor under another name, from the dataflow of the model."""
+    engine = result.engine
+    first = len(engine.inputs)
+    known = {(e["source"], e["target"]) for e in have}
+    order = {layer.id: position for position, layer in enumerate(engine.layers)}
+    added: list[Edge] = []
+    for id_ in unwritten(engine):
+        index = order[id_]
+        for source, name in _sources(engine.layers[index], result, model, order):
+            if (first + source, first + index) not in known:
+                known.add((first + source, first + index))
+                value = model.values.get(name)
+                label = f"{shape_text(value.shape)}" if value else ""
+                added.append(Edge(source=first + source, target=first + index, value=name, label=label))
+    return added
+
+
+def _sources(layer: Layer, result: Result, model: Model, order: dict[str, int]) -> Iterable[tuple[int, str]]:
+    """The layers before one that run the nodes before its own, and the values that lead there."""
+    index = order[layer.id]
+    seen: set[str] = set()
+    own = set(result.mapping.nodes(layer.id))
+    todo = [i for n in own if n in model.by_id for i in model.by_id[n].inputs]
+    while todo:
+        name = todo.pop()
+        node = model.producers.get(name)
+        if node is None or node.id in seen:
+            continue
+        seen.add(node.id)
+        layers = [order[i] for i in result.mapping.layers(node.id)]
+        if node.id in own or not layers:
+            todo += node.inputs
+        elif before := [at for at in layers if at < index]:
+            yield max(before), name

@@ -1,0 +1,105 @@
+"""The layers of an engine as a table for pandas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from rtlab.analysis.memory import nbytes, of_layers
+from rtlab.analysis.reformats import layout
+from rtlab.core.engine import Layer
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.study import Result
+
+#: Types of weights as TensorRT's inspector writes them.
+_TYPES = {
+    "float": "fp32", "half": "fp16", "bfloat16": "bf16", "int8": "int8", "int32": "int32", "int64": "int64",
+    "fp8": "fp8", "int4": "int4", "fp4": "fp4", "bool": "bool", "uint8": "uint8",
+}  # fmt: skip
+_NUMBERS = {
+    "stream": "int64", "time_ms": "float64", "share": "float64", "shared": "Int64", "sparse": "boolean",
+    "output_bytes": "Int64", "weight_bytes": "Int64",
+}  # fmt: skip
+
+
+def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
+    """The layers of a variant's engine, a row each in order of execution, under their ids.
+
+    Columns:
+        name, kind: The compiler's words.
+        nodes, operators: Ids of the nodes of the model that the layer runs, and their operators, as tuples.
+        reads, writes, precision: The narrowest types of its inputs, of its outputs, and of all.
+        tactic: The kernel, as far as it is told.
+        formats_in, formats_out: Memory layouts of inputs and outputs, as tuples; empty words where not told.
+        stream: The stream it is issued to.
+        time_ms, share: Its median time in milliseconds and the part of the sum of all layers, from 0 to 1.
+        shared: How many layers have that time together; 1 where this very engine was measured.
+        sparse: Whether it uses 2:4 sparse weights.
+        output_bytes, weight_bytes: Bytes of what it writes, by shape and type, and of its weights and bias.
+
+    What is unknown is NaN or NA. ``attrs`` tells where the numbers come from: ``engine``, ``times``, and
+    ``output_bytes``, which is ``reported`` by the compiler or ``estimated`` without padding.
+
+    Args:
+        result: The variant.
+        model: The source model that is shown; by default the one that the engine was built from.
+    """
+    home = result.prepared.model if model is None else model
+    times, sizes = result.layer_times, of_layers(result.engine, result.prepared.model)
+    rows = []
+    for layer in result.engine.layers:
+        nodes = result.mapping.nodes(layer.id)
+        time, size = times.get(layer.id), sizes.get(layer.id)
+        rows.append({
+            "id": layer.id,
+            "name": layer.name,
+            "kind": layer.kind,
+            "nodes": nodes,
+            "operators": tuple(home.by_id[n].op for n in nodes if n in home.by_id),
+            "reads": layer.reads,
+            "writes": layer.writes,
+            "precision": layer.precision,
+            "tactic": layer.tactic,
+            "formats_in": tuple(layout(t.format) for t in layer.inputs),
+            "formats_out": tuple(layout(t.format) for t in layer.outputs),
+            "stream": layer.stream,
+            "time_ms": time.median if time else None,
+            "share": time.share if time else None,
+            "shared": time.shared if time else None,
+            "sparse": _sparse(layer),
+            "output_bytes": size.nbytes if size else None,
+            "weight_bytes": _weights(layer),
+        })  # fmt: skip
+    columns = [
+        "id", "name", "kind", "nodes", "operators", "reads", "writes", "precision", "tactic", "formats_in",
+        "formats_out", "stream", "time_ms", "share", "shared", "sparse", "output_bytes", "weight_bytes",
+    ]  # fmt: skip
+    frame: pd.DataFrame = pd.DataFrame(rows, columns=columns).astype(_NUMBERS).set_index("id")
+    frame.attrs = {
+        "engine": result.engine.title,
+        "times": result.timing.origin if result.timing and times else "",
+        "output_bytes": ", ".join(sorted({s.origin for s in sizes.values()})),
+    }
+    return frame
+
+
+def _sparse(layer: Layer) -> bool | None:
+    """What the inspector says; it says nothing of layers without weights."""
+    told = layer.attributes.get("HasSparseWeights")
+    return bool(told) if isinstance(told, (bool, int)) else None
+
+
+def _weights(layer: Layer) -> int | None:
+    """Bytes of constants, or of weights and bias as attributes tell them; None where some of it is not known."""
+    found = [nbytes(t.dtype, t.shape) for t in layer.constants]
+    for key in ("Weights", "Bias"):
+        told = layer.attributes.get(key)
+        if isinstance(told, dict) and told.get("Count") != 0:
+            count = told.get("Count")
+            dtype = _TYPES.get(str(told.get("Type")).lower(), "")
+            found.append(nbytes(dtype, (count,)) if isinstance(count, int) else None)
+    known = [f for f in found if f is not None]
+    return sum(known) if found and len(known) == len(found) else None

@@ -1,0 +1,191 @@
+"""Engines from files in a real JupyterLab: the tabs Engine, Build and Findings, files chosen and dropped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from explorer import EXPLORER, Explorer
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
+MOBILENET = RECORDED / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
+A100 = RECORDED / "engines" / "trex-resnet18-pytorch-a100-int8-qat"
+GOOGLENET = RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log"
+pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
+
+STRUCTURE = f"""import numpy as np
+import onnx
+import rtlab
+proto = onnx.load({str(MOBILENET / "model.structure-only.onnx")!r}, load_external_data=False)
+for tensor in proto.graph.initializer:
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(tuple(tensor.dims), kind), tensor.name))
+model = rtlab.load(proto, name="mobilenet_v2")
+folder = {str(MOBILENET)!r}
+study = rtlab.read(f"{{folder}}/engine.graph.json", f"{{folder}}/engine.profile.json", f"{{folder}}/engine.timing.json",
+                   f"{{folder}}/engine.profile.metadata.json", model=model)
+explorer = study.explore()
+explorer"""
+
+REPLAY = f"""import rtlab
+study = rtlab.read(log={str(GOOGLENET)!r}, model=rtlab.samples.load("googlenet").model)
+explorer = study.explore()
+explorer.arrange(tab="build")"""
+
+TINY = """import rtlab
+study = rtlab.Study(rtlab.testing.tiny_model())
+study.add("fp32", target="cpu")
+study.run(compare=False)
+explorer = study.explore()
+explorer"""
+
+
+@pytest.fixture
+def opened(lab_page):
+    def open_(cell: str) -> Explorer:
+        lab_page.open([cell])
+        lab_page.run_all()
+        shown = Explorer(lab_page)
+        shown.ready()
+        return shown
+
+    return open_
+
+
+def choose_files(shown: Explorer, *files: Path) -> None:
+    """By the file dialog behind the list of models."""
+    shown.page.click(f'{EXPLORER} [data-control="model"]')
+    with shown.page.expect_file_chooser() as dialog:
+        shown.page.click(f'{EXPLORER} [data-control="files"]')
+    dialog.value.set_files([str(f) for f in files])
+
+
+def tab(shown: Explorer, name: str) -> None:
+    shown.page.click(f'{EXPLORER} [data-tab="{name}"]')
+
+
+def test_where_the_time_of_an_engine_goes(opened) -> None:
+    """Kinds, precisions and transitions of a real engine; a click on one selects its layers everywhere."""
+    shown = opened(STRUCTURE)
+    page, lab = shown.page, shown.lab
+    tab(shown, "engine")
+    kinds = lab.python("[(s.name, list(s.layers)) for s in study['engine'].kinds()]")
+    for name, layers in kinds[:2]:
+        page.click(f'{EXPLORER} [data-kind="{name}"]')
+        lab.wait_python(f"set(explorer.state.layers) == {set(layers)!r}")
+    text = page.inner_text(EXPLORER)
+    # What the mapping explains is a number, and so is what the sum of the layers overstates.
+    known = lab.python("study['engine'].coverage.nodes")
+    assert re.search(rf"\b{known}\b", text)
+    ratio = lab.python("study['engine'].timing.ratio")
+    assert f"{round(100 * ratio)} % of the latency" in text
+    assert "RTX 3060" in text
+    step = lab.python("[(t.before, t.after, list(t.layers)) for t in study['engine'].transitions()]")[0]
+    page.click(f'{EXPLORER} [data-cell="{step[0]} {step[1]}"]')
+    lab.wait_python(f"set(explorer.state.layers) == {set(step[2])!r}")
+    shown.picture("engine-light")
+    lab.theme(dark=True)
+    shown.picture("engine-dark")
+    lab.theme(dark=False)
+
+    # A reformat tells its cause, and selects its layer.
+    first = lab.python("study['engine'].reformats()[0].layer")
+    row = f"{EXPLORER} [data-reformat={json.dumps(first)}]"
+    page.locator(row).scroll_into_view_if_needed()
+    page.click(row)
+    lab.wait_python(f"{first!r} in explorer.state.layers")
+
+    # Findings: the most costly first, each with its evidence, and layers that light up.
+    tab(shown, "findings")
+    found = lab.python("[(f.id, f.title, list(f.layers)) for f in study['engine'].findings]")
+    page.wait_for_selector(f"{EXPLORER} [data-finding={json.dumps(found[0][0])}]")
+    assert len(found) == page.locator(f"{EXPLORER} [data-finding]").count()
+    shown.picture("findings-engine")
+
+
+def test_a_recorded_build_is_replayed_on_the_graph(opened) -> None:
+    """GoogLeNet in TensorRT 5.1: 141, 84, 66 layers; each decision lights up the nodes that it joined."""
+    shown = opened(REPLAY)
+    page, lab = shown.page, shown.lab
+    text = page.inner_text(f"{EXPLORER} .rt-bottom")
+    for count in ("141", "84", "66"):
+        assert count in text
+    shown.picture("build-start")
+    page.click(f'{EXPLORER} [data-control="replay"]')
+    lab.wait_python("explorer.state.grouping_nodes == 'replay'")
+    slider = page.locator(f'{EXPLORER} [data-control="step"]')
+    slider.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    lab.wait_python("explorer.state.step == 1")
+    lab.wait_python("set(explorer.state.selection) == {'conv1/7x7_s2', 'conv1/relu_7x7'}")
+    page.keyboard.press("End")
+    last = lab.python("len(__import__('rtlab.view.payload').view.payload.decode(explorer.story)['steps'])")
+    lab.wait_python(f"explorer.state.step == {last}")
+    shown.ready()
+    shown.picture("build-end")
+    lab.theme(dark=True)
+    shown.picture("build-dark")
+    lab.theme(dark=False)
+
+
+def test_files_chosen_together_become_one_engine(opened) -> None:
+    """Five files from an A100 in one go; those of two engines are a card that names what does not match."""
+    shown = opened(TINY)
+    page, lab = shown.page, shown.lab
+    files = [A100 / "engine.graph.json", A100 / "engine.profile.json", A100 / "engine.timing.json"]
+    choose_files(shown, *files)
+    lab.wait_python("len(study.results) == 2 and not explorer.build['running']")
+    assert lab.python("explorer.failure is None")
+    rows = json.loads((A100 / "engine.profile.json").read_text(encoding="utf-8"))[1:]
+    name = lab.python("explorer.state.variant")
+    assert len(rows) == lab.python(f"len(study[{name!r}].timing.layers)")
+    shown.picture("dropped-engine")
+
+    choose_files(shown, files[0], MOBILENET / "engine.profile.json")
+    lab.wait_python("explorer.failure is not None and not explorer.build['running']")
+    assert "ReadError" == lab.python("explorer.failure['kind']")
+    page.wait_for_selector(f"{EXPLORER} .rt-failure")
+    shown.picture("dropped-two-engines")
+    assert 2 == lab.python("len(study.results)")
+
+
+def test_files_dropped_on_the_explorer_are_read(opened) -> None:
+    """The engineer drags a folder's files from the file manager."""
+    shown = opened(TINY)
+    page, lab = shown.page, shown.lab
+    files = {
+        p.name: p.read_text(encoding="utf-8")
+        for p in (A100 / "engine.graph.json", A100 / "engine.profile.json")
+    }
+    page.evaluate(
+        """files => {
+          const data = new DataTransfer();
+          for (const [name, text] of Object.entries(files)) data.items.add(new File([text], name));
+          const target = document.querySelector('.rt-explorer');
+          for (const type of ['dragenter', 'dragover', 'drop'])
+            target.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: data}));
+        }""",
+        files,
+    )
+    lab.wait_python(
+        "len(study.results) == 2 and not explorer.build['running'] or explorer.failure is not None"
+    )
+    assert lab.python("explorer.failure") is None
+    assert lab.python("study[explorer.state.variant].recorded")
+
+
+def test_an_engine_without_its_model_is_shown_alone(opened) -> None:
+    """No empty pane, and a reason where nothing can be chosen."""
+    shown = opened(
+        f"import rtlab\nstudy = rtlab.read({str(A100 / 'engine.graph.json')!r})\nexplorer = study.explore()\nexplorer"
+    )
+    assert ["layer"] == shown.lab.python("list(explorer.state.panes)")
+    build = shown.page.locator(f'{EXPLORER} [data-control="build"]')
+    assert build.is_disabled()
+    shown.picture("engine-alone")

@@ -1,0 +1,829 @@
+"""A stand-in for TensorRT on a machine without a GPU: ``fake_trt.trt10``, ``fake_trt.trt11`` and ``fake_trt.rtx``.
+
+The names are generated from the lists of the three real bindings: whatever is not listed does not exist, and calls are
+checked against the listed signatures. Behind the names that the runtime needs stands a small real implementation: plans
+hold an ONNX model that the reference evaluator computes, device memory is its own address space, streams do their work
+when they are waited for, and so a forgotten wait shows garbage. Polygraphy's CUDA wrapper is the real one over a fake
+CUDA runtime. rtlab imports this module by name, as it imports the real ones; nothing of rtlab is patched.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import dataclasses
+import enum
+import functools
+import json
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+from onnx.reference import ReferenceEvaluator
+
+LISTS = Path(__file__).resolve().parents[2] / "shared" / "reference" / "api"
+BINDINGS = {
+    "fake_trt.trt10": "tensorrt-10.16.1",
+    "fake_trt.trt11": "tensorrt-11.4.0",
+    "fake_trt.rtx": "tensorrt-rtx-1.7.1",
+}
+MAGIC = b"fake plan\n"
+#: Compute capability of the GPU that is "here".
+HERE = "8.6"
+_SEVERITIES = ("INTERNAL_ERROR", "ERROR", "WARNING", "INFO", "VERBOSE")
+_ONNX_TYPES = {
+    TensorProto.FLOAT: "FLOAT",
+    TensorProto.FLOAT16: "HALF",
+    TensorProto.BFLOAT16: "BF16",
+    TensorProto.INT8: "INT8",
+    TensorProto.UINT8: "UINT8",
+    TensorProto.INT32: "INT32",
+    TensorProto.INT64: "INT64",
+    TensorProto.BOOL: "BOOL",
+    TensorProto.FLOAT8E4M3FN: "FP8",
+    TensorProto.INT4: "INT4",
+    TensorProto.FLOAT4E2M1: "FP4",
+}
+_BY_NUMPY = {
+    "float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int8": "INT8", "uint8": "UINT8", "int32": "INT32",
+    "int64": "INT64", "bool": "BOOL", "float8_e4m3fn": "FP8", "int4": "INT4", "float4_e2m1fn": "FP4",
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------- the CUDA runtime
+
+
+class Gpu:
+    """Device memory and streams. Addresses are none of this process, so that touching one without a copy is fatal."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, np.ndarray] = {}
+        self.streams: dict[int, list[Callable[[], None]]] = {}
+        self.limit = 1 << 30
+        #: Inferences done.
+        self.done = 0
+        #: From now on, waiting for a stream fails with this code.
+        self.fault = 0
+        self._next, self._handle = 0x7000_0000_0000, 0x100
+
+    def allocate(self, nbytes: int) -> int | None:
+        if sum(len(m) for m in self.memory.values()) + nbytes > self.limit:
+            return None
+        address = self._next
+        self._next += (nbytes + 511) // 256 * 256
+        # Fresh memory holds garbage, not zeros.
+        self.memory[address] = np.full(nbytes, 0xA5, np.uint8)
+        return address
+
+    def view(self, address: int, nbytes: int) -> np.ndarray:
+        for start, block in self.memory.items():
+            if start <= address and address + nbytes <= start + len(block):
+                return block[address - start : address - start + nbytes]
+        raise MemoryError(f"{nbytes} bytes at {address:#x} are not allocated")
+
+    def wait(self, stream: int) -> None:
+        work, self.streams[stream] = self.streams[stream], []
+        for step in work:
+            step()
+
+
+class Cudart:
+    """The functions of libcudart that Polygraphy calls, with the arguments that it gives them; results are codes."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+
+    def cudaStreamCreate(self, out):  # noqa: N802 - CUDA's name, as are those that follow
+        self.gpu._handle += 8
+        self.gpu.streams[self.gpu._handle] = []
+        out._obj.value = self.gpu._handle
+        return 0
+
+    def cudaStreamSynchronize(self, stream):  # noqa: N802
+        if self.gpu.fault:
+            return self.gpu.fault
+        if stream.value not in self.gpu.streams:
+            return 400
+        self.gpu.wait(stream.value)
+        return 0
+
+    def cudaStreamDestroy(self, stream):  # noqa: N802
+        return 0 if self.gpu.streams.pop(stream.value, None) is not None else 400
+
+    def cudaMalloc(self, out, nbytes):  # noqa: N802
+        address = self.gpu.allocate(nbytes.value)
+        out._obj.value = address
+        return 0 if address is not None else 2
+
+    def cudaFree(self, pointer):  # noqa: N802
+        return 0 if pointer.value is None or self.gpu.memory.pop(pointer.value, None) is not None else 1
+
+    def cudaMemcpy(self, to, source, nbytes, kind):  # noqa: N802
+        return self._copy(to.value, source.value, nbytes.value, kind.value, None)
+
+    def cudaMemcpyAsync(self, to, source, nbytes, kind, stream):  # noqa: N802
+        return self._copy(to.value, source.value, nbytes.value, kind.value, stream.value)
+
+    def cudaDeviceGetPCIBusId(self, out, size, device):  # noqa: N802
+        out.value = b"0000:01:00.0"
+        return 0
+
+    def _copy(self, to, source, nbytes, kind, stream):
+        if stream is not None and stream not in self.gpu.streams:
+            return 400
+        try:
+            if kind == 1:
+                # The source of pageable memory is read at once, whenever the copy arrives.
+                data, device = (
+                    np.frombuffer(ctypes.string_at(source, nbytes), np.uint8),
+                    self.gpu.view(to, nbytes),
+                )
+
+                def step():
+                    device[:] = data
+            elif kind == 2:
+                device = self.gpu.view(source, nbytes)
+
+                def step():
+                    ctypes.memmove(to, device.tobytes(), nbytes)
+            else:
+                return 21
+        except MemoryError:
+            return 1
+        if stream is None:
+            step()
+        else:
+            self.gpu.streams[stream].append(step)
+        return 0
+
+
+gpu = Gpu()
+
+
+def wrapper():
+    """Polygraphy's own wrapper, over the runtime above."""
+    from polygraphy.cuda import cuda
+
+    if cuda.G_CUDA is None or not isinstance(cuda.G_CUDA.handle, Cudart):
+        cuda.G_CUDA = cuda.Cuda.__new__(cuda.Cuda)
+        cuda.G_CUDA.handle = Cudart(gpu)
+    return cuda.G_CUDA
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"Stream", "MemcpyKind"}:
+        import polygraphy.cuda
+
+        wrapper()
+        return getattr(polygraphy.cuda, name)
+    raise AttributeError(name)
+
+
+class Nvml:
+    """Clocks and a temperature that rises whenever it is asked for."""
+
+    celsius = 40
+
+    def nvmlInit_v2(self):  # noqa: N802 - NVML's name, as are those that follow
+        return 0
+
+    def nvmlShutdown(self):  # noqa: N802
+        return 0
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, bus, out):  # noqa: N802
+        out._obj.value = 7
+        return 0 if bus == b"0000:01:00.0" else 6
+
+    def nvmlDeviceGetClockInfo(self, handle, which, out):  # noqa: N802
+        out._obj.value = {1: 1410, 2: 1215}[which]
+        return 0
+
+    def nvmlDeviceGetTemperature(self, handle, which, out):  # noqa: N802
+        Nvml.celsius += 1
+        out._obj.value = Nvml.celsius
+        return 0
+
+
+def CDLL(name: str) -> Any:  # noqa: N802 - stands for ctypes.CDLL
+    """The library of that name."""
+    if "nvidia-ml" in name or "nvml" in name:
+        return Nvml()
+    raise OSError(f"{name}: cannot open shared object file")
+
+
+# ---------------------------------------------------------------- plans
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What a fake plan holds.
+
+    ``layers`` is the inspector's text, ``rows`` what a profiler hears. ``inner`` are the tensors that fusion left
+    (None where the plan was built without debug tensors), ``marked`` those marked by name. ``faults`` maps a moment
+    (``deserialize``, ``context``, ``shape``, ``enqueue``, ``listener``, ``report``, ``profile``) to what is logged.
+    """
+
+    binding: str
+    model: bytes
+    layers: str
+    rows: tuple[tuple[str, float], ...] = ()
+    profiles: tuple[dict[str, Any], ...] = ()
+    inner: tuple[str, ...] | None = ()
+    marked: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    formats: dict[str, str] = dataclasses.field(default_factory=dict)
+    version: str = ""
+    sm: str = HERE
+    faults: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def plan(spec: Spec) -> bytes:
+    """A serialized engine for the binding of that name."""
+    told = dataclasses.asdict(spec)
+    told["model"] = base64.b64encode(spec.model).decode()
+    told["version"] = spec.version or api(spec.binding).version
+    return MAGIC + json.dumps(told).encode() + b"end"
+
+
+def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10) -> str:
+    """An inspector's text for a model whose nodes are fused in groups, with tensors of one type."""
+    graph = model.graph
+    nodes = {n.name: n for n in graph.node}
+    weights = {w.name for w in graph.initializer}
+
+    def tensor(name: str) -> dict[str, Any]:
+        kind = (
+            {"Format/Datatype": "Row major linear FP32"}
+            if era < 11
+            else {"Format": "Row major linear", "Datatype": "Float"}
+        )
+        return {"Name": name, "Dimensions": [1, 4], **kind}
+
+    layers = []
+    for group in groups:
+        inside = {o for n in group for o in nodes[n].output}
+        reads = [i for n in group for i in nodes[n].input if i not in weights and i not in inside]
+        metadata = "\x1e".join(f"[ONNX Layer: {n}]" for n in group)
+        layers.append({
+            "Name": " + ".join(group),
+            "LayerType": "kgen",
+            "Inputs": [tensor(i) for i in reads],
+            "Outputs": [tensor(o) for o in nodes[group[-1]].output],
+            "TacticName": "fake",
+            "StreamId": 0,
+            "Metadata": metadata,
+        })  # fmt: skip
+    edges = [i.name for i in graph.input] + [o.name for o in graph.output]
+    top: dict[str, Any] = {"Layers": layers, "Bindings": edges}
+    if era >= 11:
+        del top["Bindings"]
+        top["I/O Tensors"] = [
+            {**tensor(e), "IOMode": "Input" if i < len(graph.input) else "Output"}
+            for i, e in enumerate(edges)
+        ]
+    # The real writer leaves control characters as they are.
+    return json.dumps(top, indent=1).replace("\\u001e", "\x1e")
+
+
+# ---------------------------------------------------------------- names from the lists
+
+
+class Api:
+    """One binding: its classes and enums, generated from the list."""
+
+    def __init__(self, name: str, told: dict[str, Any]) -> None:
+        self.name, self.version = name, told["version"]
+        self.rtx = "rtx" in name
+        self.product = "TensorRT-RTX" if self.rtx else "TensorRT"
+        self.severity = enum.IntEnum("Severity", _SEVERITIES, start=0)
+        self.classes: dict[str, Any] = {}
+        for cls, members in told["classes"].items():
+            self.classes[cls] = self._class(cls, members)
+        self.functions = {f: self._function(f, signatures) for f, signatures in told["functions"].items()}
+
+    def module(self) -> types.ModuleType:
+        """What ``import`` gives."""
+        made = types.ModuleType(self.name)
+        made.__version__ = self.version
+        for name, thing in (*self.classes.items(), *self.functions.items()):
+            setattr(made, name, thing)
+        return made
+
+    def wrap(self, cls: str, driver: Any) -> Any:
+        """An object of a class, with what the driver does behind it."""
+        made = object.__new__(self.classes[cls])
+        object.__setattr__(made, "_driver", driver)
+        object.__setattr__(made, "_ready", True)
+        driver.outside = made
+        return made
+
+    def dims(self, values: Any) -> Any:
+        return self.classes["Dims"](tuple(values))
+
+    def _class(self, name: str, members: dict[str, Any]) -> Any:
+        if "enum" in members:
+            return enum.IntEnum(name, members["enum"], start=0)
+        if name.startswith("Dims"):
+            return type(name, (tuple,), {"MAX_DIMS": 8})
+        body = {m: self._member(name, m, kind) for m, kind in members.items() if m != "__init__"}
+        body = {m: thing for m, thing in body.items() if thing is not None}
+        made: Any = type(name, (), body)
+        signatures = members.get("__init__")
+        properties = {m for m, kind in members.items() if kind == "property"}
+
+        def __init__(this, *given, **named):  # noqa: N807 - it becomes one
+            if not isinstance(signatures, list):
+                raise TypeError(f"{name}: No constructor defined!")
+            bound = self.bind(f"{name}.__init__", signatures, (this, *given), named)
+            object.__setattr__(this, "_ready", True)
+            driver = _DRIVERS.get(name)
+            if driver is not None:
+                object.__setattr__(this, "_driver", driver(self, **bound))
+
+        def __setattr__(this, attribute, value):  # noqa: N807
+            if type(this) is made and attribute not in properties:
+                raise AttributeError(f"'{name}' object has no attribute '{attribute}'")
+            object.__setattr__(this, attribute, value)
+
+        made.__init__, made.__setattr__ = __init__, __setattr__
+        return made
+
+    def _member(self, cls: str, name: str, kind: Any) -> Any:
+        if kind == "property":
+            return property(functools.partial(_get, name), functools.partial(_set, name))
+        if isinstance(kind, list):
+            return self._method(cls, name, kind)
+        if kind == "Severity":
+            return self.severity[name]
+        return self.severity if name == "Severity" else None
+
+    def _method(self, cls: str, name: str, signatures: list[str]) -> Callable[..., Any]:
+        def method(this, *given, **named):
+            bound = self.bind(f"{cls}.{name}", signatures, (this, *given), named)
+            return getattr(_driver_of(this, name), name)(**bound)
+
+        return method
+
+    def _function(self, name: str, signatures: list[str]) -> Callable[..., Any]:
+        def function(*given, **named):
+            self.bind(name, signatures, given, named)
+            if name == "init_libnvinfer_plugins":
+                return True
+            raise NotImplementedError(f"{name} is listed, but nothing stands behind it here")
+
+        return function
+
+    def bind(
+        self, what: str, signatures: list[str], given: tuple[Any, ...], named: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Arguments by name, as the first fitting signature has them; a TypeError like pybind's where none fits."""
+        for signature in signatures:
+            parameters = _parameters(signature)
+            if parameters is None:
+                return named
+            bound = self._fit(parameters, given, named)
+            if bound is not None:
+                bound.pop("self", None)
+                return bound
+        raise TypeError(
+            f"{what}(): incompatible function arguments. Supported: {signatures}; invoked with {given[1:]} {named}"
+        )
+
+    def _fit(self, parameters, given, named):
+        names = [p[0] for p in parameters]
+        if len(given) > len(names) or any(n not in names for n in named):
+            return None
+        bound = dict(zip(names, given, strict=False))
+        if bound.keys() & named.keys():
+            return None
+        bound |= named
+        for name, type_, default in parameters:
+            if name not in bound:
+                if default is None:
+                    return None
+            elif name != "self" and not self._is(bound[name], type_):
+                return None
+        return bound
+
+    def _is(self, value: Any, type_: str) -> bool:
+        if type_ in {"str", "bool", "tuple", "list", "bytes"}:
+            return isinstance(
+                value, {"str": str, "bool": bool, "tuple": tuple, "list": list, "bytes": bytes}[type_]
+            )
+        if type_ == "typing.SupportsInt":
+            return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, enum.Enum))
+        if type_ == "typing.SupportsFloat":
+            return isinstance(value, (int, float, np.floating))
+        if type_ == "typing_extensions.Buffer":
+            return isinstance(value, (bytes, bytearray, memoryview))
+        last = type_.rsplit(".", 1)[-1]
+        cls = self.severity if last == "Severity" else self.classes.get(last)
+        if cls is None or "[" in type_:
+            return True
+        if value is None:
+            return not issubclass(cls, enum.Enum)
+        # An object whose base was never initialized is refused, as pybind does.
+        return isinstance(value, cls) and (
+            issubclass(cls, (enum.Enum, tuple)) or getattr(value, "_ready", False)
+        )
+
+
+def _driver_of(this: Any, name: str) -> Any:
+    driver = this.__dict__.get("_driver")
+    if driver is None or not hasattr(driver, name):
+        raise NotImplementedError(
+            f"{type(this).__name__}.{name} is listed, but nothing stands behind it here"
+        )
+    return driver
+
+
+def _get(name: str, this: Any) -> Any:
+    return getattr(_driver_of(this, name), name)
+
+
+def _set(name: str, this: Any, value: Any) -> None:
+    setter = getattr(this.__dict__.get("_driver"), f"set_{name}", None)
+    if setter is None:
+        raise AttributeError(f"can't set attribute '{name}'")
+    setter(value)
+
+
+@functools.cache
+def _parameters(signature: str) -> tuple[tuple[str, str, str | None], ...] | None:
+    """Name, type and default of each parameter; None where the text is none that pybind writes of a function."""
+    found = re.match(r"(?:\d+\. )?\w+\((.*)\) -> ", signature)
+    if found is None:
+        return None
+    parts, depth, start = [], 0, 0
+    text = found[1]
+    for i, character in enumerate(text + ","):
+        depth += character in "[(<"
+        depth -= character in "])>"
+        if character == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    parameters = []
+    for part in filter(None, parts):
+        match = re.fullmatch(r"(\w+): (.*?)(?: = (.*))?", part)
+        if match is None:
+            return None
+        parameters.append((match[1], match[2], match[3]))
+    return tuple(parameters)
+
+
+# ---------------------------------------------------------------- the driver's side
+
+
+class _Runtime:
+    def __init__(self, api: Api, logger: Any) -> None:
+        self.api, self.logger = api, logger
+
+    def log(self, severity: str, message: str) -> None:
+        self.logger.log(self.api.severity[severity], message)
+
+    def deserialize_cuda_engine(self, serialized_engine: bytes) -> Any:
+        data = bytes(serialized_engine)
+        where = "IRuntime::deserializeCudaEngine: Error Code"
+        if not data.startswith(MAGIC):
+            self.log(
+                "ERROR",
+                f"{where} 1: Serialization (Serialization assertion header.magicTag == kEXPECTED_MAGIC_TAG failed."
+                "Trying to load an engine created with incompatible serialization version (1 != 2).",
+            )
+            return None
+        if not data.endswith(b"end"):
+            self.log(
+                "ERROR",
+                f"{where} 1: Serialization (Serialization assertion plan.header.size == blobSize failed.)",
+            )
+            return None
+        spec = json.loads(data[len(MAGIC) : -3])
+        fault = spec["faults"].get("deserialize")
+        if fault:
+            self.log("ERROR", fault)
+            return None
+        if spec["version"] != self.api.version or spec["binding"] != self.api.name:
+            for severity, line in self._other_version(spec, where):
+                self.log(severity, line)
+            return None
+        if spec["sm"] != HERE:
+            self.log(
+                "ERROR",
+                f"{where} 6: API Usage Error (The engine plan file is generated on an incompatible device, expecting "
+                f"compute {HERE} got compute {spec['sm']}, please rebuild.)",
+            )
+            return None
+        return self.api.wrap("ICudaEngine", _Engine(self, spec))
+
+    def _other_version(self, spec, where):
+        here, there = self.api.version, spec["version"]
+        if self.api.rtx:
+            said = (
+                f"The engine has been created with TensorRT-RTX version {there}, but the current runtime is "
+                f"TensorRT-RTX version {here}. Rebuild the engine."
+            )
+            old = (
+                f"{where} 1: Internal Error (Failed due to an old deserialization call on a newer plan file.)"
+            )
+            return [("INFO", said), ("ERROR", old)]
+        if here.startswith("11"):
+            said = (
+                f"{where} 6: The engine plan file is not compatible with this version of TensorRT, expecting library "
+                f"version {here} got {there}, please rebuild."
+            )
+            return [("ERROR", said)]
+        said = (
+            f"{where} 1: Serialization (Serialization assertion stdVersionRead == kSERIALIZATION_VERSION failed."
+            "Version tag does not match. Note: Current Version: 239, Serialized Engine Version: 236)"
+        )
+        return [("ERROR", said)]
+
+
+class _Engine:
+    def __init__(self, runtime: _Runtime, spec: dict[str, Any]) -> None:
+        self.runtime, self.api, self.spec = runtime, runtime.api, spec
+        self.model = onnx.load_from_string(base64.b64decode(spec["model"]))
+        graph = self.model.graph
+        self.inputs = {i.name: i for i in graph.input}
+        self.io = {**self.inputs, **{o.name: o for o in graph.output}}
+        self.evaluator = ReferenceEvaluator(self.model)
+        enums = self.api.classes
+        self.name = "fake"
+        self.num_io_tensors = len(self.io)
+        self.num_optimization_profiles = max(1, len(spec["profiles"]))
+        self.num_aux_streams = 2
+        self.device_memory_size_v2 = 4096
+        self.profiling_verbosity = enums["ProfilingVerbosity"].DETAILED
+
+    def fails(self, moment: str) -> bool:
+        said = self.spec["faults"].get(moment)
+        if said:
+            self.runtime.log("ERROR", said)
+        return said is not None
+
+    def create_execution_context(self, **_: Any) -> Any:
+        return None if self.fails("context") else self.api.wrap("IExecutionContext", _Context(self))
+
+    def create_engine_inspector(self) -> Any:
+        return self.api.wrap("EngineInspector", _Inspector(self))
+
+    def get_engine_stat(self, stat: Any) -> int:
+        return 1000 + int(stat)
+
+    def get_tensor_name(self, index: int) -> str:
+        return list(self.io)[index]
+
+    def get_tensor_mode(self, name: str) -> Any:
+        modes = self.api.classes["TensorIOMode"]
+        return modes.INPUT if name in self.inputs else modes.OUTPUT if name in self.io else modes.NONE
+
+    def get_tensor_location(self, name: str) -> Any:
+        places = self.api.classes["TensorLocation"]
+        return places.HOST if name in self.spec["host"] else places.DEVICE
+
+    def get_tensor_dtype(self, name: str) -> Any:
+        return self.api.classes["DataType"][_ONNX_TYPES[self.io[name].type.tensor_type.elem_type]]
+
+    def get_tensor_format(self, name: str) -> Any:
+        return self.api.classes["TensorFormat"][self.spec["formats"].get(name, "LINEAR")]
+
+    def get_tensor_shape(self, name: str) -> Any:
+        dims = self.io[name].type.tensor_type.shape.dim
+        return self.api.dims(d.dim_value if d.HasField("dim_value") else -1 for d in dims)
+
+    def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[Any]:
+        return [self.api.dims(s) for s in self.bounds(name, profile_index)]
+
+    def bounds(self, name: str, profile: int) -> Any:
+        profiles = self.spec["profiles"]
+        given = profiles[profile].get(name) if profiles else None
+        return given or [tuple(self.get_tensor_shape(name))] * 3
+
+    def is_debug_tensor(self, name: str) -> bool:
+        return name in self.spec["marked"]
+
+
+class _Inspector:
+    def __init__(self, engine: _Engine) -> None:
+        self.engine, self.execution_context = engine, None
+
+    def set_execution_context(self, context: Any) -> None:
+        self.execution_context = context
+
+    def get_engine_information(self, format: Any) -> str:  # noqa: A002 - the binding's name
+        text = self.engine.spec["layers"]
+        context = self.execution_context
+        if context is None or context._driver.infer_shapes():
+            # Without shapes, dimensions are not known.
+            return re.sub(r'("Dimensions": )\[[^\]]*\]', r"\1[-1]", text)
+        return text
+
+
+class _Context:
+    def __init__(self, engine: _Engine) -> None:
+        self.engine, self.api = engine, engine.api
+        self.active = 0
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.addresses: dict[str, int] = {}
+        self.allocators: dict[str, Any] = {}
+        self.profiler: Any = None
+        self.enqueue_emits_profile = True
+        self.listener: Any = None
+        self.states: dict[str, bool] = {}
+        self.unfused_tensors_debug_state = False
+        self.runs, self.unreported = 0, False
+        self.stream = 0
+
+    def set_input_shape(self, name: str, shape: Any) -> bool:
+        shape = tuple(shape)
+        if self.engine.fails("shape") or name not in self.engine.inputs:
+            return False
+        if name not in self.engine.spec["host"]:
+            least, _, most = self.engine.bounds(name, self.active)
+            if len(shape) != len(least) or not all(
+                a <= n <= b for a, n, b in zip(least, shape, most, strict=True)
+            ):
+                self.engine.runtime.log(
+                    "ERROR", f"IExecutionContext::setInputShape: Error Code 3: {name} {shape}"
+                )
+                return False
+        self.shapes[name] = shape
+        return True
+
+    def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+        self.active, self.shapes = profile_index, {}
+        return stream_handle in gpu.streams and not self.engine.fails("profile")
+
+    def set_tensor_address(self, name: str, memory: int) -> bool:
+        self.addresses[name] = memory
+        return memory != 0
+
+    def set_output_allocator(self, name: str, output_allocator: Any) -> bool:
+        self.allocators[name] = output_allocator
+        return True
+
+    def infer_shapes(self) -> list[str]:
+        dynamic = [n for n in self.engine.inputs if -1 in self.engine.get_tensor_shape(n)]
+        return [n for n in dynamic if n not in self.shapes]
+
+    def get_tensor_shape(self, name: str) -> Any:
+        if name in self.engine.spec["unknown"]:
+            return self.api.dims([-1])
+        if name in self.engine.inputs:
+            return self.api.dims(self.shapes.get(name, self.engine.get_tensor_shape(name)))
+        zeros = {n: np.zeros(self.get_tensor_shape(n), self._numpy(n)) for n in self.engine.inputs}
+        if self.engine.spec["host"]:
+            zeros |= {n: self._read(n) for n in self.engine.spec["host"] if n in self.engine.inputs}
+        return self.api.dims(self.engine.evaluator.run([name], zeros)[0].shape)
+
+    def set_profiler(self, profiler: Any) -> None:
+        self.profiler = profiler
+
+    def set_enqueue_emits_profile(self, flag: bool) -> None:
+        self.enqueue_emits_profile = flag
+
+    def set_unfused_tensors_debug_state(self, flag: bool) -> None:
+        self.unfused_tensors_debug_state = flag
+
+    def set_debug_listener(self, listener: Any) -> bool:
+        self.listener = listener
+        return not self.engine.fails("listener")
+
+    def set_tensor_debug_state(self, name: str, flag: bool) -> bool:
+        self.states[name] = flag
+        return name in self.engine.spec["marked"]
+
+    def report_to_profiler(self) -> bool:
+        # Times of layers exist once the inference is done.
+        if (
+            self.profiler is None
+            or not self.unreported
+            or gpu.streams[self.stream]
+            or self.engine.fails("report")
+        ):
+            return False
+        self.unreported = False
+        for name, milliseconds in self.engine.spec["rows"]:
+            self.profiler.report_layer_time(name, milliseconds * (1 + 0.01 * (self.runs % 5)))
+        return True
+
+    def execute_async_v3(self, stream_handle: int) -> bool:
+        spec = self.engine.spec
+        lost = [n for n in self.engine.io if not self.addresses.get(n) and n not in self.allocators]
+        if lost or self.infer_shapes() or stream_handle not in gpu.streams:
+            self.engine.runtime.log(
+                "ERROR", f"IExecutionContext::enqueueV3: Error Code 3: address of {lost} is not set"
+            )
+            return False
+        if self.engine.fails("enqueue"):
+            return False
+        self.stream, self.unreported = stream_handle, True
+        self.runs += 1
+        gpu.streams[stream_handle].append(self._work)
+        if self.profiler is not None and self.enqueue_emits_profile:
+            gpu.wait(stream_handle)
+            self.report_to_profiler()
+        if self.listener is not None and (self.states or self.unfused_tensors_debug_state):
+            # The listener must wait for the stream by itself, or it copies garbage.
+            for name in dict.fromkeys([*spec["marked"], *(spec["inner"] or ())]):
+                if self.states.get(name) or (
+                    self.unfused_tensors_debug_state and name in (spec["inner"] or ())
+                ):
+                    self._show(name, stream_handle)
+        return True
+
+    def _values(self) -> dict[str, np.ndarray]:
+        feed = {n: self._read(n) for n in self.engine.inputs}
+        found: dict[str, np.ndarray] = self.engine.evaluator.run(None, feed, intermediate=True)
+        return found
+
+    def _work(self) -> None:
+        gpu.done += 1
+        values = self._values()
+        for name in self.engine.io:
+            if name in self.engine.inputs:
+                continue
+            value = np.asarray(values[name])
+            raw = _pack(value)
+            address = self.addresses.get(name, 0)
+            if name in self.allocators:
+                allocator = self.allocators[name]
+                address = allocator.reallocate_output_async(name, None, max(1, raw.nbytes), 256, self.stream)
+                if not address:
+                    continue
+                allocator.notify_shape(name, self.api.dims(value.shape))
+            if name in self.engine.spec["host"]:
+                ctypes.memmove(address, raw.tobytes(), raw.nbytes)
+            elif address:
+                gpu.view(address, raw.nbytes)[:] = raw
+
+    def _show(self, name: str, stream: int) -> None:
+        # All that came before on the stream is needed to know the shape here; the tensor itself arrives with a wait.
+        work, gpu.streams[stream] = gpu.streams[stream], []
+        for step in work:
+            step()
+        value = np.asarray(self._values()[name])
+        raw = _pack(value)
+        address = gpu.allocate(max(1, raw.nbytes))
+        target = gpu.view(address, raw.nbytes)
+
+        def arrive() -> None:
+            target[:] = raw
+
+        gpu.streams[stream].append(arrive)
+        places, kinds = self.api.classes["TensorLocation"], self.api.classes["DataType"]
+        kind = kinds[_BY_NUMPY[value.dtype.name]]
+        try:
+            told = self.listener.process_debug_tensor(
+                address, places.DEVICE, kind, self.api.dims(value.shape), name, stream
+            )
+            if told is not True:
+                raise TypeError(f"process_debug_tensor returned {told!r}, and True was expected")
+        finally:
+            # The memory is TensorRT's own and is used for other tensors afterwards.
+            del gpu.memory[address]
+            gpu.streams[stream] = [s for s in gpu.streams[stream] if s is not arrive]
+
+    def _numpy(self, name: str) -> Any:
+        return onnx.helper.tensor_dtype_to_np_dtype(self.engine.io[name].type.tensor_type.elem_type)
+
+    def _read(self, name: str) -> np.ndarray:
+        shape, dtype = tuple(self.get_tensor_shape(name)), np.dtype(self._numpy(name))
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        address = self.addresses[name]
+        if name in self.engine.spec["host"]:
+            return np.frombuffer(ctypes.string_at(address, nbytes), dtype).reshape(shape)
+        return gpu.view(address, nbytes).copy().view(dtype).reshape(shape)
+
+
+def _pack(value: np.ndarray) -> np.ndarray:
+    """The bytes of a tensor; 4-bit values two to a byte, the first in the lower half."""
+    flat = np.ascontiguousarray(value).reshape(-1)
+    if value.dtype.name not in {"int4", "float4_e2m1fn"}:
+        return flat.view(np.uint8)
+    nibbles = [
+        int(x) & 15 for x in (flat.astype(np.int8) if value.dtype.name == "int4" else flat.view(np.uint8))
+    ]
+    nibbles += [0] * (len(nibbles) % 2)
+    return np.array([a | b << 4 for a, b in zip(nibbles[::2], nibbles[1::2], strict=True)], np.uint8)
+
+
+_DRIVERS: dict[str, Any] = {"Runtime": _Runtime}
+
+
+@functools.cache
+def api(binding: str) -> Api:
+    """The binding of that name, such as ``fake_trt.trt10``."""
+    return Api(binding, json.loads((LISTS / f"{BINDINGS[binding]}.json").read_text(encoding="utf-8")))
+
+
+if LISTS.is_dir():
+    for _name in BINDINGS:
+        sys.modules[_name] = api(_name).module()

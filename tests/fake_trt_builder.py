@@ -1,0 +1,308 @@
+"""The building half of ``fake_trt``: ``fake_trt_builder.trt10`` and ``.trt11`` also parse, configure and build.
+
+A build computes nothing. It checks what a real builder checks, reads the calibrator to its end, and logs as one line of
+JSON how it was configured, so that a test sees it in the engine's log. In a child process it takes the place of
+``tensorrt``, since Polygraphy's calibrator imports that; in the test's own process it leaves it alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import onnx
+
+import fake_trt
+from fake_trt import Api, Spec, layers_of, plan
+
+#: Timing caches are ``TC:<version>:<gpu>:<builds>``; the GPU that is "here" is this one.
+GPU = "here"
+
+
+class _Builder:
+    def __init__(self, api: Api, logger: Any) -> None:
+        self.api, self.logger = api, logger
+
+    def log(self, severity: str, message: str) -> None:
+        self.logger.log(self.api.severity[severity], message)
+
+    def create_network(self, flags: int = 0) -> Any:
+        return self.api.wrap("INetworkDefinition", _Network(self, int(flags)))
+
+    def create_builder_config(self) -> Any:
+        return self.api.wrap("IBuilderConfig", _Config(self))
+
+    def create_optimization_profile(self) -> Any:
+        return self.api.wrap("IOptimizationProfile", _Profile(self))
+
+    def build_serialized_network(self, network: Any, config: Any) -> Any:
+        net, conf = network._driver, config._driver
+        flags = self.api.classes["NetworkDefinitionCreationFlag"]
+        strong = bool(net.flags & (1 << int(flags.STRONGLY_TYPED)))
+        told: dict[str, Any] = {
+            "strong": strong,
+            "debug": net.debug,
+            "flags": sorted(f.name for f in conf.on),
+            "pools": conf.pools,
+            "state": {k: getattr(v, "name", v) for k, v in conf.state.items() if k != "progress_monitor"},
+            "profiles": [p.bounds for p in conf.profiles],
+            "tactics": conf.tactics,
+            "preview": conf.preview,
+        }
+        if strong and conf.on & {f for f in self.api.classes["BuilderFlag"] if f.name in {"FP16", "INT8"}}:
+            self.log(
+                "ERROR",
+                "IBuilder::buildSerializedNetwork: Error Code 4: flags of a weakly typed network are set",
+            )
+            return None
+        monitor = conf.state["progress_monitor"]
+        monitor.phase_start("Building", None, 2)
+        if not monitor.step_complete("Building", 0):
+            return None
+        calibrator = conf.state.get("int8_calibrator")
+        if calibrator is not None:
+            told["calibration"] = self._calibrate(calibrator, net, conf)
+            told["state"]["int8_calibrator"] = "set"
+        conf.timing["builds"] += 1
+        monitor.phase_finish("Building")
+        self.log("VERBOSE", "CONFIGURED " + json.dumps(told))
+        self.log("VERBOSE", "Total Activation Memory: 4242")
+        groups = [[n.name] for n in net.model.graph.node]
+        spec = Spec(
+            self.api.name,
+            net.model.SerializeToString(),
+            layers_of(net.model, groups, era=11 if "11" in self.api.name else 10),
+            rows=tuple((g[0], 0.5) for g in groups),
+            profiles=tuple(p.bounds for p in conf.profiles),
+            inner=() if net.debug else None,
+        )
+        return _memory(self.api, plan(spec))
+
+    def _calibrate(self, calibrator: Any, net: Any, conf: Any) -> dict[str, Any]:
+        base = next(c.__name__ for c in type(calibrator).__mro__ if c.__name__.startswith("IInt8"))
+        told: dict[str, Any] = {"class": base, "batches": 0, "profile": None}
+        if base == "IInt8LegacyCalibrator":
+            told |= {"quantile": calibrator.get_quantile(), "cutoff": calibrator.get_regression_cutoff()}
+        if conf.calibration is not None:
+            told["profile"] = conf.calibration.bounds
+        algorithm = (
+            base.removeprefix("IInt8").removesuffix("Calibrator").replace("Calibrator2", "Calibration2")
+        )
+        algorithm = algorithm if algorithm.endswith("2") else f"{algorithm}Calibration"
+        version = "".join(f"{int(n):02}" for n in self.api.version.split(".")[:3]).lstrip("0")
+        header = f"TRT-{version}-{algorithm}"
+        cache = calibrator.read_calibration_cache()
+        if cache is not None:
+            told["cache"] = bytes(cache).decode()
+            told["taken"] = bytes(cache).decode().startswith(header)
+            return told
+        names, sizes = list(net.inputs), {}
+        for name, dims in net.inputs.items():
+            fixed = conf.calibration.bounds[name][1] if conf.calibration else dims
+            sizes[name] = int(np.prod(fixed))
+        greatest = dict.fromkeys(names, 0.0)
+        while pointers := calibrator.get_batch(names):
+            told["batches"] += 1
+            for name, pointer in zip(names, pointers, strict=True):
+                values = fake_trt.gpu.view(pointer, 4 * sizes[name]).copy().view(np.float32)
+                greatest[name] = max(greatest[name], float(np.abs(values).max()))
+        told["greatest"] = greatest
+        scales = {n: np.float32(v / 127).tobytes()[::-1].hex() for n, v in greatest.items()}
+        # Names inside the graph as the builder knows them.
+        scales |= {o: "3c010204" for node in net.model.graph.node for o in node.output}
+        text = "\n".join([header, *(f"{n}: {s}" for n, s in scales.items()), ""])
+        calibrator.write_calibration_cache(memoryview(text.encode()))
+        return told
+
+
+class _Network:
+    def __init__(self, builder: _Builder, flags: int) -> None:
+        self.builder, self.flags, self.debug = builder, flags, False
+        self.model = onnx.ModelProto()
+        self.inputs: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.model.graph.node)
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self.inputs)
+
+    def get_input(self, index: int) -> Any:
+        return self.builder.api.wrap("ITensor", _Tensor(self, list(self.inputs)[index]))
+
+    def mark_unfused_tensors_as_debug_tensors(self) -> bool:
+        self.debug = True
+        return True
+
+
+class _Tensor:
+    def __init__(self, network: _Network, name: str) -> None:
+        self.name, self.shape = name, network.builder.api.dims(network.inputs[name])
+        self.is_shape_tensor = any(
+            n.op_type == "Reshape" and n.input[1] == name for n in network.model.graph.node
+        )
+
+
+class _Parser:
+    def __init__(self, api: Api, network: Any, logger: Any) -> None:
+        self.network, self.num_errors = network._driver, 0
+
+    def parse(self, model: bytes) -> bool:
+        self.network.model = onnx.load_from_string(bytes(model))
+        for given in self.network.model.graph.input:
+            dims = given.type.tensor_type.shape.dim
+            self.network.inputs[given.name] = tuple(
+                d.dim_value if d.HasField("dim_value") else -1 for d in dims
+            )
+        return True
+
+    def supports_model_v2(self, model: bytes) -> bool:
+        return True
+
+
+class _Profile:
+    def __init__(self, builder: _Builder) -> None:
+        self.bounds: dict[str, Any] = {}
+
+    def set_shape(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002 - the binding's names
+        self.bounds[input] = [tuple(min), tuple(opt), tuple(max)]
+
+    def set_shape_input(self, input: str, min: Any, opt: Any, max: Any) -> None:  # noqa: A002
+        self.bounds[input] = ["values", tuple(min), tuple(opt), tuple(max)]
+
+
+class _Timing:
+    def __init__(self, state: dict[str, Any], version: str) -> None:
+        self.state, self.version = state, version
+
+
+class _Config:
+    def __init__(self, builder: _Builder) -> None:
+        self.__dict__["builder"] = builder
+        api = builder.api
+        enums = api.classes
+        self.__dict__["state"] = {
+            "builder_optimization_level": 3,
+            "max_aux_streams": -1,
+            "tiling_optimization_level": enums["TilingOptimizationLevel"].NONE,
+            "profiling_verbosity": enums["ProfilingVerbosity"].LAYER_NAMES_ONLY,
+            "progress_monitor": None,
+            "int8_calibrator": None,
+        }
+        self.__dict__.update(
+            on={enums["BuilderFlag"].TF32}, pools={}, profiles=[], tactics=0, preview=[], calibration=None
+        )
+        self.__dict__["timing"] = {"gpu": GPU, "builds": 0}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.state:
+            return self.state[name]
+        if name.startswith("set_") and name[4:] in self.state:
+            return lambda value: self.state.__setitem__(name[4:], value)
+        raise AttributeError(name)
+
+    def set_builder_optimization_level(self, value: int) -> None:
+        if not isinstance(value, int):
+            raise TypeError(f"incompatible function arguments: {value!r}")
+        self.state["builder_optimization_level"] = min(5, value)
+
+    def set_flag(self, flag: Any) -> None:
+        self.on.add(flag)
+
+    def clear_flag(self, flag: Any) -> None:
+        self.on.discard(flag)
+
+    def set_memory_pool_limit(self, pool: Any, pool_size: int) -> None:
+        if pool.name.startswith("DLA"):
+            self.builder.log("ERROR", "setMemoryPoolLimit: Error Code 3: there is no DLA")
+        self.pools[pool.name] = pool_size
+
+    def get_memory_pool_limit(self, pool: Any) -> int:
+        return self.pools[pool.name]
+
+    def set_tactic_sources(self, tactic_sources: int) -> bool:
+        self.tactics = tactic_sources
+        return True
+
+    def set_preview_feature(self, feature: Any, enable: bool) -> None:
+        self.preview.append(feature.name)
+
+    def add_optimization_profile(self, profile: Any) -> int:
+        bounds = profile._driver.bounds
+        if any(least == "odd" for least in bounds):
+            return -1
+        self.profiles.append(profile._driver)
+        return len(self.profiles) - 1
+
+    def set_calibration_profile(self, profile: Any) -> bool:
+        self.calibration = profile._driver
+        return True
+
+    def create_timing_cache(self, serialized_timing_cache: bytes) -> Any:
+        blob, version = bytes(serialized_timing_cache), self.builder.api.version
+        state = {"gpu": GPU, "builds": 0}
+        if blob == b"none":
+            return None
+        if blob:
+            parts = blob.decode("utf-8", "replace").split(":")
+            if len(parts) == 4 and parts[:2] == ["TC", version]:
+                state = {"gpu": parts[2], "builds": int(parts[3])}
+            else:
+                self.builder.log(
+                    "WARNING", "Failed to deserialize timing cache. Returning an empty timing cache."
+                )
+        return self.builder.api.wrap("ITimingCache", _Cache(self.builder.api, state))
+
+    def set_timing_cache(self, cache: Any, ignore_mismatch: bool) -> bool:
+        state = cache._driver.state
+        if state["gpu"] != GPU and not ignore_mismatch:
+            self.builder.log("WARNING", "The timing cache is of another GPU.")
+            return False
+        self.timing.update(state)
+        return True
+
+    def get_timing_cache(self) -> Any:
+        return self.builder.api.wrap("ITimingCache", _Cache(self.builder.api, self.timing))
+
+
+class _Cache:
+    def __init__(self, api: Api, state: dict[str, Any]) -> None:
+        self.api, self.state = api, state
+
+    def serialize(self) -> Any:
+        return _memory(self.api, f"TC:{self.api.version}:{self.state['gpu']}:{self.state['builds']}".encode())
+
+
+class _Bytes:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+
+def _memory(api: Api, content: bytes) -> Any:
+    """Memory of the host, which ``bytes`` reads."""
+    kind = api.classes["IHostMemory"]
+    kind.__bytes__ = lambda this: this._driver.content
+    return api.wrap("IHostMemory", _Bytes(content))
+
+
+_strict = Api._is
+
+
+def _is(self: Api, value: Any, type_: str) -> bool:
+    """The real bindings make dimensions of any sequence of integers."""
+    return (type_.endswith(".Dims") and isinstance(value, (tuple, list))) or _strict(self, value, type_)
+
+
+Api._is = _is
+fake_trt._DRIVERS |= {"Builder": _Builder, "OnnxParser": _Parser}
+for _binding in fake_trt.BINDINGS:
+    _module: types.ModuleType = fake_trt.api(_binding).module()
+    sys.modules[_binding.replace("fake_trt", __name__)] = _module
+if "pytest" not in sys.modules:
+    sys.modules["tensorrt"] = sys.modules[f"{__name__}.trt10"]
+    fake_trt.wrapper()

@@ -1,0 +1,304 @@
+"""Fuzzing the readers with damaged copies of recorded files: an engine comes out, or an error that says where and why.
+
+The files are excerpts of the recordings beside the checkout, one of each kind and era, so that ten thousand of them
+take less than a minute. Chunks are seeded: what one run finds, the next one finds again.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import random
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from rtlab.backends import reading, recognise
+from rtlab.core.trace import Recording
+from rtlab.errors import ReadError
+
+RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
+CHUNKS, EACH = 8, 1250
+#: Line and column, index of a layer or row, key, byte or member of an archive.
+PLACE = re.compile(
+    r"\b(line|lines,|column|layer|row|byte|tensor|profile|value) \d|\d+ (rows|layers|tensors|nodes)\b|(key|member) \""
+)
+EXPECTED = re.compile(r"belongs? there|[Ee]xpected are|Give the layers and the \w+ of one engine|Choose one")
+
+pytestmark = [
+    pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"),
+    pytest.mark.timeout(240),
+]
+
+
+def loaded(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"), strict=False)
+
+
+def excerpt(folder: Path) -> dict[str, bytes]:
+    """The first layers of an engine and what was measured of them."""
+    document = loaded(next(p for p in folder.glob("*.json") if recognise.kind(p) == "layers"))
+    document["Layers"] = document["Layers"][:4]
+    names = {y["Name"] for y in document["Layers"]}
+    found: dict[str, Any] = {"layers": document}
+    if (folder / "engine.profile.json").exists():
+        rows = loaded(folder / "engine.profile.json")
+        found["profile"] = [r for r in rows if "count" in r or r["name"] in names]
+    if (folder / "engine.timing.json").exists():
+        found["times"] = loaded(folder / "engine.timing.json")[:4]
+    if (folder / "engine.profile.metadata.json").exists():
+        found["metadata"] = loaded(folder / "engine.profile.metadata.json")
+    return {k: json.dumps(v, indent=1).encode() for k, v in found.items()}
+
+
+def optimized() -> bytes:
+    """A model as ONNX Runtime writes it."""
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 4]) for n in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"], name="relu")], "g", [x], [y])
+    sets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft.nchwc", 1)]
+    return onnx.helper.make_model(graph, opset_imports=sets).SerializeToString()
+
+
+def results() -> dict[str, Any]:
+    """What Polygraphy's ``RunResults.save`` writes, for two runners."""
+    file = io.BytesIO()
+    np.save(file, np.arange(4, dtype=np.float32))
+    array = {"array": base64.b64encode(file.getvalue()).decode(), "polygraphy_class": "ndarray"}
+    outputs = {"y": {"values": array, "polygraphy_class": "LazyArray"}}
+    runs = [
+        [
+            name,
+            [
+                {
+                    "outputs": outputs,
+                    "runtime": 0.1,
+                    "runner_name": name,
+                    "polygraphy_class": "IterationResult",
+                }
+            ],
+        ]
+        for name in ("trt-runner", "onnxrt-runner")
+    ]
+    return {"lst": runs, "polygraphy_class": "RunResults"}
+
+
+def packed(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def written(folder: Path, files: dict[str, bytes]) -> dict[str, Path]:
+    folder.mkdir()
+    for kind, raw in files.items():
+        (folder / f"{kind}-file").write_bytes(raw)
+    return {kind: folder / f"{kind}-file" for kind in files}
+
+
+@pytest.fixture(scope="session")
+def sets() -> list[dict[str, bytes]]:
+    """Files that belong together, by kind; each of them is damaged in turn."""
+    folders = sorted((RECORDED / "engines").iterdir())
+    found = [excerpt(f) for f in folders]
+    cookbook = RECORDED / "engines" / "cookbook-mnist-h100-trt10.16"
+    listing = (cookbook / "EngineInspector.log").read_bytes().split(b"\n")
+    found.append({"layers": b"\n".join([*listing[4:12], *listing[22:26], b"", b"Bindings:", b"x", b"y"])})
+    found.append(
+        {"layers": json.dumps(["a + b", "c"]).encode(), "profile": b"Timing: 3us -> a + b\nTiming: 4us -> c"}
+    )
+    log = (RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log").read_bytes()
+    found.append({"log": b"\n".join(log.split(b"\n")[:60])})
+    long = (RECORDED / "build-logs" / "sparsity-trt10.16-h100.log").read_bytes().split(b"\n")
+    found.append({"log": b"\n".join([*long[:30], *long[-60:]])})
+    io_tensors = [
+        {
+            "Name": "x", "IOMode": "Input", "DataType": "Float", "Dimensions": [-1, 4],
+            "ProfileInfo": [{"MinShape": [1, 4], "OptShape": [2, 4], "MaxShape": [8, 4], "Format": "Row major"}],
+        },
+        {"Name": "y", "IOMode": "Output", "DataType": "Half", "Dimensions": [-1, 4]},
+    ]  # fmt: skip
+    layer = {
+        "Name": "n [profile 1]",
+        "Inputs": [{"Name": "x", "DataType": "FP8", "Strides": [4, 1]}],
+        "Constants": [],
+    }
+    eleven = json.dumps({"Layers": [layer, "m"], "I/O Tensors": io_tensors}).encode()
+    tensors = json.dumps([{"name": "y", "dimensions": "1x4", "values": [1, 2.5, 3, 4]}]).encode()
+    saved = json.dumps(results()).encode()
+    found.append({"layers": eleven, "output": tensors})
+    found.append({"layers": eleven, "results": saved})
+    events = [
+        {"cat": "Session", "name": "model_run", "dur": 9, "ts": 1, "ph": "X", "args": {}},
+        {
+            "cat": "Node",
+            "name": "relu_kernel_time",
+            "dur": 7,
+            "ts": 2,
+            "ph": "X",
+            "args": {"op_name": "Relu"},
+        },
+    ]
+    found.append({"ort_profile": json.dumps(events).encode(), "ort_model": optimized()})
+    members = {f"{k}.json": v for k, v in found[1].items()} | {
+        "engine.trt": b"ftrt\0\0\0\0",
+        "timing.cache": b"ptrt",
+    }
+    members |= {"build_cfg.json": b'{"engine_build_duration": 3}', "plan_cfg.json": b'{"num_layers": "4"}'}
+    found.append({"archive": packed(members)})
+    return found
+
+
+def flip(raw: bytes, r: random.Random, _: bytes) -> bytes:
+    data = bytearray(raw)
+    for _i in range(r.randint(1, 4)):
+        data[r.randrange(len(data))] = r.randrange(256)
+    return bytes(data)
+
+
+def truncate(raw: bytes, r: random.Random, _: bytes) -> bytes:
+    return raw[: r.randrange(len(raw))]
+
+
+def splice(raw: bytes, r: random.Random, other: bytes) -> bytes:
+    return raw[: r.randrange(len(raw))] + other[r.randrange(len(other)) :]
+
+
+def insert(raw: bytes, r: random.Random, _: bytes) -> bytes:
+    at = r.choice([0, len(raw), r.randrange(len(raw))])
+    words = [
+        b"NaN", b"-Infinity", b'"', b"\\", b"}", b"[", b",", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r\n",
+        b" [profile 1]",
+        b"[07/07/2026-06:09:15] [TRT] [W] a line\n", b"\n&&&& PASSED TensorRT.trtexec\n", b"9" * 5000, b"[" * 3000,
+        b'{"a":' * 1500, b"true", b"\x1e", "é".encode(), b'"Name": 3,', b"ftrt", b"PK\x03\x04", b"TRT-8600-",
+    ]  # fmt: skip
+    return raw[:at] + r.choice(words) + raw[at:]
+
+
+def recode(raw: bytes, r: random.Random, _: bytes) -> bytes:
+    code = r.choice(["utf-16", "utf-16-le", "utf-8-sig", "utf-32"])
+    return raw.decode("utf-8", "replace").replace("\n", r.choice(["\n", "\r\n"])).encode(code)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container of a JSON document with each of its keys."""
+    found: list[tuple[Any, Any]] = []
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        items = list(
+            top.items() if isinstance(top, dict) else enumerate(top) if isinstance(top, list) else ()
+        )
+        found += [(top, k) for k, _ in items]
+        stack += [v for _, v in items]
+    return found
+
+
+STRANGE = [
+    None, True, False, 0, -1, 1.5, 10**25, 1e308, float("nan"), float("inf"), "", "7", "x", "a" * 300, "ü\u2028",
+    "-0.5",
+    [], {}, [[]], [None], {"Name": "z"}, [{"Name": 1}], [True, 3], ["3", "4"], [1.0, 2.5],
+]  # fmt: skip
+
+
+def restructure(raw: bytes, r: random.Random, _: bytes) -> bytes:
+    """Right keys with wrong values, keys gone, lists doubled: what a JSON parser lets through."""
+    try:
+        document = json.loads(raw, strict=False)
+    except ValueError:
+        return flip(raw, r, raw)
+    for _i in range(r.randint(1, 3)):
+        found = places(document)
+        if not found:
+            break
+        holder, key = r.choice(found)
+        action = r.choice(["swap", "swap", "delete", "double", "rename"])
+        if action == "swap":
+            holder[key] = r.choice(STRANGE)
+        elif action == "delete":
+            del holder[key]
+        elif action == "double" and isinstance(holder[key], list):
+            holder[key] = holder[key] * 2
+        elif isinstance(holder, dict):
+            holder[r.choice(["Name", "name", "count", "Layers", "zz"])] = holder.pop(key)
+    return json.dumps(document).encode()
+
+
+def twice(raw: bytes, r: random.Random, _: bytes) -> bytes:
+    """A key, or the whole file, stands twice."""
+    keys = [*re.finditer(rb'"\w+" ?: ?("[^"]*"|-?[\d.]+)', raw)]
+    if not keys or r.random() < 0.2:
+        return raw + r.choice([b"", b"\n"]) + raw
+    key = r.choice(keys)
+    return raw[: key.start()] + key[0] + b", " + raw[key.start() :]
+
+
+DAMAGE: list[Callable[[bytes, random.Random, bytes], bytes]] = [
+    flip, truncate, splice, insert, recode, restructure, restructure, restructure, twice,
+]  # fmt: skip
+
+
+def outcome(paths: dict[str, Path], select: int | None) -> Recording | ReadError:
+    """What the reader gave; any exception that is not its own is a fault."""
+    try:
+        return reading.read(paths, select=select)
+    except ReadError as error:
+        return error
+
+
+def kind_of(path: Path) -> str:
+    try:
+        return recognise.kind(path)
+    except ReadError as error:
+        return "unknown" if path.name in str(error) else "unnamed"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_a_damaged_file_is_read_or_refused_with_its_place(chunk, sets, tmp_path, record_property) -> None:
+    """The user has the file, not the reader's source: an error that names no place cannot be acted on."""
+    r = random.Random(chunk)  # noqa: S311 - not for secrets
+    counts = {"read": 0, "refused": 0}
+    every = [raw for files in sets for raw in files.values()]
+    whole = [written(tmp_path / str(i), files) for i, files in enumerate(sets)]
+    for number in range(EACH):
+        chosen = r.randrange(len(sets))
+        kind = r.choice(list(sets[chosen]))
+        damage = r.choice(DAMAGE)
+        paths = whole[chosen] | {kind: tmp_path / f"{kind}-file"}
+        paths[kind].write_bytes(damage(sets[chosen][kind], r, r.choice(every)))
+        assert kind_of(paths[kind]) in {*recognise.KINDS, "unknown"}
+        found = outcome(paths, r.choice([None, None, None, 0, 1]))
+        what = f"chunk {chunk}, file {number}, {damage.__name__} of {kind}: {found}"
+        if isinstance(found, ReadError):
+            counts["refused"] += 1
+            assert any(p.name in str(found) for p in paths.values()), what
+            assert PLACE.search(str(found)), what
+            assert EXPECTED.search(str(found)), what
+        else:
+            counts["read"] += 1
+            ids = {y.id for y in found.engine.layers}
+            assert len(ids) == len(found.engine.layers), what
+            assert found.profile is None or set(found.profile.samples) <= ids, what
+            times = [] if found.profile is None else [*found.profile.samples.values(), found.profile.total]
+            assert all(np.isfinite(t).all() and (t >= 0).all() for t in times), what
+    for word, count in counts.items():
+        record_property(word, count)
+        print(f"chunk {chunk}: {count} of {EACH} damaged files {word}")  # noqa: T201 - the result of the run
+    assert EACH == sum(counts.values())
+    assert min(counts.values()) > EACH // 20, "damage that is always read, or never, tests nothing"
+
+
+def test_the_excerpts_are_whole(sets, tmp_path: Path) -> None:
+    """Damage is only damage where the undamaged file is read."""
+    for i, files in enumerate(sets):
+        paths = written(tmp_path / str(i), files)
+        assert {k: k for k in files} == {k: recognise.kind(p) for k, p in paths.items()}
+        reading.read(paths)

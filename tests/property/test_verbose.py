@@ -1,0 +1,184 @@
+"""Laws of reading build logs: damage gives a log or a ReadError, never anything else."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rtlab.analysis.replay import replay
+from rtlab.analysis.tuning import contests
+from rtlab.backends._verbose import Parsed, parse
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.errors import ReadError
+from rtlab.testing import tiny_model
+from rtlab.view import contract
+from rtlab.view.payload import encode
+from rtlab.view.story import story
+
+# Recordings live beside the checkout, not in it.
+LOGS = Path(__file__).parents[3] / "shared" / "recorded" / "build-logs"
+RTX = Path(__file__).parents[1] / "data" / "rtx-1.7.1-control_flow.log"
+#: Sentences that the recorded logs lack, with names as people write them.
+OTHERS = """\
+&&&& RUNNING TensorRT.trtexec [TensorRT v8502] # trtexec --verbose
+[I] Compute Capability: 8.6
+[V] [TRT] Registering layer: n0 with x for ONNX node: n0
+[V] [TRT] Original: 12 layers
+[V] [TRT] Running: QuantizeDoubleInputNodes on n0
+[V] [TRT] QuantizeDoubleInputNodes: fusing (a and b) into n0 with x
+[V] [TRT] PointWiseFusion: Fusing a with b with PWN(c, PWN(d))
+[V] [TRT] Swap the layer type of n0 from ELEMENTWISE to POINTWISE
+[V] [TRT] Eliminating q_1 which duplicates (Q) q
+[V] [TRT] Eliminating slice s by retargeting t from t to u
+[V] [TRT] Generating copy for a || b to c because of stomping hazard.
+[V] [TRT] Adding reformat layer: Reformatted Input Tensor 0 to a (b (c)) from Float(4,1) to Half(4,1)
+[V] [TRT] After concat removal: 9 layers
+[V] [TRT] *************** Autotuning format combination: Half(1,1:4) -> Half(1,1:4) ***************
+[V] [TRT] --------------- Timing Runner: a + b (CaskConvolution)
+[V] [TRT] a + b Set Tactic Name: ampere Tactic: 0x1
+[V] [TRT] Tactic: 0x1 Time: 0.5
+[V] [TRT] Fastest Tactic: 0x1 Time: 0.5
+[V] [TRT] >>>>>>>>>>>>>>> Chose Runner Type: CaskConvolution Tactic: 0x1
+[V] [TRT] Layer: a + b Host Persistent: 1 Device Persistent: 2 Scratch Memory: 3
+[V] [TRT] (Sparsity) Found 1 layer(s) eligible to use sparse tactics: a + b
+[V] [TRT] (Sparsity) Chose 1 layer(s) using sparse tactics: a + b
+[V] [TRT] Engine Layer Information:
+Layer(Reformat): r, Tactic: 0, x[Float(-7,3:8)] -> y[Half(-7,3:8)]
+[V] [TRT] Engine generation completed in 1.5 seconds.
+"""
+
+
+@functools.cache
+def texts() -> tuple[bytes, ...]:
+    """Whole small logs, and the head and the tail of a large one."""
+    found = [OTHERS.encode(), RTX.read_bytes()]
+    if LOGS.is_dir():
+        mnist = (LOGS / "mnist-trt10.16-h100-level5.log").read_bytes()
+        found += [
+            (LOGS / "googlenet-caffe-trt5.1-fp32.log").read_bytes(),
+            mnist[-60_000:],
+            mnist[36_000:130_000],
+        ]
+    return tuple(found)
+
+
+@functools.cache
+def net() -> Model:
+    return tiny_model()
+
+
+def read(data: bytes) -> Parsed | None:
+    """What is read, checked for sense and taken all the way to the browser; None where it is refused."""
+    try:
+        parsed = parse([data])
+    except ReadError:
+        return None
+    log = parsed.log
+    assert 0 <= log.chosen < max(1, len(log.attempts))
+    assert all(math.isfinite(r.milliseconds) and r.milliseconds >= 0 for t in log.tunings for r in t.timed)
+    assert all(len(t.timed) <= 20 for t in log.tunings)
+    assert list(range(len(parsed.layers))) == [layer.index for layer in parsed.layers]
+    model = net()
+    engine = Engine("trtexec", log.version, log.target, parsed.layers)
+    found = replay(log, model, engine)
+    assert found.coverage[1] == len(found.steps)
+    for k in (0, len(found.steps) // 2, len(found.steps)):
+        groups = found.groups(k)
+        assert len({n for g in groups for n in g}) == sum(len(g) for g in groups)
+        found.count(k)
+    assert all(c.candidates for c in contests(log))
+    encode(story(log, model, engine), contract.BuildStory)
+    return parsed
+
+
+@given(st.data())
+def test_a_log_that_is_cut_anywhere_is_read_or_refused(data: st.DataObject) -> None:
+    """Disks fill up, and builds are killed."""
+    text = data.draw(st.sampled_from(texts()))
+    end = data.draw(st.integers(0, len(text)))
+    read(text[:end])
+    read(text[end:])
+
+
+@given(st.integers(0, 4), st.randoms(use_true_random=False))
+def test_damage_anywhere_is_read_or_refused(which: int, luck: random.Random) -> None:
+    """Bytes are changed, lines are lost, swapped, doubled, joined, and glued to pieces of others."""
+    text = texts()[which % len(texts())]
+    start = luck.randrange(len(text))
+    damaged = bytearray(text[max(0, start - 20_000) : start + 20_000])
+    for _ in range(luck.randrange(1, 30)):
+        at = luck.randrange(len(damaged))
+        kind = luck.randrange(5)
+        if kind == 0:
+            damaged[at] = luck.randrange(256)
+        elif kind == 1:
+            del damaged[at : at + luck.randrange(1, 300)]
+        elif kind == 2:
+            piece = damaged[at : at + luck.randrange(1, 300)]
+            other = luck.randrange(len(damaged))
+            damaged[other:other] = piece
+        elif kind == 3:
+            damaged[at:at] = luck.choice(
+                [b"\n", b" with ", b" || ", b" to ", b"((", b"9" * 50, b"\x00", b"[", b"-"]
+            )
+        else:
+            damaged = bytearray(damaged.replace(b"\n", b"", luck.randrange(3)))
+        if not damaged:
+            return
+    read(bytes(damaged))
+
+
+@given(st.data())
+def test_where_chunks_end_changes_nothing(data: st.DataObject) -> None:
+    """A file comes in pieces that end within lines and within characters."""
+    text = OTHERS.replace("ampere", "ampère").encode(
+        data.draw(st.sampled_from(["utf-8", "utf-16", "utf-16-be"]))
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert parse([text]) == parse(pieces)
+
+
+# A name must not hold what ends a line, or what ends a sentence of the log.
+names = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029"), min_size=1
+)
+names = names.filter(lambda n: n == n.strip() and " with " not in f" {n} ")
+
+
+@given(names, names)
+@example("a + b", "PWN(c, d)")
+@example("[V] x", "8 layers")
+def test_any_two_names_can_be_fused(first: str, second: str) -> None:
+    """Names are not escaped; only the word between two of them parts them."""
+    log = parse(
+        f"[V] [TRT] Original: 2 layers\n[V] [TRT] Fusing {first} with {second}\n[V] [TRT] After x: 1 layers\n"
+    ).log
+    ((decision,),) = [p.decisions for p in log.attempts[0].passes]
+    assert (first, second) == decision.names
+
+
+def test_truncating_the_recorded_logs_line_by_line_never_gains_layers_or_times() -> None:
+    """What is read of a part is a part of what is read of the whole."""
+    if not LOGS.is_dir():
+        pytest.skip("no ../shared/recorded beside the checkout")
+    text = (LOGS / "googlenet-caffe-trt5.1-fp32.log").read_bytes()
+    rows = text.splitlines(keepends=True)
+    timed = steps = 0
+    for end in range(1, len(rows) + 1):
+        parsed = read(b"".join(rows[:end]))
+        if parsed is None:
+            assert not steps
+            continue
+        now = sum(len(p.decisions) for a in parsed.log.attempts for p in a.passes)
+        count = sum(t.count for t in parsed.log.tunings)
+        assert (now >= steps, count >= timed) == (True, True)
+        timed, steps = count, now
+    assert (111, 18) == (steps, timed)

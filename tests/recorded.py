@@ -1,0 +1,41 @@
+"""Engines that real GPUs wrote. They lie beside the checkout, not in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtlab.analysis.timing import Timing, timing
+from rtlab.backends.trtexec import Trtexec
+from rtlab.core.engine import Engine
+
+FOLDER = Path(__file__).parents[2] / "shared" / "recorded" / "engines"
+ENGINES = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
+_REASON = "no ../shared/recorded beside the checkout"
+#: A test of one engine by its name.
+present = pytest.mark.skipif(not ENGINES, reason=_REASON)
+#: A test of every engine, as ``folder``.
+each = pytest.mark.parametrize(
+    "folder",
+    ENGINES or [pytest.param(None, marks=pytest.mark.skip(reason=_REASON))],
+    ids=lambda f: f.name if f else "none",
+)
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """What a folder of recordings holds, by kind."""
+    names = {
+        "layers": ("engine.graph.json", "resnet18_trt_engine_info.json"),
+        "profile": ("engine.profile.json",),
+        "times": ("engine.timing.json",),
+        "metadata": ("engine.profile.metadata.json", "engine.metadata.json"),
+    }
+    found = {k: next((folder / n for n in v if (folder / n).exists()), None) for k, v in names.items()}
+    return {k: p for k, p in found.items() if p is not None}
+
+
+def read(folder: Path | str) -> tuple[Engine, Timing | None]:
+    """An engine and its times, where the folder has a profile."""
+    found = Trtexec().read(files(FOLDER / folder))
+    return found.engine, timing(found.profile, found.engine) if found.profile else None

@@ -1,0 +1,82 @@
+"""Engines from logs that list no layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtlab.analysis.mapping import relate
+from rtlab.analysis.rebuilt import COPY, rebuilt
+from rtlab.analysis.replay import replay
+from rtlab.backends import _verbose
+from rtlab.core.engine import Engine
+from rtlab.core.variant import Target
+from rtlab.samples import load
+from rtlab.testing import tiny_model
+
+# Recordings live beside the checkout, not in it.
+LOG = Path(__file__).parents[4] / "shared/recorded/build-logs/googlenet-caffe-trt5.1-fp32.log"
+
+
+@pytest.fixture(scope="module")
+def googlenet():
+    if not LOG.is_file():
+        pytest.skip("no ../shared/recorded beside the checkout")
+    model = load("googlenet").model
+    return model, rebuilt(replay(_verbose.parse(LOG).log, model), model)
+
+
+def test_as_many_layers_are_left_as_the_log_counts(googlenet) -> None:
+    """57 fusions and 9 merges of three leave 66, where a copy stands in for each Concat: the log's own number."""
+    _, layers = googlenet
+    assert 66 == len(layers)
+    assert 9 == sum(layer.kind == COPY for layer in layers)
+    assert len({layer.id for layer in layers}) == len(layers)
+
+
+def test_each_node_is_in_one_layer(googlenet) -> None:
+    """Fused, merged, alone, or a Concat in the place of which something is copied."""
+    model, layers = googlenet
+    held = [origin for layer in layers for origin in layer.origins]
+    assert sorted(n.id for n in model.top) == sorted(held)
+    merged = next(y for y in layers if "inception_3a/1x1" in y.origins)
+    assert {
+        "inception_3a/1x1", "inception_3a/relu_1x1", "inception_3a/3x3_reduce", "inception_3a/relu_3x3_reduce",
+        "inception_3a/5x5_reduce", "inception_3a/relu_5x5_reduce",
+    } == set(merged.origins)  # fmt: skip
+    assert " || " in merged.name
+
+
+def test_no_layer_runs_before_what_it_reads(googlenet) -> None:
+    """By the model's own edges: an oracle that knows nothing of tensors that were retargeted."""
+    model, layers = googlenet
+    place = {origin: layer.index for layer in layers for origin in layer.origins}
+    concats = {o: n for n in model.top if n.op == "Concat" for o in n.outputs}
+    for node in (n for n in model.top if n.op != "Concat"):
+        for value in node.inputs:
+            for source in concats[value].inputs if value in concats else (value,):
+                producer = model.producers.get(source)
+                if producer is not None:
+                    assert place[producer.id] <= place[node.id], (producer.id, node.id)
+
+
+def test_what_an_eliminated_concat_wrote_is_written_by_its_producers(googlenet) -> None:
+    """Three write their part of the buffer, one is copied into it."""
+    model, layers = googlenet
+    for node in model.top:
+        if node.op == "Concat":
+            writers = [y for y in layers if node.outputs[0] in {t.name for t in y.outputs}]
+            assert 4 == len(writers)
+            assert 1 == sum(y.kind == COPY for y in writers)
+
+
+def test_the_layers_relate_to_the_model_that_they_came_of(googlenet) -> None:
+    model, layers = googlenet
+    mapping = relate(model, model, Engine("trtexec", "5.1", Target("unknown"), layers))
+    assert () == mapping.missing
+
+
+def test_a_log_of_another_model_leaves_nothing(googlenet) -> None:
+    """Layers that no decision speaks of would be invented."""
+    assert () == rebuilt(replay(_verbose.parse(LOG).log, tiny_model()), tiny_model())

@@ -1,0 +1,549 @@
+"""Reading engines from files: which files go together, what each era of TensorRT wrote, and damaged files."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from polygraphy.comparator import IterationResult, RunResults
+
+from rtlab.backends import reading
+from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.trace import Recording
+from rtlab.core.variant import Variant
+from rtlab.errors import ReadError
+from rtlab.testing import tiny_model
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[4] / "shared" / "recorded"
+ENGINES = sorted((RECORDED / "engines").iterdir()) if RECORDED.is_dir() else []
+ABSENT = pytest.mark.skipif(not ENGINES, reason="no ../shared/recorded beside the checkout")
+PROFILED = [f for f in ENGINES if (f / "engine.profile.json").exists()]
+
+
+def put(folder: Path, name: str, content: bytes | str | object) -> Path:
+    path = folder / name
+    if not isinstance(content, (bytes, str)):
+        content = json.dumps(content)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def layer(name: str, reads: str = "x", writes: str = "y", **more: object) -> dict[str, object]:
+    return {"Name": name, "Inputs": [tensor(reads)], "Outputs": [tensor(writes)], **more}
+
+
+def tensor(name: str, **more: object) -> dict[str, object]:
+    return {"Name": name, "Dimensions": [1, 8], "Format/Datatype": "Row major linear FP32", **more}
+
+
+TWO = {"Layers": [layer("a", "x", "t"), layer("b", "t", "y")], "Bindings": ["x", "y"]}
+
+
+def refusal(files: dict[str, Path], **more: int) -> str:
+    with pytest.raises(ReadError) as refused:
+        reading.read(files, **more)
+    return str(refused.value)
+
+
+# --- recorded engines ---
+
+
+@pytest.mark.parametrize("folder", PROFILED, ids=lambda f: f.name)
+def test_a_profile_joins_its_own_engine_and_no_engine_of_another_network_or_type(folder) -> None:
+    """All pairs of recorded engines: only a profile whose names are a part of the engine's passes for its own."""
+    own = json.loads((folder / "engine.profile.json").read_text(encoding="utf-8"), strict=False)
+    mine = {r["name"] for r in own if "name" in r}
+    for other in PROFILED:
+        files = {"layers": other / "engine.graph.json", "profile": folder / "engine.profile.json"}
+        raw = json.loads(files["layers"].read_text(encoding="utf-8"), strict=False)
+        theirs = {y["Name"] for y in raw["Layers"]}
+        if mine <= theirs or theirs <= mine:
+            found = reading.read(files)
+            assert len(mine & theirs) == len({i.partition(":")[2] for i in found.profile.samples})
+        else:
+            message = refusal(files)
+            assert "Give the layers and the profile of one engine" in message
+            assert all(
+                f'"{n}"' in message for n in [n for n in mine if n not in theirs] if len(mine - theirs) < 4
+            )
+
+
+@ABSENT
+def test_the_text_form_of_the_inspector_tells_what_its_json_form_tells(tmp_path) -> None:
+    """The same layers, written as text from the recorded JSON in the recorded text's own grammar."""
+    source = RECORDED / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16" / "engine.graph.json"
+    document = json.loads(source.read_text(encoding="utf-8"), strict=False)
+
+    def printed(value: object) -> str:
+        return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+    def row(entry: dict[str, object]) -> str:
+        fields = []
+        for key, value in entry.items():
+            if key in {"Inputs", "Outputs"}:
+                inner = ", ".join(
+                    "{ " + ", ".join(f"{k}: {printed(v)}" for k, v in t.items()) + " }" for t in value
+                )
+                fields.append(f"{key}: [{' ' + inner if inner else ''}]")
+            else:
+                fields.append(f"{key}: {printed(value)}")
+        return ", ".join(fields)
+
+    lines = ["Engine information (txt format):", "Layers:", *map(row, document["Layers"])]
+    text = put(tmp_path, "info.log", "\n".join([*lines, "", "Bindings:", *document["Bindings"], ""]))
+    one, two = (reading.read({"layers": p}).engine for p in (source, text))
+    for ours, theirs in zip(one.layers, two.layers, strict=True):
+        assert ours == dataclasses.replace(theirs, attributes=ours.attributes)
+        # Text has no quotes: a list in quotes looks like a list.
+        assert list(ours.attributes) == list(theirs.attributes)
+        unquoted = {k: v for k, v in ours.attributes.items() if not str(v).startswith("[")}
+        assert unquoted == {k: theirs.attributes[k] for k in unquoted}
+    assert (one.inputs, one.outputs) == (two.inputs, two.outputs)
+
+
+@ABSENT
+def test_recorded_text_with_two_profiles_gives_either_without_mixing() -> None:
+    """Myelin's layers bear no profile of their own; 26 lines are 13 layers twice."""
+    files = {"layers": RECORDED / "engines" / "cookbook-mnist-h100-trt10.16" / "EngineInspector.log"}
+    first, second = (reading.read(files, select=i).engine for i in (0, 1))
+    assert [13, 13] == [len(first.layers), len(second.layers)]
+    assert [y.kind for y in first.layers] == [y.kind for y in second.layers]
+    assert [y.origins for y in first.layers] == [y.origins for y in second.layers]
+    assert {"myl5", "myl11"} == {
+        y.name.split("_")[-2] for y in (*first.layers, *second.layers) if "_myl" in y.name
+    }
+    assert first.layers == reading.read(files).engine.layers
+    assert "2 optimization profiles" in first.notes[0]
+    assert "select=1" in first.notes[0]
+    assert "has profiles 0, 1. Choose" in refusal(files, select=2)
+
+
+@ABSENT
+def test_a_printed_table_of_times_gives_one_sample_for_each_inference(tmp_path) -> None:
+    """The recorded table lists three inferences; its names are the layers here."""
+    table = RECORDED / "engines" / "cookbook-mnist-h100-trt10.16" / "Profiler.log"
+    rows = [
+        r.split("us -> ") for r in table.read_text(encoding="utf-8").split("\n") if r.startswith("Timing")
+    ]
+    names = list(dict.fromkeys(name for _, name in rows))
+    found = reading.read({"layers": put(tmp_path, "l.json", names), "profile": table})
+    expected = {f"{i}:{n}": [float(t[7:]) / 1e3 for t, m in rows if m == n] for i, n in enumerate(names)}
+    assert expected == {k: pytest.approx(list(v)) for k, v in found.profile.samples.items()}
+    assert 3 == found.profile.runs
+
+
+@ABSENT
+def test_a_log_alone_gives_the_layers_that_it_lists_or_says_that_it_lists_none() -> None:
+    """GoogLeNet's log of 2019 tells every fusion and no engine."""
+    logs = RECORDED / "build-logs"
+    new = reading.read({"log": logs / "sparsity-trt10.16-h100.log"})
+    assert 5 == len(new.engine.layers)
+    assert ("10.16.2", "sm90") == (new.engine.version, str(new.engine.target))
+    old = reading.read({"log": logs / "googlenet-caffe-trt5.1-fp32.log"})
+    assert (141, 84, 66) == old.log.attempts[-1].counts
+    assert () == old.engine.layers
+    assert "lists no layers" in old.engine.notes[0]
+    times = ENGINES[1] / "engine.timing.json"
+    assert reading.read({"log": logs / "sparsity-trt10.16-h100.log", "times": times}).profile.total.size
+
+
+@ABSENT
+def test_a_log_that_names_a_part_of_the_layers_says_so(tmp_path) -> None:
+    """A picture of four layers of five must not pass for the engine."""
+    lines = (RECORDED / "build-logs" / "sparsity-trt10.16-h100.log").read_text(encoding="utf-8").split("\n")
+    part = [row for row in lines if not row.startswith("Layer(CaskPooling): node_max_pool2d_1")]
+    found = reading.read({"log": put(tmp_path, "build.log", "\n".join(part))}).engine
+    assert 4 == len(found.layers)
+    assert any("names 4 layers of the engine, fewer than the 5" in n for n in found.notes)
+
+
+@ABSENT
+def test_a_log_of_another_engine_is_refused() -> None:
+    """Names of both sides are listed."""
+    message = refusal(
+        {
+            "log": RECORDED / "build-logs" / "sparsity-trt10.16-h100.log",
+            "layers": RECORDED / "engines" / "trex-resnet18-pytorch-a100-fp16" / "engine.graph.json",
+        }
+    )
+    assert "none of its 5 engine layers" in message
+    assert '"Conv_0 + Relu_1"' in message or '"Conv_10 + Add_11 + Relu_12"' in message
+
+
+# --- profiles of shapes, eras ---
+
+
+def test_the_profile_of_layers_that_was_timed_is_shown(tmp_path) -> None:
+    """With --useProfile=1 the second profile is timed; the times of the first are nowhere."""
+    # Myelin's layer comes first in its profile, so that only its tensor tells which it is of.
+    both = [
+        layer("c"),
+        layer("__myl_Re_myl1_2"),
+        layer("__myl_Re_myl4_2", "x [profile 1]"),
+        layer("c [profile 1]"),
+    ]
+    rows = [{"name": "c [profile 1]", "averageMs": 2.0}, {"name": "__myl_Re_myl4_2", "averageMs": 3.0}]
+    files = {"layers": put(tmp_path, "l", {"Layers": both}), "profile": put(tmp_path, "p", rows)}
+    found = reading.read(files)
+    assert ["__myl_Re_myl4_2", "c"] == [y.name for y in found.engine.layers]
+    assert {"0:__myl_Re_myl4_2": [3.0], "1:c": [2.0]} == {
+        k: list(v) for k, v in found.profile.samples.items()
+    }
+    assert 'Only there: "__myl_Re_myl4_2"' in refusal(files, select=0)
+
+
+def test_myelin_layers_without_tensors_follow_their_graph(tmp_path) -> None:
+    """The first layer of a profile may be Myelin's: neither its name nor its tensors tell the profile."""
+    both = [layer("c"), "__mye_1_myl9_0", layer("fc [profile 1]_myl9_1")]
+    found = reading.read({"layers": put(tmp_path, "l", {"Layers": both})}, select=1)
+    assert ["__mye_1_myl9_0", "fc_myl9_1"] == [y.name for y in found.engine.layers]
+
+
+def test_bounds_of_inputs_are_kept_by_profile(tmp_path) -> None:
+    """11.x lists them; what an engine accepts is asked for whenever shapes are dynamic."""
+    info = [{"MinShape": [1, 4], "OptShape": [2, 4], "MaxShape": [8, 4]}, {"MinShape": [1, 4], "OptShape": [1, 4],
+            "MaxShape": [1, 4]}]  # fmt: skip
+    io = [{"Name": "x", "IOMode": "Input", "Dimensions": [-1, 4], "ProfileInfo": info}]
+    found = reading.read({"layers": put(tmp_path, "l", {"Layers": ["n"], "I/O Tensors": io})}).engine
+    expected = ((("x", ((1, 4), (2, 4), (8, 4))),), (("x", ((1, 4), (1, 4), (1, 4))),))
+    assert expected == found.profiles
+
+
+def test_constants_and_strides_of_eleven_are_kept(tmp_path) -> None:
+    entry = layer("n", Constants=[tensor("w", Strides=[8, 1])], Unknown={"kept": 1})
+    found = reading.read({"layers": put(tmp_path, "l", {"Layers": [entry]})}).engine.layers[0]
+    assert [("w", (8, 1))] == [(t.name, t.strides) for t in found.constants]
+    assert {"Unknown": {"kept": 1}} == found.attributes
+
+
+# --- JSON as files have it ---
+
+
+@pytest.mark.parametrize("code", ["utf-16", "utf-16-le", "utf-8-sig", "utf-32"])
+def test_the_encoding_and_line_ends_of_windows_do_not_matter(tmp_path, code) -> None:
+    text = json.dumps(TWO, indent=1)
+    plain = reading.read({"layers": put(tmp_path, "a", text)})
+    assert plain == reading.read({"layers": put(tmp_path, "b", text.replace("\n", "\r\n").encode(code))})
+
+
+def test_lines_of_a_log_around_the_json_are_passed_over_and_told(tmp_path) -> None:
+    """Standard output and an exported file often end up in one."""
+    before = '[07/07/2026-06:09:15] [TRT] [W] "words"\n[{"k": 1, "k": 2}\n'
+    after = "\n[07/07/2026-06:09:16] [I] done\n&&&& PASSED TensorRT.trtexec\n"
+    found = reading.read(
+        {"layers": put(tmp_path, "l.json", before + json.dumps(TWO, indent=1) + after)}
+    ).engine
+    assert ["a", "b"] == [y.name for y in found.layers]
+    assert [2, 2] == [int(n[0]) for n in found.notes]
+    assert ["before", "after"] == [n.split()[2] for n in found.notes]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"Layers": [\n{"Name": "a"},\n{"Name": "b', "line 3, column 12: it is not whole JSON but cut off there"),
+        ('{"Layers": [\n{"Name" "a"}]}', "line 2, column 9: it is not whole JSON"),
+        ('{"Layers": ["a"]}\n{"Layers": ["b"]}', "line 2, column 1: it is not whole JSON but has a second JSON"),
+        ('{"Layers": ["a"]}, "more"]', "line 1, column 18"),
+        ('{"Layers": ' + "[" * 100_000, "line 1, column 211: it is not whole JSON that can be read, it nests too deep"),
+        ('{"Layers": [' + "9" * 5000 + "]}", "line 1, column 13"),
+        ('{"Layers": ["a"], "Layers": ["b"]}', 'key "Layers" stands twice'),
+        ('{"Layers": []}', "profiling verbosity NONE"),
+        ('{"Layers": ["a", {"Name": "b", "Inputs": [{}]}]}', 'tensor 0 under the key "Inputs" of layer 1'),
+        ('{"Layers": ["a", 3]}', "layer 1 has no name"),
+        (b'{"Layers": ["\xff"]}', "byte 13: it is not text"),
+    ],
+)  # fmt: skip
+def test_damage_is_told_with_its_place(tmp_path, content, told) -> None:
+    message = refusal({"layers": put(tmp_path, "l.json", content)})
+    assert message.startswith('Cannot read layers file "l.json": ')
+    assert told in message
+    assert "trtexec" in message
+
+
+def test_a_key_that_stands_twice_is_noted(tmp_path) -> None:
+    """The first value would be gone without a word."""
+    found = reading.read(
+        {"layers": put(tmp_path, "l", '{"Layers": [{"Name": "a", "StreamId": 1, "StreamId": 2}]}')}
+    )
+    assert 2 == found.engine.layers[0].stream
+    assert '"StreamId"' in found.engine.notes[0]
+
+
+def test_numbers_in_quotes_are_numbers_and_truth_values_are_not(tmp_path) -> None:
+    """A spreadsheet quotes numbers. A true is 1 to Python, but not a size or a time; 10^20 fits no tensor."""
+    sizes = {"p": ["3", 4.0], "q": [True, 4], "r": [10**20]}
+    entries = [{"Name": "n", "Inputs": [tensor(n, Dimensions=d) for n, d in sizes.items()]}]
+    rows = [{"name": "n", "averageMs": "0.5"}]
+    files = {"layers": put(tmp_path, "l", {"Layers": entries}), "profile": put(tmp_path, "p", rows)}
+    found = reading.read(files)
+    assert [(3, 4), None, None] == [t.shape for t in found.engine.layers[0].inputs]
+    assert any('left open: "q", "r"' in n for n in found.engine.notes)
+    assert [0.5] == list(found.profile.samples["0:n"])
+    put(tmp_path, "p", [{"name": "n", "averageMs": True}])
+    assert 'row "n" has no time (row 0, key "averageMs": true)' in refusal(files)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "1e999"])
+def test_a_time_that_is_none_is_refused_with_its_row(tmp_path, value) -> None:
+    files = {"layers": put(tmp_path, "l", TWO), "profile": tmp_path / "p", "times": tmp_path / "t"}
+    put(
+        tmp_path,
+        "p",
+        '[{"count": 2}, {"name": "a", "medianMs": 1}, {"name": "b", "medianMs": ' + value + "}]",
+    )
+    put(tmp_path, "t", [{"computeMs": 1}])
+    assert 'row "b" has no time (row 2' in refusal(files)
+    put(tmp_path, "p", [{"name": "a", "medianMs": 1}])
+    put(tmp_path, "t", '[{"computeMs": 1}, {"computeMs": ' + value + "}]")
+    assert "row 1 has" in refusal(files)
+
+
+def test_rows_of_one_line_whose_names_are_not_escaped_are_all_read(tmp_path) -> None:
+    """The quote of one name must not swallow the rows behind it."""
+    rows = ", ".join(f'{{"name": "{n}", "timeMs": 1, "averageMs": 1}}' for n in ('a "q"', "b\\", "c"))
+    files = {"layers": put(tmp_path, "l", ['a "q"', "b\\", "c"]), "profile": put(tmp_path, "p", f"[{rows}]")}
+    assert 3 == len(reading.read(files).profile.samples)
+
+
+# --- what goes together ---
+
+
+def test_a_profile_of_which_most_rows_name_no_layer_is_refused(tmp_path) -> None:
+    """One name in common, such as that of the input's copy, does not make it the engine's."""
+    rows = [{"name": n, "averageMs": 1} for n in ("a", "p", "q")]
+    files = {"layers": put(tmp_path, "l", TWO), "profile": put(tmp_path, "p", rows)}
+    assert (
+        '1 of its 3 rows names one of the 2 layers. Only there: "p", "q"; only among the layers: "b"'
+        in refusal(files)
+    )
+
+
+def test_layers_of_one_name_share_the_time_that_the_first_of_them_shows(tmp_path) -> None:
+    """Nothing tells which of the rows is whose, and the sum must stay that of the file."""
+    rows = [{"name": "a", "medianMs": 1}, {"name": "a", "medianMs": 2}]
+    found = reading.read({"layers": put(tmp_path, "l", ["a", "a"]), "profile": put(tmp_path, "p", rows)})
+    assert {"0:a": [3.0]} == {k: list(v) for k, v in found.profile.samples.items()}
+    assert any("1 name belongs to several layers" in n for n in found.engine.notes)
+
+
+def test_copies_of_data_are_told_beside_the_time_of_computing(tmp_path) -> None:
+    """The latency of trtexec contains them where they are not switched off."""
+    times = [{"computeMs": 1.0, "latencyMs": 1.5, "h2dMs": 0.4, "d2hMs": 0.1}] * 3
+    found = reading.read({"layers": put(tmp_path, "l", TWO), "times": put(tmp_path, "t", times)})
+    assert [1.0] * 3 == list(found.profile.total)
+    assert "1.5 ms (median); 1 ms of it are computing" in found.engine.notes[0]
+
+
+def test_outputs_are_read_in_the_type_that_the_engine_tells(tmp_path) -> None:
+    """C++ writes "nan", which is no JSON."""
+    entries = [layer("n", "x", "y"), {"Name": "m", "Outputs": [tensor("k", **{"Format/Datatype": "Int64"})]}]
+    files = {
+        "layers": put(tmp_path, "l", {"Layers": entries, "Bindings": ["y", "k"]}),
+        "output": tmp_path / "o",
+    }
+    put(tmp_path, "o", '[{"name": "y", "dimensions": "2x2", "values": [1, nan, -inf, 2.5]}, '
+        '{"name": "k", "dimensions": "1", "values": [9007199254740993]}]')  # fmt: skip
+    found = reading.read(files).outputs
+    np.testing.assert_array_equal(
+        np.array([[1, np.nan], [-np.inf, 2.5]], np.float32), found["y"], strict=True
+    )
+    np.testing.assert_array_equal(np.array([9007199254740993]), found["k"], strict=True)
+    put(tmp_path, "o", [{"name": "y", "dimensions": "2x2", "values": [1]}])
+    assert 'row 0, tensor "y" has 1 values; 2x2 of them belongs there' in refusal(files)
+    put(tmp_path, "o", [{"name": "z", "dimensions": "1", "values": [1]}])
+    assert 'Only there: "z"; only among the layers: "y", "k"' in refusal(files)
+
+
+def test_a_file_under_the_wrong_name_is_told_its_right_one(tmp_path) -> None:
+    profile = put(tmp_path, "p.json", [{"name": "a", "averageMs": 1}])
+    message = refusal({"layers": profile})
+    assert "this is a profile" in message
+    assert 'Give it as profile="p.json".' in message
+
+
+@pytest.mark.parametrize("kind", ["layers", "profile", "plan", "log"])
+def test_a_serialized_engine_is_refused_with_the_way_to_export_it(tmp_path, kind) -> None:
+    """It is the one file that everybody has."""
+    files = {kind: put(tmp_path, "model.engine", b"ftrt" + b"\0" * 60)}
+    message = refusal(files if kind != "profile" else {"layers": put(tmp_path, "l", TWO), **files})
+    assert "--loadEngine=model.engine --exportLayerInfo=layers.json" in message
+    assert "create_engine_inspector" in message
+
+
+def test_a_serialized_engine_beside_its_exported_files_does_not_disturb(tmp_path) -> None:
+    """A whole folder is dropped at once."""
+    files = {"layers": put(tmp_path, "l", TWO), "plan": put(tmp_path, "model.engine", b"ftrt" + b"\0" * 60)}
+    assert any('"model.engine"' in n for n in reading.read(files).engine.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "told"),
+    [
+        ("cache", "TRT-8600-EntropyCalibration2\nx: 3c010204\n", "scales"),
+        ("timing_cache", b"ptrtd\0\0\0", "timing_cache="),
+        ("profile", [{"name": "a", "averageMs": 1}], 'Give layers="layers.json"'),
+        ("elsewhere", b"x", 'no kind "elsewhere"'),
+    ],
+)
+def test_files_that_hold_no_engine_are_refused_with_their_use(tmp_path, kind, content, told) -> None:
+    assert told in refusal({kind: put(tmp_path, "f", content)})
+
+
+# --- archives, Polygraphy, ONNX Runtime ---
+
+
+def archived(path: Path, members: dict[str, object]) -> dict[str, Path]:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content if isinstance(content, (bytes, str)) else json.dumps(content))
+    return {"archive": path}
+
+
+BUILT = {
+    "engine.trt": b"ftrt\0\0\0\0",
+    "timing.cache": b"ptrtd\0\0\0",
+    "build_cfg.json": {"engine_build_duration": 12.5, "flags": "0"},
+    "plan_cfg.json": {"num_layers": "2", "io_tensors": {"x": {
+        "mode": "TensorIOMode.INPUT", "dtype": "DataType.HALF", "shape": "(1, 3)", "location": "TensorLocation.DEVICE",
+    }}},
+}  # fmt: skip
+
+
+def test_an_archive_of_trex_is_read_member_by_member(tmp_path) -> None:
+    """Names inside are those of files that trtexec was told to write; their content tells their kind."""
+    rows = [{"name": "a", "averageMs": 1}, {"name": "b", "averageMs": 2}]
+    found = reading.read(
+        archived(tmp_path / "e.tea", {**BUILT, "m.graph.json": ["a", "b"], "sub/../m.profile.json": rows})
+    )
+    assert ["a", "b"] == [y.name for y in found.engine.layers]
+    assert 2 == len(found.profile.samples)
+    assert 12.5 == found.engine.seconds
+    assert [("x", "fp16", (1, 3))] == [(t.name, t.dtype, t.shape) for t in found.engine.inputs]
+    assert not any("serialized" in n or "lists" in n for n in found.engine.notes), (
+        "the plan is not even unpacked"
+    )
+
+
+def test_an_archive_without_layers_says_how_to_get_them(tmp_path) -> None:
+    """EngineArchive's own builder writes no inspector's JSON."""
+    assert "--exportLayerInfo" in refusal(archived(tmp_path / "e.tea", BUILT))
+
+
+def test_damaged_archives_are_refused_with_the_member(tmp_path) -> None:
+    """A byte flipped in each place of a small archive: an engine, or an error that names the archive."""
+    whole = archived(tmp_path / "e.tea", {"m.graph.json": TWO})["archive"].read_bytes()
+    names = {y.name for y in reading.read({"archive": tmp_path / "e.tea"}).engine.layers}
+    for at in range(len(whole)):
+        damaged = {
+            "archive": put(tmp_path, "d.tea", whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        }
+        try:
+            assert names == {y.name for y in reading.read(damaged).engine.layers}
+        except ReadError as error:
+            assert '"d.tea"' in str(error)  # noqa: PT017 - either is right
+
+
+def test_a_member_that_swells_is_not_unpacked(tmp_path, monkeypatch) -> None:
+    """A few kilobytes may hold gigabytes; the bound is lowered here so that the test stays small."""
+    monkeypatch.setattr("rtlab.backends._archive._MOST", 1 << 20)
+    files = archived(tmp_path / "e.tea", {"m.graph.json": "[" + " " * (1 << 21) + "]"})
+    assert 'member "m.graph.json" is larger than' in refusal(files)
+
+
+def test_results_of_polygraphy_give_outputs_and_their_reference(tmp_path) -> None:
+    """Polygraphy wrote them; whichever runner came first, TensorRT's are the outputs."""
+    results = RunResults()
+    for name, value in (("onnxrt-runner", 1.0), ("trt-runner-N0", 2.0)):
+        results.append((name, [IterationResult({"y": np.full((1, 8), value, np.float32)}, runner_name=name)]))
+    results.save(str(tmp_path / "r.json"))
+    for files in ({}, {"layers": put(tmp_path, "l", TWO)}):
+        found = reading.read({**files, "results": tmp_path / "r.json"})
+        assert (2.0, 1.0) == (found.outputs["y"].max(), found.reference["y"].max())
+        assert [("y", "fp32", (1, 8))] == [(t.name, t.dtype, t.shape) for t in found.engine.outputs]
+        assert any('"onnxrt-runner"' in n for n in found.engine.notes)
+    other = put(tmp_path, "l", {"Layers": [layer("n", "p", "q")], "Bindings": ["p", "q"]})
+    assert 'Only there: "y"' in refusal({"layers": other, "results": tmp_path / "r.json"})
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory) -> tuple[Path, Path]:
+    """A profile and an optimized model that ONNX Runtime wrote itself."""
+    folder = tmp_path_factory.mktemp("ort")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    session = onnxruntime.InferenceSession(tiny_model().bytes(), options, providers=["CPUExecutionProvider"])
+    feed = {
+        i.name: np.zeros([d if isinstance(d, int) else 1 for d in i.shape], np.float32)
+        for i in session.get_inputs()
+    }
+    for _ in range(3):
+        session.run(None, feed)
+    return Path(session.end_profiling()), folder / "optimized.onnx"
+
+
+def test_files_of_onnx_runtime_give_the_layers_that_its_backend_gives(profiled) -> None:
+    """The backend builds the same model here: it is the oracle."""
+    profile, model = profiled
+    built = OnnxRuntime().build(BuildRequest(tiny_model(), Variant.of("fp32")), Silent())
+    both = reading.read({"ort_profile": profile, "ort_model": model})
+    alone = reading.read({"ort_profile": profile})
+    # ONNX Runtime orders branches anew in each session.
+    pairs = [sorted((y.name, y.kind) for y in e.layers) for e in (built, both.engine)]
+    assert pairs[0] == pairs[1]
+    assert built.layers[0].inputs == both.engine.layers[0].inputs
+    assert {y.name for y in both.engine.layers} == {y.name for y in alone.engine.layers}
+    for found in (both, alone):
+        assert {3} == {len(s) for s in found.profile.samples.values()}
+        assert ("CPU", 0) == (found.profile.processor, found.profile.total.size)
+        assert "cpu" == str(found.engine.target)
+        assert 3600 > abs(
+            (datetime.datetime.now(datetime.timezone.utc) - found.profile.taken).total_seconds()
+        )
+
+
+def test_a_profile_of_onnx_runtime_of_another_model_is_refused(profiled, tmp_path) -> None:
+    """A name in common does not make it this model's."""
+    known = reading.read({"ort_model": profiled[1]}).engine.layers[0].name
+    events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": 1, "ph": "X"} for n in (known, "p", "q")]
+    files = {"ort_profile": put(tmp_path, "p.json", events), "ort_model": profiled[1]}
+    assert 'Only there: "p", "q"; only among the layers: ' in refusal(files)
+
+
+def test_a_profile_of_onnx_runtime_that_was_not_ended_is_refused(profiled, tmp_path) -> None:
+    """A process that is killed leaves it open."""
+    cut = put(tmp_path, "p.json", profiled[0].read_bytes()[:-40])
+    assert "session.end_profiling()" in refusal({"ort_profile": cut})
+
+
+@ABSENT
+def test_five_thousand_layers_are_read_and_every_time_joined(tmp_path) -> None:
+    """Copies of a recorded engine under other names; none may be lost or joined to a copy's twin."""
+    folder = RECORDED / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
+    one = json.loads((folder / "engine.graph.json").read_text(encoding="utf-8"), strict=False)["Layers"]
+    rows = json.loads((folder / "engine.profile.json").read_text(encoding="utf-8"), strict=False)[1:]
+    copies = 5000 // len(one) + 1
+    layers = [{**y, "Name": f"{i}.{y['Name']}"} for i in range(copies) for y in one]
+    times = [
+        {**r, "name": f"{i}.{r['name']}", "medianMs": i + 1.0} for i in reversed(range(copies)) for r in rows
+    ]
+    found: Recording = reading.read(
+        {"layers": put(tmp_path, "l", layers), "profile": put(tmp_path, "p", times)}
+    )
+    assert [y["Name"] for y in layers] == [y.name for y in found.engine.layers]
+    assert len(times) == len(found.profile.samples)
+    assert all(
+        int(k.partition(":")[2].partition(".")[0]) + 1.0 == v[0] for k, v in found.profile.samples.items()
+    )

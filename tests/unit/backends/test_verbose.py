@@ -1,0 +1,481 @@
+"""Verbose build logs: every recorded one against plain regular expressions, and the sentences of each version."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rtlab.backends._verbose import Parsed, parse
+from rtlab.core.buildlog import BuildLog, Decision
+from rtlab.errors import ReadError
+
+# Recordings live beside the checkout, not in it.
+LOGS = Path(__file__).parents[4] / "shared" / "recorded" / "build-logs"
+GOOGLENET = LOGS / "googlenet-caffe-trt5.1-fp32.log"
+MNIST = LOGS / "mnist-trt10.16-h100-level5.log"
+SPARSE = LOGS / "sparsity-trt10.16-h100.log"
+RTX = Path(__file__).parents[2] / "data" / "rtx-1.7.1-digits_inception.log"
+recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded beside the checkout")
+
+
+def decisions(log: BuildLog, action: str, attempt: int | None = None) -> list[Decision]:
+    chosen = log.attempts[log.chosen if attempt is None else attempt]
+    return [d for p in chosen.passes for d in p.decisions if d.action == action]
+
+
+def told(text: str) -> tuple[tuple[object, ...], ...]:
+    """Action, names, result and rule of every decision of a network that is said in these sentences."""
+    log = parse(f"Original: 9 layers\n{text}\nAfter all: 3 layers\n").log
+    return tuple((d.action, d.names, d.result, d.rule) for p in log.attempts[0].passes for d in p.decisions)
+
+
+@recorded
+def test_googlenet_goes_from_141_over_84_to_66_layers() -> None:
+    """The reference of the facts sheet; every number here is counted again by a plain expression."""
+    text = GOOGLENET.read_text()
+    log = parse(GOOGLENET).log
+    assert (141, 84, 66) == log.attempts[0].counts
+    fused, merged = decisions(log, "fuse"), decisions(log, "merge")
+    assert re.findall(r"Fusing (\S+) with (\S+)", text) == [d.names for d in fused]
+    assert 57 == len(fused)
+    assert 9 == len(merged)
+    assert {3} == {len(d.names) for d in merged}
+    assert re.findall(r"contatenation (\S+)", text) == [d.names[0] for d in decisions(log, "eliminate")]
+    assert 9 == len(decisions(log, "eliminate"))
+    assert text.count("Retargeting ") == len(decisions(log, "retarget"))
+    assert text.count("Generating copy ") == len(decisions(log, "copy"))
+    assert {"inception_3a/output"} == {d.names[1] for d in decisions(log, "retarget")[:3]}
+    assert log.complete
+    assert () == log.notes
+
+
+@recorded
+def test_tactics_of_old_builders_are_read_with_their_choice() -> None:
+    """TensorRT 5 numbers runners and tactics and says which pair it takes."""
+    found = [t for t in parse(GOOGLENET).log.tunings if t.timed]
+    text = GOOGLENET.read_text()
+    assert len(re.findall(r"Tactic -?\d+ time [\d.]+$", text, re.MULTILINE)) == sum(t.count for t in found)
+    assert [("pool5/7x7_s1", "8"), ("loss3/classifier", "6"), ("loss3/classifier", "15")] == [
+        (t.layer, t.runner) for t in found
+    ]
+    assert re.findall(r"Chose (\d+) \((\d+)\)", text) == [(t.runner, t.chosen) for t in found if t.won]
+    assert "0" == parse(GOOGLENET).log.tunings[-1].chosen  # "prob" had one tactic, which was not timed.
+
+
+@recorded
+@pytest.mark.parametrize("path", [MNIST, SPARSE], ids=["mnist", "sparse"])
+def test_every_timing_of_a_log_is_counted_and_winners_are_those_it_names(path: Path) -> None:
+    """A timing that is lost would make another tactic win."""
+    text = path.read_text()
+    log = parse(path).log
+    rows = [line for line in text.split("\n") if re.search(r"Tactic: 0x[0-9a-f]+ Time: [\d.e-]+$", line)]
+    timed = [line for line in rows if "Fastest Tactic" not in line]
+    assert len(timed) == sum(t.count for t in log.tunings)
+    fastest = [(r[0], float(r[1])) for r in re.findall(r"Fastest Tactic: (0x\w+) Time: ([\d.]+)", text)]
+    own = [t for t in log.tunings if t.count]
+    assert fastest == [(t.chosen, t.timed[0].milliseconds) for t in own]
+    chosen = re.findall(r"Chose Runner Type: (\w+) Tactic: (0x\w+)", text)
+    assert chosen == [(t.runner, t.chosen) for t in own if t.won]
+    without = re.findall(r"Skipping \w+: No valid|Fastest Tactic: 0x\w+ Time: inf", text)
+    assert len(without) == sum(not t.timed for t in log.tunings)
+    assert text.count("got cached result") == sum(t.count == 0 and bool(t.timed) for t in log.tunings)
+    assert all(t.layer and t.formats for t in log.tunings)
+    assert all(
+        sorted(r.milliseconds for r in t.timed) == [r.milliseconds for r in t.timed] for t in log.tunings
+    )
+
+
+@recorded
+def test_the_attempt_that_became_the_engine_is_the_one_the_builder_names() -> None:
+    """TensorRT 10 tries networks by strategy; here the second of three was fastest."""
+    parsed = parse(MNIST)
+    log = parsed.log
+    assert [(24, 17, 13, 15), (24, 5, 6), (24, 7, 5, 6)] == [a.counts for a in log.attempts]
+    assert ["backend strategy 4", "backend strategy 3", "backend strategy 2"] == [
+        a.name for a in log.attempts
+    ]
+    assert [0.3344, 0.310688, 0.32816] == [a.milliseconds for a in log.attempts]
+    assert 1 == log.chosen
+    assert ("10.16.1", "NVIDIA H100 PCIe", "sm90") == (log.version, log.device, log.target.name)
+    assert 24.4854 == log.seconds
+    assert 4713 == log.lines
+    totals = {"host": 8496, "device": 0, "scratch": 133120, "activation": 2007040, "weights": 6551296}
+    assert totals == log.totals
+    # Layers without memory are not printed; the others stand in the listing of the engine.
+    assert {m.layer for m in log.memory} <= {layer.name for layer in parsed.layers}
+    assert [133120] == [m.scratch for m in log.memory if m.scratch]
+    assert 2 == len(log.streams)
+    assert "node_linear" == log.nodes["node_linear_1"]
+    assert log.complete
+
+
+@recorded
+def test_rules_that_are_only_tried_are_no_decisions() -> None:
+    """A line "Running: ConvReluFusion on X" stands before the line that says what it did."""
+    log = parse(MNIST).log
+    text = MNIST.read_text()
+    made = [d for a in range(3) for d in decisions(log, "fuse", a) if d.rule != "Myelin"]
+    assert re.findall(r"(\w+): Fusing (\S+) with (\S+)$", text, re.MULTILINE) == [
+        (d.rule, *d.names) for d in made
+    ]
+    removed = [d for a in range(3) for d in decisions(log, "remove", a)]
+    assert text.count("] Removing ") == len(removed)
+    assert {"ShuffleErasure"} == {d.rule for d in removed}
+    regions = [d for d in decisions(log, "fuse") if d.rule == "Myelin"]
+    assert ("node_conv2d", "node_relu") == regions[0].names
+    assert "{ForeignNode[node_conv2d...node_relu]}" == regions[0].result
+
+
+@recorded
+def test_sparsity_tells_who_could_and_who_does() -> None:
+    """Layers of regions are told by the region's own compiler."""
+    log = parse(SPARSE).log
+    assert [
+        (("node_linear",), ()),
+        (("node_conv2d + node_relu", "node_conv2d_1 + node_relu_1"), ()),
+    ] == [(s.eligible, s.chosen) for s in log.sparsity]
+    taken = parse(
+        "Original: 1 layers\nAfter x: 1 layers\n(Sparsity) Found 2 layer(s) eligible to use sparse tactics: "
+        "a + PWN(b, c), d\n(Sparsity) Chose 1 layer(s) using sparse tactics: a + PWN(b, c)\n"
+    ).log.sparsity
+    assert [(("a + PWN(b, c)", "d"), ("a + PWN(b, c)",))] == [(s.eligible, s.chosen) for s in taken]
+    # Such a log has no header; the library it loads tells version and GPU.
+    assert ("10.16.2", "sm90") == (log.version, log.target.name)
+
+
+@recorded
+@pytest.mark.parametrize("path", [MNIST, SPARSE], ids=["mnist", "sparse"])
+def test_the_listing_of_the_engine_becomes_layers(path: Path) -> None:
+    """Each printed line is a layer, and its tensors link it to the others."""
+    parsed = parse(path)
+    lines = [line for line in path.read_text().split("\n") if line.startswith("Layer(")]
+    assert len(lines) == len(parsed.layers)
+    assert [re.match(r"Layer\((\w+)\)", line)[1] for line in lines] == [x.kind for x in parsed.layers]  # type: ignore[index]
+    last = parsed.layers[-1]
+    assert (["y", "z"], ["fp32", "int64"]) == (
+        [t.name for t in last.outputs],
+        [t.dtype for t in last.outputs],
+    )
+    made = {"x"}
+    for layer in parsed.layers:
+        assert {t.name for t in layer.inputs} <= made
+        made |= {t.name for t in layer.outputs}
+    assert ["x"] == [t.name for t in parsed.inputs]
+    assert ["y", "z"] == [t.name for t in parsed.outputs]
+
+
+def test_the_listing_of_tensorrt_rtx_is_read_by_the_same_rules_as_in_its_backend() -> None:
+    """The workbench keeps such a log with its own engines."""
+    from rtlab.backends import _buildlog
+
+    text = RTX.read_text(encoding="utf-8")
+    ours, theirs = parse(text), _buildlog.parse(text)
+    assert theirs.layers == ours.layers
+    assert (theirs.inputs, theirs.outputs) == (ours.inputs, ours.outputs)
+    assert theirs.totals == ours.log.totals
+    assert ours.log.complete
+
+
+LAYERS = """\
+Engine Layer Information:
+Layer(Reformat): Reformatting CopyNode for Input Tensor 0 to a, Tactic: 0, x[Float(-7,3,8)] -> Reformatted Input Tensor 0 to a[Half(-7,3:8,8)]
+Layer(CaskConvolution): w + Q, Tactic: 5 + a, Tactic: 0x5b, r (Int8[1,64:32,7,7]), b, c (Half[]) -> y -> z (Int8[1,64:32,7,7]), v (Int64[2])
+Layer(Constant): k, Tactic: 0,  -> (Unnamed Layer* 1) [Shuffle]_output[Float(1,256)]
+Layer(NoOp): two -> three, Tactic: -1, p[Float(1)] -> q[Float(1)]
+"""  # noqa: E501
+
+
+def test_lines_of_the_listing_hold_names_with_commas_arrows_and_brackets() -> None:
+    """Names are not escaped, so only a type tells where a tensor's name ends."""
+    reformat, conv, constant, noop = parse(LAYERS).layers
+    assert ((-1, 3, 8), "fp16", "vectors of 8") == (
+        reformat.outputs[0].shape, reformat.outputs[0].dtype, reformat.outputs[0].format,
+    )  # fmt: skip
+    assert "Reformatted Input Tensor 0 to a" == reformat.outputs[0].name
+    assert ("w + Q, Tactic: 5 + a", "0x5b") == (conv.name, conv.tactic)
+    assert ["r", "b, c"] == [t.name for t in conv.inputs]
+    assert [("y -> z", (1, 64, 7, 7)), ("v", (2,))] == [(t.name, t.shape) for t in conv.outputs]
+    assert () == conv.inputs[1].shape
+    assert ((), ["(Unnamed Layer* 1) [Shuffle]_output"]) == (
+        constant.inputs,
+        [t.name for t in constant.outputs],
+    )
+    assert ("two -> three", ["p"], ["q"]) == (
+        noop.name, [t.name for t in noop.inputs], [t.name for t in noop.outputs],
+    )  # fmt: skip
+
+
+def test_a_listing_in_other_words_does_not_take_the_place_of_the_builder_s() -> None:
+    """With --dumpLayerInfo trtexec repeats the layers in the words of its JSON."""
+    row = "Name: a, LayerType: X, Inputs: [], Outputs: [ { Name: t, Format/Datatype: Half }], TacticValue: 0x0\n"
+    again = parse(f"{LAYERS}[I] Layers:\n{row}")
+    assert parse(LAYERS).layers == again.layers
+    assert () == again.log.notes
+    alone = parse(f"{BARE}Layers:\n{row}")
+    assert any("could not be read" in note for note in alone.log.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Fusing a with b", [("fuse", ("a", "b"), "a + b", "")]),
+        ("ConvReluFusion: Fusing a with b", [("fuse", ("a", "b"), "a + b", "ConvReluFusion")]),
+        ("Running: R on a\nR: Fusing a with b", [("fuse", ("a", "b"), "a + b", "R")]),
+        ("Running: R on a", []),
+        # The layer that the rule runs on tells where its name ends.
+        ("Running: R on a with b\nR: Fusing a with b with c", [("fuse", ("a with b", "c"), "a with b + c", "R")]),
+        (
+            "Running: R on a\nRunning: R on b with c\nRunning: R on a with b\nR: Fusing a with b with c",
+            [("fuse", ("a with b", "c"), "a with b + c", "R")],
+        ),
+        ("Fusing convolution weights from c with scale bn", [("fuse", ("c", "bn"), "c", "")]),
+        ("PointWiseFusion: Fusing a with PWN(b)", [("fuse", ("a", "PWN(b)"), "PWN(a, PWN(b))", "PointWiseFusion")]),
+        (
+            "Swap the layer type of a from ELEMENTWISE to POINTWISE\nQ: Fusing c with PWN(a)",
+            [("other", ("a",), "PWN(a)", ""), ("fuse", ("c", "PWN(a)"), "c + PWN(a)", "Q")],
+        ),
+        ("Convert layer type of f from FULLY_CONNECTED to CONVOLUTION", [("other", ("f",), "", "")]),
+        ("Merging layers: a + b || c || d", [("merge", ("a + b", "c", "d"), "a + b || c || d", "")]),
+        (
+            "Merging layers: a || b\nMerging layers: a || b || c",
+            [("merge", ("a", "b"), "a || b", ""), ("merge", ("a || b", "c"), "a || b || c", "")],
+        ),
+        ("Eliminating concatenation c", [("eliminate", ("c",), "", "concatenation")]),
+        ("Eliminating slice s by retargeting t from t to u", [("eliminate", ("s",), "", "slice")]),
+        ("Retargeting x to c", [("retarget", ("x", "c"), "", "")]),
+        # "Reformatted Output Tensor 0 to x" is a name.
+        (
+            "Retargeting x to c to d\nRetargeting y to d",
+            [("retarget", ("x to c", "d"), "", ""), ("retarget", ("y", "d"), "", "")],
+        ),
+        ("Running: ShuffleErasure on s\nRemoving s", [("remove", ("s",), "", "ShuffleErasure")]),
+        ("S: Fusing a with b\nRemoving a + b", [("fuse", ("a", "b"), "a + b", "S"), ("remove", ("a + b",), "", "")]),
+        # The rule joins and says only what goes.
+        ("Running: QConvScaleFusion on c\nRemoving bn + r", [("fuse", ("c", "bn + r"), "c", "QConvScaleFusion")]),
+        (
+            "Running: HorizontalMergeQNodes on q\nEliminating q_1 which duplicates (Q) q\nRemoving q_1",
+            [("eliminate", ("q_1", "q"), "q", "HorizontalMergeQNodes")],
+        ),
+        (
+            "QuantizeDoubleInputNodes: fusing q into c\nQuantizeDoubleInputNodes: fusing (d and e) into c\nRemoving d",
+            [
+                ("fuse", ("c", "q"), "c", "QuantizeDoubleInputNodes"),
+                ("fuse", ("c", "d", "e"), "c", "QuantizeDoubleInputNodes"),
+            ],
+        ),
+        ("Running: V on s\nSwapping s with q", [("other", ("s", "q"), "", "V")]),
+        (
+            "Adding reformat layer: Reformatted Input Tensor 0 to a + b (t (1)) from Float(4,1) to Half(4,1)",
+            [("other", ("a + b",), "Reformatting CopyNode for Input Tensor 0 to a + b", "reformat")],
+        ),
+    ],
+)  # fmt: skip
+def test_each_sentence_is_one_decision(text: str, expected: list[tuple[object, ...]]) -> None:
+    """A decision that is said twice, first as a trial or afterwards as a removal, counts once."""
+    assert tuple(expected) == told(text)
+
+
+def test_a_copy_keeps_the_reason_for_it() -> None:
+    """It is the answer to "why is there a copy"."""
+    log = parse(
+        "Original: 2 layers\nEliminating concatenation c\n"
+        "Generating copy for a || b to c because input is not movable.\n"
+        "Generating copy for d to c because of stomping hazard.\nAfter concat removal: 3 layers\n"
+    ).log
+    copies = decisions(log, "copy")
+    assert ["input is not movable", "stomping hazard"] == [d.reason for d in copies]
+    assert [("a || b", "c"), ("d", "c")] == [d.names for d in copies]
+
+
+BARE = """\
+Original: 3 layers
+Fusing a with b
+After vertical fusions: 2 layers
+--------------- Timing Runner: a + b (CaskConvolution)
+a + b (scudnn) Set Tactic Name: first
+Tactic: 11 time 0.5
+a + b (scudnn) Set Tactic Name: second
+Tactic: -12 time 0.25
+Tactic: 13 skipped. Scratch requested: 2097152, available: 0
+Fastest Tactic: -12 Time: 0.25
+--------------- Timing Runner: a + b (CudnnConvolution)
+Tactic: 0 skipped. Scratch requested: 672, available: 0
+Fastest Tactic: -3360065831133338131 Time: 3.40282e+38
+>>>>>>>>>>>>>>> Chose Runner Type: CaskConvolution Tactic: -12
+Layer: a + b Weights: 0 HostPersistent: 1664 DevicePersistent: 512
+Engine generation completed in 2.5 seconds.
+"""
+PREFIXES = [
+    "", "[I] [TRT] ", "[07/07/2026-02:11:00] [V] [TRT] ", "[TRT] [V] ", "[07/07/2026-06:14:24] [TRT] [V] ", "[V]     ",
+    "[TensorRT] VERBOSE: ", "[TRT]    ", "DEBUG: [Torch-TensorRT TensorRT Conversion Context] - ", "[INFO] ",
+    "2026-01-02 03:04:05.678 [V:onnxruntime:, provider.h:47 log] [2026-01-02 03:04:05 VERBOSE] ",
+]  # fmt: skip
+
+
+def logged(prefix: str) -> str:
+    return "".join(f"{prefix}{line}\n" for line in BARE.splitlines())
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_the_logger_the_encoding_and_the_line_ends_change_nothing(
+    tmp_path: Path, prefix: str, encoding: str
+) -> None:
+    """PowerShell writes UTF-16, Windows CRLF, and each logger its own prefix; the sentences differ, though."""
+    expected = parse(logged(""))
+    path = tmp_path / "build.log"
+    path.write_bytes(logged(prefix).replace("\n", "\r\n").encode(encoding))
+    assert expected == parse(path)
+    assert (3, 2) == expected.log.attempts[0].counts
+
+
+def test_old_tactics_take_the_name_that_stands_above_them() -> None:
+    """Up to TensorRT 8 a tactic's name and its time are two lines."""
+    first, none = parse(BARE).log.tunings
+    assert [("-12", "second", 0.25), ("11", "first", 0.5)] == [
+        (r.tactic, r.name, r.milliseconds) for r in first.timed
+    ]
+    assert (True, False) == (first.won, none.won)
+    assert ("CudnnConvolution", (), "", 0) == (none.runner, none.timed, none.chosen, none.count)
+    assert [(1664, 512, 0)] == [(m.host, m.device, m.scratch) for m in parse(BARE).log.memory]
+    assert any("2 tactics could not be timed" in n and "workspace:2MiB" in n for n in parse(BARE).log.notes)
+
+
+def test_of_many_tactics_the_best_are_kept_and_all_are_counted() -> None:
+    """A contest of ten thousand must not fill the memory."""
+    rows = "".join(f"Tactic: 0x{i:04x} Time: {1 + (i * 7919 % 10_000) / 10_000}\n" for i in range(10_000))
+    text = f"Original: 1 layers\n--------------- Timing Runner: a (R)\n{rows}Fastest Tactic: 0x0000 Time: 1\n"
+    (found,) = parse(text).log.tunings
+    assert 10_000 == found.count
+    assert [1 + i / 10_000 for i in range(20)] == [r.milliseconds for r in found.timed]
+
+
+@pytest.mark.parametrize("more", [[], ["x"]], ids=["numbers", "words too"])
+def test_a_tactic_that_did_not_run_has_no_time(more: list[str]) -> None:
+    """Builders write infinity, the largest float, or nothing that is a number."""
+    times = ["inf", "0.5", "3.40282e+38", "nan", "-1", *more]
+    rows = "".join(f"Tactic: 0x{i} Time: {t}\n" for i, t in enumerate(times))
+    (found,) = parse(f"Original: 1 layers\n--------------- Timing Runner: a (R)\n{rows}").log.tunings
+    assert [("0x1", 0.5)] == [(r.tactic, r.milliseconds) for r in found.timed]
+    assert 1 == found.count
+
+
+def test_a_network_that_is_tried_again_starts_from_the_same_count() -> None:
+    """The passes that stand before the first attempt belong to all of them."""
+    again = "After adding DebugOutput nodes: {0} layers\nFusing a with b\nAfter x: {1} layers\n"
+    log = parse(f"Original: 9 layers\nAfter y: 7 layers\n{again.format(7, 6)}{again.format(7, 5)}").log
+    assert [(9, 7, 6), (9, 7, 5)] == [a.counts for a in log.attempts]
+    assert [(9, 7), (7, 7), (7, 5)] == [(p.before, p.after) for p in log.attempts[1].passes]
+    assert [1, 1] == [len(a.passes[2].decisions) for a in log.attempts]
+
+
+@recorded
+def test_a_build_that_tries_strategies_is_not_complete_after_the_first() -> None:
+    """Each strategy ends with the words with which other builds end."""
+    whole = MNIST.read_bytes()
+    log = parse([whole[: whole.index(b"\n", whole.index(b"] Engine generation completed")) + 1]]).log
+    assert (1, False) == (len(log.attempts), log.complete)
+
+
+def test_lines_of_other_programs_are_not_taken_for_decisions() -> None:
+    """A container's own log runs in between."""
+    clean = logged("[V] [TRT] ")
+    rows = clean.splitlines(keepends=True)
+    mixed = "".join(f"{row}Removing intermediate container\nFusing x with y\n[08:00] hello\n" for row in rows)
+    ours, theirs = parse(clean).log, parse(mixed).log
+    assert [d.names for p in ours.attempts[0].passes for d in p.decisions] == [
+        d.names for p in theirs.attempts[0].passes for d in p.decisions
+    ]
+    assert ours.attempts[0].counts == theirs.attempts[0].counts
+    assert [t.timed for t in ours.tunings] == [t.timed for t in theirs.tunings]
+
+
+@recorded
+def test_a_log_that_is_cut_off_says_so() -> None:
+    """Half a build must not pass for a whole one."""
+    whole = GOOGLENET.read_bytes()
+    cut = parse([whole[: whole.index(b"After tensor merging") + 9]]).log
+    assert not cut.complete
+    assert (141, 84) == cut.attempts[0].counts
+    assert ("unfinished", None) == (cut.attempts[0].passes[-1].name, cut.attempts[0].passes[-1].after)
+    assert any("cut off in line" in note for note in cut.notes)
+    early = parse([whole[: whole.index(b"[I] [TRT] Data")]]).log
+    assert ("The log ends before the build does.",) == early.notes
+
+
+@recorded
+def test_of_several_builds_the_last_complete_one_is_taken(tmp_path: Path) -> None:
+    """Logs are appended to; a build that was stopped must not hide the one before it."""
+    path = tmp_path / "all.log"
+    first, last = GOOGLENET.read_bytes(), MNIST.read_bytes()
+    path.write_bytes(first + last + first[: len(first) // 2])
+    both = parse(path)
+    alone = parse(MNIST)
+    assert alone.layers == both.layers
+    assert alone.log.attempts[1].counts == both.log.attempts[1].counts
+    assert alone.log.device == both.log.device
+    note = next(n for n in both.log.notes if "holds 3 builds" in n)
+    assert "lines 1 to" in note
+    assert "not complete" in note
+
+
+def test_the_listing_of_an_earlier_build_is_not_that_of_the_next() -> None:
+    """A log may begin in the last lines of another build."""
+    parsed = parse(f"{LAYERS}{BARE}")
+    assert ((3, 2), ()) == (parsed.log.attempts[0].counts, parsed.layers)
+    assert any("holds 2 builds" in note for note in parsed.log.notes)
+
+
+def test_int8_calibration_is_an_attempt_of_the_same_build() -> None:
+    """The builder first builds a network in fp32 to calibrate with."""
+    text = "Original: 9 layers\nAfter a: 9 layers\nStarting Calibration.\nOriginal: 9 layers\nAfter a: 5 layers\n"
+    log = parse(text + "Engine generation completed in 1 seconds.\n").log
+    assert [(9,), (9, 5)] == [a.counts for a in log.attempts]
+    assert 1 == log.chosen
+
+
+@pytest.mark.parametrize(
+    ("banner", "version"), [("v8502", "8.5.2"), ("v7103", "7.1.3"), ("v101601", "10.16.1")]
+)
+def test_the_banner_of_trtexec_tells_the_version(banner: str, version: str) -> None:
+    """It packs the version into digits."""
+    assert version == parse(f"&&&& RUNNING TensorRT.trtexec [TensorRT {banner}] # x\n{BARE}").log.version
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is empty"),
+        (b"hello\nworld\n", "lines, 1 to 2"),
+        (b'{"Layers": []}', "JSON"),
+        (b"ptrt\x00\x00\x01" + bytes(range(256)), "engine"),
+        (b"[07/07/2026-02:11:00] [I] Verbose: Disabled\n" * 2, "--verbose"),
+    ],
+)  # fmt: skip
+def test_a_file_without_a_build_is_refused_with_the_way_to_get_one(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    """The usual cause is a logger that keeps verbose messages away."""
+    path = tmp_path / "build.log"
+    path.write_bytes(content)
+    with pytest.raises(ReadError, match=re.escape(words)) as refused:
+        parse(path)
+    assert str(path) in str(refused.value)
+    assert "trtexec --verbose" in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """A mistyped name is the commonest mistake."""
+    with pytest.raises(ReadError, match="Name a file that exists"):
+        parse(tmp_path / "none.log")
+
+
+def test_parsing_in_pieces_of_any_size_gives_the_same() -> None:
+    """Chunks end anywhere, also within a line."""
+    data = logged("[V] [TRT] ").encode()
+    whole = parse([data])
+    for size in (1, 7, 100):
+        assert whole == parse(data[i : i + size] for i in range(0, len(data), size))
+    assert isinstance(whole, Parsed)

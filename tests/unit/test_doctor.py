@@ -1,0 +1,195 @@
+"""``rtlab doctor``: what it tries, what it says of what fails, and what it keeps to itself."""
+
+from __future__ import annotations
+
+import getpass
+import importlib.util
+import json
+import platform
+from pathlib import Path
+
+import pytest
+
+import fake_trt
+from fake_trt import Spec, layers_of, plan
+from rtlab import backends
+from rtlab.backends import _driver
+from rtlab.backends._running import Running
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Availability, Capabilities
+from rtlab.core.variant import Precision, Target
+from rtlab.errors import BuildError, Cancelled, Unavailable
+from rtlab.study.doctor import Check, Report, clean, doctor, examine
+
+needs_lists = pytest.mark.skipif(
+    not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
+)
+USER = Path.home().name
+
+
+class Fake(Running):
+    """TensorRT on a GPU that does not exist: builds are stand-ins, all that comes after is rtlab's own."""
+
+    name, binding, product = "tensorrt", "fake_trt.trt10", "TensorRT"
+    cuda = libraries = "fake_trt"
+    device = _driver.Device("Fake GPU", 86, "12.9")
+
+    def __init__(self, **spoiled: object) -> None:
+        super().__init__()
+        self.spoiled = spoiled
+
+    def availability(self) -> Availability:
+        return Availability(ok=True, version="10.16.1")
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(targets=(Target("sm86"),), precisions=tuple(Precision), builds=True, runs=True)
+
+    def build(self, request, progress):
+        progress.phase("Compiling")
+        if progress.stopped():
+            raise Cancelled("Stopped the build.")
+        if request.variant.options is not None and request.variant.options.timing_cache is not None:
+            request.variant.options.timing_cache.write_bytes(b"times")
+        proto = request.model.proto(static=True)
+        nodes = [n.name for n in proto.graph.node if n.op_type != "Constant"]
+        inner = [o for n in proto.graph.node for o in n.output]
+        told = {
+            "layers": layers_of(proto, [[n] for n in nodes]),
+            "rows": tuple((n, 0.01) for n in nodes),
+            "inner": tuple(inner),
+        }
+        data = plan(Spec(self.binding, proto.SerializeToString(), **told | self.spoiled))
+        return self.open_plan(data, progress)
+
+
+def statuses(report: Report) -> dict[str, str]:
+    return {c.name.partition(": ")[2] or c.name: c.status for c in report.checks}
+
+
+@needs_lists
+def test_every_step_on_a_gpu_is_tried_and_told():
+    backend = Fake()
+    report = examine({"tensorrt": backend}, Silent())
+    assert [] == [c for c in report.checks if c.status == "failed"]
+    assert {"ok"} == set(statuses(report).values())
+    seen = {c.name: c.seen for c in report.checks}
+    assert "(ratio " in seen["tensorrt: times of layers"]
+    assert "before: 1410 MHz" in seen["tensorrt: times of layers"]
+    assert "largest relative error" in seen["tensorrt: outputs against ONNX Runtime"]
+    assert "inferences/s on one stream" in seen["tensorrt: throughput"]
+    assert report.versions["gpu"] == "Fake GPU, sm86, driver for CUDA 12.9"
+    assert "rtlab works with the GPU of this machine" in report.verdict
+    assert {} == backend._sessions
+
+
+@needs_lists
+def test_failing_steps_do_not_take_the_others_along():
+    """Neither words of the vendor nor wrong numbers; a network that computes something else must not pass."""
+
+    class Wrong(Fake):
+        def outputs(self, engine, inputs, names=()):
+            return {n: v * 1.01 for n, v in super().outputs(engine, inputs, names).items()}
+
+    report = examine({"tensorrt": Wrong(faults={"report": "Error Code 7: the profiler is broken"})}, Silent())
+    assert [
+        "tensorrt: outputs against ONNX Runtime",
+        "tensorrt: inner tensors against ONNX Runtime",
+        "tensorrt: times of layers",
+    ] == [c.name for c in report.failed]
+    assert "and 0.001 is allowed" in report.failed[0].seen
+    assert "Error Code 7: the profiler is broken" in report.failed[2].seen
+    assert "ok" == statuses(report)["throughput"] == statuses(report)["save and open again"]
+    assert 'Failed: "tensorrt: outputs against ONNX Runtime", "tensorrt: inner' in report.verdict
+    assert "report this whole text" in report.verdict
+
+
+@needs_lists
+def test_a_backend_that_cannot_build_skips_what_follows():
+    class Broken(Fake):
+        def build(self, request, progress):
+            raise BuildError('Backend "tensorrt" cannot build: no.', details="the vendor's last words")
+
+    found = statuses(examine({"tensorrt": Broken()}, Silent()))
+    assert "failed" == found["build and inspect on the GPU"] == found["a build stops when asked"]
+    assert {"skipped"} == {
+        found[n] for n in ("outputs against ONNX Runtime", "throughput", "save and open again")
+    }
+
+
+def test_whatever_an_action_raises_is_a_failed_check():
+    class Odd:
+        name = "odd"
+
+        def availability(self):
+            raise ZeroDivisionError("in the plug-in")
+
+        def capabilities(self):
+            raise AssertionError
+
+    report = examine({"odd": Odd()}, Silent())
+    assert ["ZeroDivisionError: in the plug-in"] == [c.seen for c in report.failed]
+
+
+def test_cancelling_ends_it():
+    progress = Silent()
+    progress.cancel()
+    with pytest.raises(Cancelled):
+        examine({}, progress)
+
+
+def test_an_unknown_backend_is_named():
+    with pytest.raises(Unavailable, match='Cannot use backend "nvidia"'):
+        doctor(Silent(), backend="nvidia")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt_rtx") is None, reason="tensorrt-rtx is not installed")
+def test_it_really_builds_here():
+    report = doctor(Silent(), backend="tensorrt-rtx")
+    found = statuses(report)
+    assert [] == list(report.failed)
+    targets = backends.get("tensorrt-rtx").capabilities().targets
+    assert {"ok"} == {found[f"build for {t}"] for t in targets if f"build for {t}" in found}
+    assert {"ok", "skipped"} >= {found["a build stops when asked"]}
+
+
+def test_the_report_is_text_and_json():
+    long = Check("long name", "failed", "first\nsecond", 1.25)
+    checks = (Check("a", "ok", "fine", 0.5), long, Check("c", "skipped", "why", 0))
+    report = Report({"rtlab": "1", "python": "3"}, checks)
+    lines = report.text.splitlines()
+    assert ["rtlab doctor", "  rtlab   1", "  python  3", ""] == lines[:4]
+    assert [
+        "ok       a            0.50 s  fine",
+        "failed   long name    1.25 s  first",
+        "         second",
+        "skipped  c            0.00 s  why",
+        "",
+        report.verdict,
+    ] == lines[4:]
+    assert "1 ok, 1 failed, 1 skipped" in report.verdict
+    told = json.loads(json.dumps(report.as_dict()))
+    assert ["a", "long name", "c"] == [c["name"] for c in told["checks"]]
+    assert report.verdict == told["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (f"in /home/{USER}/secret project/x", ".../x"),
+        ("see /opt/company/model.onnx:12", "see .../model.onnx:12"),
+        (r"C:\Users\me\work\model.onnx is gone", ".../model.onnx is gone"),
+        ('"~/models/a.plan" has', '".../a.plan" has'),
+        ("3/4 of 1.5 MB/s, https://docs.nvidia.com/x/y", "3/4 of 1.5 MB/s, https://docs.nvidia.com/x/y"),
+        ("/layer1/conv1/Conv", ".../Conv"),
+    ],
+)
+def test_paths_keep_their_last_part(said, kept):
+    assert kept in clean(said)
+
+
+def test_host_and_user_are_left_out():
+    host, user = platform.node(), getpass.getuser()
+    text = clean(f"on {host} by {user}, not {user}s")
+    for name in (host, user):
+        if len(name) > 2:
+            assert f" {name}" not in text.replace(f"{user}s", "")

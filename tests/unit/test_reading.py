@@ -1,0 +1,170 @@
+"""Engines from files: rtlab.read, Study.read, and everything that a result tells of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import rtlab
+from rtlab import Study
+from rtlab.errors import ReadError
+from rtlab.samples import load
+from rtlab.view.contract import EngineView
+from rtlab.view.document import document
+from rtlab.view.graph import engine_view
+from rtlab.view.layers import layers_json
+from rtlab.view.payload import decode, encode
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
+ENGINES = RECORDED / "engines"
+recorded = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
+MOBILENET = ENGINES / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
+GOOGLENET = RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log"
+
+
+@pytest.fixture(scope="module")
+def built():
+    """A variant that TensorRT-RTX compiled here."""
+    study = Study(load("digits_inception").model)
+    study.add("int8", target="sm86")
+    return study.run(compare=False)
+
+
+@pytest.fixture
+def files(built, tmp_path):
+    """What one would carry here from another machine: layers, verbose log, and the model that was built."""
+    result = built["int8"]
+    (tmp_path / "layers.json").write_text(json.dumps(layers_json(result.engine)), encoding="utf-8")
+    (tmp_path / "build.log").write_text(result.engine.log, encoding="utf-8")
+    (tmp_path / "prepared.onnx").write_bytes(result.prepared.model.bytes())
+    return tmp_path
+
+
+def structure(folder: Path) -> onnx.ModelProto:
+    """A recorded model, whose weights are left out: its constants get zeros, so that it can be checked."""
+    proto = onnx.load(folder / "model.structure-only.onnx", load_external_data=False)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            shape, kind = tuple(tensor.dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(shape, kind), tensor.name))
+    return proto
+
+
+def test_files_are_told_apart_by_what_is_in_them(files, built) -> None:
+    """Nobody should have to know which of five files is the profile."""
+    study = rtlab.read(files / "prepared.onnx", files / "build.log", files / "layers.json")
+    result = study["engine"]
+    assert built["int8"].engine.layers == tuple(result.engine.layers)
+    assert "prepared" == study.model.name
+    assert result.log is not None
+
+
+def test_an_engine_of_an_exported_model_belongs_to_the_source(files, built) -> None:
+    """The engine was built from the graph with Q/DQ; what one looks at is the model that one knows."""
+    study = Study(built.model)
+    read = study.read("elsewhere", files / "layers.json", model=files / "prepared.onnx")
+    here = built["int8"].mapping
+    assert {(p.node, p.layer) for p in here.pairs} == {(p.node, p.layer) for p in read.mapping.pairs}
+
+
+def test_an_engine_without_its_model_is_shown_all_the_same(files, tmp_path) -> None:
+    """The ONNX file is often the one that may not leave the house."""
+    study = rtlab.read(layers=files / "layers.json", name="jetson")
+    result = study["jetson"]
+    assert 0 == len(study.model.nodes)
+    view = decode(encode(engine_view(result, study.model), EngineView))
+    assert len(result.engine.layers) == sum(b["kind"] == "layer" for b in view["graph"]["boxes"])
+    explorer = study.explore()
+    assert ["layer"] == list(explorer.state.panes)
+    assert not any(o["enabled"] for o in explorer.controls["precisions"])
+    assert "No ONNX model" in explorer.controls["precisions"][0]["reason"]
+    explorer.run().wait()
+    assert "No ONNX model" in explorer.failure["message"] or "no ONNX model" in explorer.failure["message"]
+    assert study.to_html(tmp_path / "report.html").stat().st_size > 100_000
+
+
+def test_one_kind_twice_is_refused(files) -> None:
+    """Two engines cannot be one variant."""
+    with pytest.raises(ReadError, match=r"layers\.json.*Read each engine under a name of its own"):
+        Study(rtlab.load(files / "prepared.onnx")).read(
+            "x", files / "layers.json", layers=files / "layers.json"
+        )
+
+
+def test_a_cache_alone_describes_no_engine(tmp_path) -> None:
+    path = tmp_path / "model.cache"
+    path.write_text("TRT-8600-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")
+    with pytest.raises(ReadError, match=r'"model\.cache" describes no engine\. Give layers='):
+        rtlab.read(path)
+
+
+def test_a_table_has_a_row_for_each_layer(files) -> None:
+    """Pandas users get everything that is on screen."""
+    result = rtlab.read(files / "layers.json", files / "prepared.onnx")["engine"]
+    table = result.table()
+    assert [y.name for y in result.engine.layers] == list(table["name"])
+    assert {"kind", "nodes", "reads", "writes", "tactic", "stream", "time_ms", "share", "sparse"} <= set(
+        table
+    )
+
+
+@recorded
+def test_a_recorded_engine_tells_its_document(tmp_path) -> None:
+    """What rtlab read --json prints is JSON, and has what the issue of an engineer is about."""
+    model = rtlab.load(structure(MOBILENET), name="mobilenet")
+    study = rtlab.read(
+        MOBILENET / "engine.graph.json", MOBILENET / "engine.profile.json", MOBILENET / "engine.timing.json",
+        model=model,
+    )  # fmt: skip
+    result = study["engine"]
+    told = json.loads(json.dumps(document(result, study.model), allow_nan=False))
+    rows = json.loads((MOBILENET / "engine.profile.json").read_text(encoding="utf-8"))[1:]
+    assert len(rows) == len(told["timing"]["layers"])
+    assert pytest.approx(sum(r["medianMs"] for r in rows)) == told["timing"]["sum_of_layers_ms"]
+    assert len(told["findings"]) == len(result.findings) > 0
+    assert told["summary"]["coverage"]["all_layers"] == len(told["engine"]["layers"])
+    assert 1 < told["summary"]["ratio"] < 2
+
+
+@recorded
+def test_the_recorded_googlenet_log_replays_on_the_sample() -> None:
+    """141 layers, 84 after vertical fusions, 66 after merging: on the graph that one can look at."""
+    study = rtlab.read(log=GOOGLENET, model=load("googlenet").model)
+    result = study["engine"]
+    log = result.log
+    assert (141, 84, 66) == log.attempts[log.chosen].counts
+    # The log lists no layers; its decisions leave as many as it counts.
+    assert 66 == len(result.engine.layers)
+    assert any("inference" in note and "66" in note for note in result.engine.notes)
+
+
+@recorded
+def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
+    """An error of the real engine, told from trtexec's own output file."""
+    sample = load("digits_inception")
+    study = Study(sample.model, data=sample.calibration)
+    study.add("fp32", target="cpu")
+    study.run(compare=False)
+    batch = next(sample.calibration.batches(sample.model, 2))
+    runner = rtlab.study.job.runner_of("onnxruntime")
+    out = runner.outputs(study["fp32"].measured or study["fp32"].engine, batch)
+    wrong = {k: v + np.float32(0.01) for k, v in out.items()}
+    rows = [
+        {"name": k, "dimensions": "x".join(map(str, v.shape)), "values": v.ravel().tolist()}
+        for k, v in wrong.items()
+    ]
+    (tmp_path / "output.json").write_text(json.dumps(rows), encoding="utf-8")
+    (tmp_path / "layers.json").write_text(json.dumps(layers_json(study["fp32"].engine)), encoding="utf-8")
+    np.savez(tmp_path / "inputs.npz", **batch)
+    read = study.read(
+        "gpu", tmp_path / "layers.json", output=tmp_path / "output.json", inputs=tmp_path / "inputs.npz"
+    )
+    assert read.accuracy is not None, read.engine.notes
+    (error,) = read.accuracy.values
+    assert pytest.approx(0.01, rel=1e-2) == error.max_abs
+    assert "ONNX Runtime here" in read.accuracy.source

@@ -1,0 +1,52 @@
+import type { Failure } from "./contract";
+import { plural, shorten } from "./format";
+
+/** The most that a browser hands to a kernel: Jupyter limits a message to 10 MiB. */
+export const LARGEST_DROP = 9 * 2 ** 20;
+const MIB = 2 ** 20;
+
+/** What a file dialog offers. */
+export const ACCEPT =
+  ".onnx,.json,.log,.txt,.cache,.tea,.engine,.plan,.trt,.pb,.zip,application/json,text/plain";
+
+/** What can be opened together. */
+export const OPENABLE = "ONNX model, or trtexec's layers, profile, times, log";
+
+type Sized = Pick<File, "name" | "size">;
+
+/** The files in words. */
+function told(files: readonly Sized[]): string {
+  const name = `"${shorten(files[0]!.name, 80)}"`;
+  return files.length === 1 ? name : `${name} and ${plural(files.length - 1, "other file")}`;
+}
+
+/** Why files cannot be handed to the kernel, or null where they can. */
+export function refused(files: readonly Sized[], running: boolean): Failure | null {
+  if (running)
+    return {
+      kind: "Busy",
+      message: `Cannot open ${told(files)} now: other work is running. Cancel it, or wait and open the files again.`,
+      details: "",
+    };
+  const size = files.reduce((sum, file) => sum + file.size, 0);
+  if (size <= LARGEST_DROP) return null;
+  const together = files.length > 1 ? " together" : "";
+  const largest = files.reduce((a, b) => (b.size > a.size ? b : a));
+  return {
+    kind: "Too large to drop",
+    message:
+      `Cannot open ${told(files)}: ${files.length > 1 ? "they have" : "it has"} ${Math.ceil(size / MIB)} MiB${together}` +
+      `, and a browser can hand ${LARGEST_DROP / MIB} MiB to the kernel` +
+      (files.length > 1 ? `; the largest is "${shorten(largest.name, 80)}". ` : ". ") +
+      "Type a model's path into the model list, or give the paths to study.read in a cell instead.",
+    details: "",
+  };
+}
+
+/** Files as the gesture `drop` carries them: their names as JSON, and as many buffers in the same order. */
+export async function packedFiles(
+  files: readonly File[],
+): Promise<{ value: string; buffers: ArrayBuffer[] }> {
+  const buffers = await Promise.all(files.map((file) => file.arrayBuffer()));
+  return { value: JSON.stringify(files.map(({ name }) => name)), buffers };
+}

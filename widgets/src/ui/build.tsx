@@ -1,0 +1,273 @@
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { BuildStory, Step } from "../contract";
+import { GLYPH, NONE, plural, shorten } from "../format";
+import { onKeys } from "../keys";
+import type { Lab } from "../lab";
+import { layersAfter, passAt, replayable } from "../story";
+import { First, Last, Next, Pause, Play, Previous } from "./icons";
+import { Tool } from "./pane";
+import { type Column, Rows } from "./rows";
+import { Tactics } from "./tactics";
+
+/** What stands beside everything that a log tells. */
+export const REPORTED = `${GLYPH.reported} reported by the builder in its log`;
+
+/** How the engine on screen was built, as its log tells: decisions to step through, and tactics. */
+export function BuildView({ lab }: { lab: Lab }) {
+  const story = lab.study.story.value;
+  if (!story)
+    return (
+      <div class="rt-pad rt-explain" data-control="no-story">
+        <p>
+          How the builder came from the network to this engine stands in its log: which layers it fused, and
+          which tactics it timed. There is none for this variant.
+        </p>
+        <p class="rt-quiet">
+          Write one with <code>trtexec --verbose … &gt; build.log</code> and read it with the engine:{" "}
+          <code>study.read("engine", layers=…, log="build.log")</code>
+          {lab.saved ? "." : ", or drop both files here."}
+        </p>
+      </div>
+    );
+  return <Told lab={lab} story={story} />;
+}
+
+/** How long a step stays while the build plays, and how long a whole build may take. */
+const STEP_MS = 700;
+const LEAST_MS = 60;
+const WHOLE_MS = 45_000;
+
+interface Numbered {
+  at: number;
+  step: Step;
+}
+
+function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
+  const { study } = lab;
+  const total = story.steps.length;
+  const at = Math.min(Math.max(0, study.view.value.step), total);
+  const [playing, setPlaying] = useState(false);
+  const box = useRef<HTMLDivElement>(null);
+  const go = (step: number): void => study.replay(Math.min(total, Math.max(0, step)));
+  /** Whoever steps by hand stops the play. */
+  const stepTo = (step: number): void => {
+    setPlaying(false);
+    go(step);
+  };
+  const play = (): void => {
+    if (!playing && at >= total) go(0);
+    setPlaying(!playing);
+  };
+  useEffect(() => {
+    if (!playing) return;
+    if (at >= total) {
+      setPlaying(false);
+      return;
+    }
+    const pace = Math.max(LEAST_MS, Math.min(STEP_MS, WHOLE_MS / total));
+    const timer = setTimeout(() => go(at + 1), pace);
+    return () => clearTimeout(timer);
+  }, [playing, at, story]);
+  useLayoutEffect(() => {
+    onKeys(box.current, ({ key, target }) => {
+      const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: total }[key];
+      if (to !== undefined) stepTo(to);
+      else if (key === " " && !(target instanceof HTMLButtonElement)) play();
+      else return false;
+      return true;
+    });
+  });
+  const steps = useMemo(() => story.steps.map((step, k): Numbered => ({ at: k + 1, step })), [story]);
+  const shown = study.view.value.grouping_nodes === "replay";
+  const joins = replayable(story);
+  return (
+    <div class="rt-columns rt-story" ref={box} data-at={at}>
+      <section>
+        <div class="rt-caption">
+          <h4 title={REPORTED}>{GLYPH.reported} Layers</h4>
+          <span title={story.title}>{story.counts.join(" → ")}</span>
+        </div>
+        <Passes story={story} at={at} onPick={stepTo} />
+      </section>
+      <section>
+        <div class="rt-caption rt-steps">
+          <div class="rt-tools">
+            <Tool
+              label="First (Home)"
+              control="first"
+              disabled={!at}
+              onClick={() => stepTo(0)}
+              icon={<First />}
+            />
+            <Tool
+              label="Previous (←)"
+              control="prev"
+              disabled={!at}
+              onClick={() => stepTo(at - 1)}
+              icon={<Previous />}
+            />
+            <Tool
+              label={playing ? "Pause (space)" : "Play (space)"}
+              control="play"
+              pressed={playing}
+              disabled={!total}
+              onClick={play}
+              icon={playing ? <Pause /> : <Play />}
+            />
+            <Tool
+              label="Next (→)"
+              control="next"
+              disabled={at >= total}
+              onClick={() => stepTo(at + 1)}
+              icon={<Next />}
+            />
+            <Tool
+              label="Last (End)"
+              control="last"
+              disabled={at >= total}
+              onClick={() => stepTo(total)}
+              icon={<Last />}
+            />
+          </div>
+          <input
+            type="range"
+            data-control="step"
+            aria-label="Decisions of the build"
+            aria-valuetext={at ? `${at} of ${total}: ${shorten(steps[at - 1]!.step.text, 120)}` : "none yet"}
+            min={0}
+            max={total}
+            value={at}
+            onInput={(event) => stepTo(Number(event.currentTarget.value))}
+          />
+          <output>
+            {at} of {total}
+          </output>
+          <label title={joins ? "Frames in the ONNX pane show what has been fused so far" : UNJOINED}>
+            <input
+              type="checkbox"
+              data-control="replay"
+              checked={shown}
+              disabled={!joins}
+              onChange={() => study.change({ grouping_nodes: shown ? "none" : "replay" })}
+            />{" "}
+            on the graph
+          </label>
+        </div>
+        {total ? (
+          <Rows
+            label={`Decisions of the build, ${plural(total, "step")}`}
+            rows={steps}
+            columns={COLUMNS}
+            id={(row) => String(row.at)}
+            selected={(row) => row.at === at}
+            current={at ? String(at) : ""}
+            attributes={(row) => ({
+              "data-step": String(row.at),
+              class: at && row.at > at ? "rt-quiet" : "",
+            })}
+            onPick={(row) => stepTo(row.at)}
+            onPoint={(row) => {
+              const node = row?.step.nodes.find((id) => study.box("node", id));
+              study.point(node ? "node" : undefined, node);
+            }}
+          />
+        ) : (
+          <p class="rt-quiet rt-pad">The log tells no decisions: it needs trtexec --verbose.</p>
+        )}
+      </section>
+      <Tactics lab={lab} story={story} />
+    </div>
+  );
+}
+
+const UNJOINED = "No decision joins nodes of this model";
+
+const COLUMNS: Column<Numbered>[] = [
+  {
+    key: "at",
+    label: "#",
+    numeric: true,
+    by: ({ at }) => at,
+    cell: ({ at }) => <td class="rt-num">{at}</td>,
+  },
+  {
+    key: "action",
+    label: "Action",
+    by: ({ step }) => step.action,
+    cell: ({ step }) => <td>{step.action}</td>,
+  },
+  {
+    key: "rule",
+    label: "Rule",
+    extra: "rt-extra",
+    by: ({ step }) => step.rule,
+    cell: ({ step }) => (
+      <td class="rt-extra" title={step.rule}>
+        {step.rule || NONE}
+      </td>
+    ),
+  },
+  {
+    key: "text",
+    label: "What the builder said",
+    by: ({ step }) => step.text,
+    cell: ({ step }) => (
+      <td class="rt-text rt-wide-cell" title={`${shorten(step.text, 600)}\n${REPORTED}, line ${step.line}`}>
+        {shorten(step.text, 300)}
+      </td>
+    ),
+  },
+  {
+    key: "nodes",
+    label: "Nodes",
+    numeric: true,
+    extra: "rt-extra",
+    by: ({ step }) => step.nodes.length,
+    cell: ({ step }) => <td class="rt-num rt-extra">{step.nodes.length || NONE}</td>,
+  },
+  {
+    key: "line",
+    label: "Line",
+    title: "Line of the log",
+    numeric: true,
+    by: ({ step }) => step.line,
+    cell: ({ step }) => <td class="rt-num">{step.line}</td>,
+  },
+];
+
+interface PassesProps {
+  story: BuildStory;
+  at: number;
+  onPick(step: number): void;
+}
+
+/** The passes with the layers that each leaves, as bars that become shorter. */
+function Passes({ story, at, onPick }: PassesProps) {
+  const { passes } = story;
+  const most = Math.max(1, ...passes.flatMap(({ before, after }) => [before ?? 0, after ?? 0]));
+  const current = passAt(story, at);
+  return (
+    <ul class="rt-bars rt-passes" aria-label="Passes of the builder">
+      {passes.map((pass, k) => {
+        const { name, before, after, first, steps } = pass;
+        const left = layersAfter(pass);
+        const change = before !== null && after !== null && before !== after ? `${before} → ${after}` : left;
+        return (
+          <li key={k}>
+            <button
+              type="button"
+              data-pass={name}
+              aria-pressed={k === current}
+              title={`${name}: ${change ?? "layers not told"}${change === left ? " layers" : ""}, ${plural(steps, "decision")}\n${REPORTED}`}
+              onClick={() => onPick(first + steps)}
+            >
+              <span>{shorten(name, 80)}</span>
+              <i>{left !== null && <i style={{ width: `${(100 * left) / most}%` }} />}</i>
+              <span>{change ?? NONE}</span>
+            </button>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}

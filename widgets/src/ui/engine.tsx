@@ -1,0 +1,303 @@
+import { useMemo } from "preact/hooks";
+import { cividis, inkOn } from "../colour";
+import type { EngineView, Origin, Reformat, Slice, Transition } from "../contract";
+import { NONE, originOf, plural, quantity, shorten, withOrigin } from "../format";
+import type { Lab } from "../lab";
+import {
+  barsOf,
+  cellKey,
+  coverageFact,
+  layersWith,
+  matrixOf,
+  type Trait,
+  timeFact,
+  weightOf,
+} from "../summary";
+import { type Column, Rows } from "./rows";
+import { Name } from "./table";
+
+/** What the layers of the engine on screen are, where its time goes, and what only moves data. */
+export function EngineSummary({ lab }: { lab: Lab }) {
+  const engine = lab.study.engine.value;
+  if (!engine)
+    return <p class="rt-quiet rt-pad">What an engine is made of appears here after the first build.</p>;
+  if (!engine.summary.kinds.length)
+    return (
+      <p class="rt-quiet rt-pad">
+        This engine tells no layers. Give the inspector's file: trtexec --exportLayerInfo, with
+        --profilingVerbosity=detailed at the build.
+      </p>
+    );
+  return <Told lab={lab} engine={engine} />;
+}
+
+/** What stands beside times: their glyph, and where they come from. */
+interface Times {
+  origin: Origin | undefined;
+  source: string;
+}
+
+function Told({ lab, engine }: { lab: Lab; engine: EngineView }) {
+  const { summary } = engine;
+  const times: Times = {
+    origin: originOf(summary.source),
+    source: [summary.processor, summary.source].filter(Boolean).join(": "),
+  };
+  const facts = [coverageFact(summary.coverage), timeFact(summary)].filter((fact) => fact !== null);
+  return (
+    <>
+      <div class="rt-caption rt-facts">
+        {facts.map(({ id, text, why }) => (
+          <span key={id} data-fact={id} title={why}>
+            {text} <small>{why.split("\n")[0]}</small>
+          </span>
+        ))}
+      </div>
+      <div class="rt-columns rt-engine">
+        <Bars lab={lab} engine={engine} title="By kind" trait="op" slices={summary.kinds} times={times} />
+        <Bars
+          lab={lab}
+          engine={engine}
+          title="By precision"
+          trait="precision"
+          slices={summary.precisions}
+          times={times}
+        />
+        <Transitions lab={lab} engine={engine} transitions={summary.transitions} times={times} />
+        <Reformats lab={lab} engine={engine} reformats={summary.reformats} times={times} />
+      </div>
+    </>
+  );
+}
+
+/** Selects the layers with a trait; where they are the selection, clears it. */
+function picker(lab: Lab, { graph }: EngineView, trait: Trait): { pressed: boolean; pick(): void } {
+  const { study } = lab;
+  const layers = layersWith(graph, trait);
+  const selected = new Set(study.view.value.layers);
+  const pressed =
+    layers.length > 0 && layers.length === selected.size && layers.every((id) => selected.has(id));
+  return { pressed, pick: () => (pressed ? study.clear() : study.reveal("layer", layers)) };
+}
+
+interface BarsProps {
+  lab: Lab;
+  engine: EngineView;
+  title: string;
+  trait: "op" | "precision";
+  slices: readonly Slice[];
+  times: Times;
+}
+
+/** Horizontal bars with numbers; each selects its layers. */
+function Bars({ lab, engine, title, trait, slices, times }: BarsProps) {
+  const timed = slices.some(({ time }) => time !== null);
+  return (
+    <section data-slices={trait}>
+      <div class="rt-caption">
+        <h4>{title}</h4>
+        <span title={timed ? times.source : "No times of layers were given: profile= of study.read"}>
+          {timed ? "time, share" : "layers, no times known"}
+        </span>
+      </div>
+      <ul class="rt-bars" aria-label={`Layers ${title.toLowerCase()}`}>
+        {barsOf(slices).map(({ slice: { name, layers, time, share }, length }) => {
+          const { pressed, pick } = picker(lab, engine, { [trait]: name });
+          return (
+            <li key={name}>
+              <button
+                type="button"
+                data-kind={name}
+                aria-pressed={pressed}
+                title={[`Select ${plural(layers, "layer")}: ${name || "no type told"}`, timed && times.source]
+                  .filter(Boolean)
+                  .join("\n")}
+                onClick={pick}
+              >
+                <span>{shorten(name, 60) || NONE}</span>
+                <i>
+                  <i style={{ width: `${100 * length}%` }} />
+                </i>
+                <span>{layers}</span>
+                {timed && (
+                  <>
+                    <span>{withOrigin(times.origin, quantity(time, "ms"))}</span>
+                    <span>{share === null ? NONE : `${share.toFixed(share < 10 ? 1 : 0)} %`}</span>
+                  </>
+                )}
+              </button>
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}
+
+interface TransitionsProps {
+  lab: Lab;
+  engine: EngineView;
+  transitions: readonly Transition[];
+  times: Times;
+}
+
+const STOPS = Array.from({ length: 9 }, (_, k) => cividis(k / 8)).join(", ");
+
+/** How many layers read one type and write another, shaded by their time. */
+function Transitions({ lab, engine, transitions, times }: TransitionsProps) {
+  const { reads, writes, cells, most, timed } = matrixOf(transitions);
+  return (
+    <section data-control="transitions">
+      <div class="rt-caption">
+        <h4>Reads → writes</h4>
+        {most > 0 && (
+          <span class="rt-scale" title={timed ? times.source : "No times of layers were given"}>
+            0 <i class="rt-ramp" style={{ background: `linear-gradient(90deg, ${STOPS})` }} />{" "}
+            {timed ? withOrigin(times.origin, quantity(most, "ms")) : plural(most, "layer")}
+          </span>
+        )}
+      </div>
+      {transitions.length ? (
+        <div class="rt-matrix">
+          <table aria-label="Types that layers read, by types that they write">
+            <thead>
+              <tr>
+                <th scope="col">
+                  <span class="rt-spoken">reads</span>
+                </th>
+                {writes.map((name) => (
+                  <th scope="col" key={name} title={`writes ${name || "nothing"}`}>
+                    {name || NONE}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {reads.map((before) => (
+                <tr key={before}>
+                  <th scope="row" title={`reads ${before || "nothing"}`}>
+                    {before || NONE}
+                  </th>
+                  {writes.map((after) => {
+                    const cell = cells.get(cellKey(before, after));
+                    if (!cell) return <td key={after} />;
+                    const { pressed, pick } = picker(lab, engine, { reads: before, writes: after });
+                    const ground = cividis(most > 0 ? weightOf(cell, timed) / most : 0);
+                    const told = withOrigin(times.origin, quantity(cell.time, "ms"));
+                    return (
+                      <td key={after}>
+                        <button
+                          type="button"
+                          data-cell={cellKey(before, after)}
+                          aria-pressed={pressed}
+                          style={{ background: ground, color: inkOn(ground) }}
+                          title={`${plural(cell.layers, "layer")} read ${before || "nothing"} and write ${after || "nothing"}${timed ? `\n${times.source}` : ""}`}
+                          onClick={pick}
+                        >
+                          {cell.layers}
+                          {cell.time !== null && <small>{told}</small>}
+                        </button>
+                      </td>
+                    );
+                  })}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      ) : (
+        <p class="rt-quiet rt-pad">The engine's files tell no types.</p>
+      )}
+    </section>
+  );
+}
+
+interface ReformatsProps {
+  lab: Lab;
+  engine: EngineView;
+  reformats: readonly Reformat[];
+  times: Times;
+}
+
+/** Layers that only change a type or a memory layout: why they are there, and how to be rid of them. */
+function Reformats({ lab, reformats, times }: ReformatsProps) {
+  const { study } = lab;
+  const columns = useMemo(() => reformatColumns(reformats, times), [reformats, times.source]);
+  const selected = new Set(study.view.value.layers);
+  const shown = reformats.find(({ layer }) => selected.has(layer));
+  return (
+    <section>
+      <div class="rt-caption">
+        <h4>Reformats</h4>
+        <span>{reformats.length || ""}</span>
+      </div>
+      {reformats.length ? (
+        <Rows
+          label="Layers that only change a type or a memory layout"
+          rows={reformats}
+          columns={columns}
+          id={({ layer, tensor }) => `${layer} ${tensor}`}
+          selected={({ layer }) => selected.has(layer)}
+          attributes={({ layer }) => ({ "data-reformat": layer })}
+          onPick={({ layer }, add) => study.select("layer", layer, { add, reveal: true })}
+          onPoint={(row) => study.point(row ? "layer" : undefined, row?.layer)}
+        />
+      ) : (
+        <p class="rt-quiet rt-pad">No layer only changes a type or a memory layout.</p>
+      )}
+      {shown && (
+        <p class="rt-note" data-control="reformat">
+          {shown.cause} <span class="rt-quiet">Remedy:</span> {shown.fix}
+        </p>
+      )}
+    </section>
+  );
+}
+
+function reformatColumns(reformats: readonly Reformat[], { origin, source }: Times): Column<Reformat>[] {
+  const text = (key: "cause" | "fix", label: string): Column<Reformat> => ({
+    key,
+    label,
+    by: (row) => row[key],
+    cell: (row) => (
+      <td class="rt-text" title={row[key]}>
+        {row[key]}
+      </td>
+    ),
+  });
+  return [
+    {
+      key: "tensor",
+      label: "Tensor",
+      by: ({ tensor }) => tensor,
+      cell: ({ tensor }) => <Name text={tensor} />,
+    },
+    {
+      key: "change",
+      label: "Before → after",
+      by: ({ before, after }) => `${before} → ${after}`,
+      cell: ({ before, after }) => (
+        <td class="rt-change" title={`${before} → ${after}`}>
+          {before} → {after}
+        </td>
+      ),
+    },
+    ...(reformats.some(({ time }) => time !== null)
+      ? [
+          {
+            key: "time",
+            label: "Time",
+            numeric: true,
+            by: ({ time }: Reformat) => time,
+            cell: ({ time }: Reformat) => (
+              <td class="rt-num" title={source}>
+                {withOrigin(origin, quantity(time, "ms"))}
+              </td>
+            ),
+          },
+        ]
+      : []),
+    text("cause", "Cause"),
+    text("fix", "Remedy"),
+  ];
+}

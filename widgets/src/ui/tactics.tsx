@@ -1,0 +1,165 @@
+import { useState } from "preact/hooks";
+import type { BuildStory, Contest } from "../contract";
+import { ending, GLYPH, NONE, plural, quantity, shorten } from "../format";
+import type { Lab } from "../lab";
+import { contestShown, marginWords } from "../story";
+import { type Column, Rows } from "./rows";
+import { Name } from "./table";
+
+/** Tactics were timed where the engine was built, which need not be where it runs. */
+const TIMED = `${GLYPH.reported} reported: measured by the builder on the machine that built the engine`;
+
+/** Which tactic won for each layer, against which others; memory and notes of the log. */
+export function Tactics({ lab, story }: { lab: Lab; story: BuildStory }) {
+  const { study } = lab;
+  const { contests, memory, notes } = story;
+  const [picked, setPicked] = useState("");
+  const layers = study.view.value.layers;
+  const selected = new Set(layers);
+  const shown = contestShown(contests, layers, picked);
+  return (
+    <>
+      <section>
+        <div class="rt-caption">
+          <h4 title={TIMED}>{GLYPH.reported} Tactics</h4>
+          <span title={TIMED}>timed on the machine that built the engine</span>
+        </div>
+        {contests.length ? (
+          <Rows
+            label="Tactics by layer"
+            rows={contests}
+            columns={COLUMNS}
+            id={({ name }) => name}
+            selected={({ layer }) => layer !== "" && selected.has(layer)}
+            current={shown?.name ?? ""}
+            attributes={(row) => ({ "data-contest": row.name, class: row === shown ? "rt-shown" : "" })}
+            onPick={({ name, layer }, add) => {
+              setPicked(name);
+              if (layer) study.select("layer", layer, { add, reveal: true });
+            }}
+            onPoint={(row) => study.point(row?.layer ? "layer" : undefined, row?.layer)}
+          />
+        ) : (
+          <p class="rt-quiet rt-pad">The log tells no times of tactics: it needs trtexec --verbose.</p>
+        )}
+      </section>
+      <section class="rt-told">
+        {shown && <Candidates contest={shown} />}
+        {memory.length > 0 && (
+          <>
+            <h4 title={`${GLYPH.reported} reported by the builder`}>{GLYPH.reported} Memory</h4>
+            <dl>
+              {memory.map(({ key, value }) => (
+                <div key={key}>
+                  <dt>{key}</dt>
+                  <dd>{value}</dd>
+                </div>
+              ))}
+            </dl>
+          </>
+        )}
+        {notes.length > 0 && (
+          <>
+            <h4>Notes</h4>
+            <ul>
+              {notes.map((note) => (
+                <li key={note}>{shorten(note, 400)}</li>
+              ))}
+            </ul>
+          </>
+        )}
+      </section>
+    </>
+  );
+}
+
+/** The tactics of one layer as bars: the shorter, the faster. */
+function Candidates({ contest }: { contest: Contest }) {
+  const { name, winner, formats, count, margin, candidates } = contest;
+  const most = Math.max(...candidates.map(({ time }) => time), 0);
+  return (
+    <>
+      <h4 title={shorten(name, 600)}>{ending(name, 80)}</h4>
+      <p class="rt-quiet" title={TIMED}>
+        {[
+          !count
+            ? "from a timing cache"
+            : count > candidates.length
+              ? `${candidates.length} fastest of ${count}`
+              : plural(count, "tactic"),
+          marginWords(margin),
+          formats,
+        ]
+          .filter(Boolean)
+          .join(" · ")}
+      </p>
+      <ul class="rt-bars rt-candidates" aria-label="Tactics by time">
+        {candidates.map(({ tactic, name: text, time }, k) => (
+          <li
+            key={k}
+            class={k === 0 ? "rt-won" : ""}
+            title={[text, tactic, TIMED].filter(Boolean).join("\n")}
+          >
+            <span>
+              <bdi dir="ltr">{ending(text || tactic || winner, 80)}</bdi>
+            </span>
+            <i>
+              <i style={{ width: `${most > 0 ? (100 * time) / most : 0}%` }} />
+            </i>
+            <span>
+              {GLYPH.reported} {quantity(time, "ms")}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+const COLUMNS: Column<Contest>[] = [
+  {
+    key: "name",
+    label: "Layer",
+    by: ({ name }) => name,
+    cell: ({ name }) => <Name text={name} />,
+  },
+  {
+    key: "winner",
+    label: "Winner",
+    by: ({ winner }) => winner,
+    cell: ({ winner }) => <Name text={winner || NONE} />,
+  },
+  {
+    key: "time",
+    label: "Time",
+    title: TIMED,
+    numeric: true,
+    by: ({ candidates }) => candidates[0]?.time ?? null,
+    cell: ({ candidates }) => (
+      <td class="rt-num" title={TIMED}>
+        {candidates[0] ? `${GLYPH.reported} ${quantity(candidates[0].time, "ms")}` : NONE}
+      </td>
+    ),
+  },
+  {
+    key: "margin",
+    label: "Won by",
+    title: "Time of the next tactic by that of the winner",
+    numeric: true,
+    by: ({ margin }) => margin,
+    cell: ({ margin }) => (
+      <td class="rt-num" title={marginWords(margin)}>
+        {margin === null ? NONE : `${margin.toFixed(2)}×`}
+      </td>
+    ),
+  },
+  {
+    key: "count",
+    label: "Timed",
+    title: "Tactics that were timed, in all combinations of formats",
+    numeric: true,
+    extra: "rt-extra",
+    by: ({ count }) => count,
+    cell: ({ count }) => <td class="rt-num rt-extra">{count || NONE}</td>,
+  },
+];

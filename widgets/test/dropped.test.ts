@@ -1,0 +1,39 @@
+import { describe, expect, it } from "vitest";
+import { LARGEST_DROP, packedFiles, refused } from "../src/dropped";
+
+const file = (name: string, size: number) => ({ name, size });
+
+describe("files that are dropped", () => {
+  it("travel under their names, in their order, byte for byte", async () => {
+    // The kernel tells layers from a profile by content; an error names the file.
+    const contents = { "engine.graph.json": [123, 125], "ビルド.log": [0, 255, 10], "empty.txt": [] };
+    const files = Object.entries(contents).map(([name, bytes]) => new File([new Uint8Array(bytes)], name));
+    const { value, buffers } = await packedFiles(files);
+    expect(Object.keys(contents)).toEqual(JSON.parse(value));
+    expect(Object.values(contents)).toEqual(buffers.map((buffer) => [...new Uint8Array(buffer)]));
+  });
+
+  it("are refused together once they are too large for one message", () => {
+    // Jupyter closes the connection at a message that is too large, without a word.
+    const half = LARGEST_DROP / 2;
+    expect(null).toBe(refused([file("a", half), file("b", half)], false));
+    const { kind, message } = refused([file("model.onnx", half), file("build.log", half + 1)], false)!;
+    expect("Too large to drop").toBe(kind);
+    expect(message).toContain('"model.onnx" and 1 other file: they have 10 MiB together');
+    expect(message).toContain('the largest is "build.log"');
+  });
+
+  it("are told by name where it is one", () => {
+    expect(refused([file("big.onnx", 2 * LARGEST_DROP)], false)!.message).toContain(
+      'Cannot open "big.onnx": it has 18 MiB, and a browser can hand 9 MiB to the kernel. ',
+    );
+  });
+
+  it("wait for running work", () => {
+    // Two at once would mix up what is on screen.
+    expect(["Busy", null]).toEqual([
+      refused([file("a.onnx", 1)], true)?.kind,
+      refused([file("a.onnx", 1)], false),
+    ]);
+  });
+});
