@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -42,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.command is None:
         parser.print_help()
         return _USAGE
+    for stream in (sys.stdout, sys.stderr):
+        # Names from files hold what a terminal's encoding may not; a table with question marks is still a table.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         return int(given.work(given))
     except RtlabError as error:
@@ -87,6 +92,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     for kind, source in _FILES.items():
         heard.add_argument(f"--{kind}", default=None, metavar="F", help=source)
+    heard.add_argument(
+        "--optimization-profile",
+        type=int,
+        default=None,
+        metavar="K",
+        help="which of several (default: the first)",
+    )
     heard.add_argument(
         "--model", default=None, metavar="M.onnx", help="the ONNX model that it was built from"
     )
@@ -215,7 +227,7 @@ def _inspect(given: argparse.Namespace) -> int:
     study = _study(given, {"it": given.precision})
     result = study["it"]
     if given.json:
-        print(json.dumps(document(result, study.model), ensure_ascii=False, allow_nan=False))
+        print(json.dumps(document(result, study.model), allow_nan=False))
     else:
         _print(result, study)
     return 0
@@ -226,12 +238,12 @@ def _read(given: argparse.Namespace) -> int:
     from rtlab.view.document import document
 
     named = {kind: path for kind in _FILES if (path := getattr(given, kind)) is not None}
-    study = read(*given.files, model=given.model, **named)
+    study = read(*given.files, model=given.model, optimization_profile=given.optimization_profile, **named)
     result = study["engine"]
     if given.output_html:
         study.to_html(given.output_html)
     if given.json:
-        print(json.dumps(document(result, study.model), ensure_ascii=False, allow_nan=False))
+        print(json.dumps(document(result, study.model), allow_nan=False))
         return 0
     _print(result, study)
     _judge(result)
@@ -258,7 +270,8 @@ def _judge(result: Result) -> None:
         )
     if (log := result.log) and log.attempts:
         print(f"\nlayers after each pass (reported): {' → '.join(map(str, log.attempts[log.chosen].counts))}")
-    print(f"\n{len(result.findings)} findings" if result.findings else "\nno findings")
+    count = len(result.findings)
+    print(f"\n{count or 'no'} finding{'' if count == 1 else 's'}")
     for i, found in enumerate(result.findings, 1):
         cost = f" · {found.microseconds:.3g} µs (measured)" if found.microseconds is not None else ""
         print(f"{i}. {found.title}{cost}\n   {found.cost}\n   {found.fix}\n   evidence: {found.evidence}")
@@ -414,8 +427,8 @@ def _print(result: Result, study: Study) -> None:
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
     if result.recorded:
         known = result.coverage
-        print(f"read: {engine.title}; {known.nodes} of {known.all_nodes} nodes are in a layer, "
-              f"{known.explained} more are explained")  # fmt: skip
+        shown = f"; {known.nodes} of {known.all_nodes} nodes are in a layer, {known.explained} more explained"
+        print(f"read: {engine.title}{shown if study.model.nodes and engine.layers else ''}")
     else:
         print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
     if result.timing:
@@ -427,7 +440,7 @@ def _print(result: Result, study: Study) -> None:
         print(f"note: {note}")
     rows = [_line(result, study, layer) for layer in engine.layers]
     time = f"{result.timing.processor} time" if result.timing else "time"
-    _columns(("step", "kind", "operators", "type", time, "SQNR"), rows)
+    _columns(("step", "kind", "operators" if study.model.nodes else "name", "type", time, "SQNR"), rows)
     if result.mapping.missing:
         print("\nnodes without a layer")
         _columns(
@@ -457,12 +470,18 @@ def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
     shared = f" /{time.shared}" if time and time.shared > 1 else ""
     return (
         str(layer.index + 1),
-        layer.kind,
-        "·".join(n.op for n in nodes) or "—",
-        layer.precision,
+        _plain(layer.kind),
+        # Without the ONNX model, the compiler's own name is all there is.
+        "·".join(n.op for n in nodes) or (_plain(layer.name) if not study.model.nodes else "—"),
+        layer.precision or "—",
         number(time.median if time else None, "ms") + shared,
         sqnr,
     )
+
+
+def _plain(text: str) -> str:
+    """A name from a file without what steers a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -77,7 +77,7 @@ class _Builder:
             layers_of(net.model, groups, era=11 if "11" in self.api.name else 10),
             rows=tuple((g[0], 0.5) for g in groups),
             profiles=tuple(p.bounds for p in conf.profiles),
-            inner=() if net.debug else None,
+            inner=tuple(o for n in net.model.graph.node for o in n.output) if net.debug else None,
         )
         return _memory(self.api, plan(spec))
 

@@ -5,10 +5,10 @@ NVIDIA's trex had these checks, removed with it in TensorRT 11.1. Each has its r
 | trex | here | what differs |
 |---|---|---|
 | ``ConvLinter.tc_lint`` | ``off-tensor-cores`` | any "xmma" was a tensor core to it, a missing tactic none |
-| ``ConvLinter.mixed_precision_lint`` | ``float-output`` | outputs of the network, which must be float, are left out |
+| ``ConvLinter.mixed_precision_lint`` | ``float-output`` | not at outputs, nor at lone pairs, which have a rule |
 | ``ConvLinter.alignment_lint`` | ``unaligned``, ``narrow-groups`` | by the layout in use; images, 1000 classes pass |
-| ``ReformatLinter`` | ``reformat`` | with its cause; its advice for INT8 compared "INT8" to "Int8" and never appeared |
-| ``SliceLinter`` | ``converting-move``, ``move`` | the same comparison |
+| ``ReformatLinter`` | ``reformat`` | with its cause; silent where no remedy is left |
+| ``SliceLinter`` | ``converting-move``, ``move`` | its check compared "INT8" with "Int8" and never spoke |
 | ``QDQLinter`` | ``lone-pair`` | it knew Scale layers, but not the Reformat of origin QDQ of 8.4 and later |
 | report card: pointwise | ``lone-epilogue`` | says why the layer stands alone |
 
@@ -27,6 +27,7 @@ from rtlab.analysis.timing import Timing
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.finding import Finding
+from rtlab.core.heap import growing
 from rtlab.core.model import Model
 
 #: Backends whose engines TensorRT compiled: the rules are about its fusions and kernels.
@@ -38,6 +39,7 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     fusions.lone_epilogues,
     precision.wide_layers,
     kernels.quantized_in_float_out,
+    kernels.few_rows,
     precision.back_and_forth,
     movement.copies,
     movement.converting_moves,
@@ -53,6 +55,7 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
 )
 
 
+@growing()
 def findings(
     engine: Engine,
     mapping: Mapping | None = None,

@@ -118,9 +118,12 @@ class Flow:
     def _shaped(self) -> set[str]:
         done: set[str] = set()
         for node in self.model.nodes:
-            makers = [self.producer.get(k) for k in self.inputs(node) if not self._stored(k)]
-            if node.op in _SHAPE_SOURCES or (makers and all(n is not None and n.id in done for n in makers)):
+            if node.op in _SHAPE_SOURCES:
                 done.add(node.id)
+            elif done:
+                makers = [self.producer.get(k) for k in self.inputs(node) if not self._stored(k)]
+                if makers and all(n is not None and n.id in done for n in makers):
+                    done.add(node.id)
         # Backwards: what only feeds size inputs is shape arithmetic too.
         for node in reversed(self.model.nodes):
             where = space(node)

@@ -22,6 +22,8 @@ from rtlab.core.node import Node
 
 _JOINT = re.compile(r" \+ | \|\| |, ")
 _POINTWISE = "PWN("
+#: Brackets around one word that are looked into.
+_NESTED = 64
 _REGION, _REGION_END = "{ForeignNode[", "]}"
 _SUFFIX = re.compile(r"(_myl\d+_\d+|\[profile \d+\]|\s)+$")
 _COPIED = re.compile(r"^(.+?)(?: |_)copy(?:_\d+)?$", re.DOTALL)
@@ -73,9 +75,14 @@ def words(name: str, known: Container[str] = (), *, longest: int = 1) -> list[st
 
 def _unwrapped(word: str, known: Container[str]) -> str:
     """A word without the brackets of the pointwise layers around it, whose other ends may be in another word."""
-    while word not in known and word.startswith(_POINTWISE):
+    # TensorRT nests a few; a damaged name of thousands must not cost their square.
+    for _ in range(_NESTED):
+        if word in known or not word.startswith(_POINTWISE):
+            break
         word = word[len(_POINTWISE) :]
-    while word not in known and word.endswith(")") and word.count(")") > word.count("("):
+    for _ in range(_NESTED):
+        if word in known or not word.endswith(")") or word.count(")") <= word.count("("):
+            break
         word = word[:-1]
     return word if word in known else word.strip()
 

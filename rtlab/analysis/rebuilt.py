@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rtlab.analysis.flow import Flow
 from rtlab.analysis.replay import Replay
@@ -27,6 +27,7 @@ def rebuilt(played: Replay, model: Model) -> tuple[Layer, ...]:
 
     A layer bears the name that the log gave it, or that of its only node, and its kind is the operator that it begins
     with. A Concat that was eliminated has no layer: its producers write into its output, some of them through a copy.
+    Neither has a node that was removed: what it would have read is written under the name of its output.
 
     Args:
         played: The build, replayed on the model.
@@ -45,14 +46,23 @@ class _Leavings:
         self.steps = played.steps
         self.groups = played.groups(len(played.steps))
         joined = {node for group in self.groups for node in group}
-        #: Concats without a layer, by the values that they read.
+        #: Concats and removed nodes, which have no layer.
         self.gone = {
             n
             for step in played.steps
-            if step.decision.action == "eliminate"
             for n in step.nodes
-            if n not in joined and model.by_id[n].op == "Concat"
+            if n not in joined
+            and (
+                step.decision.action == "remove"
+                or (step.decision.action == "eliminate" and model.by_id[n].op == "Concat")
+            )
         }
+        self.copied = self._copied()
+        #: Under which names a value is written, for the outputs of nodes that are gone.
+        self.names: dict[str, tuple[str, ...]] = {}
+        for node in reversed(model.top):
+            if node.id in self.gone:
+                self.names.update((o, self._written(o, set())) for o in node.outputs)
         reasons = Flow(model).reasons()
         self.alone = [
             (n.id,) for n in model.top if n.id not in joined | self.gone and reasons.get(n.id) not in _NOTHING
@@ -61,29 +71,52 @@ class _Leavings:
     def layers(self) -> Iterator[Layer]:
         """Those that compute, then the copies."""
         names = {frozenset(s.nodes): s.decision.result for s in self.steps if s.joins and s.decision.result}
-        copied = {}
-        for step in self.steps:
-            into = next((n for n in step.nodes if n in self.gone), None)
-            if step.decision.action == "copy" and into is not None:
-                writers = [n for n in step.nodes if n != into]
-                copied.update({v: (step.decision.names[0], into) for n in writers for v in self._outputs(n)})
         for group in (*self.groups, *self.alone):
-            yield self._layer(group, names.get(frozenset(group), ""), copied)
-        for value, (name, concat) in copied.items():
-            if value in self.model.by_id[concat].inputs:
-                (out,) = self.model.by_id[concat].outputs
-                source = self._tensor(value)
-                yield Layer(
-                    id="",
-                    name=f"{name} copy",
-                    kind=COPY,
-                    index=0,
-                    inputs=(source,),
-                    outputs=(dataclasses.replace(source, name=out),),
-                    origins=(concat,),
-                )
+            yield self._layer(group, names.get(frozenset(group), ""))
+        for (value, concat), name in self.copied.items():
+            source = self._tensor(value)
+            targets = (t for o in self.model.by_id[concat].outputs for t in self.names.get(o, (o,)))
+            yield Layer(
+                id="",
+                name=f"{name} copy",
+                kind=COPY,
+                index=0,
+                inputs=(source,),
+                outputs=tuple(dataclasses.replace(source, name=t) for t in targets),
+                origins=(concat,),
+            )
 
-    def _layer(self, group: tuple[str, ...], name: str, copied: dict[str, tuple[str, str]]) -> Layer:
+    def _copied(self) -> dict[tuple[str, str], str]:
+        """Values that are copied into the output of a Concat that is gone, with what the log calls them."""
+        copied: dict[tuple[str, str], str] = {}
+        for step in self.steps:
+            if step.decision.action != "copy" or not step.nodes or (into := step.nodes[-1]) not in self.gone:
+                continue
+            name, read = step.decision.names[0], self.model.by_id[into].inputs
+            # The log names a tensor, which may be an input of the model, or a layer.
+            made = {v for n in step.nodes if n != into for v in self.model.by_id[n].outputs}
+            copied.update({(v, into): name for v in read if v == name or (v in made and name not in read)})
+        return copied
+
+    def _written(self, value: str, members: set[str]) -> tuple[str, ...]:
+        """The names under which a value is written for readers outside ``members``; none where there are none.
+
+        A Concat that is gone is written in place, and so is the next one that reads it.
+        """
+        found: dict[str, None] = {}
+        here = value in self.model.outputs
+        for node in self.model.consumers.get(value, ()):
+            if node.id in members:
+                continue
+            if node.id not in self.gone or (value, node.id) in self.copied:
+                here = True
+            else:
+                found.update(dict.fromkeys(t for o in node.outputs for t in self.names.get(o, (o,))))
+        if here:
+            found[value] = None
+        return tuple(found)
+
+    def _layer(self, group: tuple[str, ...], name: str) -> Layer:
         nodes = sorted((self.model.by_id[n] for n in group), key=lambda n: n.index)
         members = set(group)
         inside = {o for n in nodes for o in n.outputs}
@@ -91,14 +124,7 @@ class _Leavings:
         writes: list[Tensor] = []
         for out in (o for n in nodes for o in n.outputs if o):
             tensor = self._tensor(out)
-            readers = {n.id for n in self.model.consumers.get(out, ())} - members
-            # Where a Concat is gone, its producers write their parts of its output.
-            targets = [
-                o for n in readers & self.gone if out not in copied for o in self.model.by_id[n].outputs
-            ]
-            writes += [dataclasses.replace(tensor, name=t) for t in dict.fromkeys(targets)]
-            if readers - self.gone or out in self.model.outputs or (readers and not targets):
-                writes.append(tensor)
+            writes += [dataclasses.replace(tensor, name=t) for t in self._written(out, members)]
         title = name or " + ".join(n.id for n in nodes)
         return Layer(
             id="",
@@ -109,9 +135,6 @@ class _Leavings:
             outputs=tuple(writes),
             origins=tuple(n.id for n in nodes),
         )
-
-    def _outputs(self, node: str) -> Iterable[str]:
-        return self.model.by_id[node].outputs
 
     def _constant(self, value: str) -> bool:
         return value in self.model.values and self.model.values[value].kind == "constant"

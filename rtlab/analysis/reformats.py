@@ -6,9 +6,11 @@ The words of the layouts are trtexec's (``--inputIOFormats``), which are those o
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import Literal
 
+from rtlab.analysis import flags
 from rtlab.analysis.dataflow import COPY, FLOATS, MOVES, QUANTIZED, Dataflow, work
 from rtlab.analysis.timing import Timing
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -31,6 +33,8 @@ _SLASHED = re.compile(r"nc/(\d+)d?hw", re.IGNORECASE)
 _PACK = re.compile(r"\d+$")
 
 ROW_MAJOR = "row major"
+#: Steps that move numbers to other places.
+_MOVERS = frozenset({"slice", "shuffle", "concat", "gather"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Reformat:
 
     ``before`` and ``after`` are type and layout, such as ``fp32 · row major``. ``producer`` and ``consumer`` are ids of
     the layers on both sides, empty at the edge of the engine. ``cause`` and ``fix`` are a sentence or two each.
-    ``milliseconds`` is its measured time, None where it has none.
+    ``milliseconds`` is its measured time, None where it has none. ``avoidable`` is False where nothing in the model
+    asks for it; ``fix`` says so then.
     """
 
     layer: str
@@ -52,8 +57,37 @@ class Reformat:
     cause: str
     fix: str
     milliseconds: float | None
+    avoidable: bool = True
 
 
+@dataclasses.dataclass(frozen=True)
+class _Site:
+    """A step and what stands around it."""
+
+    engine: Engine
+    flow: Dataflow
+    layer: Layer
+    producer: Layer | None
+    consumer: Layer | None
+
+    @property
+    def before(self) -> Tensor:
+        return self.layer.inputs[0]
+
+    @property
+    def after(self) -> Tensor:
+        return self.layer.outputs[0]
+
+    @property
+    def retyped(self) -> bool:
+        return self.before.dtype != self.after.dtype
+
+
+#: Cause, remedy, and whether there is one.
+_Words = tuple[str, str, bool]
+
+
+@functools.lru_cache(1024)
 def layout(format_: str) -> str:
     """The memory layout in one word, from any of the compilers' phrases; empty where none is told.
 
@@ -69,6 +103,8 @@ def layout(format_: str) -> str:
         return f"hwc{modulo[1]}" if modulo else "hwc"
     if found := _SHORT.search(format_):
         return found[1].lower()
+    if "transposed" in format_.lower():
+        return "transposed"
     if re.search(r"row major|linear|(?<![a-z])nchw(?![a-z\d])|^chw$", format_, re.IGNORECASE):
         return ROW_MAJOR
     return format_
@@ -100,13 +136,15 @@ def reformats(
     for layer in engine.layers:
         by_name.setdefault(layer.name, layer)
     return tuple(
-        _reformat(layer, flow, by_name, times.get(layer.id))
+        _reformat(engine, layer, flow, by_name, times.get(layer.id))
         for layer in engine.layers
         if flow.works[layer.id] in {"reformat", "quantization"} and layer.inputs and layer.outputs
     )
 
 
-def _reformat(layer: Layer, flow: Dataflow, by_name: dict[str, Layer], time: float | None) -> Reformat:
+def _reformat(
+    engine: Engine, layer: Layer, flow: Dataflow, by_name: dict[str, Layer], time: float | None
+) -> Reformat:
     before, after = layer.inputs[0], layer.outputs[0]
     producer = next(flow.before(layer), None)
     consumer = next(iter(flow.after(layer)), None)
@@ -117,7 +155,7 @@ def _reformat(layer: Layer, flow: Dataflow, by_name: dict[str, Layer], time: flo
         else:
             producer = named
     source = _source(layer, flow)
-    cause, fix = _WORDS[source](layer, flow, producer, consumer)
+    cause, fix, avoidable = _WORDS[source](_Site(engine, flow, layer, producer, consumer))
     return Reformat(
         layer=layer.id,
         tensor=before.name,
@@ -129,6 +167,7 @@ def _reformat(layer: Layer, flow: Dataflow, by_name: dict[str, Layer], time: flo
         cause=cause,
         fix=fix,
         milliseconds=time,
+        avoidable=avoidable,
     )
 
 
@@ -149,65 +188,63 @@ def _name(layer: Layer | None, otherwise: str) -> str:
     return f'"{layer.name}"' if layer else otherwise
 
 
-def _io(tensor: Tensor, side: str, *, same: bool) -> str:
-    """How to have a tensor in this type and layout at the edge of the engine; ``same`` if the type is right already."""
+def _io(site: _Site, tensor: Tensor, side: str) -> tuple[str, bool]:
+    """How to have a tensor in this type and layout at the edge of the engine, if it can be had."""
     word = layout(tensor.format)
     word = "chw" if word in {ROW_MAJOR, ""} else word
+    can = word == "chw" or word in _IO
     other = "write it so beforehand" if side == "input" else "read it so afterwards"
-    if tensor.dtype not in _IO_TYPES:
-        return f"Declare the {side} of the network with the type {tensor.dtype} in the model, and {other}."
-    if word == "chw" or word in _IO:
-        return f"Let the engine have it so: build with --{side}IOFormats={tensor.dtype}:{word}, and {other}."
-    if same:
-        return (
-            f"No I/O format has the layout {word}. Pad the {side} to 8 channels in the model, so that "
-            f"--{side}IOFormats={tensor.dtype}:hwc8 fits, or accept the copy."
-        )
+    if not site.retyped:
+        if not can:
+            return f"Accept it: no I/O format of TensorRT has the layout {word}.", False
+        told = flags.io_format(site.engine, side, tensor.dtype, word)
+        return f"Let the engine have it so: {told}, and {other}.", True
+    by_model = flags.by_model(site.engine)
+    declare = f"Declare the {side} of the network with the type {tensor.dtype} in the model, and {other}."
+    if by_model or tensor.dtype not in _IO_TYPES:
+        return declare, True
+    told = flags.io_format(site.engine, side, tensor.dtype, word if can else "chw")
+    until = ", up to TensorRT 10" if by_model is None else ""
+    if can:
+        return f"Let the engine have it so: {told}{until}, and {other}.", True
     return (
-        f"No I/O format has the layout {word}, but the type can be had: build with "
-        f"--{side}IOFormats={tensor.dtype}:chw, which leaves less to copy, and {other}."
-    )
+        f"No I/O format has the layout {word}, but the type can be had: {told}{until}, which leaves less to copy, and "
+        f"{other}."
+    ), True
 
 
 def _differ(before: Tensor, after: Tensor) -> str:
     return f"{shown(before) or 'what it is'} against {shown(after) or 'another layout'}"
 
 
-def _at_input(layer: Layer, _flow: Dataflow, _p: Layer | None, consumer: Layer | None) -> tuple[str, str]:
-    before, after = layer.inputs[0], layer.outputs[0]
+def _at_input(site: _Site) -> _Words:
     cause = (
-        f'The input "{before.name}" arrives in another form than {_name(consumer, "the first layer")} reads: '
-        f"{_differ(before, after)}."
+        f'The input "{site.before.name}" arrives in another form than {_name(site.consumer, "the first layer")} reads: '
+        f"{_differ(site.before, site.after)}."
     )
-    return cause, _io(after, "input", same=before.dtype == after.dtype)
+    return cause, *_io(site, site.after, "input")
 
 
-def _at_output(layer: Layer, _flow: Dataflow, producer: Layer | None, _c: Layer | None) -> tuple[str, str]:
-    before, after = layer.inputs[0], layer.outputs[0]
+def _at_output(site: _Site) -> _Words:
     cause = (
-        f'The output "{after.name}" is promised in another form than {_name(producer, "the last layer")} writes: '
-        f"{_differ(before, after)}. Unless told otherwise, outputs are linear."
+        f'The output "{site.after.name}" is promised in another form than {_name(site.producer, "the last layer")} '
+        f"writes: {_differ(site.before, site.after)}. Unless told otherwise, outputs are linear."
     )
-    return cause, _io(before, "output", same=before.dtype == after.dtype)
+    return cause, *_io(site, site.before, "output")
 
 
-def _of_type(
-    layer: Layer, _flow: Dataflow, producer: Layer | None, consumer: Layer | None
-) -> tuple[str, str]:
-    before, after = layer.inputs[0], layer.outputs[0]
+def _of_type(site: _Site) -> _Words:
+    before, after = site.before.dtype, site.after.dtype
     cause = (
-        f"{_name(producer, 'The layer before')} writes {before.dtype or 'one type'} and "
-        f"{_name(consumer, 'the layer behind')} reads {after.dtype or 'another'}: neighbours differ in precision."
+        f"{_name(site.producer, 'The layer before')} writes {before or 'one type'} and "
+        f"{_name(site.consumer, 'the layer behind')} reads {after or 'another'}: neighbours differ in precision."
     )
-    if QUANTIZED & {before.dtype, after.dtype}:
-        return (
-            cause,
-            "Quantize both sides, by a Q/DQ pair at the inputs of the one in floating point, or neither.",
-        )
-    return cause, (
-        "Keep both in one precision: by a Cast in the model, or, where the builder chooses types, by "
-        f"--layerPrecisions and --precisionConstraints=obey for the one in {_wider(before, after)}."
-    )
+    if QUANTIZED & {before, after}:
+        fix = "Quantize both sides, by a Q/DQ pair at the inputs of the one in floating point, or neither."
+    else:
+        wide = "fp32" if "fp32" in {before, after} else before
+        fix = f"Bring the one in {wide} to the precision of the other, {flags.retype(site.engine)}."
+    return cause, fix, True
 
 
 def _beside_pair(*neighbours: Layer | None) -> str:
@@ -216,39 +253,39 @@ def _beside_pair(*neighbours: Layer | None) -> str:
     return f"It serves the step {_name(step, '')}: be rid of that one, and this goes too." if step else ""
 
 
-def _wider(before: Tensor, after: Tensor) -> str:
-    return "fp32" if "fp32" in {before.dtype, after.dtype} else before.dtype
-
-
-def _of_layout(
-    layer: Layer, _flow: Dataflow, producer: Layer | None, consumer: Layer | None
-) -> tuple[str, str]:
-    before, after = layer.inputs[0], layer.outputs[0]
+def _of_layout(site: _Site) -> _Words:
+    before, after, producer, consumer = site.before, site.after, site.producer, site.consumer
     cause = (
         f"The kernel of {_name(producer, 'the layer before')} writes {layout(before.format)} and that of "
         f"{_name(consumer, 'the layer behind')} reads {layout(after.format)}; the builder found both, with this copy, "
         "faster than kernels that agree."
     )
     if beside := _beside_pair(producer, consumer):
-        return cause, beside
+        return cause, beside, True
     unit = max(packed(before), packed(after))
     channels = before.shape[1] if before.shape and len(before.shape) > 1 else None
     if unit > 1 and channels is not None and channels > 0 and channels % unit:
-        return cause, (
+        fix = (
             f"Make the {channels} channels a multiple of {unit}, by zero channels if need be: then more kernels can "
             "use the packed layout on both sides."
         )
-    return cause, (
-        "Give the layer in the odd layout the precision of its neighbours, so that one family of kernels serves all; "
-        "an operator without packed kernels, such as a transpose, costs least at the edge of the model."
+        return cause, fix, True
+    if producer and consumer and producer.precision != consumer.precision:
+        fix = (
+            f"Give both one precision, {producer.precision or 'that before'} or {consumer.precision or 'that behind'}, "
+            "so that one family of kernels serves both."
+        )
+        return cause, fix, True
+    fix = (
+        f"Nothing in the model asks for it. For kernels that agree, {flags.more_kernels(site.engine)}, or try a "
+        "narrower type."
     )
+    return cause, fix, False
 
 
-def _of_pair(
-    layer: Layer, flow: Dataflow, _producer: Layer | None, _consumer: Layer | None
-) -> tuple[str, str]:
-    _, cause, fix = why_alone(layer, flow)
-    return cause, fix
+def _of_pair(site: _Site) -> _Words:
+    _, cause, fix = why_alone(site.layer, site.flow)
+    return cause, fix, True
 
 
 def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
@@ -278,16 +315,17 @@ def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
             ),
         )
     beside = producer if producer is not None else layer
+    wrote = beside.writes if beside is not layer and beside.writes in FLOATS else before.dtype
     others = [r for r in flow.after(beside, through=MOVES) if r.id != layer.id and work(r) != "quantization"]
     if others:
         return (
             "branch",
             (
-                f"{_name(beside, '')} also feeds {_name(others[0], '')}, which reads {before.dtype}: so it writes "
-                f"{before.dtype}, and the quantization stands alone."
+                f"{_name(beside, '')} also feeds {_name(others[0], '')}, which reads floating point: so it writes "
+                f"{wrote}, and the quantization stands alone."
             ),
             (
-                "Put a Q/DQ pair on that branch too, for one the shortcut into its Add; then the producer writes "
+                "Put a Q/DQ pair on that branch too, such as the shortcut into an Add; then the producer writes "
                 f"{after.dtype} itself."
             ),
         )
@@ -298,9 +336,18 @@ def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
             "shortcut",
             (
                 f'{_name(beside, "")} computes in {data[0].dtype}, but what it adds, "{wide.name}", is {wide.dtype}: '
-                f"so it writes {before.dtype}, and the quantization stands alone."
+                f"so it writes {wrote}, and the quantization stands alone."
             ),
             f"Put a Q/DQ pair on that shortcut into the Add; then the layer writes {after.dtype} itself.",
+        )
+    if work(beside) in _MOVERS:
+        return (
+            "quantize",
+            f"A quantization behind {_name(beside, '')}, which only moves numbers and does so in {wrote}.",
+            (
+                f"Quantize in front of that step: moving and quantizing commute, and {after.dtype} is less to move. A "
+                "padding with zeros commutes too, where the zero point is zero."
+            ),
         )
     return (
         "quantize",
@@ -315,31 +362,27 @@ def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
     )
 
 
-def _of_copy(
-    layer: Layer, _flow: Dataflow, producer: Layer | None, consumer: Layer | None
-) -> tuple[str, str]:
-    before, after = layer.inputs[0], layer.outputs[0]
+def _of_copy(site: _Site) -> _Words:
+    before, after = site.before, site.after
     if before.shape != after.shape:
-        return (
-            (
-                f"It brings {shape_text(before.shape)} into the order of {shape_text(after.shape)} for "
-                f"{_name(consumer, 'the output')}: a reshape of a tensor that is not row major must move it."
-            ),
-            (
-                "Flatten where little is left to move, such as behind a global pooling, or put the order into the "
-                "weights of the layer behind."
-            ),
+        cause = (
+            f"It brings {shape_text(before.shape)} into the order of {shape_text(after.shape)} for "
+            f"{_name(site.consumer, 'the output')}: a reshape of a tensor that is not row major must move it."
         )
-    return (
-        (
-            f"A copy without change of type or layout between {_name(producer, 'the input')} and "
-            f"{_name(consumer, 'the output')}: into the buffer of a concatenation, or because a buffer is shared."
-        ),
-        (
+        fix = (
+            "Flatten where little is left to move, such as behind a global pooling, or put the order into the weights "
+            "of the layer behind."
+        )
+    else:
+        cause = (
+            f"A copy without change of type or layout between {_name(site.producer, 'the input')} and "
+            f"{_name(site.consumer, 'the output')}: into the buffer of a concatenation, or because a buffer is shared."
+        )
+        fix = (
             "Let one layer write and one layer read the tensor; a concatenation of network inputs or outputs always "
             "copies."
-        ),
-    )
+        )
+    return cause, fix, True
 
 
 _WORDS = {

@@ -108,6 +108,11 @@ def _change(decision: Decision) -> int:
     return {"eliminate": -1, "remove": -1, "copy": 1}.get(decision.action, 0)
 
 
+def _joins(decision: Decision) -> bool:
+    """Whether its layers are one from then on; one that duplicates another is done by that one."""
+    return decision.action in {"fuse", "merge"} or (decision.action == "eliminate" and bool(decision.result))
+
+
 def _renamed(decision: Decision) -> bool:
     """Whether a layer has another name from then on, though nothing was joined."""
     return decision.action == "other" and decision.result.startswith("PWN(")
@@ -134,7 +139,7 @@ def replay(
     for place, stage in enumerate(attempt.passes):
         for decision in stage.decisions:
             found.append((decision, place, names.play(decision)))
-            if decision.action in {"fuse", "merge"} or _renamed(decision):
+            if _joins(decision) or _renamed(decision):
                 became.update((n, decision.result) for n in decision.names if n != decision.result)
     bearers = _Bearers(engine, mapping, became)
     return Replay(
@@ -144,7 +149,7 @@ def replay(
                 decision,
                 place,
                 nodes,
-                joins=decision.action in {"fuse", "merge"} and len(nodes) > 1,
+                joins=_joins(decision) and len(nodes) > 1,
                 layer=bearers.find(decision, nodes),
             )
             for decision, place, nodes in found

@@ -43,7 +43,8 @@ class Timing:
 
     ``total`` is the median of whole inferences without instrumentation, ``summed`` the sum of the layers' medians,
     both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
-    ``total`` and ``spread`` are None where only the layers were timed.
+    ``total`` and ``spread`` are None where only the layers were timed. ``runs`` counts those of the layers and
+    ``inferences`` those of the whole, each 0 where it is not told.
     """
 
     source: str
@@ -56,6 +57,7 @@ class Timing:
     layers: tuple[LayerTime, ...]
     note: str = ""
     processor: Processor = "CPU"
+    inferences: int = 0
 
     def __repr__(self) -> str:
         return f"<Timing {self.shown:.3g} ms, {len(self.layers)} layers, measured, {self.source}>"
@@ -74,7 +76,10 @@ class Timing:
     def origin(self) -> str:
         """What stands beside every one of these numbers."""
         day = self.taken.strftime("%Y-%m-%d") if self.taken else ""
-        runs = f"{self.runs} run{'s' if self.runs != 1 else ''}"
+        runs = _counted(self.runs)
+        if self.inferences not in {0, self.runs}:
+            whole_runs = f"the whole over {_counted(self.inferences)}"
+            runs = f"layers over {runs}, {whole_runs}" if self.layers and runs else whole_runs
         whole = "sum of the layers, which overstates the latency" if self.total is None else ""
         parts = ("measured", self.source, self.device, runs, day, whole)
         return ", ".join(p for p in parts if p) + (f". {self.note}" if self.note else "")
@@ -103,6 +108,8 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
         device=profile.device,
         taken=profile.taken,
         runs=len(profile.total) if profile.runs is None else profile.runs,
+        # A single number from elsewhere is the median of untold many.
+        inferences=len(profile.total) if len(profile.total) > 1 else 0,
         total=float(np.median(profile.total)) if len(profile.total) else None,
         spread=_spread(profile.total),
         summed=summed,
@@ -110,6 +117,10 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
         note=note or profile.note,
         processor=profile.processor,
     )
+
+
+def _counted(runs: int) -> str:
+    return f"{runs} run{'s' if runs != 1 else ''}" if runs else ""
 
 
 def on_nodes(times: Timing, mapping: Mapping) -> dict[str, Shared]:

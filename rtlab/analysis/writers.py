@@ -69,6 +69,6 @@ class Writers:
 
 
 def _size(tensor: Tensor) -> int | None:
-    if tensor.shape is None or any(d < 0 for d in tensor.shape):
+    if tensor.shape is None or min(tensor.shape, default=0) < 0:
         return None
     return math.prod(tensor.shape)

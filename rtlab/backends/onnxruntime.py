@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from rtlab.backends.files import optimized
 from rtlab.core.data import Batch
-from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, wrap
-from rtlab.core.node import Node
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.trace import Outputs, Profile
@@ -32,8 +32,6 @@ from rtlab.errors import BuildError, RunError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: What ONNX Runtime adds to the name of a value: a node in its blocked layout, and an FP16 value kept in FP32.
-_NCHWC, _FREE_CAST = "_nchwc", "InsertedPrecisionFreeCast_"
 #: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
 _QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
 #: Prefix of ONNX Runtime's settings for the weights of a model that it writes.
@@ -100,37 +98,15 @@ class OnnxRuntime:
             self._session(data, options, f'Backend "{self.name}" cannot build "{request.variant.name}"')
             seconds = time.perf_counter() - started
             proto = onnx.load(str(saved), load_external_data=False)
-        # The profiler speaks of nodes by the names in this file, whatever their author called them.
-        names = [n.name for n in proto.graph.node]
-        optimized = wrap(proto, name=model.name)
+        layers = optimized.read(proto, model.name, set(model.values))[0]
         check(progress, "the build")
-        known = set(model.values)
-        layers = tuple(
-            Layer(
-                id=f"{i}:{name or node.op}",
-                name=name or node.op,
-                kind=node.op,
-                index=i,
-                inputs=tuple(
-                    _tensor(optimized.values, n)
-                    for n in node.inputs
-                    if n and not _constant(optimized.values, n)
-                ),
-                outputs=tuple(_tensor(optimized.values, n) for n in node.outputs if n),
-                constants=tuple(
-                    _tensor(optimized.values, n) for n in node.inputs if n and _constant(optimized.values, n)
-                ),
-                attributes={"values": _stands_for(node, name, known)},
-            )
-            for i, (node, name) in enumerate(zip(optimized.top, names, strict=True))
-        )
         return Engine(
             backend=self.name,
             version=_version(),
             target=Target("cpu"),
             layers=layers,
-            inputs=tuple(_tensor(model.values, n) for n in model.inputs),
-            outputs=tuple(_tensor(model.values, n) for n in model.outputs),
+            inputs=optimized.tensors(model.values, model.inputs),
+            outputs=optimized.tensors(model.values, model.outputs),
             seconds=seconds,
             built=datetime.datetime.now(datetime.timezone.utc),
             notes=(f"optimization level {level}",),
@@ -168,7 +144,7 @@ class OnnxRuntime:
         return Profile(
             source=self.source,
             device=_device(),
-            samples=_samples(events, engine, warmup),
+            samples=optimized.samples(events, engine.layers, warmup),
             total=total,
             warmup=warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
@@ -287,15 +263,6 @@ class OnnxRuntime:
             ) from error
 
 
-def _stands_for(node: Node, name: str, known: set[str]) -> dict[str, str]:
-    """Values of the optimized graph that stand for values of the model under another name."""
-    table = {v: v.removeprefix(_FREE_CAST) for v in (*node.inputs, *node.outputs) if v.startswith(_FREE_CAST)}
-    if name.endswith(_NCHWC) and node.outputs:
-        # A node in blocked layout is named after the value that it computes, and writes a nameless one.
-        table[node.outputs[0]] = name.removesuffix(_NCHWC).removeprefix(_FREE_CAST)
-    return {v: model for v, model in table.items() if model in known}
-
-
 def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[NDArray[Any]]:
     with _running():
         result: list[NDArray[Any]] = session.run(names, feed)
@@ -397,34 +364,6 @@ def _free_memory() -> None:
 
 def _unknown(name: str) -> RunError:
     return RunError(f'Cannot read value "{name}": the model has no value of this name. See model.values.')
-
-
-def _samples(events: list[dict[str, Any]], engine: Engine, warmup: int) -> dict[str, NDArray[np.float64]]:
-    """Milliseconds per layer and run; the events of one node come in the order of the runs."""
-    by_name: dict[str, list[float]] = {}
-    for event in events:
-        if event.get("cat") == "Node" and str(event.get("name", "")).endswith("_kernel_time"):
-            name = str(event["name"])[: -len("_kernel_time")]
-            by_name.setdefault(name, []).append(float(event["dur"]) / 1e3)
-    table: dict[str, NDArray[np.float64]] = {}
-    for layer in engine.layers:
-        found = by_name.get(layer.name)
-        if found is not None and len(found) > warmup:
-            table[layer.id] = np.asarray(found[warmup:])
-    return table
-
-
-def _tensor(values: Mapping[str, Any], name: str) -> Tensor:
-    value = values.get(name)
-    if value is None:
-        return Tensor(name)
-    shape = None if value.shape is None else tuple(d if isinstance(d, int) else -1 for d in value.shape)
-    return Tensor(name, value.dtype, shape)
-
-
-def _constant(values: Mapping[str, Any], name: str) -> bool:
-    value = values.get(name)
-    return value is not None and value.kind == "constant"
 
 
 def _version() -> str:

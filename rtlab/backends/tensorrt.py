@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rtlab.backends import _building, _driver
-from rtlab.backends._running import Running
+from rtlab.backends.live import building, driver
+from rtlab.backends.live.running import Running
 from rtlab.core.engine import Engine
 from rtlab.core.optional import PACKAGES
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
@@ -23,14 +23,14 @@ class TensorRT(Running):
         package = PACKAGES["tensorrt"]
         lacking = [
             *(
-                [f'{_driver.missing()}, or choose backend="tensorrt-rtx", which builds without a GPU']
+                [f'{driver.missing()}, or choose backend="tensorrt-rtx", which builds without a GPU']
                 * (not self.device)
             ),
             *([f"{package.missing}. Run pip install --upgrade {package.install}"] * bool(package.missing)),
         ]
         if lacking:
             return Availability(ok=False, reason="; besides, ".join(lacking) + ".")
-        return Availability(ok=True, version=_building.installed("tensorrt"))
+        return Availability(ok=True, version=building.installed("tensorrt"))
 
     def capabilities(self) -> Capabilities:
         """One target, the local GPU; none where there is none. The compiler itself refuses types that it lacks."""
@@ -39,6 +39,7 @@ class TensorRT(Running):
             targets=(Target(f"sm{here.sm}"),) if here else (),
             precisions=tuple(Precision),
             builds=True,
+            options=True,
             runs=True,
         )
 
@@ -61,18 +62,5 @@ class TensorRT(Running):
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it times kernels on the GPU that '
                 f'it builds for, and here is {gpu.name}. Choose target="sm{gpu.sm}", or backend="tensorrt-rtx".'
             )
-        doing = f'Backend "{self.name}" cannot build "{variant.name}" for {variant.target}'
-        plan = _building.build(
-            request,
-            progress,
-            binding=self.binding,
-            product=self.product,
-            doing=doing,
-            version=here.version,
-            times=True,
-            runs=True,
-        )
-        serialized = plan.built.plan or b""
-        loading = f'Backend "{self.name}" cannot load "{variant.name}"'
-        facts = self.describe(serialized, progress, doing=loading)
-        return _building.described(self.engine(serialized, facts, doing=loading), plan)
+        plan = building.build(request, progress, self, version=here.version, times=True, runs=True)
+        return building.opened(plan, request, progress, self)

@@ -1,7 +1,7 @@
 """TensorRT-RTX: compiles ahead of time, with no GPU and no driver.
 
 Without a GPU an engine cannot be loaded again, so there is no inspector, no run and no time. What the builder
-decided is told by its verbose log, which ``_buildlog`` reads. With one, the inspector tells it, and the engine runs.
+decided is told by its verbose log, which ``log.listing`` reads. With one, the inspector tells it, and the engine runs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import importlib.util
 import platform
 import re
 
-from rtlab.backends import _building, _buildlog, _inspector
-from rtlab.backends._running import Running
+from rtlab.backends.files import inspector
+from rtlab.backends.live import building
+from rtlab.backends.live.running import Running
+from rtlab.backends.log import listing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.variant import KNOWN_TARGETS, Precision, Target
@@ -37,7 +39,7 @@ class TensorRTRTX(Running):
                 reason=f'package "tensorrt-rtx" is not installed ({wheels}; this is {here}). '
                 'Run pip install tensorrt-rtx there, or choose backend="onnxruntime".',
             )
-        return Availability(ok=True, version=_building.installed("tensorrt_rtx"))
+        return Availability(ok=True, version=building.installed("tensorrt_rtx"))
 
     def capabilities(self) -> Capabilities:
         """Targets of the known RTX generations; compute capability 9.0 is not among them.
@@ -48,6 +50,7 @@ class TensorRTRTX(Running):
             targets=tuple(Target(t) for t in KNOWN_TARGETS if t != "sm75"),
             precisions=tuple(Precision),
             builds=True,
+            options=True,
             runs=self.device is not None,
         )
 
@@ -75,35 +78,23 @@ class TensorRTRTX(Running):
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it does not know this compute '
                 f"capability. Choose one of {known}."
             )
-        doing = f'Backend "{self.name}" cannot build "{variant.name}" for {variant.target}'
         gpu = self.device
         runs = gpu is not None and gpu.sm == variant.target.sm
-        plan = _building.build(
-            request,
-            progress,
-            binding=self.binding,
-            product=self.product,
-            doing=doing,
-            version=here.version,
-            times=False,
-            runs=runs,
-        )
+        plan = building.build(request, progress, self, version=here.version, times=False, runs=runs)
         listed = self._listed(plan, variant.target)
         if not runs or plan.built.plan is None:
             return listed
         try:
-            loading = f'Backend "{self.name}" cannot load "{variant.name}"'
-            facts = self.describe(plan.built.plan, progress, doing=loading)
-            return _building.described(self.engine(plan.built.plan, facts, doing=loading), plan)
+            return building.opened(plan, request, progress, self)
         except (ReadError, RunError, Unavailable) as error:
             # What was compiled is worth showing even where it cannot be loaded.
             return dataclasses.replace(listed, notes=(*listed.notes, f"not loaded: {error}"))
 
-    def _listed(self, plan: _building.Plan, target: Target) -> Engine:
+    def _listed(self, plan: building.Plan, target: Target) -> Engine:
         """The engine as the build's log lists it."""
-        listing = _buildlog.parse(plan.log, plan.names.nodes)
-        layers, profiles = _first_profile(listing.layers)
-        notes = [f"{len(listing.unread)} listing lines were not understood"] if listing.unread else []
+        told = listing.parse(plan.log, plan.names.nodes)
+        layers, profiles = _first_profile(told.layers)
+        notes = [f"{len(told.unread)} listing lines were not understood"] if told.unread else []
         if profiles > 1:
             notes.append(
                 f"the engine has {profiles} optimization profiles; the layers of profile 0 are shown"
@@ -113,9 +104,9 @@ class TensorRTRTX(Running):
             version=plan.built.version,
             target=target,
             layers=layers,
-            inputs=listing.inputs,
-            outputs=listing.outputs,
-            totals=listing.totals,
+            inputs=told.inputs,
+            outputs=told.outputs,
+            totals=told.totals,
             log=plan.log,
             seconds=plan.built.seconds,
             built=datetime.datetime.now(datetime.timezone.utc),
@@ -134,7 +125,7 @@ def _first_profile(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
     owners: dict[str, int] = {}
     for layer in layers:
         names = (layer.name, *(t.name for t in (*layer.inputs, *layer.outputs)))
-        told = max(_inspector.bare(name)[1] or 0 for name in names)
+        told = max(inspector.bare(name)[1] or 0 for name in names)
         program = _program(layer)
         owners[program] = max(owners.get(program, 0), told)
     return tuple(layer for layer in layers if owners[_program(layer)] == 0), len({0, *owners.values()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rtlab.backends import reading
+from rtlab.backends.files import reading
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Recording
 
@@ -22,7 +22,7 @@ class Trtexec:
 
     def availability(self) -> Availability:
         """Reading needs nothing installed."""
-        return Availability(ok=True, version="files of TensorRT 8.2 to 11")
+        return Availability(ok=True, version="files of TensorRT 5 to 11")
 
     def capabilities(self) -> Capabilities:
         """It reads; nothing is built or run."""

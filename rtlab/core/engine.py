@@ -13,6 +13,21 @@ from rtlab.core.variant import Target
 
 #: Where a number comes from. An estimate is never displayed as a measurement.
 Origin = Literal["measured", "reported", "estimated"]
+#: TensorRT's names of types in rtlab's words, those of ``Tensor.dtype``.
+DTYPES = {
+    "Float": "fp32",
+    "Half": "fp16",
+    "BFloat16": "bf16",
+    "Int8": "int8",
+    "Int32": "int32",
+    "Int64": "int64",
+    "UInt8": "uint8",
+    "Bool": "bool",
+    "FP8": "fp8",
+    "Int4": "int4",
+    "FP4": "fp4",
+    "FP4E2M1": "fp4",
+}
 
 
 @dataclasses.dataclass(frozen=True)

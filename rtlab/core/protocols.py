@@ -65,13 +65,14 @@ class Availability:
 
 @dataclasses.dataclass(frozen=True)
 class Capabilities:
-    """What a backend can do here."""
+    """What a backend can do here. ``options`` says whether it takes ``BuildOptions``."""
 
     targets: tuple[Target, ...]
     precisions: tuple[Precision, ...]
     builds: bool = False
     runs: bool = False
     reads: bool = False
+    options: bool = False
 
 
 class Backend(Protocol):

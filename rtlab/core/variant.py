@@ -303,6 +303,11 @@ class Variant:
                 f'Cannot scale weights per "{weights}": there is no such granularity. Choose "channel" or "tensor".'
             )
         sparse = (("*",) if sparsity else ()) if isinstance(sparsity, bool) else sparsity
+        if options is not None and not isinstance(options, BuildOptions):
+            raise VariantError(
+                f"Cannot use {options!r} as options of a builder: they are no mapping. "
+                'Write options={"builder_optimization_level": 5}.'
+            )
         return cls(
             chosen,
             how,

@@ -29,7 +29,15 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
-from rtlab.errors import CalibrationError, Cancelled, RtlabError, RunError, Unavailable, VariantError
+from rtlab.errors import (
+    CalibrationError,
+    Cancelled,
+    ReadError,
+    RtlabError,
+    RunError,
+    Unavailable,
+    VariantError,
+)
 from rtlab.quantize import Prepared, Scale, export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
@@ -241,7 +249,7 @@ class Study:
                 ``export`` wrote, for example.
             inputs: What ``output`` was computed from, arrays by input or an ``.npz``, so that errors can be told.
             optimization_profile: Which of several optimization profiles to show; the first by default.
-            more: Files by another kind that ``rtlab.backends.recognise`` tells, such as ``archive``.
+            more: Files by another kind that ``rtlab.backends.files.recognise`` tells, such as ``archive``.
 
         Raises:
             ReadError: a file is damaged, or files belong to different engines.
@@ -256,6 +264,8 @@ class Study:
             },
         )  # fmt: skip
         data = None if inputs is None else CalibrationData.of(inputs, model=self.model)
+        if data is not None:
+            data.check(self.model)
         batch = None if data is None else next(data.batches(self.model, len(data)))
         return self._adopt(recorded(self.model, name, given, inputs=batch, profile=optimization_profile))
 
@@ -599,12 +609,18 @@ class Study:
         """Write the layers of a built variant as TensorRT 11's inspector would, for ``read`` elsewhere.
 
         Raises:
-            VariantError: the variant is not built.
+            VariantError: the variant is not built, or its files list no layers.
             RtlabError: the file cannot be written, or is the one that the model was read from.
         """
-        text = json.dumps(layers_json(self[name].engine), indent=1, ensure_ascii=False)
+        engine = self[name].engine
+        if not engine.layers:
+            raise VariantError(
+                f'Cannot export the layers of "{name}": its files list none. Read it with a layer file, from trtexec '
+                "--exportLayerInfo."
+            )
+        text = json.dumps(layers_json(engine), indent=1, ensure_ascii=False)
         path = Path(path)
-        write(path, text.encode("utf-8"), what="the layers", model=self.model)
+        write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
         return path
 
     def weights(self, node: str) -> tuple[TensorStats, ...]:
@@ -708,13 +724,19 @@ def read(
         ReadError: a file is damaged, or files belong to different engines.
         ModelError: the model cannot be loaded.
     """
-    found = gathered(files, {})
+    options: dict[str, Any] = {k: given.pop(k) for k in ("inputs", "optimization_profile") if k in given}
+    found = gathered(files, given)
+    if set(found) == {"model"}:
+        raise ReadError(
+            f'Cannot read an engine from "{found["model"].name}": it is an ONNX model. Give the engine\'s files beside '
+            'it, such as layers="layers.json"; rtlab.explore opens a model alone.'
+        )
     onnx_file = found.pop("model", None)
     source = model if model is not None else onnx_file
     if source is not None and onnx_file is not None and source is not onnx_file:
         found["model"] = onnx_file
     study = Study(source if source is not None else absent())
-    study.read(name, **{**found, **given})
+    study.read(name, **(options | found))
     return study
 
 

@@ -19,7 +19,7 @@ from rtlab.analysis.findings import findings
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.reformats import Reformat, reformats
-from rtlab.backends import reading
+from rtlab.backends.files import reading
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
@@ -327,7 +327,8 @@ def _measure(job: Job, result: Result, progress: Progress) -> Result:
     if result.engine.plan is not None and backend.capabilities().runs:
         # The real engine on its GPU: its own times, and the tensors that fusion left.
         result = _time(job, result, backend, progress)
-        made = {t.name for layer in result.engine.layers for t in layer.outputs}
+        batch = next(job.data.batches(prepared.model, 1))
+        made = {*backend.unfused(result.engine, batch, progress), *prepared.model.outputs}
         names = tuple(n for n in _accuracy.comparable(job.model, prepared.model) if n in made)
         return _judged(job, result, _Computed(backend, result.engine, names, 1), progress)
     runner = runner_of(job.runner or "onnxruntime")

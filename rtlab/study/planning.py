@@ -57,6 +57,11 @@ def check_capable(builder: str, variant: Variant) -> None:
             f'Backend "{builder}" cannot build for target "{variant.target}": it does not compile for it. '
             f"Choose one of {known}, or another backend."
         )
+    if variant.options is not None and not capable.options:
+        raise VariantError(
+            f'Backend "{builder}" cannot take options "{variant.options}": they are those of a TensorRT builder. '
+            'Leave them out, or choose backend="tensorrt-rtx" or "tensorrt".'
+        )
     for refused in sorted(variant.precisions - set(capable.precisions)):
         names = ", ".join(f'"{p}"' for p in capable.precisions)
         raise VariantError(

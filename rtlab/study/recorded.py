@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -11,10 +12,10 @@ import numpy as np
 
 from rtlab.analysis import accuracy as _accuracy
 from rtlab.analysis import timing as _timing
-from rtlab.analysis.mapping import relate
+from rtlab.analysis.mapping import Mapping, relate
 from rtlab.analysis.rebuilt import rebuilt
 from rtlab.analysis.replay import replay
-from rtlab.backends import reading, recognise
+from rtlab.backends.files import reading, recognise
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
@@ -27,18 +28,23 @@ from rtlab.quantize import Prepared
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.study.job import Result, reference, runner_of
 
+#: Share of the layers below which one must ask whether the model is the right one.
+_FEW = 0.1
+#: Sum of layers by latency below which times are in doubt; over the recorded engines it is 1.02 to 1.78.
+_LEAST_RATIO = 0.9
+_JOINED = "The decisions of the build log joined the node into this layer (inferred)."
 #: Kinds of files that do not describe an engine.
 ASIDE = frozenset({"model", "cache"})
 
 
-def gathered(files: Sequence[str | Path], named: Mapping[str, str | Path | None]) -> dict[str, Path]:
+def gathered(files: Sequence[str | Path], named: MappingType[str, str | Path | None]) -> dict[str, Path]:
     """Files by kind: those that the user named, and the rest by what is in them.
 
     Raises:
         ReadError: a file is of no known kind, or there are two of one kind.
     """
-    given = {k: Path(p) for k, p in named.items() if p is not None}
-    found = recognise.sort([Path(f) for f in files])
+    given = {k: _path(p, k) for k, p in named.items() if p is not None}
+    found = recognise.sort([_path(f, "file") for f in files])
     for kind, path in found.items():
         if kind in given:
             raise ReadError(
@@ -48,10 +54,19 @@ def gathered(files: Sequence[str | Path], named: Mapping[str, str | Path | None]
     return found | given
 
 
+def _path(given: object, what: str) -> Path:
+    if isinstance(given, (str, Path)):
+        return Path(given)
+    raise ReadError(
+        f"Cannot read {what} {given!r}: it is no path. Give the path of a file, each file on its own; a number of an "
+        "optimization profile goes to optimization_profile."
+    )
+
+
 def recorded(
     model: Model,
     name: str,
-    files: Mapping[str, Path],
+    files: MappingType[str, Path],
     *,
     inputs: Batch | None = None,
     profile: int | None = None,
@@ -94,13 +109,14 @@ def result(
     """A recording as a result: related to the model, with times and errors as far as the files have them."""
     engine, times = _completed(found, built), found.profile
     mapping = relate(model, built, engine)
-    if model.nodes and not mapping.pairs:
-        note = f'No layer names a node of model "{model.name}": is it the same model?'
-        engine = dataclasses.replace(engine, notes=(*engine.notes, note))
+    if engine.layers and not found.engine.layers:
+        pairs = (dataclasses.replace(p, evidence="inferred", note=_JOINED) for p in mapping.pairs)
+        mapping = Mapping(tuple(pairs), mapping.missing)
     scales = CalibrationCache.read(cache).scales() if cache else {}
     errors, said = _errors(model, found, inputs)
-    if said:
-        engine = dataclasses.replace(engine, notes=(*engine.notes, said))
+    timing = _timing.timing(times, engine) if times else None
+    doubts = (said, _other_model(model, engine, mapping), _other_times(timing))
+    engine = dataclasses.replace(engine, notes=(*engine.notes, *filter(None, doubts)))
     return Result(
         name,
         Variant(
@@ -115,11 +131,30 @@ def result(
         mapping,
         measured=engine if times else None,
         measured_mapping=mapping if times else None,
-        timing=_timing.timing(times, engine) if times else None,
+        timing=timing,
         accuracy=errors,
         recorded=True,
         told=found.log,
         outputs=found.outputs,
+    )
+
+
+def _other_model(model: Model, engine: Engine, mapping: Mapping) -> str:
+    """A doubt, where hardly a layer belongs to a node of the model."""
+    held = len({p.layer for p in mapping.pairs})
+    if not model.nodes or not engine.layers or held > _FEW * len(engine.layers):
+        return ""
+    many = f"Only {held} of {len(engine.layers)} layers name" if held else "No layer names"
+    return f'{many} a node of model "{model.name}": is it the same model?'
+
+
+def _other_times(timing: _timing.Timing | None) -> str:
+    """A doubt, where the whole takes longer than its layers, which are timed one after the other, can explain."""
+    if timing is None or timing.ratio is None or timing.ratio >= _LEAST_RATIO:
+        return ""
+    return (
+        f"The layers sum to {100 * timing.ratio:.0f} % of the latency, and a profile usually gives more than 100 %: are "
+        "the times of the same engine and batch?"
     )
 
 
@@ -144,6 +179,8 @@ def _errors(model: Model, found: Recording, inputs: Batch | None) -> tuple[_accu
     """Errors of the tensors in the files, against those of a second runner in them or of ONNX Runtime here."""
     if found.outputs is None:
         return None, ""
+    if not model.nodes:
+        return None, "The outputs in the files are not compared: give the ONNX model as well."
     if found.reference is not None:
         return _compared(model, found.reference, found.outputs, "the file's own reference runner")
     if inputs is None:

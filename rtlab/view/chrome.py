@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from rtlab.core.variant import Precision
 from rtlab.view.contract import Chip, Status
-from rtlab.view.table import chip
+from rtlab.view.table import chip, number
 
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy
+    from rtlab.analysis.timing import Timing
     from rtlab.study import Study
 
 #: Types whose range is smaller than FP32's, or whose small numbers are coarser.
@@ -44,19 +45,17 @@ def status(study: Study, name: str) -> Iterator[Status]:
     made = "read" if result.recorded else "compiled"
     yield Status(origin="reported", text=f"{made}: {engine.title}")
     if result.timing:
-        times = result.timing
-        whole = "was not timed" if times.total is None else f"takes {times.total:.3g} ms"
-        yield Status(
-            origin="measured",
-            text=f"measured: {times.source}, {times.runs} runs; layers sum to {times.summed:.3g} ms, "
-            f"the whole {whole}" + ("" if result.recorded else f"; building took {engine.seconds:.2g} s"),
-        )
-    if result.recorded and study.model.nodes:
+        built = "" if result.recorded else f"; building took {engine.seconds:.2g} s"
+        yield Status(origin="measured", text=f"measured: {_times(result.timing)}{built}")
+    if result.recorded and study.model.nodes and engine.layers:
         known = result.coverage
+        more = f"{known.explained} more {'is' if known.explained == 1 else 'are'} explained"
+        links = (
+            f"; {known.declared} of {known.pairs} links are the compiler's own word" if known.pairs else ""
+        )
         yield Status(
             origin="estimated" if known.declared < known.pairs else "reported",
-            text=f"{known.nodes} of {known.all_nodes} nodes are in a layer, {known.explained} more are explained; "
-            f"{known.declared} of {known.pairs} links are the compiler's own word",
+            text=f"{known.nodes} of {known.all_nodes} nodes are in a layer, {more}{links}",
         )
     lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
     if lost:
@@ -73,6 +72,16 @@ def status(study: Study, name: str) -> Iterator[Status]:
         yield Status(origin="reported", text=note)
 
 
+def _times(times: Timing) -> str:
+    """Who measured, and what: the layers, the whole inference, or both."""
+    whole = "was not timed" if times.total is None else f"takes {number(times.total, 'ms')}"
+    if not times.layers:
+        return f"{times.source}; the whole {whole}, layers were not timed"
+    # Files may tell times and not how often they were taken.
+    runs = f" over {times.runs} run{'s' if times.runs != 1 else ''}" if times.runs else ""
+    return f"{times.source}; layers sum to {number(times.summed, 'ms')}{runs}, the whole {whole}"
+
+
 def _underflow(study: Study, errors: Accuracy) -> Iterator[Status]:
     gone = [v for v in errors.values if v.underflowed]
     if gone:
@@ -81,7 +90,7 @@ def _underflow(study: Study, errors: Accuracy) -> Iterator[Status]:
         yield Status(
             origin="measured",
             text=f"underflow: {sum(v.underflowed for v in gone)} elements of {_values(len(gone))} became zero, "
-            f'most after "{where}" ({100 * most.underflowed / most.elements:.2g} %)',
+            f'most after "{where}" ({number(100 * most.underflowed / most.elements, "%")})',
         )
 
 

@@ -24,8 +24,9 @@ def document(result: Result, model: Model) -> dict[str, Any]:
 
     The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``summary``,
     ``findings`` and ``build``.
-    Times are in milliseconds, errors in decibel or in the value's unit; null where nothing was measured. An
-    infinite SQNR (equal values) is null with ``equal`` true.
+    Times are in milliseconds unless their key says another unit, shares go from 0 to 1, errors are in decibel or in
+    the value's unit; null where nothing was measured. An infinite SQNR (equal values) is null with ``equal`` true.
+    Without an ONNX model, ``model`` has no name and no nodes.
     """
     engine = result.engine
     evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
@@ -46,8 +47,8 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         "precisions": {n: str(p) for n, p in result.prepared.precisions.items()},
         "scales": {v: {"amax": s.amax, "scale": s.scale} for v, s in result.prepared.scales.items()},
         "model": {
-            "name": model.name,
-            "opset": model.opset,
+            "name": model.name if model.nodes else None,
+            "opset": model.opset if model.nodes else None,
             "nodes": [
                 {
                     "id": n.id,
@@ -65,8 +66,16 @@ def document(result: Result, model: Model) -> dict[str, Any]:
             "backend": engine.backend,
             "version": engine.version,
             "target": str(engine.target),
-            "seconds": engine.seconds,
+            "device": engine.device or None,
+            # The duration of a build that nobody timed is not 0.
+            "seconds": engine.seconds or None,
             "detail": engine.detail,
+            "inputs": [_tensor(t) for t in engine.inputs],
+            "outputs": [_tensor(t) for t in engine.outputs],
+            "profiles": [
+                {name: dict(zip(("min", "opt", "max"), shapes, strict=True)) for name, shapes in profile}
+                for profile in engine.profiles
+            ],
             "memory": {"origin": "reported", "bytes": dict(engine.totals)},
             "layers": [
                 {
@@ -78,6 +87,8 @@ def document(result: Result, model: Model) -> dict[str, Any]:
                     "inputs": [_tensor(t) for t in layer.inputs],
                     "outputs": [_tensor(t) for t in layer.outputs],
                     "precision": layer.precision,
+                    "reads": layer.reads,
+                    "writes": layer.writes,
                     "stream": layer.stream,
                     "tactic": layer.tactic,
                 }
@@ -87,8 +98,11 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         "unmapped": [{"node": m.node, "reason": m.reason, "text": m.text} for m in result.mapping.missing],
         "timing": _timing(result),
         "accuracy": _accuracy(result),
-        "summary": summary(result, model),
-        "findings": [dataclasses.asdict(f) for f in result.findings],
+        "summary": _summary(result, model),
+        "findings": [
+            dataclasses.asdict(f) | {"origin": None if f.microseconds is None else "measured"}
+            for f in result.findings
+        ],
         "build": _build(result),
         "notes": [*result.prepared.notes, *engine.notes],
     }
@@ -128,6 +142,16 @@ def _timing(result: Result) -> dict[str, Any] | None:
             for t in times.layers
         ],
     }
+
+
+def _summary(result: Result, model: Model) -> dict[str, Any]:
+    """What the page shows, with shares as everywhere else in this object: the page has them in percent."""
+    found = summary(result, model)
+    slices = {
+        key: [{**s, "share": None if s["share"] is None else s["share"] / 100} for s in found[key]]
+        for key in ("kinds", "precisions")
+    }
+    return {**found, **slices, "origin": "measured" if found["source"] else None}
 
 
 def _build(result: Result) -> dict[str, Any] | None:

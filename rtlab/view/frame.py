@@ -26,22 +26,34 @@ _NUMBERS = {
 
 
 def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
-    """The layers of a variant's engine, a row each in order of execution, under their ids.
+    """The layers of a variant's engine, a row each in order of execution, under their ids (the index, ``id``).
 
-    Columns:
-        name, kind: The compiler's words.
-        nodes, operators: Ids of the nodes of the model that the layer runs, and their operators, as tuples.
-        reads, writes, precision: The narrowest types of its inputs, of its outputs, and of all.
-        tactic: The kernel, as far as it is told.
-        formats_in, formats_out: Memory layouts of inputs and outputs, as tuples; empty words where not told.
-        stream: The stream it is issued to.
-        time_ms, share: Its median time in milliseconds and the part of the sum of all layers, from 0 to 1.
-        shared: How many layers have that time together; 1 where this very engine was measured.
-        sparse: Whether it uses 2:4 sparse weights.
-        output_bytes, weight_bytes: Bytes of what it writes, by shape and type, and of its weights and bias.
+    | column | dtype | what |
+    |---|---|---|
+    | ``name``, ``kind`` | str | the compiler's words |
+    | ``nodes`` | object: tuple of str | ids of the nodes of the model that the layer runs; empty where none is known |
+    | ``operators`` | object: tuple of str | their operators, in the same order |
+    | ``reads``, ``writes``, ``precision`` | str | narrowest type of its inputs, its outputs, and both; or empty |
+    | ``tactic`` | str | its kernel, by name or number; empty where not told |
+    | ``formats_in``, ``formats_out`` | object: tuple of str | layout of each input and output; empty words: not told |
+    | ``stream`` | int64 | the stream it is issued to, 0 where there is one |
+    | ``time_ms`` | float64 | its time in milliseconds: the median, or the mean where a file has only that |
+    | ``share`` | float64 | that time by the sum of all layers, from 0 to 1 |
+    | ``shared`` | Int64 | how many layers have that time together; 1 where this very engine was measured |
+    | ``sparse`` | boolean | whether it uses 2:4 sparse weights |
+    | ``output_bytes`` | Int64 | size of all that it writes, by shape and type |
+    | ``weight_bytes`` | Int64 | size of its weights and bias |
 
-    What is unknown is NaN or NA. ``attrs`` tells where the numbers come from: ``engine``, ``times``, and
-    ``output_bytes``, which is ``reported`` by the compiler or ``estimated`` without padding.
+    What is unknown is NaN among ``time_ms`` and ``share`` and NA among the others, never 0. Where another engine was
+    measured in this one's place, layers with ``shared`` above 1 repeat one time, so that the sum of ``time_ms`` is too
+    large; only where all are 1 do ``time_ms`` and ``share`` add up.
+
+    ``attrs`` says where numbers come from: ``engine`` names compiler, release and device; ``times`` how times were
+    measured, empty without times; ``output_bytes`` is ``reported`` by the compiler or ``estimated`` without padding.
+
+    >>> table.groupby("kind").time_ms.sum().sort_values()       # where the time goes
+    >>> table.explode("nodes").reset_index().groupby("nodes").id.agg(list)    # layers of each node
+    >>> table[(table.reads == "int8") & (table.writes == "fp32")]
 
     Args:
         result: The variant.

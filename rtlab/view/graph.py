@@ -88,6 +88,8 @@ class _Source:
         self.position: dict[str, int] = {}
         #: Position of the box that makes a value, by call of a function and identity.
         self.makers: dict[tuple[int, int], int] = {}
+        #: Values as ports by identity: most are written once and read once or more.
+        self.ports: dict[int, Port] = {}
 
     def graph(self) -> Graph:
         model = self.model
@@ -115,7 +117,9 @@ class _Source:
         readers: list[tuple[int, Iterable[ir.Value | None]]] = []
         for node, place in zip(scope.nodes, scope.places, strict=True):
             if node.op_type != "Constant":
-                self.put(_node_box(node, place), scope, parent, node.outputs)
+                ports = [self.port(v) for v in node.inputs if v is not None and v.name]
+                outputs = [self.port(v) for v in node.outputs if v.name]
+                self.put(_node_box(place, ports, outputs), scope, parent, node.outputs)
                 readers.append((len(self.boxes) - 1, node.inputs))
         for value in graph.outputs:
             self.put(self.pill(value, "output", prefix), scope, parent, [])
@@ -126,8 +130,14 @@ class _Source:
                 maker = self.makers.get((scope.space, id(value)))
                 if maker is not None:
                     self.edges.append(
-                        Edge(source=maker, target=at, value=value.name or "", label=_label(_port(value)))
+                        Edge(source=maker, target=at, value=value.name or "", label=_label(self.port(value)))
                     )
+
+    def port(self, value: ir.Value) -> Port:
+        found = self.ports.get(id(value))
+        if found is None:
+            found = self.ports[id(value)] = _port(value)
+        return found
 
     def put(self, box: Box, scope: Scope, parent: int, makes: Iterable[ir.Value]) -> None:
         box["parent"], box["body"] = parent, scope.body
@@ -141,9 +151,10 @@ class _Source:
         while id_ in self.taken:
             id_ += "'"
         self.taken.add(id_)
-        return _empty_box(id_, kind, value.name or "", _port(value))
+        return _empty_box(id_, kind, value.name or "", self.port(value))
 
 
+@growing()
 def source_graph(model: Model) -> Graph:
     """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
 
@@ -218,9 +229,8 @@ def _home_first(mapping: NodeMapping, result: Result, model: Model) -> list[Pair
     )
 
 
-def _node_box(inner: ir.Node, place: Place) -> Box:
+def _node_box(place: Place, ports: list[Port], outputs: list[Port]) -> Box:
     node = place.node
-    ports = [_port(i) for i in inner.inputs if i is not None and i.name]
     weights = [p["shape"] for p in ports if p["constant"] and "×" in p["shape"]][:1]
     # The shape of a weight tells its kernel, and what is one says nothing.
     glance = [
@@ -228,7 +238,6 @@ def _node_box(inner: ir.Node, place: Place) -> Box:
         for key, label in _GLANCE.items()
         if key in node.attributes and not (weights and label == "kernel") and not _ones(node.attributes[key])
     ]
-    outputs = [_port(o) for o in inner.outputs if o.name]
     details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
     details += [Detail(key=k, value=_short(v)) for k, v in node.attributes.items()]
     return Box(

@@ -11,8 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from rtlab.backends._buildlog import DTYPES
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.value import dtype_text
 
 if TYPE_CHECKING:

@@ -27,8 +27,10 @@ from __future__ import annotations
 
 import functools
 import gzip
+import itertools
 import json
 import math
+import operator
 import re
 import struct
 import types
@@ -107,21 +109,24 @@ class _Encoder:
             ]
         if origin is list:
             lengths = self.column([len(v) for v in values])
-            items = [i for v in values for i in v]
+            items = list(itertools.chain.from_iterable(values))
             return ["list", lengths, self.tree(arguments[0], items, _order([len(v) for v in values]))]
         if origin is dict:
             lengths = self.column([len(v) for v in values])
-            keys = self.column(self.places(self.strings, [k for v in values for k in v]))
+            keys = self.column(self.places(self.strings, list(itertools.chain.from_iterable(values))))
             return ["map", lengths, keys, self.tree(arguments[1], [i for v in values for i in v.values()])]
         if typing.is_typeddict(kind):
             return [
                 "object",
-                {f: self.tree(h, [v[f] for v in values], order) for f, h in _hints(kind).items()},
+                {
+                    f: self.tree(h, list(map(operator.itemgetter(f), values)), order)
+                    for f, h in _hints(kind).items()
+                },
             ]
         return self.leaf(str if origin is typing.Literal else kind, values, order)
 
     def leaf(self, kind: type, values: Sequence[Any], order: Order | None) -> list[Any]:
-        if kind is str and values and all(v == values[0] for v in values):
+        if kind is str and values and values.count(values[0]) == len(values):
             return ["value", values[0]]
         if kind is str:
             return ["string", self.column(self.places(self.strings, values), order)]
@@ -130,24 +135,30 @@ class _Encoder:
         return [kind.__name__, self.column(values, order)]
 
     def places(self, table: dict[Any, int], values: Sequence[Any]) -> list[int]:
-        return [table.setdefault(v, len(table)) for v in values]
+        fresh = [v for v in dict.fromkeys(values) if v not in table]
+        table.update(zip(fresh, range(len(table), len(table) + len(fresh)), strict=True))
+        return list(map(table.__getitem__, values))
 
     def texts(self) -> dict[str, Any]:
         """The table of strings as templates and numbers."""
-        parts = [tuple(_DIGITS.split(s)) for s in self.strings]
-        shapes = Counter(p[::2] for p in parts)
-        # A string that is like no other is its own template.
-        parts = [p if shapes[p[::2]] > 1 else (s,) for p, s in zip(parts, self.strings, strict=True)]
-        rows: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-        for p in parts:
-            rows.setdefault(p[::2], []).append(p[1::2])
+        parts = list(map(_DIGITS.split, self.strings))
+        shapes = [tuple(p[::2]) for p in parts]
+        uses = Counter(shapes)
+        rows: dict[tuple[str, ...], list[list[str]]] = {}
+        for i, text in enumerate(self.strings):
+            shape = shapes[i]
+            if len(shape) > 1 and uses[shape] == 1:
+                # A string that is like no other is its own template.
+                shape = shapes[i] = (text,)
+                parts[i] = [text]
+            rows.setdefault(shape, []).append(parts[i][1::2])
         place = {shape: i for i, shape in enumerate(rows)}
-        strings = self.table([place[p[::2]] for p in parts])
+        strings = self.table(list(map(place.__getitem__, shapes)))
         templates: list[list[Any]] = []
         for shape, found in rows.items():
             pieces: list[Any] = [shape[0]]
             for text, slot in zip(shape[1:], zip(*found, strict=True), strict=True):
-                if all(n == slot[0] for n in slot):
+                if slot.count(slot[0]) == len(slot):
                     pieces[-1] += slot[0] + text
                 else:
                     pieces += [self.column([int(f"1{n}") for n in slot]), text]

@@ -58,7 +58,10 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
 def _precision(result: Result) -> str:
     """Precision and processor of an engine from elsewhere, as far as its files tell."""
     typed = any(layer.precision for layer in result.engine.layers)
-    return f"{result.variant.precision if typed else 'types not told'} · GPU"
+    where = (
+        result.timing.processor if result.timing else "CPU" if result.engine.target.name == "cpu" else "GPU"
+    )
+    return f"{result.variant.precision if typed else 'types not told'} · {where}"
 
 
 def study_html(study: Study) -> str:
@@ -95,7 +98,8 @@ def _row(name: str, result: Result) -> str:
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),
-        f"{len(result.prepared.model.top)} → {len(result.engine.layers) - result.engine.sync}",
+        # An engine may be shown without its ONNX model.
+        f"{len(result.prepared.model.top) or '—'} → {len(result.engine.layers) - result.engine.sync}",
         time,
         score,
         worst,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import traitlets
 
 from rtlab.analysis.mapping import placed
-from rtlab.backends import recognise
+from rtlab.backends.files import recognise
 from rtlab.core import model as _model
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
@@ -315,7 +315,7 @@ class Explorer(Delivering):
                     # A name may hold a path; two files may have one name.
                     home = Path(folder) / str(i)
                     home.mkdir()
-                    paths.append(home / (re.sub(r"[^\w.+ -]", "_", Path(name).name) or "file"))
+                    paths.append(home / (re.sub(r"[^\w.+ -]", "_", Path(name).name)[-100:] or "file"))
                     paths[-1].write_bytes(content)
                 self._read(paths, None, {}, progress, lasting=False)
 
@@ -426,7 +426,11 @@ class Explorer(Delivering):
         self.source = encode(source_graph(self.study.model), Graph)
         built = next((n for n in self.study.variants if n in self.study.results), "")
         panes: tuple[Side, ...] = ("node", "layer") if self.study.model.nodes else ("layer",)
-        self._put(ViewState(baseline=self._baseline or built, tab=self.state.tab, panes=panes))
+        tab = self.state.tab
+        if tab == "timing" and built and self.study.results[built].recorded:
+            # What a file tells of an engine is more than times, and may have none.
+            tab = "engine"
+        self._put(ViewState(baseline=self._baseline or built, tab=tab, panes=panes))
         self.controls = dict(offer.controls(self.study.model, self.choice))
         self._tell_calibration()
         self.findings = dict(findings(self.study.model, self.study.findings()))

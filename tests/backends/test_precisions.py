@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from rtlab import backends
-from rtlab.backends import _trt
+from rtlab.backends.live import compiler
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
@@ -151,7 +151,7 @@ def test_flags_of_the_builder_follow_the_variant(on: bool):
     """On the binding's own configuration, which starts with TF32 set."""
     trt = importlib.import_module("tensorrt_rtx")
     config = trt.Builder(trt.Logger(trt.Logger.ERROR)).create_builder_config()
-    _trt.configure(trt, config, _trt.Order("tensorrt_rtx", b"", 86, "", tf32=on, sparse=on))
+    compiler.configure(trt, config, compiler.Order("tensorrt_rtx", b"", 86, "", tf32=on, sparse=on))
     assert (on, on) == (
         config.get_flag(trt.BuilderFlag.TF32),
         config.get_flag(trt.BuilderFlag.SPARSE_WEIGHTS),

@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import backends, samples
 from rtlab.analysis.mapping import relate
-from rtlab.backends import _buildlog, _driver
+from rtlab.backends.live import driver
+from rtlab.backends.log import listing
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.model import load
 from rtlab.core.options import BuildOptions
@@ -229,7 +230,7 @@ def test_two_profiles_are_two_programs_and_the_first_is_shown() -> None:
     model = tiny_model()
     small, large = ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), ((4, 3, 8, 8), (8, 3, 8, 8), (16, 3, 8, 8))
     engine = build(model, profiles=[{"x": small}, {"x": large}])
-    listed = _buildlog.parse(engine.log).layers
+    listed = listing.parse(engine.log).layers
     assert 2 * len(engine.layers) == len(listed)
     assert engine.layers == listed[: len(engine.layers)]
     assert ("the engine has 2 optimization profiles; the layers of profile 0 are shown",) == engine.notes
@@ -294,14 +295,14 @@ def test_every_setting_that_is_offered_exists() -> None:
     assert "progress_monitor" not in offered
 
 
-@pytest.mark.skipif(_driver.device() is not None, reason="the engine can be loaded here")
+@pytest.mark.skipif(driver.device() is not None, reason="the engine can be loaded here")
 def test_an_engine_that_cannot_be_loaded_is_shown_as_the_log_lists_it() -> None:
     """As with a driver too old; that inner values can be read later leaves the program as it was."""
 
     class WithGpu(TensorRTRTX):
         @property
-        def device(self) -> _driver.Device:
-            return _driver.Device("Card", 86, "12.9")
+        def device(self) -> driver.Device:
+            return driver.Device("Card", 86, "12.9")
 
     backend = WithGpu()
     assert backend.capabilities().runs

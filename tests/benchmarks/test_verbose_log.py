@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends._verbose import parse
+from rtlab.backends.log.verbose import parse
 
 # Recordings live beside the checkout, not in it.
 LOG = Path(__file__).parents[3] / "shared" / "recorded" / "build-logs" / "mnist-trt10.16-h100-level5.log"
@@ -21,7 +21,7 @@ SIZE = 100_000_000
 PEAK = """
 import json, psutil, sys, threading
 from pathlib import Path
-from rtlab.backends._verbose import parse
+from rtlab.backends.log.verbose import parse
 me, done = psutil.Process(), threading.Event()
 before = peak = me.memory_info().rss
 def watch():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import rtlab
 from explorer import EXPLORER, Explorer
 
 # Recordings live beside the checkout, not in it.
@@ -134,8 +135,8 @@ def test_a_recorded_build_is_replayed_on_the_graph(opened) -> None:
     lab.theme(dark=False)
 
 
-def test_files_chosen_together_become_one_engine(opened) -> None:
-    """Five files from an A100 in one go; those of two engines are a card that names what does not match."""
+def test_files_chosen_or_dropped_together_become_one_engine(opened) -> None:
+    """Three files from an A100 in one go; those of two engines are a card that names what does not match."""
     shown = opened(TINY)
     page, lab = shown.page, shown.lab
     files = [A100 / "engine.graph.json", A100 / "engine.profile.json", A100 / "engine.timing.json"]
@@ -150,31 +151,24 @@ def test_files_chosen_together_become_one_engine(opened) -> None:
     choose_files(shown, files[0], MOBILENET / "engine.profile.json")
     lab.wait_python("explorer.failure is not None and not explorer.build['running']")
     assert "ReadError" == lab.python("explorer.failure['kind']")
-    page.wait_for_selector(f"{EXPLORER} .rt-failure")
+    page.wait_for_selector(f'{EXPLORER} [data-control="failure"]')
     shown.picture("dropped-two-engines")
     assert 2 == lab.python("len(study.results)")
+    page.click(f'{EXPLORER} [data-control="dismiss"]')
 
-
-def test_files_dropped_on_the_explorer_are_read(opened) -> None:
-    """The engineer drags a folder's files from the file manager."""
-    shown = opened(TINY)
-    page, lab = shown.page, shown.lab
-    files = {
-        p.name: p.read_text(encoding="utf-8")
-        for p in (A100 / "engine.graph.json", A100 / "engine.profile.json")
-    }
+    # The same from the file manager, dropped anywhere on the Explorer.
     page.evaluate(
         """files => {
           const data = new DataTransfer();
           for (const [name, text] of Object.entries(files)) data.items.add(new File([text], name));
-          const target = document.querySelector('.rt-explorer');
+          const target = document.querySelector('.rt-explorer canvas');
           for (const type of ['dragenter', 'dragover', 'drop'])
             target.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: data}));
         }""",
-        files,
+        {p.name: p.read_text(encoding="utf-8") for p in files[:2]},
     )
     lab.wait_python(
-        "len(study.results) == 2 and not explorer.build['running'] or explorer.failure is not None"
+        "len(study.results) == 3 and not explorer.build['running'] or explorer.failure is not None"
     )
     assert lab.python("explorer.failure") is None
     assert lab.python("study[explorer.state.variant].recorded")
@@ -189,3 +183,32 @@ def test_an_engine_without_its_model_is_shown_alone(opened) -> None:
     build = shown.page.locator(f'{EXPLORER} [data-control="build"]')
     assert build.is_disabled()
     shown.picture("engine-alone")
+
+
+def test_a_report_tells_an_engine_its_build_and_its_findings(chromium, tmp_path) -> None:
+    """One file, for somebody without a kernel: kinds, decisions to step through, what is wrong."""
+    study = rtlab.read(log=GOOGLENET, model=rtlab.samples.load("googlenet").model)
+    study.to_html(tmp_path / "googlenet.html")
+    page = chromium.new_page(viewport={"width": 1280, "height": 860})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto((tmp_path / "googlenet.html").as_uri())
+    page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
+    page.click(f'{EXPLORER} [data-tab="build"]')
+    assert "141 → 84 → 66" in page.inner_text(f"{EXPLORER} .rt-bottom")
+    page.check(f'{EXPLORER} [data-control="replay"]')
+    page.click(f'{EXPLORER} [data-control="next"]')
+    page.wait_for_function(
+        "() => document.querySelector('.rt-explorer').dataset.selection === JSON.stringify("
+        "['conv1/7x7_s2', 'conv1/relu_7x7'])"
+    )
+    # The whole of what the builder said, where a row has no room for it.
+    said = page.inner_text(f'{EXPLORER} [data-control="decision"]')
+    assert "Fusing conv1/7x7_s2 with conv1/relu_7x7" == said
+    page.click(f'{EXPLORER} [data-tab="engine"]')
+    for kind in study["engine"].kinds():
+        assert page.locator(f'{EXPLORER} [data-kind="{kind.name}"]').is_visible()
+    page.click(f'{EXPLORER} [data-tab="findings"]')
+    assert len(study["engine"].findings) == page.locator(f"{EXPLORER} [data-finding]").count()
+    assert [] == errors
+    page.close()

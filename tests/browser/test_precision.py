@@ -291,7 +291,8 @@ def test_findings_lead_to_nodes_and_are_repaired(opened) -> None:
     shown = opened(MISPLACED)
     page, lab = shown.page, shown.lab
     count = lab.python("len(study.findings())")
-    assert str(count) in page.inner_text(f'{EXPLORER} [data-tab="findings"]')
+    shown_ = count + lab.python("len(study[explorer.state.variant].findings)")
+    assert str(shown_) in page.inner_text(f'{EXPLORER} [data-tab="findings"]')
     page.click(f'{EXPLORER} [data-tab="findings"]')
     first = lab.python("[[f.id, list(f.nodes)] for f in study.findings()][0]")
     page.click(f'{EXPLORER} [data-finding="{first[0]}"] .rt-link >> nth=0')

@@ -35,25 +35,27 @@ _OPEN = {
 }
 #: What the code does not say of itself, file by file. A parameter without a type that stands nowhere here is a problem.
 DECLARED = {
-    "backends/_trt.py": Declared(
+    "backends/live/compiler.py": Declared(
         names=_BUILDING | dict.fromkeys(("proto", "items", "report", "log", "severity"), PLAIN),
         returns={"_listeners": ("tuple", instance("ILogger"), instance("IProgressMonitor")), "attach": PLAIN},
     ),
-    "backends/_options.py": Declared(names=_BUILDING, properties={"ITensor.shape": ("list", PLAIN)}),
-    "backends/_calibrator.py": Declared(names=_BUILDING | dict.fromkeys(("report", "calibrator"), PLAIN)),
-    "backends/_gpu.py": Declared(
-        names=_RUNNING
-        | dict.fromkeys(("report", "cuda", "listener", "pointer"), PLAIN)
-        # What the binding calls back with.
-        | dict.fromkeys(("severity", "addr", "location", "type", "shape"), PLAIN),
+    "backends/live/settings.py": Declared(names=_BUILDING, properties={"ITensor.shape": ("list", PLAIN)}),
+    "backends/live/calibrator.py": Declared(names=_BUILDING | dict.fromkeys(("report", "calibrator"), PLAIN)),
+    "backends/live/loaded.py": Declared(
+        names=_RUNNING | dict.fromkeys(("report", "cuda", "severity"), PLAIN),
         fields=_OPEN,
-        returns={
-            "_logger": instance("ILogger"),
-            **dict.fromkeys(("_profiler", "_listener", "_listen"), PLAIN),
-        },
+        returns={"_logger": instance("ILogger"), **dict.fromkeys(("_profiler", "listen"), PLAIN)},
         properties={"ICudaEngine.profiling_verbosity": instance("ProfilingVerbosity")},
     ),
-    "backends/_gpu_lane.py": Declared(
+    "backends/live/inner.py": Declared(
+        names=_RUNNING
+        | dict.fromkeys(("listener", "pointer"), PLAIN)
+        # What the binding calls back with.
+        | dict.fromkeys(("addr", "location", "shape"), PLAIN),
+        fields=_OPEN,
+        returns={"_listener": PLAIN},
+    ),
+    "backends/live/lane.py": Declared(
         names=_RUNNING | dict.fromkeys(("memory", "shape", "stream"), PLAIN),
         fields=_OPEN,
         returns={"_allocator": PLAIN},

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 import pytest
 
-from rtlab.backends import reading, recognise
+from rtlab.backends.files import reading, recognise
 from rtlab.core.trace import Recording
 from rtlab.errors import ReadError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rtlab.analysis.replay import replay
 from rtlab.analysis.tuning import contests
-from rtlab.backends._verbose import Parsed, parse
+from rtlab.backends.log.verbose import Parsed, parse
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.errors import ReadError

@@ -13,8 +13,8 @@ import pytest
 import fake_trt
 from fake_trt import Spec, layers_of, plan
 from rtlab import backends
-from rtlab.backends import _driver
-from rtlab.backends._running import Running
+from rtlab.backends.live import driver
+from rtlab.backends.live.running import Running
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.variant import Precision, Target
@@ -32,7 +32,7 @@ class Fake(Running):
 
     name, binding, product = "tensorrt", "fake_trt.trt10", "TensorRT"
     cuda = libraries = "fake_trt"
-    device = _driver.Device("Fake GPU", 86, "12.9")
+    device = driver.Device("Fake GPU", 86, "12.9")
 
     def __init__(self, **spoiled: object) -> None:
         super().__init__()

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import rtlab
 from rtlab import Study
 from rtlab.errors import ReadError
 from rtlab.samples import load
+from rtlab.testing import tiny_model
+from rtlab.view import chrome
 from rtlab.view.contract import EngineView
 from rtlab.view.document import document
 from rtlab.view.graph import engine_view
@@ -24,6 +27,8 @@ RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
 ENGINES = RECORDED / "engines"
 recorded = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
 MOBILENET = ENGINES / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
+RESNET = ENGINES / "trex-resnet18-pytorch-a100-fp16"
+QAT = ENGINES / "trex-resnet18-pytorch-a100-int8-qat"
 GOOGLENET = RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log"
 
 
@@ -168,3 +173,86 @@ def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
     (error,) = read.accuracy.values
     assert pytest.approx(0.01, rel=1e-2) == error.max_abs
     assert "ONNX Runtime here" in read.accuracy.source
+
+
+def lines(study: Study) -> str:
+    return "\n".join(s["text"] for s in chrome.status(study, "engine"))
+
+
+@recorded
+def test_the_status_line_counts_the_runs_of_the_layers_and_not_of_the_inferences() -> None:
+    """One profiled run stands beside thousands of inferences; to give one number for both would be wrong."""
+    study = rtlab.read(*(RESNET / f"engine.{kind}.json" for kind in ("graph", "profile", "timing")))
+    assert "layers sum to 1.02 ms over 1 run, the whole takes 862 µs" in lines(study)
+    alone = rtlab.read(log=GOOGLENET, times=RESNET / "engine.timing.json")
+    assert "the whole takes 862 µs, layers were not timed" in lines(alone)
+    assert "0 ms" not in lines(alone)
+
+
+@recorded
+def test_a_profile_that_tells_no_count_is_of_no_number_of_runs(tmp_path) -> None:
+    """Nobody measured in zero runs."""
+    rows = json.loads((RESNET / "engine.profile.json").read_text(encoding="utf-8"))
+    (tmp_path / "p.json").write_text(json.dumps(rows[1:]), encoding="utf-8")
+    told = lines(rtlab.read(RESNET / "engine.graph.json", tmp_path / "p.json"))
+    assert "layers sum to 1.02 ms, the whole was not timed" in told
+
+
+def test_an_engine_without_layers_has_no_coverage(tmp_path) -> None:
+    """0 of 43 nodes in no layer says nothing."""
+    model = load("digits_inception").model
+    (tmp_path / "b.log").write_text(
+        "Original: 3 layers\nAfter vertical fusions: 2 layers\n", encoding="utf-8"
+    )
+    assert "in a layer" not in lines(rtlab.read(tmp_path / "b.log", model=model))
+
+
+def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
+    """ONNX Runtime's files are read by the same call, and their times are a CPU's."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    session = onnxruntime.InferenceSession(tiny_model().bytes(), options, providers=["CPUExecutionProvider"])
+    session.run(None, {"x": np.zeros((1, 3, 8, 8), np.float32)})
+    profile = session.end_profiling()
+    for files in ((profile, tmp_path / "optimized.onnx"), (tmp_path / "optimized.onnx",)):
+        study = rtlab.read(*files)
+        (chip,) = chrome.chips(study, baseline="")
+        assert "engine · fp32 · CPU" == chip["label"]
+        assert "GPU" not in json.dumps([chip, lines(study), study._repr_html_()], ensure_ascii=False)
+
+
+@recorded
+def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> None:
+    """A program must not have to know which share is in percent, nor take 0 s for a measured build."""
+    study = rtlab.read(QAT / "engine.graph.json", QAT / "engine.profile.json", QAT / "engine.metadata.json")
+    told = document(study["engine"], study.model)
+    for rows in (told["summary"]["kinds"], told["summary"]["precisions"], told["timing"]["layers"]):
+        assert pytest.approx(1.0) == sum(r["share"] for r in rows)
+    assert {"name": None, "opset": None, "nodes": []} == told["model"]
+    assert (None, "NVIDIA A100 80GB PCIe") == (told["engine"]["seconds"], told["engine"]["device"])
+    assert [("input.1", [32, 3, 224, 224])] == [(t["name"], t["shape"]) for t in told["engine"]["inputs"]]
+    assert {"measured"} == {f["origin"] for f in told["findings"]}
+    int8 = next(y for y in told["engine"]["layers"] if y["name"].startswith("conv1.weight"))
+    assert ("int8", "fp32") == (int8["reads"], int8["writes"])
+    silent = rtlab.read(QAT / "engine.graph.json")
+    told = document(silent["engine"], silent.model)
+    assert {None} == {s["share"] for s in told["summary"]["kinds"]} == {f["origin"] for f in told["findings"]}
+    assert told["summary"]["origin"] is None
+
+
+@recorded
+@pytest.mark.parametrize(
+    "folder", sorted(p.parent.name for p in ENGINES.glob("*/*.json") if "graph" in p.name)
+)
+def test_exported_layers_of_a_recorded_engine_come_back_as_they_were(folder, tmp_path) -> None:
+    """A colleague reads what one exports; and the files that one was given stay as they are."""
+    source = ENGINES / folder / "engine.graph.json"
+    before = source.read_bytes(), source.stat().st_mtime_ns
+    study = rtlab.read(source)
+    again = rtlab.read(study.export_layers("engine", tmp_path / "layers.json"))
+    assert study["engine"].engine.layers == again["engine"].engine.layers
+    assert before == (source.read_bytes(), source.stat().st_mtime_ns)
+    assert len(study["engine"].engine.layers) == len(again["engine"].table())

@@ -120,9 +120,16 @@ export function shorten(text: string, limit: number): string {
   return text.length <= limit ? text : `${text.slice(0, limit - 1)}…`;
 }
 
+/** Text of a vendor's log on one line, without the control characters that separate its fields. */
+export const printable = (text: string): string => text.replace(/\p{Cc}+/gu, " ");
+
 /** The last characters of a long name, which tell it from others of the same scope. */
 export function ending(text: string, limit: number): string {
-  return text.length <= limit ? text : `…${text.slice(1 - limit)}`;
+  if (text.length <= limit) return text;
+  const kept = text.slice(1 - limit);
+  // Of names that are joined, only whole ones are kept, where that leaves enough.
+  const at = kept.indexOf(" + ");
+  return `…${at > 0 && at < kept.length / 2 ? kept.slice(at) : kept}`;
 }
 
 /** A name without what exporters add to it, for places that tell the whole of it on hover. */

@@ -127,9 +127,9 @@ export function timeFact({ summed, total, ratio, source, processor }: Summary): 
     };
   const reason =
     ratio > 1 + ALIKE
-      ? "A profiler times one layer after the other: the sum holds its overhead, and what usually overlaps"
+      ? "Overlap lost, profiler's overhead added"
       : ratio < 1 - ALIKE
-        ? "The rest of the latency is no layer's: launches, copies, and waiting between layers"
+        ? "The rest is no layer's: launches, copies, waits between layers"
         : "Layers and latency agree";
   return {
     id: "ratio",

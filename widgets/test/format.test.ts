@@ -3,9 +3,11 @@ import { describe, expect, it } from "vitest";
 import {
   difference,
   elapsed,
+  ending,
   NONE,
   number,
   percent,
+  printable,
   quantity,
   shorten,
   thousands,
@@ -101,6 +103,21 @@ describe("words", () => {
     expect("3.1 s").toBe(elapsed(3.14));
     expect("2 min 5 s").toBe(elapsed(125.4));
     expect("0.0 s").toBe(elapsed(-1));
+  });
+});
+
+describe("what vendors write", () => {
+  it("is cut between joined names, so that those that stay are whole", () => {
+    // "…ight + QuantizeLinear_7 + Conv_9" begins with a piece that names nothing.
+    expect("… + QuantizeLinear_7 + Conv_9").toBe(ending("conv1.weight + QuantizeLinear_7 + Conv_9", 36));
+    // Where little would be left, the name is cut wherever the limit is.
+    expect("…ong_name_of_one_layer + Relu").toBe(ending("a_very_long_name_of_one_layer + Relu", 29));
+    expect("Conv_9").toBe(ending("Conv_9", 36));
+  });
+
+  it("loses the control characters between its fields", () => {
+    // TensorRT joins its metadata by U+001E, which browsers draw as a box.
+    expect("[a] [b]").toBe(printable("[a]\u001e[b]"));
   });
 });
 

@@ -140,7 +140,7 @@ describe("the sum of the layers", () => {
     const over = of({ summed: 1.3, total: 1, ratio: 1.3 });
     expect("layers sum to ● 1.30 ms, 130 % of the latency ● 1.00 ms").toBe(over?.text);
     expect([true, true, true]).toEqual([
-      over?.why.startsWith("A profiler"),
+      over?.why.startsWith("Overlap lost"),
       of({ summed: 0.5, total: 1, ratio: 0.5 })?.why.startsWith("The rest"),
       of({ summed: 1, total: 1, ratio: 1.01 })?.why.startsWith("Layers and latency agree"),
     ]);

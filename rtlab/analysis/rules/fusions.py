@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from rtlab.analysis import flags
 from rtlab.analysis.dataflow import QUANTIZED
 from rtlab.analysis.reformats import Alone, shown, why_alone
 from rtlab.analysis.rules.precision import undone
@@ -52,6 +53,7 @@ def lone_pairs(reading: Reading) -> Iterator[Finding]:
             f"{_ALONE[reason]}.",
             evidence=f"Types of the tensors: {reading.quote(layers, said)} {cause}",
             fix=fix,
+            saved=True,
         )
 
 
@@ -78,7 +80,7 @@ def lone_epilogues(reading: Reading) -> Iterator[Finding]:
         "consumer": (
             "Let the other reader take the tensor behind the activation, or do not mark the tensor as an output."
         ),
-        "type": "Give both one type, by a Cast in the model or by --layerPrecisions.",
+        "type": f"Give both one type, {flags.retype(reading.engine)}.",
         "plain": (
             "Check what keeps them apart: a sum with broadcast, an operator that TensorRT has no fusion for, or one "
             "that an equivalent, such as Relu or Clip, can replace."
@@ -139,11 +141,15 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
             f"{many(len(layers), 'region is', 'regions are')} one layer each to the inspector: what runs inside is not "
             "told.",
             evidence=f"Names of the layers: {reading.quote(layers, said)}",
-            fix=(
-                "Build with TensorRT 10 or later and detailed verbosity, whose inspector lists the kernels of such a "
-                "region, or profile it with Nsight Systems."
-            ),
+            fix=f"{_opened(reading)} with Nsight Systems, which shows its kernels.",
         )
+
+
+def _opened(reading: Reading) -> str:
+    found = flags.release(reading.engine)
+    if found is not None and found >= (10, 0):
+        return "Profile it"
+    return "Build with TensorRT 10 or later, whose inspector lists the kernels of most regions, or profile it"
 
 
 #: A region below this share of the time hides nothing of interest.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from rtlab.analysis import flags
 from rtlab.analysis.dataflow import MOVES, QUANTIZED, work
+from rtlab.analysis.memory import nbytes
 from rtlab.analysis.reformats import packed, shown
 from rtlab.analysis.rules.reading import Reading, channels, data, depthwise, many, microseconds, number, short
 from rtlab.core.engine import Layer
@@ -29,6 +32,8 @@ _ROWS = 8
 #: FP16 8, INT8 16 where memory is concerned); packed INT8 layouts have 32, which the layout itself tells.
 _UNITS = {"fp32": 4, "tf32": 4, "fp16": 8, "bf16": 8, "int8": 16, "fp8": 16, "int4": 32, "fp4": 32}
 _FLOAT_READERS = frozenset({"softmax", "normalization", "kernel"})
+#: Products of few rows that take less than this share are the usual classifier behind a network, not its burden.
+_FEW_ROWS_SHARE = 0.1
 #: Padding that is worth a change: work on a tenth more channels than there are is about what timing scatters by.
 _WASTE = 0.1
 #: Channels of an image. No one can change them, and first layers have kernels of their own.
@@ -39,6 +44,7 @@ _GROUP = {"int8": 4}
 _SLOW = 1.5
 
 
+@functools.lru_cache(1024)
 def cores(tactic: str) -> str:
     """``tensor`` or ``cuda`` where the name of a kernel tells on which cores it multiplies, else empty.
 
@@ -66,22 +72,7 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
     for (precision, image), layers in groups.items():
         what = many(len(layers), f"layer in {precision} multiplies", f"layers in {precision} multiply")
         tf32 = precision == "fp32"
-        if image:
-            fix = (
-                "Keep the first layer in FP16, which has first-layer kernels on tensor cores, or fold blocks of pixels "
-                "into channels (space to depth) in the model."
-            )
-        elif tf32:
-            fix = (
-                "Let these layers compute in FP16 or BF16, and check that TF32 is not turned off (--noTF32). On "
-                "GeForce GPUs, TF32 is no faster than FP32, so that only the narrower types help."
-            )
-        else:
-            unit = _UNITS.get(precision, 8)
-            fix = (
-                f"Make input and output channels multiples of {unit}, and allow more workspace "
-                "(--memPoolSize=workspace:...) and a higher --builderOptimizationLevel, so that more kernels are tried."
-            )
+        fix = _onto(reading, precision, layers, image=image)
         said = {y.id: _kernel(reading, y) for y in layers}
         yield reading.finding(
             "off-tensor-cores",
@@ -91,6 +82,31 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
             evidence=f"Names of kernels: {reading.quote(layers, said)}",
             fix=fix,
         )
+
+
+def _onto(reading: Reading, precision: str, layers: list[Layer], *, image: bool) -> str:
+    """How layers get onto tensor cores."""
+    if image:
+        return (
+            "Run the first layer in FP16, which has kernels for images on tensor cores, or fold blocks of pixels into "
+            "channels (space to depth) in the model."
+        )
+    if precision == "fp32":
+        return (
+            f"Let these layers compute in FP16 or BF16 ({flags.allow_half(reading.engine)}), and check that TF32 is "
+            "not turned off."
+        )
+    unit = _UNITS.get(precision, 8)
+    counts = [channels(t) for y in layers for t in (data(y), next(iter(y.outputs), None))]
+    more = flags.more_kernels(reading.engine)
+    if any(c is not None and c % unit for c in counts):
+        return f"Make all channels multiples of {unit}; where they are, {more}, to have more kernels tried."
+    if precision in QUANTIZED and any(y.writes not in QUANTIZED for y in layers):
+        return (
+            f"Quantize what they write, by a Q/DQ pair behind them, for most kernels of {precision} write {precision}; "
+            f"or {more}, to have more kernels tried."
+        )
+    return f"{more[0].upper()}{more[1:]}, to have more kernels tried; the channels are as tensor cores want them."
 
 
 def _kernel(reading: Reading, layer: Layer) -> str:
@@ -110,7 +126,9 @@ def _kernel(reading: Reading, layer: Layer) -> str:
 
 
 def _has_tf32(reading: Reading) -> bool:
-    """TF32 came with compute capability 8.0."""
+    """TF32 came with compute capability 8.0; GeForce multiplies it at the rate of FP32, so nothing is lost there."""
+    if "geforce" in reading.engine.device.lower():
+        return False
     digits = str(reading.engine.target).removeprefix("sm")
     return digits.isdigit() and int(digits) >= 80
 
@@ -126,7 +144,10 @@ def _rows(layer: Layer) -> float:
 
 
 def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
-    """Convolutions and products that read INT8 or FP8 and write floating point, those before an output apart."""
+    """Convolutions and products that read INT8 or FP8 and write floating point, those before an output apart.
+
+    Where a lone quantization follows, that has a rule of its own, with the same remedy.
+    """
     groups: defaultdict[tuple[str, str], list[Layer]] = defaultdict(list)
     for layer in reading.products():
         first = data(layer)
@@ -137,19 +158,17 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
         leaves = any(reading.flow.is_output(t) for t in layer.outputs)
         if leaves or all(reading.work(r) in _FLOAT_READERS for r in readers):
             continue
+        if any(reading.work(r) == "quantization" for r in readers):
+            continue
         groups[first.dtype, layer.writes].append(layer)
     for (before, after), layers in groups.items():
         do = ("reads", "writes") if len(layers) == 1 else ("read", "write")
-        more = 4 if after == "fp32" else 2
+        more, half = 4 if after == "fp32" else 2, flags.allow_half(reading.engine)
         said = {}
         for layer in layers:
             readers = reading.flow.after(layer, through=MOVES)
-            steps = sum(reading.work(r) == "quantization" for r in readers)
-            floats = [r for r in readers if reading.work(r) != "quantization"]
-            said[layer.id] = (
-                f"reads {before} and writes {shown(layer.outputs[0])}, read by "
-                f"{many(steps, 'quantization step')} and {many(len(floats), 'layer')} in floating point"
-            )
+            who = f'"{short(readers[0].name)}"' + (f" and {len(readers) - 1} more" if readers[1:] else "")
+            said[layer.id] = f"writes {shown(layer.outputs[0])}, read by {who}"
         yield reading.finding(
             "float-output",
             f"{before}-{after}",
@@ -157,9 +176,46 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
             f"{many(len(layers), 'layer')} {do[0]} {before} and {do[1]} {after}: {more} times the bytes.",
             evidence=f"Types of the tensors: {reading.quote(layers, said)}",
             fix=(
-                "Put a Q/DQ pair behind them on every branch, the shortcut into an Add too, so that the last "
-                "quantization becomes a part of the layer."
+                f"Put a Q/DQ pair behind {'it' if len(layers) == 1 else 'them'} on every branch, the shortcut into an "
+                "Add too, so that the quantization becomes a part of the layer."
+                + (f" What must be floating point can be FP16: {half}." if after == "fp32" else "")
             ),
+        )
+
+
+def few_rows(reading: Reading) -> Iterator[Finding]:
+    """Matrix products of so few rows that reading the weights is what takes the time. Silent without times."""
+    layers, said = [], {}
+    for layer in reading.products():
+        first, last = data(layer), next(iter(layer.outputs), None)
+        if (
+            layer.id not in reading.times
+            or first is None
+            or last is None
+            or not first.shape
+            or not last.shape
+        ):
+            continue
+        shapes = (first.shape, last.shape)
+        # A product, or the convolution that TensorRT makes of one.
+        flat = all(len(s) > 1 and min(s) > 0 and all(d == 1 for d in s[2:]) for s in shapes)
+        weights = nbytes(first.dtype, tuple(s[1] for s in shapes)) if flat else None
+        if weights is None or last.shape[0] >= _ROWS or (number(layer, "Groups") or 1) > 1:
+            continue
+        layers.append(layer)
+        said[layer.id] = (
+            f"multiplies {many(last.shape[0], 'row')} with {weights / 1e6:,.3g} MB of weights in "
+            f"{microseconds(reading.times[layer.id] * 1e3)}"
+        )
+    if layers and (reading.share(layers) or 0.0) >= _FEW_ROWS_SHARE:
+        yield reading.finding(
+            "few-rows",
+            "",
+            layers,
+            f"{many(len(layers), 'product has', 'products have')} fewer than {_ROWS} rows and "
+            f"{'waits' if len(layers) == 1 else 'wait'} for memory: all weights are read for each small batch.",
+            evidence=f"Shapes of the tensors: {reading.quote(layers, said)}",
+            fix="Run larger batches, which read the weights once for all rows, or give the weights a narrower type.",
         )
 
 
@@ -182,7 +238,7 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
             unit = max(packed(tensor), _UNITS.get(tensor.dtype, 1))
             if _padding(count, unit) > _WASTE:
                 said[layer.id] = f"{verb} {count} channels in units of {unit} ({shown(tensor)})"
-                groups[tensor.dtype].append(layer)
+                groups[layer.precision].append(layer)
     for dtype, layers in groups.items():
         yield reading.finding(
             "unaligned",
@@ -315,7 +371,11 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
             f"{many(len(layers), 'layer')} could use sparse weights and {'runs' if len(layers) == 1 else 'run'} dense.",
             evidence=f"What the builder told: {reading.quote(layers, said)}",
             fix=(
-                "Build with --sparsity=enable if it was off; if it was on, the dense kernel was faster: sparse ones "
-                "gain from many channels and large batches."
+                f"Build with {_sparse(reading)} if it was off; if it was on, the dense kernel was faster: sparse "
+                "ones gain from many channels and large batches."
             ),
         )
+
+
+def _sparse(reading: Reading) -> str:
+    return "SPARSE_WEIGHTS" if reading.engine.backend == "tensorrt-rtx" else "--sparsity=enable"

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 
 from rtlab.analysis.dataflow import Work
 from rtlab.analysis.reformats import Reformat, Source, reformats
+from rtlab.analysis.rules.precision import undone
 from rtlab.analysis.rules.reading import Reading, many
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
 from rtlab.core.value import shape_text
 
+_SERVES = ", only for a quantize or dequantize step that stands alone"
+_WITH_THEM = "Be rid of the lone quantize and dequantize steps that they serve: then these go too."
+#: Numbers in a tensor whose copy takes no longer than a launch.
+_SMALL = 4096
 #: Moves below this share of the time are not worth a change.
 _LEAST = 0.01
 
@@ -43,16 +49,26 @@ _FIXES: dict[Work, str] = {
 
 
 def copies(reading: Reading) -> Iterator[Finding]:
-    """Reformatting steps by their source; those that quantize are left to the rule of lone pairs, but for inputs."""
-    groups: defaultdict[Source, list[tuple[Layer, Reformat]]] = defaultdict(list)
+    """Reformatting steps by their source, those that serve a quantization apart from the others.
+
+    Steps that quantize are left to the rule of lone pairs, but for inputs; those that another undoes to a third.
+    Silent of what nothing can be done about, and without times of tensors too small to matter.
+    """
+    groups: defaultdict[tuple[Source, bool], list[tuple[Layer, Reformat]]] = defaultdict(list)
     by_id = {y.id: y for y in reading.layers}
+    elsewhere = undone(reading)
     for found in reformats(reading.engine, reading.timing, reading.flow):
         layer = by_id[found.layer]
-        if found.source != "quantization":
-            groups[found.source].append((layer, found))
-        elif reading.flow.from_input(layer, layer.inputs[0]):
-            groups["input"].append((layer, found))
-    for source, pairs in groups.items():
+        if layer.id in elsewhere or not _told(found, layer):
+            continue
+        if found.source == "quantization":
+            if reading.flow.from_input(layer, layer.inputs[0]):
+                groups["input", False].append((layer, found))
+            continue
+        beside = (by_id[i] for i in (found.producer, found.consumer) if i in by_id)
+        serves = found.source == "layout" and any(reading.work(b) == "quantization" for b in beside)
+        groups[found.source, serves].append((layer, found))
+    for (source, serves), pairs in groups.items():
         layers = [y for y, _ in pairs]
         if not reading.matters(layers, _LEAST):
             continue
@@ -61,18 +77,28 @@ def copies(reading: Reading) -> Iterator[Finding]:
         one, more = _TITLES[source]
         yield reading.finding(
             "reformat",
-            source,
+            f"{source}{'/quantization' if serves else ''}",
             layers,
-            f"{many(len(layers), f'step {one}', f'steps {more}')}.",
+            f"{many(len(layers), f'step {one}', f'steps {more}')}{_SERVES if serves else ''}.",
             evidence=f"Types and layouts: {reading.quote(layers, said)} {first.cause}",
-            fix=first.fix,
+            fix=first.fix if not serves or len(layers) == 1 else _WITH_THEM,
+            saved=serves or source == "type",
         )
+
+
+def _told(found: Reformat, layer: Layer) -> bool:
+    """Whether a step is worth a word: something can be done about it, or it was measured to cost something."""
+    if found.milliseconds is not None:
+        return found.avoidable or found.source == "layout"
+    shape = layer.outputs[0].shape
+    known = shape is not None and all(d >= 0 for d in shape)
+    return found.avoidable and not (known and math.prod(shape or ()) < _SMALL)
 
 
 def moves(reading: Reading) -> Iterator[Finding]:
     """Transposes, slices, paddings, concatenations and gathers that take time of their own. Silent without times."""
     for work, fix in _FIXES.items():
-        layers = [y for y in reading.of(work) if reading.times.get(y.id, 0.0) > 0]
+        layers = [y for y in reading.of(work) if reading.times.get(y.id, 0.0) > 0 and not _converts(y)]
         if not layers or not reading.matters(layers, _LEAST):
             continue
         said = {y.id: f"({y.kind}) {_shapes(y)}" for y in layers}
@@ -95,15 +121,7 @@ def _shapes(layer: Layer) -> str:
 
 def converting_moves(reading: Reading) -> Iterator[Finding]:
     """Slices, shuffles and concatenations that change the type of what they move."""
-    layers = [
-        y
-        for y in reading.of("slice", "shuffle", "concat", "gather")
-        if y.inputs
-        and y.outputs
-        and y.inputs[0].dtype
-        and y.outputs[0].dtype
-        and y.inputs[0].dtype != y.outputs[0].dtype
-    ]
+    layers = [y for y in reading.of("slice", "shuffle", "concat", "gather") if _converts(y)]
     if layers:
         said = {y.id: f"({y.kind}) reads {y.inputs[0].dtype} and writes {y.outputs[0].dtype}" for y in layers}
         yield reading.finding(
@@ -118,3 +136,9 @@ def converting_moves(reading: Reading) -> Iterator[Finding]:
                 "the slice, so that it only moves narrow numbers."
             ),
         )
+
+
+def _converts(layer: Layer) -> bool:
+    """Whether a layer writes another type than it reads."""
+    types = {t.dtype for t in (*layer.inputs[:1], *layer.outputs[:1])} - {""}
+    return len(types) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from rtlab.analysis import flags
 from rtlab.analysis.dataflow import FLOATS, QUANTIZED, Work
 from rtlab.analysis.reformats import shown
 from rtlab.analysis.rules.reading import PRODUCTS, Reading, data, many, short
@@ -31,7 +32,8 @@ _FIXES: dict[Work, str] = {
         "BF16."
     ),
     "pooling": (
-        "Quantize in front of the pooling: put a Q/DQ pair at its input, so that it runs in the type of its neighbours."
+        "Let the pooling run in the type of its neighbours: in an INT8 network by a Q/DQ pair at its input, so that "
+        "the layer before writes INT8 too."
     ),
 }
 
@@ -40,6 +42,7 @@ def wide_layers(reading: Reading) -> Iterator[Finding]:
     """Layers that read and write FP32 in an engine whose convolutions and products are mostly narrower."""
     products = [p for y in reading.products() if (p := data(y)) is not None]
     narrow = sum(p.dtype in _NARROW for p in products)
+    quantized = sum(p.dtype in QUANTIZED for p in products)
     if not narrow or 2 * narrow < len(products):
         return
     groups: defaultdict[Work, list[Layer]] = defaultdict(list)
@@ -63,12 +66,19 @@ def wide_layers(reading: Reading) -> Iterator[Finding]:
             f"{many(len(layers), f'{_word(work)} computes', f'{_word(work)}s compute')} in fp32, though {narrow} of "
             f"{many(len(products), 'convolution or product', 'convolutions and products')} are narrower.",
             evidence=f"Types of the tensors: {reading.quote(layers, said)}",
-            fix=_FIXES.get(
-                work,
-                "Cast these nodes to the type of their neighbours in the model, or allow it: --fp16 where the builder "
-                "chooses types, a Q/DQ pair at their inputs for INT8.",
-            ),
+            fix=_FIXES.get(work) or _narrower(reading, work, quantized=2 * quantized > narrow),
         )
+
+
+def _narrower(reading: Reading, work: Work, *, quantized: bool) -> str:
+    if quantized and work in PRODUCTS:
+        return "Put Q/DQ pairs at the inputs and at the weights, as for the others, unless accuracy needs FP32 here."
+    if quantized:
+        return (
+            "Put a Q/DQ pair at the inputs, or let it be FP16 if accuracy needs floating point here: "
+            f"{flags.allow_half(reading.engine)}."
+        )
+    return f"Give them the type of their neighbours, {flags.retype(reading.engine)}, unless accuracy needs FP32 here."
 
 
 def _word(work: Work) -> str:
@@ -90,6 +100,7 @@ def back_and_forth(reading: Reading) -> Iterator[Finding]:
                 "Let what lies between compute in the type of its neighbours, or move the conversions around all of "
                 "it."
             ),
+            saved=True,
         )
 
 

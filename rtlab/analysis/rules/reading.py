@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from rtlab.analysis.dataflow import FLOATS, QUANTIZED, Dataflow, Work
@@ -19,6 +20,10 @@ _QUOTED = 3
 #: Layers whose arithmetic is a matrix product: what tensor cores are for.
 PRODUCTS: frozenset[Work] = frozenset({"convolution", "deconvolution", "matmul"})
 _PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: TensorRT-RTX's kind of layers that it compiles on the user's GPU, and what the codes in their names stand for.
+_FUSED = "runtime_fusion"
+_RESHAPED = re.compile("Resh|Tran")
+_CODES: Mapping[str, Work] = {"Corr": "convolution", "Fc": "matmul"}
 #: ONNX operators that work on each number alone, or on pairs of numbers.
 POINTWISE = frozenset({
     "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Selu", "Softplus",
@@ -51,6 +56,12 @@ class Reading:
         if found not in {"kernel", "other"}:
             return found
         # A generated kernel and a layer of an unknown kind are what the nodes in them are.
+        if layer.kind == _FUSED:
+            # A product with what follows it; its operation codes are in its name.
+            return next((w for code, w in _CODES.items() if code in layer.name), found)
+        if layer.kind == "kgen" and _RESHAPED.search(layer.name):
+            # It does more than the nodes tell.
+            return found
         ops = self.ops(layer)
         if ops and ops <= _PAIR:
             return "quantization"
@@ -123,14 +134,15 @@ class Reading:
         share = self.share(layers)
         return bool(layers) if share is None else share >= least
 
-    def cost(self, layers: Sequence[Layer]) -> str:
-        """What layers take, in a sentence."""
+    def cost(self, layers: Sequence[Layer], *, saved: bool = False) -> str:
+        """What layers take, in a sentence; ``saved`` if the remedy leaves nothing of them."""
         time, share = self.microseconds(layers), self.share(layers)
         if time is None or self.timing is None:
             return "Cost unknown: no times."
         part = f", {100 * share:.2g} % of the sum of all layers" if share is not None else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
-        return f"{subject} {microseconds(time)}{part} (measured, {self.timing.source})."
+        more = ", all of which could go" if saved else ""
+        return f"{subject} {microseconds(time)}{part} (measured, {self.timing.source}){more}."
 
     def finding(
         self,
@@ -142,14 +154,15 @@ class Reading:
         evidence: str,
         fix: str,
         cost: str = "",
+        saved: bool = False,
     ) -> Finding:
-        """A finding about layers, which ``key`` tells from others of the same rule."""
+        """A finding about layers, which ``key`` tells from others of the same rule; ``saved`` as of ``cost``."""
         return Finding(
             id=f"{rule}:{key}" if key else rule,
             rule=rule,
             title=title,
             nodes=self.nodes(layers),
-            cost=cost or self.cost(layers),
+            cost=cost or self.cost(layers, saved=saved),
             fix=fix,
             evidence=evidence,
             fixable=False,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.rebuilt import COPY, rebuilt
 from rtlab.analysis.replay import replay
-from rtlab.backends import _verbose
+from rtlab.backends.log import verbose
 from rtlab.core.engine import Engine
+from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
 from rtlab.samples import load
 from rtlab.testing import tiny_model
@@ -24,7 +27,7 @@ def googlenet():
     if not LOG.is_file():
         pytest.skip("no ../shared/recorded beside the checkout")
     model = load("googlenet").model
-    return model, rebuilt(replay(_verbose.parse(LOG).log, model), model)
+    return model, rebuilt(replay(verbose.parse(LOG).log, model), model)
 
 
 def test_as_many_layers_are_left_as_the_log_counts(googlenet) -> None:
@@ -79,4 +82,71 @@ def test_the_layers_relate_to_the_model_that_they_came_of(googlenet) -> None:
 
 def test_a_log_of_another_model_leaves_nothing(googlenet) -> None:
     """Layers that no decision speaks of would be invented."""
-    assert () == rebuilt(replay(_verbose.parse(LOG).log, tiny_model()), tiny_model())
+    assert () == rebuilt(replay(verbose.parse(LOG).log, tiny_model()), tiny_model())
+
+
+def chain(*names: str) -> Model:
+    """Nodes one after the other; each writes ``<name>_out``."""
+    flow, nodes = "x", []
+    for name in names:
+        nodes.append(helper.make_node("Neg", [flow], [f"{name}_out"], name))
+        flow = f"{name}_out"
+    return _model(nodes, flow)
+
+
+def _model(nodes: list[onnx.NodeProto], *outputs: str) -> Model:
+    infos = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, 4]) for v in ("x", *outputs)]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
+    return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
+
+
+def told(model: Model, *sentences: str) -> list[tuple[tuple[str, ...], list[str], list[str]]]:
+    """Of each layer its nodes, and the names of what it reads and writes."""
+    log = "\n".join(f"[I] [TRT] {s}" for s in ("Original: 9 layers", *sentences, "After x: 1 layers", ""))
+    layers = rebuilt(replay(verbose.parse(log).log, model), model)
+    return [(y.origins, [t.name for t in y.inputs], [t.name for t in y.outputs]) for y in layers]
+
+
+def test_a_node_that_was_removed_has_no_layer() -> None:
+    """What it would have read is written under the name that its readers know."""
+    assert [(("a",), ["x"], ["b_out"]), (("c",), ["b_out"], ["c_out"])] == told(chain(*"abc"), "Removing b")
+
+
+def test_a_layer_that_duplicates_another_is_done_by_that_one() -> None:
+    nodes = [helper.make_node("Neg", ["x"], [f"{n}_out"], n) for n in "ab"]
+    nodes.append(helper.make_node("Add", ["a_out", "b_out"], ["y"], "c"))
+    found = told(_model(nodes, "y"), "Eliminating b which duplicates (ELEMENTWISE) a")
+    assert [({"a", "b"}, {"a_out", "b_out"}), ({"c"}, {"y"})] == [(set(o), set(w)) for o, _, w in found]
+
+
+def test_a_value_may_be_moved_into_one_concatenation_and_copied_into_another() -> None:
+    """The builder can move it once; its second place needs a copy."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a_out"], "a"),
+        helper.make_node("Concat", ["a_out", "x"], ["p"], "c1", axis=1),
+        helper.make_node("Concat", ["a_out", "x"], ["q"], "c2", axis=1),
+    ]
+    found = told(
+        _model(nodes, "p", "q"),
+        "Eliminating concatenation c1", "Retargeting a_out to c1", "Generating copy for x to c1",
+        "Eliminating concatenation c2", "Generating copy for a_out to c2", "Generating copy for x to c2",
+    )  # fmt: skip
+    assert (("a",), ["x"], ["p", "a_out"]) in found
+    assert [(["a_out"], ["q"]), (["x"], ["p"]), (["x"], ["q"])] == sorted(
+        (r, w) for o, r, w in found if o != ("a",)
+    )
+
+
+def test_concatenations_in_concatenations_are_written_in_place() -> None:
+    """As in a DenseNet: what the innermost reads is a part of the outermost."""
+    nodes = [helper.make_node("Neg", ["x"], ["c0_out"], "a")]
+    nodes += [
+        helper.make_node("Concat", [f"c{i}_out"] * 2, [f"c{i + 1}_out"], f"c{i + 1}", axis=1)
+        for i in range(3)
+    ]
+    steps = [
+        s
+        for i in range(1, 4)
+        for s in (f"Eliminating concatenation c{i}", f"Retargeting c{i - 1}_out to c{i}")
+    ]
+    assert [(("a",), ["x"], ["c3_out"])] == told(_model(nodes, "c3_out"), *steps)

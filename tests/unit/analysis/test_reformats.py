@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -95,7 +96,23 @@ def test_a_layout_that_no_io_format_has_is_not_advised() -> None:
     assert "--inputIOFormats=fp16:chw" in found.fix
     half = tensor("x", "fp16", channels=3)
     (found,) = reformats(engine(step(0, "Reformat", half, t), conv, inputs=(half,), outputs=(Y,)))
-    assert "accept the copy" in found.fix
+    assert not found.avoidable
+    assert "no I/O format" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("8.6.1", "build with --inputIOFormats=int8:chw32, and"),
+        ("11.4.0", "with the type int8 in the model"),
+        ("", "build with --inputIOFormats=int8:chw32, up to TensorRT 10,"),
+    ],
+)
+def test_an_input_s_type_is_the_model_s_from_tensorrt_11_on(version, expected) -> None:
+    t = tensor("t", "int8", CHW32)
+    found = engine(step(0, "Reformat", X, t), step(1, "Convolution", t, Y), inputs=(X,), outputs=(Y,))
+    (only,) = reformats(dataclasses.replace(found, version=version))
+    assert expected in only.fix
 
 
 def test_an_output_is_advised_to_leave_as_it_is_written() -> None:

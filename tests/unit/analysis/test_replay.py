@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from rtlab.analysis.mapping import Mapping, Pair
 from rtlab.analysis.replay import Replay, replay
 from rtlab.analysis.tuning import contests
-from rtlab.backends._verbose import parse
+from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model, wrap
@@ -120,6 +120,26 @@ def test_groups_grow_from_pairs_to_merged_layers() -> None:
         assert found.count(k) == len(net.nodes) - saved
     sizes = sorted(len(group) for group in found.groups(len(found.steps)))
     assert [2] * 30 + [6] * 9 == sizes
+
+
+@recorded
+def test_groups_at_any_step_are_those_of_an_own_reading() -> None:
+    """By the log's sentences alone: a name is the set of words between its signs, and sets that meet are one."""
+    net, found = inception(), replay(parse(GOOGLENET).log, inception())
+    ids = {n.id for n in net.nodes}
+    truth: list[set[frozenset[str]]] = [set()]
+    for line in GOOGLENET.read_text().splitlines():
+        if not re.search(r"Fusing|Merging|Eliminating|Retargeting|Generating copy", line):
+            continue
+        groups = truth[-1]
+        if joined := re.search(r"(?:Fusing|Merging layers:) (.*)", line):
+            words = frozenset(re.split(r" with | \|\| | \+ ", joined[1]))
+            assert words <= ids
+            groups = {g for g in groups if not g & words} | {words}
+        truth.append(groups)
+    assert len(truth) == len(found.steps) + 1 == 112
+    for k in (0, 1, 2, 30, 57, 58, 65, 66, 67, 90, 111):
+        assert truth[k] == {frozenset(g) for g in found.groups(k)}
 
 
 @recorded

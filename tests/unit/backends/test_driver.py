@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rtlab.backends import _driver
-from rtlab.backends._driver import Device
+from rtlab.backends.live import driver
+from rtlab.backends.live.driver import Device
 
 
 class Cuda:
@@ -52,8 +52,8 @@ def here(monkeypatch: pytest.MonkeyPatch):
     """Puts a library in place of the driver's."""
 
     def put(library: Cuda | None) -> None:
-        monkeypatch.setattr(_driver, "_driver", lambda: library)
-        monkeypatch.setattr(_driver, "_look", _driver._look.__wrapped__)
+        monkeypatch.setattr(driver, "_driver", lambda: library)
+        monkeypatch.setattr(driver, "_look", driver._look.__wrapped__)
 
     return put
 
@@ -61,8 +61,8 @@ def here(monkeypatch: pytest.MonkeyPatch):
 def test_a_gpu_tells_name_capability_and_cuda(here):
     """8.9 is one number, as targets are written."""
     here(Cuda())
-    assert Device("NVIDIA L4", 89, "12.8") == _driver.device()
-    assert "" == _driver.missing()
+    assert Device("NVIDIA L4", 89, "12.8") == driver.device()
+    assert "" == driver.missing()
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_gpu_tells_name_capability_and_cuda(here):
 def test_where_there_is_no_gpu_the_reason_is_told(here, library, said):
     """With the next step; nothing is raised."""
     here(library)
-    assert _driver.device() is None
-    assert re.search(said, _driver.missing())
+    assert driver.device() is None
+    assert re.search(said, driver.missing())
 
 
 def test_a_library_that_is_not_there_is_no_error(monkeypatch: pytest.MonkeyPatch):
@@ -89,4 +89,4 @@ def test_a_library_that_is_not_there_is_no_error(monkeypatch: pytest.MonkeyPatch
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", absent)
-    assert _driver._driver() is None
+    assert driver._driver() is None

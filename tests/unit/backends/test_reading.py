@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
-from rtlab.backends import reading
+from rtlab.backends.files import reading
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -123,7 +123,7 @@ def test_recorded_text_with_two_profiles_gives_either_without_mixing() -> None:
     }
     assert first.layers == reading.read(files).engine.layers
     assert "2 optimization profiles" in first.notes[0]
-    assert "select=1" in first.notes[0]
+    assert "optimization_profile=1" in first.notes[0]
     assert "has profiles 0, 1. Choose" in refusal(files, select=2)
 
 
@@ -175,7 +175,7 @@ def test_a_log_of_another_engine_is_refused() -> None:
             "layers": RECORDED / "engines" / "trex-resnet18-pytorch-a100-fp16" / "engine.graph.json",
         }
     )
-    assert "none of its 5 engine layers" in message
+    assert "none of its 5 layers" in message
     assert '"Conv_0 + Relu_1"' in message or '"Conv_10 + Add_11 + Relu_12"' in message
 
 
@@ -455,7 +455,7 @@ def test_damaged_archives_are_refused_with_the_member(tmp_path) -> None:
 
 def test_a_member_that_swells_is_not_unpacked(tmp_path, monkeypatch) -> None:
     """A few kilobytes may hold gigabytes; the bound is lowered here so that the test stays small."""
-    monkeypatch.setattr("rtlab.backends._archive._MOST", 1 << 20)
+    monkeypatch.setattr("rtlab.backends.files.archive._MOST", 1 << 20)
     files = archived(tmp_path / "e.tea", {"m.graph.json": "[" + " " * (1 << 21) + "]"})
     assert 'member "m.graph.json" is larger than' in refusal(files)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from rtlab.backends import recognise
+from rtlab.backends.files import recognise
 from rtlab.errors import ReadError
 from rtlab.testing import tiny_model
 

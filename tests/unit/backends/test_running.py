@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 import fake_trt
 from fake_trt import Spec, layers_of, plan
-from rtlab.backends import _child, _driver
-from rtlab.backends._running import Running, joined
+from rtlab.backends.live import child, driver
+from rtlab.backends.live.running import Running, joined
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits, Runner
@@ -33,7 +33,7 @@ class Fake(Running):
 
     name, product = "fake", "TensorRT"
     cuda = libraries = "fake_trt"
-    device = _driver.Device("Fake GPU", 86, "12.9")
+    device = driver.Device("Fake GPU", 86, "12.9")
 
     def __init__(self, binding: str = "fake_trt.trt10") -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def test_inspector_text_that_is_no_json_is_an_error_with_the_text(backend):
 
 @needs_lists
 @pytest.mark.skipif(
-    _driver.device() is not None, reason="a GPU is here, and this tells what happens without one"
+    driver.device() is not None, reason="a GPU is here, and this tells what happens without one"
 )
 def test_the_real_cuda_runtime_without_a_gpu_is_unavailable(backend):
     """Polygraphy's wrapper over the real runtime, where that is installed; else what its absence becomes."""
@@ -239,8 +239,8 @@ def sleep(payload: float, report: object) -> None:
     time.sleep(payload)
 
 
-def _session(limits: Limits, failure: type = RunError) -> _child.Session:
-    return _child.Session(dataclasses.replace(limits, stack=1 << 26), failure=failure)
+def _session(limits: Limits, failure: type = RunError) -> child.Session:
+    return child.Session(dataclasses.replace(limits, stack=1 << 26), failure=failure)
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def real_plan(tmp_path_factory) -> bytes:
     pytest.importorskip("importlib.util").find_spec("tensorrt_rtx") or pytest.skip(
         "tensorrt-rtx is not installed"
     )
-    if _driver.device() is not None:
+    if driver.device() is not None:
         pytest.skip("a GPU is here, and these tests tell what happens without one")
     from rtlab.backends.tensorrt_rtx import TensorRTRTX
     from rtlab.core.model import load

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import fake_trt
 from rtlab import backends
-from rtlab.backends import _building, _child, _driver
+from rtlab.backends.live import building, child, driver
 from rtlab.backends.tensorrt import TensorRT
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
@@ -29,7 +29,7 @@ from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 needs_lists = pytest.mark.skipif(
     not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
 )
-DEVICE = _driver.Device("Fake GPU", 86, "12.9")
+DEVICE = driver.Device("Fake GPU", 86, "12.9")
 VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
 
 
@@ -43,7 +43,7 @@ class Here(TensorRT):
         self.binding, self._version = f"fake_trt_builder.{release}", VERSIONS[release]
 
     @property
-    def device(self) -> _driver.Device:
+    def device(self) -> driver.Device:
         return DEVICE
 
     def availability(self) -> Availability:
@@ -181,7 +181,7 @@ def test_an_option_that_does_not_exist_or_fit_is_refused_with_what_does(
     options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The binding is asked what it has; a misspelt name must not be ignored."""
-    monkeypatch.setattr(_child, "call", in_this_process)
+    monkeypatch.setattr(child, "call", in_this_process)
     with pytest.raises(VariantError, match=said):
         build(**options)
 
@@ -221,12 +221,10 @@ def test_a_shape_tensor_gets_values_or_is_named():
         build(request={"model": shaped})
     # The stand-in cannot run it; that the values arrived is in the log.
     options = BuildOptions.of(profiles=[{"to": ((1, 1), (2, 4), (8, 8))}])
-    plan = _building.build(
+    plan = building.build(
         BuildRequest(shaped, Variant.of("fp32", target="sm86", options=options)),
         Silent(),
-        binding="fake_trt_builder.trt10",
-        product="TensorRT",
-        doing="Cannot build",
+        Here("trt10"),
         version="10.16.1",
         times=True,
         runs=False,
@@ -360,7 +358,7 @@ def test_another_target_than_the_gpu_is_refused():
 def test_without_a_gpu_or_package_the_reason_tells_both(monkeypatch: pytest.MonkeyPatch):
     """Nothing is imported to find out."""
     monkeypatch.setattr(
-        _driver, "_look", lambda: "no NVIDIA driver is installed. Install the driver of the GPU"
+        driver, "_look", lambda: "no NVIDIA driver is installed. Install the driver of the GPU"
     )
     known = importlib.util.find_spec
     monkeypatch.setattr(

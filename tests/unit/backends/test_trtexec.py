@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import recorded
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.timing import timing
 from rtlab.backends.trtexec import Trtexec
@@ -20,28 +21,6 @@ from rtlab.core.model import load
 from rtlab.core.protocols import Reader
 from rtlab.core.trace import Profile
 from rtlab.errors import ReadError
-
-# Recordings live beside the checkout, not in it.
-RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "engines"
-ENGINES = sorted(RECORDED.iterdir()) if RECORDED.is_dir() else []
-recorded = pytest.mark.parametrize(
-    "folder",
-    ENGINES
-    or [pytest.param(None, marks=pytest.mark.skip(reason="no ../shared/recorded beside the checkout"))],
-    ids=lambda f: f.name if f else "none",
-)
-
-
-def files(folder: Path) -> dict[str, Path]:
-    """What a folder of recordings holds, by kind."""
-    names = {
-        "layers": ("engine.graph.json", "resnet18_trt_engine_info.json"),
-        "profile": ("engine.profile.json",),
-        "times": ("engine.timing.json",),
-        "metadata": ("engine.profile.metadata.json", "engine.metadata.json"),
-    }
-    found = {k: next((folder / n for n in v if (folder / n).exists()), None) for k, v in names.items()}
-    return {k: p for k, p in found.items() if p is not None}
 
 
 def read(files: dict[str, Path]) -> tuple[Engine, Profile | None]:
@@ -85,10 +64,10 @@ def test_it_reads_and_does_nothing_else() -> None:
     assert (True, False, False) == (able.reads, able.builds, able.runs)
 
 
-@recorded
+@recorded.each
 def test_every_recorded_layer_is_read(folder) -> None:
     """Eight years of schemas, and no layer may be lost on the way."""
-    given = files(folder)
+    given = recorded.files(folder)
     engine, _ = read(given)
     raw = json.loads(given["layers"].read_text(encoding="utf-8"), strict=False)
     assert [e["Name"] for e in raw["Layers"]] == [y.name for y in engine.layers]
@@ -97,10 +76,10 @@ def test_every_recorded_layer_is_read(folder) -> None:
     assert all(typed), "every recorded tensor tells its type"
 
 
-@recorded
+@recorded.each
 def test_every_recorded_time_joins_and_none_is_invented(folder) -> None:
     """The sum over the layers is the file's own sum."""
-    given = files(folder)
+    given = recorded.files(folder)
     if "profile" not in given:
         pytest.skip("no profile was recorded with this engine")
     engine, profile = read(given)
@@ -114,10 +93,10 @@ def test_every_recorded_time_joins_and_none_is_invented(folder) -> None:
     assert {None} == {t.spread for t in times.layers}
 
 
-@recorded
+@recorded.each
 def test_latencies_are_those_that_trtexec_summarized(folder) -> None:
     """Two files tell the same run: samples in one, their median in the other."""
-    given = files(folder)
+    given = recorded.files(folder)
     if not {"times", "metadata"} <= set(given):
         pytest.skip("no latencies were recorded with this engine")
     _, profile = read(given)
@@ -137,10 +116,11 @@ def without_weights(path: Path) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def mobilenet():
-    folder = RECORDED / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
+    folder = recorded.FOLDER / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
     if not folder.is_dir():
         pytest.skip("no ../shared/recorded beside the checkout")
-    return load(without_weights(folder / "model.structure-only.onnx")), Trtexec().read(files(folder)).engine
+    found = Trtexec().read(recorded.files(folder))
+    return load(without_weights(folder / "model.structure-only.onnx")), found.engine
 
 
 def test_every_declared_origin_is_a_node_of_the_model(mobilenet) -> None:

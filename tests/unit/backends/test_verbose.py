@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends._verbose import Parsed, parse
+from rtlab.backends.log.verbose import Parsed, parse
 from rtlab.core.buildlog import BuildLog, Decision
 from rtlab.errors import ReadError
 
@@ -168,10 +168,10 @@ def test_the_listing_of_the_engine_becomes_layers(path: Path) -> None:
 
 def test_the_listing_of_tensorrt_rtx_is_read_by_the_same_rules_as_in_its_backend() -> None:
     """The workbench keeps such a log with its own engines."""
-    from rtlab.backends import _buildlog
+    from rtlab.backends.log import listing
 
     text = RTX.read_text(encoding="utf-8")
-    ours, theirs = parse(text), _buildlog.parse(text)
+    ours, theirs = parse(text), listing.parse(text)
     assert theirs.layers == ours.layers
     assert (theirs.inputs, theirs.outputs) == (ours.inputs, ours.outputs)
     assert theirs.totals == ours.log.totals

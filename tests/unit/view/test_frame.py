@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pandas as pd
 import pytest
@@ -93,3 +94,19 @@ def test_nodes_and_operators_are_the_model_s(tmp_path) -> None:
     row = table.iloc[0]
     assert {"stem/Conv", "stem/Relu"} <= set(row["nodes"])
     assert tuple(model.by_id[n].op for n in row["nodes"]) == row["operators"]
+
+
+def test_every_column_is_told_of_in_the_docstring_with_its_type(tmp_path) -> None:
+    """A table in the docstring, against the table itself."""
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
+    table = layers_frame(Study(tiny_model()).read("bare", layers=path))
+    told: dict[str, str] = {}
+    for names, dtype in re.findall(r"^    \| (``.*?``) \| (\w+)", layers_frame.__doc__ or "", re.MULTILINE):
+        told.update(dict.fromkeys(re.findall(r"``(\w+)``", names), dtype))
+    assert list(table.columns) == list(told)
+    kinds = {c: ("str" if str(d) in {"str", "string"} else str(d)) for c, d in table.dtypes.items()}
+    assert {c: d for c, d in told.items() if d != "str"} == {
+        c: d for c, d in kinds.items() if told[c] != "str"
+    }
+    assert all(isinstance(v, str) for c, d in told.items() if d == "str" for v in table[c])

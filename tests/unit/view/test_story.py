@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends._verbose import parse
+from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target

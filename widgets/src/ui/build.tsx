@@ -1,13 +1,13 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { BuildStory, Step } from "../contract";
-import { GLYPH, NONE, plural, shorten } from "../format";
+import { GLYPH, NONE, plural, printable, shorten } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { layersAfter, passAt, replayable } from "../story";
 import { First, Last, Next, Pause, Play, Previous } from "./icons";
 import { Tool } from "./pane";
 import { type Column, Rows } from "./rows";
-import { Tactics } from "./tactics";
+import { Memory, Tactics } from "./tactics";
 
 /** What stands beside everything that a log tells. */
 export const REPORTED = `${GLYPH.reported} reported by the builder in its log`;
@@ -78,6 +78,12 @@ function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
     });
   });
   const steps = useMemo(() => story.steps.map((step, k): Numbered => ({ at: k + 1, step })), [story]);
+  const columns = useMemo(
+    () =>
+      story.steps.some(({ nodes }) => nodes.length) ? COLUMNS : COLUMNS.filter(({ key }) => key !== "nodes"),
+    [story],
+  );
+  const current = steps[at - 1]?.step;
   const shown = study.view.value.grouping_nodes === "replay";
   const joins = replayable(story);
   return (
@@ -87,7 +93,10 @@ function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
           <h4 title={REPORTED}>{GLYPH.reported} Layers</h4>
           <span title={story.title}>{story.counts.join(" → ")}</span>
         </div>
-        <Passes story={story} at={at} onPick={stepTo} />
+        <div class="rt-told">
+          <Passes story={story} at={at} onPick={stepTo} />
+          <Memory story={story} />
+        </div>
       </section>
       <section>
         <div class="rt-caption rt-steps">
@@ -157,7 +166,7 @@ function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
           <Rows
             label={`Decisions of the build, ${plural(total, "step")}`}
             rows={steps}
-            columns={COLUMNS}
+            columns={columns}
             id={(row) => String(row.at)}
             selected={(row) => row.at === at}
             current={at ? String(at) : ""}
@@ -173,6 +182,11 @@ function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
           />
         ) : (
           <p class="rt-quiet rt-pad">The log tells no decisions: it needs trtexec --verbose.</p>
+        )}
+        {current && (
+          <p class="rt-note" data-control="decision">
+            {shorten(printable(current.text), 600)}
+          </p>
         )}
       </section>
       <Tactics lab={lab} story={story} />
@@ -213,7 +227,7 @@ const COLUMNS: Column<Numbered>[] = [
     by: ({ step }) => step.text,
     cell: ({ step }) => (
       <td class="rt-text rt-wide-cell" title={`${shorten(step.text, 600)}\n${REPORTED}, line ${step.line}`}>
-        {shorten(step.text, 300)}
+        {shorten(printable(step.text), 300)}
       </td>
     ),
   },
@@ -246,8 +260,27 @@ function Passes({ story, at, onPick }: PassesProps) {
   const { passes } = story;
   const most = Math.max(1, ...passes.flatMap(({ before, after }) => [before ?? 0, after ?? 0]));
   const current = passAt(story, at);
+  const list = useRef<HTMLUListElement>(null);
+  useEffect(() => {
+    const [row, box] = [list.current?.children[current], list.current?.parentElement];
+    if (!(row instanceof HTMLElement) || !box) return;
+    const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
+    box.scrollTop = Math.min(top, Math.max(box.scrollTop, bottom - box.clientHeight));
+  }, [current]);
+  // One stop of the tab key: the arrows lead from pass to pass.
+  useLayoutEffect(() => {
+    onKeys(list.current, ({ key, target }) => {
+      const by = { ArrowUp: -1, ArrowDown: 1 }[key];
+      if (!by) return false;
+      const buttons = [...list.current!.querySelectorAll("button")];
+      const next = buttons[buttons.indexOf(target as HTMLButtonElement) + by];
+      next?.focus();
+      next?.click();
+      return true;
+    });
+  });
   return (
-    <ul class="rt-bars rt-passes" aria-label="Passes of the builder">
+    <ul class="rt-bars rt-passes" aria-label="Passes of the builder" ref={list}>
       {passes.map((pass, k) => {
         const { name, before, after, first, steps } = pass;
         const left = layersAfter(pass);
@@ -257,7 +290,9 @@ function Passes({ story, at, onPick }: PassesProps) {
             <button
               type="button"
               data-pass={name}
+              class={steps || change !== left ? "" : "rt-quiet"}
               aria-pressed={k === current}
+              tabIndex={k === Math.max(0, current) ? 0 : -1}
               title={`${name}: ${change ?? "layers not told"}${change === left ? " layers" : ""}, ${plural(steps, "decision")}\n${REPORTED}`}
               onClick={() => onPick(first + steps)}
             >

@@ -182,7 +182,8 @@ function Facts({ chip }: { chip: Chip }) {
   return (
     <>
       <span>
-        {chip.nodes} → {chip.layers} layers
+        {chip.nodes > 0 && `${chip.nodes} → `}
+        {plural(chip.layers, "layer")}
       </span>
       {chip.time !== null && <span class="rt-strong">{timeOf(chip)}</span>}
       {delta !== null && !chip.baseline ? (
@@ -200,6 +201,7 @@ function hint(chip: Chip): string {
   const score =
     chip.score === null ? "" : `Accuracy ${quantity(chip.score, chip.score_unit)}, ${chip.score_source}`;
   const time = chip.time === null ? "" : `${quantity(chip.time, "ms")}, ${chip.time_source}`;
-  const size = `${plural(chip.nodes, "node")} once prepared for this precision, ${plural(chip.layers, "layer")}`;
+  const nodes = chip.nodes ? `${plural(chip.nodes, "node")} once prepared for this precision, ` : "";
+  const size = nodes + plural(chip.layers, "layer");
   return [chip.target && `Target ${chip.target}`, size, time, score].filter(Boolean).join("\n");
 }

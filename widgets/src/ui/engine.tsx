@@ -13,6 +13,7 @@ import {
   timeFact,
   weightOf,
 } from "../summary";
+import { Quoted } from "./quoted";
 import { type Column, Rows } from "./rows";
 import { Name } from "./table";
 
@@ -54,15 +55,19 @@ function Told({ lab, engine }: { lab: Lab; engine: EngineView }) {
         ))}
       </div>
       <div class="rt-columns rt-engine">
-        <Bars lab={lab} engine={engine} title="By kind" trait="op" slices={summary.kinds} times={times} />
-        <Bars
-          lab={lab}
-          engine={engine}
-          title="By precision"
-          trait="precision"
-          slices={summary.precisions}
-          times={times}
-        />
+        <section class="rt-bars">
+          <Bars lab={lab} engine={engine} title="By kind" trait="op" slices={summary.kinds} times={times} />
+          {summary.precisions.some(({ name }) => name) && (
+            <Bars
+              lab={lab}
+              engine={engine}
+              title="By precision"
+              trait="precision"
+              slices={summary.precisions}
+              times={times}
+            />
+          )}
+        </section>
         <Transitions lab={lab} engine={engine} transitions={summary.transitions} times={times} />
         <Reformats lab={lab} engine={engine} reformats={summary.reformats} times={times} />
       </div>
@@ -93,14 +98,16 @@ interface BarsProps {
 function Bars({ lab, engine, title, trait, slices, times }: BarsProps) {
   const timed = slices.some(({ time }) => time !== null);
   return (
-    <section data-slices={trait}>
+    <>
       <div class="rt-caption">
-        <h4>{title}</h4>
+        <h4 title={trait === "precision" ? "The narrowest type that a layer reads or writes" : undefined}>
+          {title}
+        </h4>
         <span title={timed ? times.source : "No times of layers were given: profile= of study.read"}>
-          {timed ? "time, share" : "layers, no times known"}
+          {timed ? "layers, time, share" : "layers, no times known"}
         </span>
       </div>
-      <ul class="rt-bars" aria-label={`Layers ${title.toLowerCase()}`}>
+      <ul aria-label={`Layers ${title.toLowerCase()}`}>
         {barsOf(slices).map(({ slice: { name, layers, time, share }, length }) => {
           const { pressed, pick } = picker(lab, engine, { [trait]: name });
           return (
@@ -130,7 +137,7 @@ function Bars({ lab, engine, title, trait, slices, times }: BarsProps) {
           );
         })}
       </ul>
-    </section>
+    </>
   );
 }
 
@@ -147,17 +154,13 @@ const STOPS = Array.from({ length: 9 }, (_, k) => cividis(k / 8)).join(", ");
 function Transitions({ lab, engine, transitions, times }: TransitionsProps) {
   const { reads, writes, cells, most, timed } = matrixOf(transitions);
   return (
-    <section data-control="transitions">
+    <section class="rt-transitions" data-control="transitions">
       <div class="rt-caption">
-        <h4>Reads → writes</h4>
-        {most > 0 && (
-          <span class="rt-scale" title={timed ? times.source : "No times of layers were given"}>
-            0 <i class="rt-ramp" style={{ background: `linear-gradient(90deg, ${STOPS})` }} />{" "}
-            {timed ? withOrigin(times.origin, quantity(most, "ms")) : plural(most, "layer")}
-          </span>
-        )}
+        <h4 title="How many layers read the type of a row and write the type of a column">
+          Reads ↓ writes →
+        </h4>
       </div>
-      {transitions.length ? (
+      {transitions.some(({ before, after }) => before || after) ? (
         <div class="rt-matrix">
           <table aria-label="Types that layers read, by types that they write">
             <thead>
@@ -204,6 +207,12 @@ function Transitions({ lab, engine, transitions, times }: TransitionsProps) {
               ))}
             </tbody>
           </table>
+          {most > 0 && (
+            <p class="rt-scale" title={timed ? times.source : "No times of layers were given"}>
+              0 <i class="rt-ramp" style={{ background: `linear-gradient(90deg, ${STOPS})` }} />{" "}
+              {timed ? withOrigin(times.origin, quantity(most, "ms")) : plural(most, "layer")}
+            </p>
+          )}
         </div>
       ) : (
         <p class="rt-quiet rt-pad">The engine's files tell no types.</p>
@@ -224,12 +233,19 @@ function Reformats({ lab, reformats, times }: ReformatsProps) {
   const { study } = lab;
   const columns = useMemo(() => reformatColumns(reformats, times), [reformats, times.source]);
   const selected = new Set(study.view.value.layers);
-  const shown = reformats.find(({ layer }) => selected.has(layer));
+  const shown =
+    reformats.find(({ layer }) => selected.has(layer)) ?? (reformats.length === 1 ? reformats[0] : undefined);
   return (
     <section>
       <div class="rt-caption">
         <h4>Reformats</h4>
-        <span>{reformats.length || ""}</span>
+        <span>
+          {reformats.length
+            ? reformats.length > 1
+              ? `${reformats.length} · select one for its remedy`
+              : 1
+            : ""}
+        </span>
       </div>
       {reformats.length ? (
         <Rows
@@ -247,7 +263,8 @@ function Reformats({ lab, reformats, times }: ReformatsProps) {
       )}
       {shown && (
         <p class="rt-note" data-control="reformat">
-          {shown.cause} <span class="rt-quiet">Remedy:</span> {shown.fix}
+          <Quoted lab={lab} text={shown.cause} /> <span class="rt-quiet">Remedy:</span>{" "}
+          <Quoted lab={lab} text={shown.fix} />
         </p>
       )}
     </section>
@@ -255,16 +272,6 @@ function Reformats({ lab, reformats, times }: ReformatsProps) {
 }
 
 function reformatColumns(reformats: readonly Reformat[], { origin, source }: Times): Column<Reformat>[] {
-  const text = (key: "cause" | "fix", label: string): Column<Reformat> => ({
-    key,
-    label,
-    by: (row) => row[key],
-    cell: (row) => (
-      <td class="rt-text" title={row[key]}>
-        {row[key]}
-      </td>
-    ),
-  });
   return [
     {
       key: "tensor",
@@ -272,16 +279,20 @@ function reformatColumns(reformats: readonly Reformat[], { origin, source }: Tim
       by: ({ tensor }) => tensor,
       cell: ({ tensor }) => <Name text={tensor} />,
     },
-    {
-      key: "change",
-      label: "Before → after",
-      by: ({ before, after }) => `${before} → ${after}`,
-      cell: ({ before, after }) => (
-        <td class="rt-change" title={`${before} → ${after}`}>
-          {before} → {after}
-        </td>
-      ),
-    },
+    ...(reformats.some(({ before, after }) => before || after)
+      ? [
+          {
+            key: "change",
+            label: "Before → after",
+            by: (row: Reformat) => changeOf(row),
+            cell: (row: Reformat) => (
+              <td class="rt-change" title={changeOf(row)}>
+                {changeOf(row)}
+              </td>
+            ),
+          },
+        ]
+      : []),
     ...(reformats.some(({ time }) => time !== null)
       ? [
           {
@@ -297,7 +308,18 @@ function reformatColumns(reformats: readonly Reformat[], { origin, source }: Tim
           },
         ]
       : []),
-    text("cause", "Cause"),
-    text("fix", "Remedy"),
+    {
+      key: "cause",
+      label: "Cause",
+      extra: "rt-extra",
+      by: ({ cause }) => cause,
+      cell: ({ cause, fix }) => (
+        <td class="rt-wide-cell rt-extra" title={`${cause}\nRemedy: ${fix}`}>
+          {cause}
+        </td>
+      ),
+    },
   ];
 }
+
+const changeOf = ({ before, after }: Reformat): string => `${before || NONE} → ${after || NONE}`;

@@ -17,7 +17,7 @@ import { TopRow } from "./toprow";
 
 const LEAST_HEIGHT = 420;
 /** What needs more of the height until somebody drags the border. */
-const ROOMY_TABS = new Set<Tab>(["engine", "build"]);
+const ROOMY_TABS = new Set<Tab>(["engine", "build", "findings"]);
 const LEAST_BOTTOM = 34;
 const LEAST_WORK = 180;
 /** Below this width the side panel gives way to the graphs. */

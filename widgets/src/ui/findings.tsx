@@ -1,7 +1,8 @@
 import { useState } from "preact/hooks";
 import type { Finding, Side, Verdict } from "../contract";
-import { brief, ending, originOf, percent, plural, quantity, shorten, withOrigin } from "../format";
+import { brief, ending, NONE, originOf, percent, plural, quantity, shorten, withOrigin } from "../format";
 import type { Lab } from "../lab";
+import { Quoted } from "./quoted";
 
 const LONGEST = 400;
 const LONGEST_NAME = 36;
@@ -34,6 +35,9 @@ export function FindingsView({ lab }: { lab: Lab }) {
   const rule = rules.some(([name]) => name === picked) ? picked : "";
   const items = rule ? all.filter((item) => item.rule === rule) : all;
   const [wanted, setWanted] = useState<ReadonlySet<string>>(new Set());
+  /** Where nothing can be changed, nothing offers to. */
+  const repairable = !lab.saved && all.some((item) => item.fixable);
+  const timed = all.some(({ microseconds }) => microseconds !== null);
   const fixable = items.filter((item) => item.fixable).map(({ id }) => id);
   const ticked = fixable.filter((id) => wanted.has(id));
   const why = lab.unbuildable() || lab.busy();
@@ -57,8 +61,9 @@ export function FindingsView({ lab }: { lab: Lab }) {
   return (
     <>
       <div class="rt-caption rt-found">
-        <span title={note}>{[plural(all.length, "finding"), note].filter(Boolean).join(" · ")}</span>
+        <span>{plural(all.length, "finding")}</span>
         <Pairs lab={lab} />
+        <span class="rt-fill" />
         {rules.length > 1 && (
           <select
             class="rt-field"
@@ -74,18 +79,24 @@ export function FindingsView({ lab }: { lab: Lab }) {
             ))}
           </select>
         )}
-        {!lab.saved && <Repairs ticked={ticked} fixable={fixable} why={why} onRepair={repair} />}
+        {repairable && <Repairs ticked={ticked} fixable={fixable} why={why} onRepair={repair} />}
       </div>
-      <ul class="rt-findings" aria-label="Findings">
+      <ul
+        class={`rt-findings ${timed ? "rt-timed" : ""} ${repairable ? "rt-ticks" : ""}`}
+        aria-label="Findings"
+      >
         {items.map((item) => (
           <Item
             key={item.id}
             lab={lab}
             item={item}
+            timed={timed}
+            repairable={repairable}
             ticked={wanted.has(item.id)}
             onTick={(on) => tick(item.id, on)}
           />
         ))}
+        {note && <li class="rt-quiet">{note}</li>}
       </ul>
     </>
   );
@@ -170,15 +181,17 @@ function Pairs({ lab }: { lab: Lab }) {
 interface ItemProps {
   lab: Lab;
   item: Finding;
+  timed: boolean;
+  repairable: boolean;
   ticked: boolean;
   onTick(on: boolean): void;
 }
 
-function Item({ lab, item, ticked, onTick }: ItemProps) {
+function Item({ lab, item, timed, repairable, ticked, onTick }: ItemProps) {
   const { id, rule, title, nodes, layers, cost, fix, evidence, fixable } = item;
   return (
     <li data-finding={id} data-rule={rule}>
-      {!lab.saved && (
+      {repairable && (
         <input
           type="checkbox"
           aria-label={`Fix: ${title}`}
@@ -188,11 +201,10 @@ function Item({ lab, item, ticked, onTick }: ItemProps) {
           onChange={(event) => onTick(event.currentTarget.checked)}
         />
       )}
+      {timed && <Cost lab={lab} item={item} />}
       <div>
         <b>
-          {shorten(title, LONGEST)
-            .split('"')
-            .map((text, k) => (k % 2 ? <Named key={k} lab={lab} name={text} /> : text))}
+          <Quoted lab={lab} text={title} />
         </b>{" "}
         <p class="rt-refs">
           <Refs lab={lab} side="node" ids={nodes} title={title} />
@@ -201,12 +213,14 @@ function Item({ lab, item, ticked, onTick }: ItemProps) {
       </div>
       <div>
         <p>
-          <Cost lab={lab} item={item} /> {cost}
+          <Quoted lab={lab} text={cost} />
         </p>
         <p>
-          <span class="rt-quiet">{fixable ? "Fix:" : "By hand:"}</span> {fix}
+          <span class="rt-quiet">{fixable ? "Fix:" : "By hand:"}</span> <Quoted lab={lab} text={fix} />
         </p>
-        <small>{evidence}</small>
+        <small>
+          <Quoted lab={lab} text={evidence} />
+        </small>
       </div>
     </li>
   );
@@ -215,16 +229,16 @@ function Item({ lab, item, ticked, onTick }: ItemProps) {
 /** What the layers at stake take, and how much of the whole that is. */
 function Cost({ lab, item: { microseconds } }: { lab: Lab; item: Finding }) {
   const summary = lab.study.engine.value?.summary;
-  if (microseconds === null || !summary) return null;
+  if (microseconds === null || !summary) return <p class="rt-cost rt-quiet">{NONE}</p>;
   const whole = summary.summed ?? summary.total;
-  const share = whole ? ` · ${percent(microseconds / 1e3 / whole)}` : "";
   return (
-    <b
-      title={`${summary.source}\nThe time of the layers at stake${share && ", and its share of all layers"}`}
+    <p
+      class="rt-cost"
+      title={`${summary.source}\nThe time of the layers at stake${whole ? ", and its share of all layers" : ""}`}
     >
-      {withOrigin(originOf(summary.source), quantity(microseconds / 1e3, "ms"))}
-      {share}
-    </b>
+      <b>{withOrigin(originOf(summary.source), quantity(microseconds / 1e3, "ms"))}</b>
+      {whole !== null && <small>{percent(microseconds / 1e3 / whole)}</small>}
+    </p>
   );
 }
 
@@ -266,17 +280,5 @@ function Refs({ lab, side, ids, title }: RefsProps) {
         </button>
       )}
     </>
-  );
-}
-
-/** A name inside a title, by which its node or layer is found. */
-function Named({ lab, name }: { lab: Lab; name: string }) {
-  const shown = ending(brief(name), LONGEST_NAME);
-  const side = (["node", "layer"] as const).find((one) => lab.study.box(one, name));
-  if (!side) return <span title={name}>{shown}</span>;
-  return (
-    <button type="button" class="rt-link" title={name} onClick={() => lab.jump(side, name)}>
-      {shown}
-    </button>
   );
 }

@@ -10,14 +10,22 @@ const WORST = 3;
 export function Overview({ lab }: { lab: Lab }) {
   const engine = lab.study.engine.value;
   const chip = lab.chips.value.find(({ id }) => id === engine?.variant);
+  const overlays = engine?.overlays ?? [];
   const missing = lab.missingWords();
   return (
     <>
       <h3>{chip?.label ?? engine?.variant ?? "Nothing selected"}</h3>
-      <p class="rt-quiet">Click a node to see the layer that swallowed it, or a layer to see its nodes.</p>
-      {engine?.overlays.map((overlay) => (
-        <Extremes key={overlay.id} lab={lab} overlay={overlay} />
-      ))}
+      <p class="rt-quiet">
+        {lab.study.modelless.value
+          ? "Click a layer to see what it reads, writes and takes."
+          : "Click a node to see the layer that swallowed it, or a layer to see its nodes."}
+      </p>
+      {overlays
+        // A share ranks the layers just as the time does that it is a share of.
+        .filter(({ unit }) => unit !== "%" || !overlays.some((other) => other.unit === "ms"))
+        .map((overlay) => (
+          <Extremes key={overlay.id} lab={lab} overlay={overlay} />
+        ))}
       {missing.length > 0 && (
         <Section title="Nodes without a layer">
           {missing.map((words) => (

@@ -59,7 +59,7 @@ export function Rows<T>(props: Props<T>) {
     const at = first * ROW;
     if (at < el.scrollTop || at > el.scrollTop + el.clientHeight - 2 * ROW)
       el.scrollTop = Math.max(0, at - ROW);
-  }, [first, sort]);
+  }, [first, sort, tall]);
   useLayoutEffect(() => {
     onKeys(box.current, (event) => {
       const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];

@@ -121,13 +121,17 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
       by: ({ box }) => opsOf(box, 8),
       cell: ({ box }) => <td title={opsOf(box, 40)}>{opsOf(box, 8)}</td>,
     },
-    {
-      key: "nodes",
-      label: "Nodes",
-      numeric: true,
-      by: ({ nodes }) => nodes,
-      cell: ({ nodes }) => <td class="rt-num">{nodes || NONE}</td>,
-    },
+    ...(lines.some(({ nodes }) => nodes)
+      ? [
+          {
+            key: "nodes",
+            label: "Nodes",
+            numeric: true,
+            by: ({ nodes }: Line) => nodes,
+            cell: ({ nodes }: Line) => <td class="rt-num">{nodes || NONE}</td>,
+          },
+        ]
+      : []),
     ...numbers,
     ...words(lines, "reads", "In", ({ reads }) => reads),
     ...words(lines, "writes", "Out", ({ writes }) => writes),
@@ -186,8 +190,16 @@ function Export({ name, cells }: { name: string; cells(): (string | number | nul
 const COPIED_MS = 2000;
 
 /** A name that is cut at the left, because its end tells it from others. */
-export const Name = ({ text, shown = text }: { text: string; shown?: string }) => (
-  <td class="rt-name" title={shorten(text, 300)}>
+export const Name = ({
+  text,
+  shown = text,
+  extra = "",
+}: {
+  text: string;
+  shown?: string;
+  extra?: string;
+}) => (
+  <td class={`rt-name ${extra}`} title={shorten(text, 300)}>
     <bdi dir="ltr">{ending(shown, 160)}</bdi>
   </td>
 );

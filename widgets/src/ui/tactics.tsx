@@ -9,66 +9,80 @@ import { Name } from "./table";
 /** Tactics were timed where the engine was built, which need not be where it runs. */
 const TIMED = `${GLYPH.reported} reported: measured by the builder on the machine that built the engine`;
 
-/** Which tactic won for each layer, against which others; memory and notes of the log. */
+const UNTIMED = {
+  other: "The log tells no times of tactics: it needs trtexec --verbose.",
+  rtx: "TensorRT-RTX chooses kernels on the GPU where the engine runs, so that its log times none.",
+};
+
+/** Which tactic won for each layer, and against which others. */
 export function Tactics({ lab, story }: { lab: Lab; story: BuildStory }) {
   const { study } = lab;
-  const { contests, memory, notes } = story;
+  const { contests } = story;
+  const rtx = study.engine.value?.graph.title.startsWith("TensorRT-RTX");
   const [picked, setPicked] = useState("");
   const layers = study.view.value.layers;
   const selected = new Set(layers);
   const shown = contestShown(contests, layers, picked);
   return (
-    <>
-      <section>
-        <div class="rt-caption">
-          <h4 title={TIMED}>{GLYPH.reported} Tactics</h4>
-          <span title={TIMED}>timed on the machine that built the engine</span>
+    <section>
+      <div class="rt-caption">
+        <h4 title={TIMED}>{GLYPH.reported} Tactics</h4>
+        <span title={TIMED}>timed at the build</span>
+      </div>
+      {contests.length ? (
+        <Rows
+          label="Tactics by layer"
+          rows={contests}
+          columns={COLUMNS}
+          id={({ name }) => name}
+          selected={({ layer }) => layer !== "" && selected.has(layer)}
+          current={shown?.name ?? ""}
+          attributes={(row) => ({ "data-contest": row.name, class: row === shown ? "rt-shown" : "" })}
+          onPick={({ name, layer }, add) => {
+            setPicked(name);
+            if (layer) study.select("layer", layer, { add, reveal: true });
+          }}
+          onPoint={(row) => study.point(row?.layer ? "layer" : undefined, row?.layer)}
+        />
+      ) : (
+        <p class="rt-quiet rt-pad">{UNTIMED[rtx ? "rtx" : "other"]}</p>
+      )}
+      {shown && (
+        <div class="rt-note">
+          <Candidates contest={shown} />
         </div>
-        {contests.length ? (
-          <Rows
-            label="Tactics by layer"
-            rows={contests}
-            columns={COLUMNS}
-            id={({ name }) => name}
-            selected={({ layer }) => layer !== "" && selected.has(layer)}
-            current={shown?.name ?? ""}
-            attributes={(row) => ({ "data-contest": row.name, class: row === shown ? "rt-shown" : "" })}
-            onPick={({ name, layer }, add) => {
-              setPicked(name);
-              if (layer) study.select("layer", layer, { add, reveal: true });
-            }}
-            onPoint={(row) => study.point(row?.layer ? "layer" : undefined, row?.layer)}
-          />
-        ) : (
-          <p class="rt-quiet rt-pad">The log tells no times of tactics: it needs trtexec --verbose.</p>
-        )}
-      </section>
-      <section class="rt-told">
-        {shown && <Candidates contest={shown} />}
-        {memory.length > 0 && (
-          <>
-            <h4 title={`${GLYPH.reported} reported by the builder`}>{GLYPH.reported} Memory</h4>
-            <dl>
-              {memory.map(({ key, value }) => (
-                <div key={key}>
-                  <dt>{key}</dt>
-                  <dd>{value}</dd>
-                </div>
-              ))}
-            </dl>
-          </>
-        )}
-        {notes.length > 0 && (
-          <>
-            <h4>Notes</h4>
-            <ul>
-              {notes.map((note) => (
-                <li key={note}>{shorten(note, 400)}</li>
-              ))}
-            </ul>
-          </>
-        )}
-      </section>
+      )}
+    </section>
+  );
+}
+
+/** What the log says of memory, and what else is worth knowing. */
+export function Memory({ story: { memory, notes } }: { story: BuildStory }) {
+  return (
+    <>
+      {memory.length > 0 && (
+        <>
+          <h4 title={`${GLYPH.reported} reported by the builder`}>{GLYPH.reported} Memory</h4>
+          <dl>
+            {memory.map(({ key, value }) => (
+              <div key={key}>
+                <dt>{key}</dt>
+                <dd>{value}</dd>
+              </div>
+            ))}
+          </dl>
+        </>
+      )}
+      {notes.length > 0 && (
+        <>
+          <h4>Notes</h4>
+          <ul>
+            {notes.map((note) => (
+              <li key={note}>{shorten(note, 400)}</li>
+            ))}
+          </ul>
+        </>
+      )}
     </>
   );
 }
@@ -126,8 +140,9 @@ const COLUMNS: Column<Contest>[] = [
   {
     key: "winner",
     label: "Winner",
+    extra: "rt-extra",
     by: ({ winner }) => winner,
-    cell: ({ winner }) => <Name text={winner || NONE} />,
+    cell: ({ winner }) => <Name text={winner || NONE} extra="rt-extra" />,
   },
   {
     key: "time",

@@ -1,0 +1,1 @@
+"""Engines out of files that were written elsewhere."""

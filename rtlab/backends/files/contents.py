@@ -1,0 +1,299 @@
+"""Files as text and as JSON, read so that every fault is told with its place and with what belongs there."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import functools
+import json
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rtlab.errors import ReadError
+
+_LAYERS = "Export it again with trtexec --exportLayerInfo=layers.json --profilingVerbosity=detailed."
+#: What to do about a damaged file, by kind.
+AGAIN = {
+    "layers": _LAYERS,
+    "profile": "Export it again with trtexec --exportProfile=profile.json --separateProfileRun.",
+    "times": "Export it again with trtexec --exportTimes=times.json.",
+    "output": "Export it again with trtexec --exportOutput=output.json.",
+    "metadata": "Leave it out, or give what trex's parse_trtexec_log wrote.",
+    "log": "Save it again with trtexec --verbose --profilingVerbosity=detailed ... > build.log 2>&1.",
+    "ort_profile": "Write it again: set enable_profiling in the SessionOptions and call session.end_profiling().",
+    "ort_model": "Write it again: set optimized_model_filepath in the SessionOptions.",
+    "results": "Save it again with polygraphy run ... --save-outputs=results.json.",
+    "archive": "Write the archive again with trex, or give the files in it one by one.",
+}
+#: The writer of the profile does not escape names.
+_UNESCAPED = re.compile(r'("name"\s*:\s*")(.*?)("\s*,\s*"timeMs"\s*:)')
+#: C++ writes values that are no number in its own words.
+_UNDEFINED = re.compile(r"(?<=[\[,\s])(-?)(nan|inf)(?=[\],\s])")
+#: Where JSON of these files begins on a line; a list of numbers is a date or a tag of a log.
+_START = re.compile(r'^[ \t]*(?=\[\s*[\[{"]|\{\s*["}])', re.MULTILINE)
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_NUMBER = re.compile(r"\s*-?\d{1,18}(\.\d+)?([eE][+-]?\d{1,3})?\s*")
+#: Starts of JSON that are tried behind lines of a log.
+_TRIES = 50
+_DEEP = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """The value of a JSON file, what a reader must know of how it was read, and keys that stood twice in an object."""
+
+    value: Any
+    notes: tuple[str, ...] = ()
+    twice: frozenset[str] = frozenset()
+
+
+def fault(kind: str, file: str, found: str, expected: str) -> ReadError:
+    """The error of a damaged file; ``found`` names the place, ``expected`` what belongs there."""
+    return ReadError(f'Cannot read {kind} file "{file}": {found}; {expected} belongs there. {AGAIN[kind]}')
+
+
+def bytes_of(path: Path, kind: str) -> bytes:
+    """All bytes of a regular file.
+
+    Raises:
+        ReadError: there is none, it is empty, or it cannot be read.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            raise ReadError(f'Cannot read {kind} file "{path}": it is {what}. Name the file itself.')
+        found = path.read_bytes()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ReadError(f'Cannot read {kind} file "{path}": {why}. Check the path.') from error
+    if not found:
+        raise fault(kind, path.name, "byte 0: it is empty", _BELONGS.get(kind, "text"))
+    return found
+
+
+_BELONGS = {"layers": 'an object with "Layers"', "log": "a verbose log"}
+
+
+def encoding(head: bytes) -> str:
+    """The encoding of a text by its first bytes; PowerShell writes UTF-16."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if len(head) > 1 and not head[1] and head[0]:
+        return "utf-16-le"
+    if len(head) > 1 and not head[0] and head[1]:
+        return "utf-16-be"
+    return "utf-8-sig"
+
+
+def text(path: Path, kind: str) -> str:
+    """A file as text, in UTF-8 or UTF-16.
+
+    Raises:
+        ReadError: it cannot be read, or is not text; the message names the byte.
+    """
+    raw = bytes_of(path, kind)
+    code = encoding(raw[:4])
+    try:
+        return raw.decode(code)
+    except UnicodeDecodeError as error:
+        name = code.upper().removesuffix("-SIG")
+        raise fault(kind, path.name, f"byte {error.start}: it is not text", f"text in {name}") from error
+
+
+def load(path: Path, kind: str) -> Document:
+    """Read a JSON file, with lines of a log before and after it if need be.
+
+    Raises:
+        ReadError: it is no JSON or not all of it; the message names line and column.
+    """
+    whole = text(path, kind)
+    try:
+        return parse(whole, path.name, kind)
+    except ReadError:
+        repaired = _repaired(whole, kind)
+        if repaired == whole:
+            raise
+        try:
+            return parse(repaired, path.name, kind)
+        except ReadError:
+            pass
+        raise
+
+
+def _repaired(whole: str, kind: str) -> str:
+    if kind == "profile":
+        return _UNESCAPED.sub(_escape, whole)
+    if kind == "output":
+        return _UNDEFINED.sub(lambda m: m[1] + {"nan": "NaN", "inf": "Infinity"}[m[2]], whole).replace(
+            "-NaN", "NaN"
+        )
+    return whole
+
+
+def _escape(row: re.Match[str]) -> str:
+    return row[1] + row[2].replace("\\", "\\\\").replace('"', '\\"') + row[3]
+
+
+def parse(whole: str, file: str, kind: str) -> Document:
+    """Read a JSON text; see ``load``."""
+    twice: set[str] = set()
+    decoder = json.JSONDecoder(strict=False, object_pairs_hook=functools.partial(_object, twice))
+    start = len(whole) - len(whole.lstrip())
+    notes: list[str] = []
+    tries: Iterable[int] = [start]
+    if whole[start : start + 1] in {"[", "{"} and _START.match(whole, start) is None:
+        # It may be the date of a log's line.
+        tries = [*starts(whole), start]
+    elif whole[start : start + 1] not in {"[", "{"}:
+        tries = starts(whole) or [start]
+    worst: ReadError | None = None
+    for at in tries:
+        twice.clear()
+        try:
+            value, end = decoder.raw_decode(whole, at)
+        except (ValueError, RecursionError) as error:
+            worst = worst or _broken(error, whole, at, file, kind)
+            continue
+        if at > start:
+            count = whole.count("\n", 0, at)
+            notes.append(f'{_lines(count)} before the JSON of "{file}" {_is(count)} passed over.')
+        notes += _rest(whole, end, file, kind)
+        if twice:
+            keys = ", ".join(f'"{k}"' for k in sorted(twice)[:3])
+            notes.append(
+                f'Keys stand twice in one object of "{file}"; the last of each is taken: {keys}'
+                + (" ..." if len(twice) > 3 else ".")
+            )
+        return Document(value, tuple(notes), frozenset(twice))
+    assert worst is not None  # noqa: S101 - there is always one try
+    raise worst
+
+
+def starts(whole: str) -> list[int]:
+    """Where JSON may begin on a line, the first few places."""
+    found = []
+    for match in _START.finditer(whole):
+        found.append(match.end())
+        if len(found) == _TRIES:
+            break
+    return found
+
+
+def _object(twice: set[str], items: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(items)
+    if len(found) != len(items):
+        seen: set[str] = set()
+        twice.update(k for k, _ in items if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+    return found
+
+
+def _rest(whole: str, end: int, file: str, kind: str) -> list[str]:
+    """Notes on what stands after the JSON."""
+    rest = whole[end:].strip(" \t\r\n\0\x1a")
+    if not rest:
+        return []
+    at = whole.index(rest[0], end)
+    if rest[0] in ',:]}"' or _START.match(rest):
+        what = "a second JSON document" if rest[0] in "[{" else f"more JSON, {rest[0]!r},"
+        raise fault(
+            kind,
+            file,
+            f"{place(whole, at)}: it is not whole JSON but has {what} after its end",
+            "the end of the file",
+        )
+    count = rest.count("\n") + 1
+    return [f'{_lines(count)} after the JSON of "{file}" {_is(count)} passed over.']
+
+
+def _lines(count: int) -> str:
+    return f"{count} line" + ("" if count == 1 else "s")
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def place(whole: str, at: int) -> str:
+    """Line and column of a position, from 1."""
+    return f"line {whole.count(chr(10), 0, at) + 1}, column {at - whole.rfind(chr(10), 0, at)}"
+
+
+def _broken(error: Exception, whole: str, start: int, file: str, kind: str) -> ReadError:
+    if isinstance(error, json.JSONDecodeError):
+        if _cut(error, whole):
+            end = len(whole.rstrip())
+            found = f"{place(whole, end)}: it is not whole JSON but cut off there"
+            return fault(kind, file, found, "the rest of the file")
+        said = error.msg.partition(":")[0]
+        expected = said.removeprefix("Expecting ") if said.startswith("Expecting ") else "JSON"
+        near = whole[error.pos : error.pos + 12].split("\n", maxsplit=1)[0]
+        found = f"{place(whole, error.pos)}: it is not whole JSON, {said.lower()} near {near!r}"
+        return fault(kind, file, found, f"a {expected}" if expected == "value" else expected)
+    if isinstance(error, RecursionError):
+        found = (
+            f"{place(whole, _depth(whole, start))}: it is not whole JSON that can be read, it nests too deep"
+        )
+        return fault(kind, file, found, f"JSON of fewer than {_DEEP} levels")
+    digits = re.compile(r"\d{1000,}").search(whole, start)
+    found = f"{place(whole, digits.start() if digits else start)}: it is not whole JSON that can be read ({error})"
+    return fault(kind, file, found, "a number that fits into 64 bits")
+
+
+def _cut(error: json.JSONDecodeError, whole: str) -> bool:
+    rest = whole[error.pos :].rstrip()
+    if error.msg.startswith("Unterminated string"):
+        return True
+    # The start of "null", "-Infinity" or of an escape.
+    return len(rest) < 9 and not set(rest) & set("[]{},:\"'") and not error.msg.startswith("Extra")
+
+
+def _depth(whole: str, start: int) -> int:
+    depth = 0
+    for match in _BRACKETS.finditer(whole, start):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
+        if depth > _DEEP:
+            return match.start()
+    return start
+
+
+def number(value: object) -> float | None:
+    """A finite number, which some writers put into quotes; None from anything else, a truth value too."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if abs(found) < float("inf") else None
+
+
+def whole_number(value: object) -> int | None:
+    """An integer of 64 bits, with the same leniency."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if abs(value) < 1 << 63 else None
+    found = number(value)
+    return int(found) if found is not None and found.is_integer() and abs(found) < 1 << 53 else None
+
+
+def shown(value: object) -> str:
+    """A value of JSON as a message shows it."""
+    words = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
+    if type(value) in words:
+        return words[type(value)]
+    if isinstance(value, str):
+        return json.dumps(value if len(value) < 40 else value[:37] + "...", ensure_ascii=False)
+    said = repr(value) if not isinstance(value, int) or abs(value) < 1 << 63 else "a number beyond 64 bits"
+    return said[:40]
+
+
+def keys(value: Mapping[str, object]) -> str:
+    """The first keys of an object, quoted."""
+    return ", ".join(f'"{n[:40]}"' for n in list(value)[:6]) or "none"

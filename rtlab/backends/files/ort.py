@@ -1,0 +1,169 @@
+"""Files of ONNX Runtime: the JSON of its profiler, and the model that it wrote after optimizing it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rtlab.backends.files import contents, optimized
+from rtlab.backends.files.contents import fault, number, shown
+from rtlab.backends.files.measured import listed, mismatch
+from rtlab.backends.files.optimized import KERNEL
+from rtlab.core import check
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.trace import Processor, Profile, Recording
+from rtlab.core.variant import Target
+from rtlab.errors import ModelError
+
+_DATE = re.compile(r"_(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:_\d+)?$")
+_CPU = "CPUExecutionProvider"
+_NO_EDGES = (
+    "The profile names operators only: no edges between them. For these, give the optimized model as well: ort_model "
+    "(SessionOptions.optimized_model_filepath)."
+)
+
+
+def read(profile: Path | None, model: Path | None) -> Recording:
+    """Read the layers of an optimized model, their times, or both.
+
+    Without the model, layers are the nodes that the profiler names, in the order of their first run.
+
+    Raises:
+        ReadError: a file is damaged, or the profile is one of another model.
+    """
+    events: list[dict[str, Any]] = []
+    notes: list[str] = []
+    if profile is not None:
+        events, notes = _events(profile)
+    providers = sorted({str(e["args"].get("provider") or _CPU) for e in events})
+    if model is not None:
+        layers, inputs, outputs = _layers(model)
+        read_notes = (*notes,)
+    else:
+        layers, inputs, outputs = _named(events), (), ()
+        read_notes = (*notes, _NO_EDGES)
+    engine = Engine(
+        backend="onnxruntime",
+        version="",
+        target=Target("cpu") if providers in ([], [_CPU]) else Target("unknown"),
+        layers=layers,
+        inputs=inputs,
+        outputs=outputs,
+        notes=read_notes,
+        device="" if providers in ([], [_CPU]) else ", ".join(providers),
+    )
+    return Recording(engine, _profile(profile, events, engine) if profile is not None else None)
+
+
+def _events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Kernel times of the profile, each with a name, microseconds and arguments; and notes."""
+    document = contents.load(path, "ort_profile")
+    if not isinstance(document.value, list):
+        raise fault("ort_profile", path.name, f"line 1: it holds {shown(document.value)}", "a list of events")
+    found: list[dict[str, Any]] = []
+    whole: list[float] = []
+    for i, event in enumerate(document.value):
+        if not isinstance(event, dict):
+            raise fault("ort_profile", path.name, f"row {i} holds {shown(event)}", "an event")
+        if event.get("cat") == "Node":
+            found += _kernel(event, i, path.name)
+        elif event.get("name") == "model_run" and (time := number(event.get("dur"))) is not None:
+            whole.append(time / 1e3)
+    if not found:
+        raise fault(
+            "ort_profile", path.name, "row 0: no event is the time of a kernel", f'a name with "{KERNEL}"'
+        )
+    notes = [*document.notes]
+    if whole:
+        notes.append(
+            f"While profiled, an inference took {np.median(whole):.3g} ms (median of {len(whole)}); without the "
+            "profiler it takes less."
+        )
+    return found, notes
+
+
+def _kernel(event: dict[str, Any], row: int, file: str) -> list[dict[str, Any]]:
+    """The event of one kernel in a list, which is empty for other events of a node."""
+    name, time, args = event.get("name"), number(event.get("dur")), event.get("args")
+    if not isinstance(name, str):
+        raise fault("ort_profile", file, f'row {row} has {shown(name)} under the key "name"', "a text")
+    if not name.endswith(KERNEL):
+        return []
+    if time is None or time < 0:
+        held = f'row {row}, "{name}", has no time: {shown(event.get("dur"))} under the key "dur"'
+        raise fault("ort_profile", file, held, "microseconds")
+    return [{"cat": "Node", "name": name, "dur": time, "args": args if isinstance(args, dict) else {}}]
+
+
+def _named(events: Sequence[dict[str, Any]]) -> tuple[Layer, ...]:
+    first = {e["name"].removesuffix(KERNEL): e["args"] for e in reversed(events)}
+    names = dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events)
+    return tuple(
+        Layer(
+            id=f"{i}:{name}",
+            name=name,
+            kind=str(first[name].get("op_name") or ""),
+            index=i,
+            attributes={
+                k: first[name][k]
+                for k in ("provider", "input_type_shape", "output_type_shape")
+                if k in first[name]
+            },
+        )
+        for i, name in enumerate(names)
+    )
+
+
+def _layers(path: Path) -> tuple[tuple[Layer, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Layers, inputs and outputs of an optimized model."""
+    try:
+        found = optimized.read(check.read(path)[0], path.stem, None)
+    except Exception as error:
+        why = error if isinstance(error, ModelError) else f"the model is damaged, {error}"
+        raise fault("ort_model", path.name, f"byte 0: no ONNX model ({why})", "a whole model") from error
+    if not found[0]:
+        raise fault("ort_model", path.name, 'key "graph": it has no nodes', "an optimized model")
+    return found
+
+
+def _profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> Profile:
+    samples = optimized.samples(events, engine.layers)
+    names = {y.name for y in engine.layers}
+    strange = [n for n in dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events) if n not in names]
+    joined = len({e["name"] for e in events}) - len(strange)
+    if not samples or joined < len(strange):
+        timed = {y.name for y in engine.layers if y.id in samples}
+        raise mismatch(
+            f'profile "{path.name}"',
+            strange,
+            sorted(names - timed),
+            f"{joined or 'none'} of its {joined + len(strange)} nodes is one of the {len(names)} layers",
+        )
+    providers = {str(e["args"].get("provider") or _CPU) for e in events}
+    processor: Processor = "CPU" if providers == {_CPU} else "GPU"
+    note = f"{len(strange)} profiled nodes are in bodies or unknown: {listed(strange)}" if strange else ""
+    return Profile(
+        source="ONNX Runtime, device not recorded",
+        device="",
+        samples=samples,
+        total=np.array([], dtype=np.float64),
+        warmup=0,
+        taken=_taken(path),
+        note=note,
+        processor=processor,
+        runs=max(len(s) for s in samples.values()),
+    )
+
+
+def _taken(path: Path) -> datetime.datetime | None:
+    """ONNX Runtime ends the name of a profile with the local time, new releases with milliseconds too."""
+    found = _DATE.search(path.stem)
+    try:
+        return datetime.datetime.strptime(found[1], "%Y-%m-%d_%H-%M-%S").astimezone() if found else None
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,332 @@
+"""Engines from files of another machine: which file is read how, and whether they belong together."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from rtlab.backends.files import archive, contents, inspector, measured, printed, recognise
+from rtlab.core.buildlog import BuildLog
+from rtlab.core.engine import Engine, Tensor
+from rtlab.core.heap import growing
+from rtlab.core.trace import Outputs, Profile, Recording
+from rtlab.errors import ReadError
+
+#: How to make files of a serialized engine, which only TensorRT itself can open, on a GPU like the one it is for.
+EXPORT = (
+    "Only TensorRT can open it, in the release and on the GPU that it was built for. Export it there: trtexec "
+    "--loadEngine={file} --exportLayerInfo=layers.json --exportProfile=profile.json --separateProfileRun "
+    "--profilingVerbosity=detailed; or in Python: engine.create_engine_inspector().get_engine_information("
+    'trt.LayerInformationFormat.JSON). Then give layers="layers.json" and profile="profile.json".'
+)
+#: What belongs to an engine but is read elsewhere.
+_ELSEWHERE = {
+    "model": 'Give the engine\'s files beside it, such as layers="layers.json"; rtlab.load reads a model alone.',
+    "cache": 'Give it as scales of a variant, such as study.add("int8", scales="calibration.cache").',
+    "timing_cache": 'Give it to a build: rtlab.BuildOptions.of(timing_cache="timing.cache").',
+}
+_MYELIN = re.compile(r"ForeignNode\[|__my|_myl\d")
+_ONLY_TENSORS = 'The files tell tensors only. For layers, give layers="layers.json" as well.'
+_NO_LAYERS = (
+    "The log lists no layers of the engine: passes and tactics are all that it tells. For layers, give layers (trtexec "
+    "--exportLayerInfo), or build with --verbose --profilingVerbosity=detailed."
+)
+
+
+@growing()
+def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
+    """Read an engine from files by kind; ``recognise.KINDS`` lists the kinds.
+
+    Args:
+        files: ``layers`` or ``log``, or both, with any of ``profile``, ``times``, ``output``, ``metadata`` and
+            ``results``; or an ``archive``; or ``ort_profile`` and ``ort_model``; or ``results`` alone.
+        select: The optimization profile to show, where the engine has several; by default the one that the profile
+            of layers is of, else the first.
+
+    Raises:
+        ReadError: a file is missing, damaged or of another kind than it is given as, or files belong to different
+            engines.
+    """
+    given = {kind: Path(path) for kind, path in files.items()}
+    _check(given)
+    _fit(given)
+    if "archive" in given:
+        return _unpacked(given, select)
+    if "layers" in given or "log" in given:
+        return _engine(given, select)
+    if "ort_profile" in given or "ort_model" in given:
+        from rtlab.backends.files import ort
+
+        return ort.read(given.get("ort_profile"), given.get("ort_model"))
+    if "results" in given:
+        return _tensors(given["results"])
+    if "plan" in given:
+        raise _plan(given["plan"])
+    for kind, advice in _ELSEWHERE.items():
+        if kind in given and not set(given) - set(_ELSEWHERE):
+            raise ReadError(
+                f'Cannot read an engine from "{given[kind].name}": byte 0 begins {recognise.KINDS[kind]}; a layer '
+                f"file or a log belongs there. {advice}"
+            )
+    raise ReadError(
+        'Cannot read trtexec files: no layer file is given. Give layers="layers.json" or log="build.log" and, if you '
+        "have them, profile, times, output and metadata."
+    )
+
+
+def log(text: str) -> BuildLog:
+    """What the verbose log of a build that was made here tells.
+
+    Raises:
+        ReadError: nothing in it tells of a build.
+    """
+    from rtlab.backends.log import verbose
+
+    return verbose.parse(text).log
+
+
+def _check(given: Mapping[str, Path]) -> None:
+    """Raise unless each file is what it is given as. What no kind fits is left to the reader of its kind."""
+    for kind in given:
+        if kind not in recognise.KINDS:
+            raise ReadError(
+                f'Cannot read trtexec files: there is no kind "{kind}". Choose one of {", ".join(recognise.KINDS)}.'
+            )
+    for kind, path in given.items():
+        if not path.is_file():
+            # The reader tells what is there instead.
+            contents.bytes_of(path, kind)
+        try:
+            found = recognise.kind(path)
+        except ReadError:
+            if kind in {"archive", "plan", "model", "cache", "timing_cache"}:
+                raise
+            continue
+        if found == kind or {found, kind} == {"model", "ort_model"}:
+            continue
+        if found == "plan":
+            raise _plan(path)
+        raise ReadError(
+            f'Cannot read {kind} file "{path.name}": by its first bytes (byte 0) this is {recognise.KINDS[found]}; '
+            f'{recognise.KINDS[kind]} belongs there. Give it as {found}="{path.name}".'
+        )
+
+
+def _fit(given: Mapping[str, Path]) -> None:
+    """Raise where two files tell of two compilers, or one would be passed over in silence."""
+    ours = [k for k in ("archive", "layers", "log", "profile", "times", "output", "metadata") if k in given]
+    theirs = [k for k in ("ort_profile", "ort_model") if k in given]
+    if theirs and (ours or "results" in given):
+        other = (ours or ["results"])[0]
+        raise ReadError(
+            f'Cannot read "{given[theirs[0]].name}" beside "{given[other].name}": the first is '
+            f"{recognise.KINDS[theirs[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of them. "
+            "Read each under a name of its own."
+        )
+    if ours and not {"archive", "layers", "log"} & set(given):
+        names = ", ".join(f'"{given[k].name}"' for k in ours)
+        raise ReadError(
+            f'Cannot read an engine from {names}: no file lists its layers. Give layers="layers.json" (trtexec '
+            '--exportLayerInfo) or log="build.log" beside.'
+        )
+
+
+def _plan(path: Path) -> ReadError:
+    return ReadError(
+        f'Cannot read "{path.name}": byte 0 begins a serialized engine; a layer file or a log belongs there. '
+        + EXPORT.format(file=path.name)
+    )
+
+
+def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
+    if "output" in given and "results" in given:
+        raise ReadError(
+            "Cannot read two sets of tensors: output and results are both given. Leave one of them out."
+        )
+    device = measured.device(given.get("metadata"))
+    rows = measured.rows(given["profile"]) if "profile" in given else None
+    inspected, log = _layers(given, select, rows)
+    if log is not None and not device.name:
+        device = dataclasses.replace(device, name=log.device)
+    times = measured.latencies(given.get("times"), device)
+    profile = None
+    notes = [*inspected.notes, *(log.notes if log else ())]
+    if rows is not None and inspected.layers:
+        profile, told = measured.join(rows, inspected, given["profile"], device, times)
+        notes += told
+    elif rows is not None:
+        raise ReadError(
+            f'Cannot join profile "{given["profile"].name}" to the layers: log "{given["log"].name}" lists none '
+            '(row 0 of the profile names a layer of an engine). Give layers="layers.json" as well.'
+        )
+    elif len(times.compute):
+        profile = Profile(
+            measured.source(device),
+            "",
+            {},
+            times.compute,
+            warmup=0,
+            taken=None,
+            processor="GPU",
+            # The one median of metadata is of untold many.
+            runs=None if "times" in given else 0,
+        )
+        notes += times.notes
+    if "plan" in given:
+        notes.append(f'"{given["plan"].name}" is a serialized engine; its exported files are shown.')
+    engine = Engine(
+        backend="trtexec",
+        version=device.version or (log.version if log else ""),
+        target=log.target if log and device.target.name == "unknown" else device.target,
+        layers=inspected.layers,
+        inputs=inspected.inputs,
+        outputs=inspected.outputs,
+        totals=dict(log.totals) if log else {},
+        seconds=(log.seconds if log else None) or 0.0,
+        notes=tuple(notes),
+        device=device.name,
+        profiles=inspected.shapes,
+    )
+    outputs: Outputs | None = None
+    reference: Outputs | None = None
+    more: tuple[str, ...] = ()
+    if "output" in given:
+        outputs, found = measured.outputs(given["output"], engine)
+        more = tuple(found)
+    elif "results" in given:
+        outputs, reference, more = _results(given["results"], engine)
+    engine = dataclasses.replace(engine, notes=(*engine.notes, *more)) if more else engine
+    return Recording(engine, profile, log, outputs, reference)
+
+
+def _layers(
+    given: Mapping[str, Path], select: int | None, rows: measured.Rows | None
+) -> tuple[inspector.Inspected, BuildLog | None]:
+    """Layers of the layer file, or of the log; and the log."""
+    log: BuildLog | None = None
+    listed: inspector.Inspected | None = None
+    if "log" in given:
+        from rtlab.backends.log import verbose
+
+        parsed = verbose.parse(given["log"])
+        log = parsed.log
+        listed = inspector.Inspected(parsed.layers, parsed.inputs, parsed.outputs, (), None)
+    if "layers" not in given:
+        assert log is not None and listed is not None  # noqa: S101, PT018 - one of the two is given
+        return dataclasses.replace(listed, notes=_part(log, len(listed.layers))), log
+    path = given["layers"]
+    text = contents.text(path, "layers")
+    document = printed.layers(text, path.name) if _listed(text) else contents.parse(text, path.name, "layers")
+    inspected = inspector.parse(
+        document.value,
+        path.name,
+        select=select,
+        prefer=rows.profile() if rows else None,
+        twice=document.twice,
+    )
+    notes = (*document.notes, *inspected.notes)
+    if listed is not None and log is not None:
+        notes += _one_build(given["log"], log, listed, inspected)
+    return dataclasses.replace(inspected, notes=notes), log
+
+
+def _one_build(
+    path: Path, log: BuildLog, listed: inspector.Inspected, inspected: inspector.Inspected
+) -> tuple[str, ...]:
+    """A note where a log and a layer file seem to be of two builds; raises where they have no name in common."""
+    ours = {inspector.bare(y.name)[0] for y in inspected.layers}
+    theirs = {inspector.bare(y.name)[0] for y in listed.layers}
+    if not theirs:
+        made = [d for a in log.attempts for p in a.passes for d in p.decisions]
+        theirs = {inspector.bare(n)[0] for d in made for n in (*d.names, d.result) if n}
+        whole = "\n".join(sorted(ours))
+        if not theirs or any(n in whole for n in theirs):
+            return ()
+    elif theirs & ours:
+        # The log names a region, the inspector the layers that Myelin made of it.
+        silent = [n for n in sorted(ours - theirs) if not _MYELIN.search(n)]
+        if not silent or _part(log, len(listed.layers)):
+            return ()
+        return (f'"{path.name}" may be of another build: it does not list {measured.listed(silent)}.',)
+    raise measured.mismatch(
+        f'log "{path.name}"',
+        sorted(theirs),
+        sorted(ours),
+        f"none of its {len(theirs)} layers is one of the {len(ours)}",
+    )
+
+
+def _listed(text: str) -> bool:
+    """Whether this is the inspector's text form."""
+    return not text.lstrip().startswith(("{", '["', "[{")) and printed.INSPECTOR.search(text) is not None
+
+
+def _part(log: BuildLog, layers: int) -> tuple[str, ...]:
+    """Notes on what a log alone cannot show."""
+    whole = next((a.counts[-1] for a in reversed(log.attempts) if a.counts), None)
+    if not layers:
+        return (_NO_LAYERS,)
+    if whole is not None and layers < whole:
+        return (f"The log names {layers} layers of the engine, fewer than the {whole} after its last pass.",)
+    return ()
+
+
+def _results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, tuple[str, ...]]:
+    from rtlab.backends.files import results
+
+    _, outputs, reference, notes = results.read(path)
+    known = {t.name for t in engine.outputs}
+    made = known | {t.name for y in engine.layers for t in y.outputs}
+    if known and not set(outputs) & made:
+        raise measured.mismatch(
+            f'results "{path.name}"',
+            list(outputs),
+            sorted(known),
+            f'none of its {len(outputs)} tensors (key "lst") is one of the engine\'s',
+        )
+    return outputs, reference, notes
+
+
+def _tensors(path: Path) -> Recording:
+    """A recording of tensors alone."""
+    from rtlab.backends.files import results
+    from rtlab.core.variant import Target
+
+    runner, outputs, reference, notes = results.read(path)
+    types = {v: k for k, v in measured.NUMPY.items()}
+    told = tuple(Tensor(n, types.get(str(v.dtype), str(v.dtype)), tuple(v.shape)) for n, v in outputs.items())
+    engine = Engine(
+        "onnxruntime" if runner.startswith("onnxrt") else "trtexec",
+        "",
+        Target("unknown"),
+        (),
+        outputs=told,
+        notes=(*notes, _ONLY_TENSORS),
+    )
+    return Recording(engine, outputs=outputs, reference=reference)
+
+
+def _unpacked(given: Mapping[str, Path], select: int | None) -> Recording:
+    path = given["archive"]
+    with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+        try:
+            unpacked = archive.unpack(path, Path(folder))
+            # What is given beside an archive stands for what is in it.
+            files = {**unpacked.files, **{k: p for k, p in given.items() if k != "archive"}}
+            found = _engine(files, select) if {"layers", "log"} & set(files) else None
+        except ReadError as error:
+            if f'"{path.name}"' in str(error):
+                raise
+            raise ReadError(
+                f'Cannot read archive file "{path.name}": a member of it is refused. {error}',
+                details=str(error),
+            ) from error
+    if found is None:
+        raise ReadError(
+            f'Cannot read an engine from "{path.name}": key "layers" has no member; a layer file or a log belongs '
+            "there. " + EXPORT.format(file="engine.trt")
+        )
+    return dataclasses.replace(found, engine=archive.tell(found.engine, unpacked))

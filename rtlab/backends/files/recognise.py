@@ -1,0 +1,278 @@
+"""Which file is which, by what is in it: a name tells nothing when it was chosen on another machine."""
+
+from __future__ import annotations
+
+import re
+import stat
+import struct
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from rtlab.backends.files import contents, printed
+from rtlab.errors import ReadError
+
+#: Every kind of file, and what it is in words. ``reading.read`` takes them by these names.
+KINDS = {
+    "layers": "a layer file (trtexec --exportLayerInfo, or the engine inspector)",
+    "profile": "a profile (trtexec --exportProfile)",
+    "times": "times of inferences (trtexec --exportTimes)",
+    "output": "output tensors (trtexec --exportOutput)",
+    "metadata": "metadata of trex",
+    "log": "a log of TensorRT",
+    "cache": "a calibration cache of TensorRT",
+    "model": "an ONNX model",
+    "ort_profile": "a profile of ONNX Runtime",
+    "ort_model": "an ONNX model that ONNX Runtime optimized",
+    "results": "run results of Polygraphy",
+    "archive": "an engine archive of trex",
+    "plan": "a serialized engine",
+    "timing_cache": "a timing cache of TensorRT",
+}
+_HEAD = 1 << 16
+#: ``ftrt`` is an engine for one release, ``vtrt`` one with its own runtime inside; ``ptrt`` begins a timing cache.
+_PLANS = (b"ftrt", b"vtrt")
+_TIMING_CACHE = b"ptrt"
+#: Operator sets that ONNX Runtime declares in every model that it writes, and nobody else does.
+_ORT = (b"com.microsoft.nchwc", b"com.microsoft.experimental", b"ai.onnx.preview.training")
+#: Fields of ONNX's ModelProto and their wire types.
+_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+_MEMBERS = {"engine.trt", "build.txt", "build_cfg.json", "plan_cfg.json"}
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|[\[\]{}]', re.DOTALL)
+_OBJECTS = {
+    "layers": {"Layers", "Bindings", "I/O Tensors"},
+    "results": {"lst"},
+    "metadata": {
+        "performance_summary", "device_information", "model_options", "build_options", "inference_options",
+        "ComputeCapability", "Compute Capability",
+    },
+}  # fmt: skip
+_ROWS = {
+    "profile": {"count", "timeMs", "averageMs", "medianMs", "percentage"},
+    "times": {"computeMs", "latencyMs", "startEnqMs", "endEnqMs", "startComputeMs", "endComputeMs"},
+    "output": {"dimensions", "values"},
+    "ort_profile": {"cat", "ph", "dur"},
+    "layers": {"LayerType", "Inputs", "Outputs", "TacticName", "TacticValue"},
+    "metadata": {"ComputeCapability", "TotalMemory"},
+}
+_CACHE = re.compile(r"TRT-\d+-\w*Calibration")
+_LOG = re.compile(
+    r"\[TRT\]|&&&& \w+ TensorRT|^\[[\d/]+-[\d:]+\] \[[VIWEF]\]|^\[[VIWEF]\] |^(?:\[[VIWEF]\] )?Original: \d+ layers"
+    r"|^Registering tensor|^Adding network input|Engine Layer Information|^Applying generic optimizations",
+    re.MULTILINE,
+)
+_VERBOSE = re.compile(
+    r"\[V\]|Original: \d+ layers|^Registering tensor|Engine Layer Information", re.MULTILINE
+)
+_ELSE = {
+    b"\x1f\x8b": "a gzip file: unpack it first",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x80": "a pickle of Python",
+    b"\x7fELF": "a program",
+    b"\x89HDF": "an HDF5 file",
+    b"PK": "a zip file",
+}
+
+
+def kind(path: Path) -> str:
+    """The kind of a file, one of ``KINDS``.
+
+    Raises:
+        ReadError: it is none of them, or cannot be read.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            raise ReadError(f'Cannot read "{path}": it is {what}. Name the file itself.')
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            found = _binary(path, file, head) or _text(head)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ReadError(f'Cannot read "{path}": {why}. Check the path.') from error
+    if found is None:
+        raise _unknown(path, head)
+    return found
+
+
+def _unknown(path: Path, head: bytes) -> ReadError:
+    what = next((w for magic, w in _ELSE.items() if head.startswith(magic)), "")
+    if not head:
+        what = "it is empty"
+    elif what:
+        what = f"it is {what}"
+    else:
+        what = f"it begins with {head[:16]!r}, which tells no kind"
+    return ReadError(
+        f'Cannot read "{path.name}": byte 0: {what}; a file of TensorRT, trex, Polygraphy or ONNX Runtime belongs '
+        'there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
+        "output, metadata, log, archive, results, ort_profile or ort_model."
+    )
+
+
+def sort(paths: Iterable[Path]) -> dict[str, Path]:
+    """Files by kind. Of trex's metadata, those of the profiling run are taken before those of the build.
+
+    Raises:
+        ReadError: a file is of no known kind, or two are of one kind.
+    """
+    found: dict[str, Path] = {}
+    for path in paths:
+        is_ = kind(path)
+        other = found.get(is_)
+        if other is not None:
+            ranks = _rank(is_, other), _rank(is_, path)
+            if ranks[0] == ranks[1]:
+                raise ReadError(
+                    f'Cannot tell "{other.name}" from "{path.name}": both are {KINDS[is_]} by their first bytes (byte 0); one '
+                    f'of a kind belongs to an engine. Leave one out, or name the right one: {is_}="{path.name}".'
+                )
+            if ranks[0] > ranks[1]:
+                continue
+        found[is_] = path
+    return found
+
+
+def _rank(is_: str, path: Path) -> int:
+    """Which of two files of one kind tells more of an engine."""
+    if is_ == "log":
+        return int("build" in path.name)
+    if is_ != "metadata":
+        return 0
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    keys = _keys(head.decode(contents.encoding(head[:4]), "replace"))
+    return 2 * ("performance_summary" in keys) + bool(keys & {"device_information", "ComputeCapability"})
+
+
+def engine(head: bytes) -> bool:
+    """Whether these first bytes are those of a serialized engine, or of an Ultralytics file around one."""
+    if head.startswith(_PLANS):
+        return True
+    if len(head) < 8 or head[4:5] != b"{":
+        return False
+    # The length of a JSON object, that object, and the engine.
+    at = 4 + int(struct.unpack("<I", head[:4])[0])
+    return head[at : at + 4] in _PLANS
+
+
+def timing_cache(head: bytes) -> bool:
+    """Whether these first bytes are those of a timing cache."""
+    return head.startswith(_TIMING_CACHE)
+
+
+def _binary(path: Path, file: BinaryIO, head: bytes) -> str | None:
+    if engine(head):
+        return "plan"
+    if timing_cache(head):
+        return "timing_cache"
+    if head.startswith(b"PK"):
+        return _zip(path)
+    return _onnx(file, path.stat().st_size)
+
+
+def _zip(path: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {Path(n).name for n in archive.namelist()}
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, struct.error) as error:
+        raise ReadError(
+            f'Cannot read archive file "{path.name}": byte 0 begins a zip file, but its directory is damaged '
+            f"({error}); a whole archive belongs there. {contents.AGAIN['archive']}"
+        ) from error
+    return (
+        "archive"
+        if names & _MEMBERS or any(n.endswith((".graph.json", ".profile.json")) for n in names)
+        else None
+    )
+
+
+def _onnx(file: BinaryIO, size: int) -> str | None:
+    """Walk over the fields of a ModelProto without reading its graph."""
+    file.seek(0)
+    seen: set[int] = set()
+    domains: set[bytes] = set()
+    try:
+        while file.tell() < size:
+            tag = _varint(file)
+            field, wire = tag >> 3, tag & 7
+            if _FIELDS.get(field) != wire:
+                return None
+            seen.add(field)
+            value = _varint(file)
+            if wire == 2:
+                if field == 8:
+                    domains.add(file.read(min(value, 256)))
+                    value = max(0, value - 256)
+                file.seek(value, 1)
+    except EOFError:
+        return None
+    if not {7, 8} <= seen and not {1, 7} <= seen:
+        return None
+    return "ort_model" if any(name in domain for domain in domains for name in _ORT) else "model"
+
+
+def _varint(file: BinaryIO) -> int:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        if not byte:
+            raise EOFError
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    raise EOFError
+
+
+def _text(head: bytes) -> str | None:
+    if not head:
+        return None
+    text = head.decode(contents.encoding(head[:4]), "replace")
+    # The head may end within a character.
+    if "\0" in text or text.count("\ufffd") > 1 + len(text) // 20:
+        return None
+    if _CACHE.match(text.lstrip()):
+        return "cache"
+    starts = [*contents.starts(text)]
+    if starts and not text[: starts[0]].strip():
+        return _json(text[starts[0] :])
+    if _VERBOSE.search(text):
+        return "log"
+    if printed.TIME.search(text):
+        return "profile"
+    if printed.INSPECTOR.search(text):
+        return "layers"
+    behind = (found for at in starts if (found := _json(text[at:])))
+    return next(behind, "log" if _LOG.search(text) else None)
+
+
+def _json(text: str) -> str | None:
+    if text.lstrip()[:1] == "{":
+        keys = _keys(text)
+        return next((k for k, marks in _OBJECTS.items() if keys & marks), None)
+    first = re.match(r'\[\s*(["{])', text.lstrip())
+    if first is None:
+        return None
+    if first[1] == '"':
+        return "layers"
+    keys = _keys(text)
+    return next((k for k, marks in _ROWS.items() if keys & marks), "layers" if "Name" in keys else None)
+
+
+def _keys(text: str) -> set[str]:
+    """Keys of the object at the top, or of the objects in the list at the top, as far as the text goes."""
+    found: set[str] = set()
+    stack: list[str] = []
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in {"[", "{"}:
+            stack.append(token)
+        elif token in {"]", "}"}:
+            if len(stack) <= 1:
+                break
+            stack.pop()
+        elif match[2] is not None and stack in (["{"], ["[", "{"]):
+            found.add(match[1])
+    return found

@@ -1,0 +1,274 @@
+"""What the TensorRT backends share. The functions that touch a binding run in the child process only."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rtlab.backends.live import calibrator, settings
+from rtlab.core.options import BuildOptions, Shapes
+from rtlab.errors import BuildError
+
+# Names that a listing line cannot mistake for one of its own keys.
+_PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """One build, as the child process gets it.
+
+    ``binding`` is ``tensorrt_rtx`` or ``tensorrt``, ``product`` its name for people; ``sm`` the compute capability that
+    TensorRT-RTX compiles for. ``times`` says that this compiler times kernels, and so can keep a timing cache.
+    ``tf32`` lets products of FP32 be computed in TF32, ``sparse`` lets kernels skip the zeros of 2:4 weights, ``debug``
+    lets the values that fusion leaves be read while the engine runs.
+    ``profiles`` are those of ``options`` with every dynamic input, ``timing`` the bytes of a timing cache (None where
+    none is wanted), ``calibration`` what TensorRT 10's own calibrator reads. ``log`` is the file that the verbose log
+    goes to, line by line, so that it outlives a crash.
+    """
+
+    binding: str
+    model: bytes
+    sm: int | None
+    label: str
+    product: str = "TensorRT"
+    times: bool = False
+    keep_plan: bool = False
+    tf32: bool = False
+    sparse: bool = False
+    debug: bool = False
+    options: BuildOptions = dataclasses.field(default_factory=BuildOptions)
+    profiles: tuple[Mapping[str, Shapes], ...] = ()
+    timing: bytes | None = None
+    calibration: calibrator.Calibration | None = None
+    log: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """What the child sends back: the serialized engine, the time in seconds, the binding's version.
+
+    ``timing`` are the bytes of the timing cache after the build, ``cache`` the text of the calibration cache that
+    TensorRT's calibrator used or made, both empty where there is none.
+    """
+
+    plan: bytes | None
+    seconds: float
+    version: str
+    notes: tuple[str, ...] = ()
+    timing: bytes = b""
+    cache: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """The way back from names that a builder was given: of nodes, and of values inside the graph."""
+
+    nodes: Mapping[str, str]
+    values: Mapping[str, str]
+
+
+def sanitize(proto: Any) -> Names:
+    """Give nodes and inner values of a ``ModelProto`` names that survive the listing; returns the way back.
+
+    Node ids are unique already. Graph inputs and outputs stay as they are, because the engine's user needs them.
+    """
+    graphs = _graphs(proto)
+    taken = {v.name for v in (*proto.graph.input, *proto.graph.output)}
+    names = {n for g in graphs for node in g.node for n in (*node.input, *node.output) if n}
+    fresh = (f"value_{i}" for i in itertools.count())
+    renamed = {n: next(f for f in fresh if f not in names) for n in sorted(names - taken) if not _plain(n)}
+    labels: dict[str, str] = {}
+    ids = {node.name for g in graphs for node in g.node}
+    safe = (f"node_{i}" for i in itertools.count())
+    for graph in graphs:
+        for node in graph.node:
+            if not _plain(node.name):
+                label = next(s for s in safe if s not in ids)
+                labels[label], node.name = node.name, label
+            _rename(node.input, renamed)
+            _rename(node.output, renamed)
+        for field in ("input", "output", "initializer", "value_info"):
+            _rename(getattr(graph, field, ()), renamed)
+    return Names(labels, {fresh: name for name, fresh in renamed.items()})
+
+
+def _plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None
+
+
+def _graphs(proto: Any) -> list[Any]:
+    """The main graph, every function and every body."""
+    found: list[Any] = []
+    todo: list[Any] = [proto.graph, *proto.functions]
+    while todo:
+        graph = todo.pop()
+        found.append(graph)
+        for node in graph.node:
+            for attribute in node.attribute:
+                todo += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+    return found
+
+
+def _rename(items: Any, renamed: dict[str, str]) -> None:
+    """Rename in a list of names, or of things that have one."""
+    for i, item in enumerate(items):
+        if isinstance(item, str):
+            if item in renamed:
+                items[i] = renamed[item]
+        elif item.name in renamed:
+            item.name = renamed[item.name]
+
+
+def compile_plan(order: Order, report: Any) -> Built:
+    """Parse and build with the binding; runs in the child process.
+
+    Raises:
+        BuildError: the parser or the builder refuses; all unsupported operators are named.
+        VariantError: an option does not exist in this binding, or its value is refused.
+        CalibrationError: TensorRT's calibrator could not read its samples.
+    """
+    trt = importlib.import_module(order.binding)
+    report.phase("Reading the model")
+    # Every line is on disk before the next one comes.
+    with Path(order.log or os.devnull).open(
+        "w", encoding="utf-8", errors="replace", newline="\n", buffering=1
+    ) as log:
+        return _compile(trt, order, report, log)
+
+
+def _compile(trt: Any, order: Order, report: Any, log: Any) -> Built:
+    loud: list[str] = []
+    logger, monitor = _listeners(trt, log, loud, report)
+    builder = trt.Builder(logger)
+    network = builder.create_network(_typing(trt, order))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse(order.model) or network.num_layers == 0:
+        raise BuildError(_refusal(parser, order, trt, logger), details=_errors(parser))
+    if order.debug and hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
+        network.mark_unfused_tensors_as_debug_tensors()
+    report.phase("Compiling")
+    config = builder.create_builder_config()
+    config.progress_monitor = monitor
+    configure(trt, config, order, loud)
+    settings.add_profiles(builder, network, config, order, loud)
+    notes = settings.use_timing_cache(config, order, loud)
+    attached = calibrator.attach(trt, builder, config, order, report)
+    started = time.perf_counter()
+    plan = builder.build_serialized_network(network, config)
+    seconds = time.perf_counter() - started
+    cache, read = calibrator.outcome(attached, order, done=plan is not None)
+    if plan is None:
+        said = loud[-1:] or ["It gave no reason."]
+        raise BuildError(
+            f"{order.label}: the builder refused the network. {said[0]} Choose "
+            f"{'other options, or another' if order.options.count else 'another'} precision or target, or "
+            'backend="onnxruntime".'
+        )
+    return Built(
+        bytes(plan) if order.keep_plan else None,
+        seconds,
+        trt.__version__,
+        (*notes, *read),
+        settings.timing_cache(config, order),
+        cache,
+    )
+
+
+def configure(trt: Any, config: Any, order: Order, loud: list[str] | None = None) -> None:
+    """Set a builder's configuration: one target, all details in the listing, the flags of a variant, its options."""
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if order.sm is not None and hasattr(config, "set_compute_capability"):
+        config.num_compute_capabilities = 1
+        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{order.sm}"), 0)
+    for flag, wanted in ((trt.BuilderFlag.TF32, order.tf32), (trt.BuilderFlag.SPARSE_WEIGHTS, order.sparse)):
+        # TF32 is on by default, but FP32 means FP32 here.
+        (config.set_flag if wanted else config.clear_flag)(flag)
+    settings.apply(trt, config, order, [] if loud is None else loud)
+
+
+def _listeners(trt: Any, log: Any, loud: list[str], report: Any) -> tuple[Any, Any]:
+    """A logger that writes every message and keeps errors and warnings, and a monitor that passes progress on."""
+    quiet = {trt.ILogger.VERBOSE, trt.ILogger.INFO}
+
+    class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
+        """Keeps every message. The callback is hot."""
+
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+        def log(self, severity: Any, message: str) -> None:
+            if not log.closed:  # the binding's destructors still log
+                log.write(message + "\n")
+            if severity not in quiet:
+                loud.append(message)
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined,unused-ignore]
+        """Translates nested phases; only the outermost counts, the others name what is going on."""
+
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
+            report.phase(phase_name, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:  # noqa: ARG002
+            report.advance()
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            pass
+
+    return Logger(), Monitor()
+
+
+def _errors(parser: Any) -> str:
+    return "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
+
+
+def _refusal(parser: Any, order: Order, trt: Any, parser_logger: Any) -> str:
+    """One sentence that lists every node the parser refuses, not only the first."""
+    bad: dict[str, str] = {}
+    # Parsing ends at the first refusal; asking for support walks the whole graph.
+    builder = trt.Builder(parser_logger)
+    network = builder.create_network(_typing(trt, order))
+    survey = trt.OnnxParser(network, parser_logger)
+    if hasattr(survey, "supports_model_v2"):  # not in the first releases of TensorRT 10
+        survey.supports_model_v2(order.model)
+    else:
+        survey.supports_model(order.model)
+    for source in (parser, survey):
+        for i in range(source.num_errors):
+            error = source.get_error(i)
+            name, op = error.node_name(), error.node_operator()
+            if name or op:
+                said = " ".join(error.desc().split())
+                # A failed check of the parser prints the bare condition.
+                why = "unsupported" if said in {"", "false"} else said
+                bad.setdefault(name or f"node {error.node()}", f"{op}: {why}")
+    if not bad and parser.num_errors == 0:
+        return (
+            f"{order.label}: its parser found no layers in the model. "
+            "Check that the graph computes something from its inputs."
+        )
+    listed = "; ".join(f'"{n}" ({why})' for n, why in list(bad.items())[:20])
+    more = f" and {len(bad) - 20} more" if len(bad) > 20 else ""
+    count = f"{len(bad)} node" + ("s" if len(bad) != 1 else "")
+    return (
+        f"{order.label}: its parser refuses {count}: {listed or _errors(parser)}{more}. "
+        'Replace the operators, or choose backend="onnxruntime".'
+    )
+
+
+def _typing(trt: Any, order: Order) -> int:
+    """Strong typing is the only mode of current releases; earlier ones must be asked for it, and implicit INT8 not."""
+    flags = trt.NetworkDefinitionCreationFlag
+    if order.calibration is not None or not hasattr(flags, "STRONGLY_TYPED"):
+        return 0
+    return 1 << int(flags.STRONGLY_TYPED)

@@ -1,0 +1,121 @@
+"""Inner tensors of an engine: the binding calls with each during a run, and wanted ones are copied then."""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rtlab.backends.live.lane import Kept
+from rtlab.backends.live.values import array, unpacked
+from rtlab.errors import RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def listen(kept: Kept, context: Any, names: list[str]) -> Any:
+    """Ask for inner tensors: those marked at the build by name, the others as tensors that fusion left.
+
+    Raises:
+        RunError: this release has no such tensors.
+    """
+    engine = kept.engine
+    marked = [n for n in names if engine.is_debug_tensor(n)]
+    listener = _listener(kept, names)
+    if not context.set_debug_listener(listener):
+        raise kept.failed("the listener for inner tensors was refused")
+    for name in marked:
+        context.set_tensor_debug_state(name, True)  # noqa: FBT003 - the binding's signature
+    if len(marked) < len(names):
+        if not hasattr(context, "unfused_tensors_debug_state"):
+            missing = next(n for n in names if n not in marked)
+            raise RunError(
+                f'{kept.order.doing}: the value "{missing}" was not marked as a debug tensor at the build, '
+                f"and {kept.order.product} {kept.trt.__version__} shows no others. Take a newer release, or read the "
+                "engine's outputs."
+            )
+        context.unfused_tensors_debug_state = True
+    # What was logged about names that are not marked is no error of the run.
+    kept.lines.clear()
+    return listener
+
+
+def _listener(kept: Kept, names: list[str]) -> Any:
+    trt, wrapper, kinds = kept.trt, kept.cuda.wrapper(), kept.cuda.MemcpyKind
+    wanted = frozenset(names)
+
+    class Listener(trt.IDebugListener):  # type: ignore[misc,name-defined,unused-ignore]
+        """Copies wanted tensors at the moment when they are whole; notes the names of all."""
+
+        def __init__(self) -> None:
+            trt.IDebugListener.__init__(self)
+            self.values: dict[str, NDArray[Any]] = {}
+            self.names: dict[str, None] = {}
+            self.errors: list[str] = []
+
+        def process_debug_tensor(  # noqa: PLR0917 - the binding's signature
+            self, addr: Any, location: Any, kind: Any, shape: Any, name: str, stream: int
+        ) -> bool:
+            self.names[name] = None
+            if name not in wanted:
+                return True
+            try:
+                host = array(kind.name, tuple(shape))
+                if location == trt.TensorLocation.HOST:
+                    ctypes.memmove(host.ctypes.data, _address(addr), host.nbytes)
+                else:
+                    wrapper.memcpy(
+                        host.ctypes.data, _address(addr), host.nbytes, kinds.DeviceToHost, stream_ptr=stream
+                    )
+                    wrapper.stream_synchronize(stream)
+                self.values[name] = unpacked(host, kind.name, tuple(shape))
+            except Exception as error:  # noqa: BLE001 - the binding would print and swallow it
+                self.errors.append(f"{name}: {error}")
+            return True
+
+    return Listener()
+
+
+def _address(pointer: Any) -> int:
+    """A pointer as a number; the binding may wrap it into a capsule."""
+    if isinstance(pointer, int):
+        return pointer
+    ask = ctypes.pythonapi.PyCapsule_GetPointer
+    ask.restype, ask.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return ask(pointer, None) or 0
+
+
+def heard(kept: Kept, listener: Any, names: list[str], others: list[str]) -> dict[str, NDArray[Any]]:
+    """The tensors that a listener copied; ``others`` are the engine's edges, for messages.
+
+    Raises:
+        RunError: one could not be copied, or the engine has none of its name.
+    """
+    doing = kept.order.doing
+    if listener.errors:
+        raise RunError(
+            f"{doing}: inner tensors could not be copied: {listener.errors[0]}. Ask for fewer at a time.",
+            details="\n".join(listener.errors),
+        )
+    lost = [n for n in names if n not in listener.values]
+    if not lost:
+        return dict(listener.values)
+    if not listener.names:
+        raise RunError(
+            f'{doing}: the engine shows no inner tensors, such as "{lost[0]}"; it was built without debug tensors. '
+            f"Build it again with rtlab, or read its outputs: {_quoted(others)}."
+        )
+    there = [*listener.names, *others]
+    near = difflib.get_close_matches(lost[0], there, n=5, cutoff=0.4) or there[:5]
+    more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
+    raise RunError(
+        f'{doing}: the value "{lost[0]}"{more} does not exist in the engine: it was fused away, folded or renamed. '
+        f"Choose one that does; near ones are {_quoted(near)}.",
+        details="\n".join(there),
+    )
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{n}"' for n in names)

@@ -1,0 +1,120 @@
+"""Words of TensorRT and CUDA, turned into errors that say what to do.
+
+The sentences matched here were read off TensorRT-RTX 1.7.1 (on a machine without a driver) and off public reports of
+TensorRT 7 to 10. In "expecting compute 8.6 got compute 7.5" the first is what is here, the second what the plan is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from rtlab.backends.live.driver import Device
+from rtlab.errors import BackendError, ReadError, RtlabError, RunError, Unavailable
+
+_DAMAGED = re.compile(
+    r"magic ?tag|header\.size == blobSize|bufferSize >= minBufferSize|empty memory buffer", re.IGNORECASE
+)
+_LIBRARY = re.compile(r"expecting library version (?P<here>[\d.]+) got (?P<there>[\d.]+)")
+_CREATED = re.compile(
+    r"created with \S+ version (?P<there>\S*), but the current runtime is \S+ version (?P<here>[\d.]+)"
+)
+_TAG = re.compile(r"Current Version: (?P<here>\d+), Serialized Engine Version: (?P<there>\d+)")
+_OTHER = re.compile(
+    r"version tag does not match|incompatible serialization version|newer plan file", re.IGNORECASE
+)
+_COMPUTE = re.compile(r"expecting compute (?P<here>[\d.]+) got compute (?P<there>[\d.]+)")
+_INCOMPATIBLE = re.compile(r"incompatible device|compute capability", re.IGNORECASE)
+_NO_DRIVER = re.compile(
+    r"cudaError (?:3|35|100|803|804)\b|CUDA Error: (?:3|35|100|803|804)\b|no CUDA-capable device"
+)
+_NO_MEMORY = re.compile(
+    r"out ?of ?memory|cudaError 2\b|CUDA Error: 2\b|cudaErrorMemoryAllocation", re.IGNORECASE
+)
+_REBUILD = (
+    "A plan runs only with the version and on the kind of GPU that it was built for: build it again from its ONNX "
+    "model, or, where it does run, export its layers with trtexec --exportLayerInfo=layers.json "
+    "--profilingVerbosity=detailed, which rtlab reads anywhere."
+)
+
+
+def refused(doing: str, lines: list[str], compiler: str, device: Device | None) -> RtlabError:
+    """Why a plan was not deserialized, from the lines that the binding logged.
+
+    ``compiler`` is what is here, such as ``TensorRT 10.16.1``.
+    """
+    said, details = " ".join(lines), "\n".join(lines)
+    here = f"{compiler} on {device.name} (sm{device.sm})" if device else compiler
+    if _DAMAGED.search(said):
+        return ReadError(
+            f"{doing}: it is no whole plan of {compiler}, but another compiler's plan, another kind of file, or a "
+            "part of one. Give the file that the build wrote; layers as JSON are read with rtlab.read(layers=...).",
+            details=details,
+        )
+    found = _LIBRARY.search(said) or _CREATED.search(said)
+    if found:
+        version = found["there"] if found["there"].strip(".") else "another version"
+        return Unavailable(
+            f"{doing}: it was built with {version}, and here is {here}. {_REBUILD}", details=details
+        )
+    found = _TAG.search(said)
+    if found or _OTHER.search(said):
+        tag = f" (serialization version {found['there']}, here {found['here']})" if found else ""
+        return Unavailable(
+            f"{doing}: it was built with another version{tag}, and here is {here}. {_REBUILD}",
+            details=details,
+        )
+    found = _COMPUTE.search(said)
+    # A machine without a driver logs that it skips this check.
+    if found or (_INCOMPATIBLE.search(said) and not _NO_DRIVER.search(said)):
+        built = f"compute capability {found['there']}" if found else "another GPU"
+        return Unavailable(
+            f"{doing}: it was built for {built}, and here is {here}. {_REBUILD}", details=details
+        )
+    return failed(doing, "the plan was not accepted", lines)
+
+
+def failed(doing: str, what: str, lines: list[str]) -> BackendError:
+    """A failure of the driver or of TensorRT while running, from what was logged."""
+    said, details = " ".join((what, *lines)), "\n".join(lines)
+    if _NO_DRIVER.search(said):
+        return Unavailable(
+            f"{doing}: no NVIDIA driver or GPU is found that this CUDA release can use. Install or update the driver "
+            '(nvidia-smi shows it), or choose backend="onnxruntime".',
+            details=details,
+        )
+    if _NO_MEMORY.search(said):
+        return RunError(
+            f"{doing}: the GPU has not enough free memory. Close what else uses it (nvidia-smi lists it), or take "
+            "smaller batches, fewer streams or a smaller model.",
+            details=details,
+        )
+    told = f": {lines[0]}" if lines else ", and TensorRT gives no reason"
+    return RunError(
+        f"{doing}: {what}{told} See the error's details, run rtlab doctor, or build the engine again.",
+        details=details,
+    )
+
+
+@contextlib.contextmanager
+def translated(doing: str, lines: list[str]) -> Iterator[None]:
+    """Let errors of the CUDA wrapper leave as rtlab's."""
+    from polygraphy.exception import PolygraphyException
+
+    try:
+        yield
+    except PolygraphyException as error:
+        if "Could not find the CUDA runtime" in str(error):
+            raise _no_runtime(doing, error) from error
+        raise failed(doing, str(error).split(". To figure out")[0], lines) from error
+    except OSError as error:
+        raise _no_runtime(doing, error) from error
+
+
+def _no_runtime(doing: str, error: Exception) -> Unavailable:
+    return Unavailable(
+        f"{doing}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one of "
+        "your CUDA release), or add its folder to LD_LIBRARY_PATH.",
+        details=str(error),
+    )

@@ -1,0 +1,226 @@
+"""One build while its verbose log is read: the networks that were tried, and what became of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rtlab.backends.log.decisions import Decisions
+from rtlab.backends.log.machine import Header
+from rtlab.backends.log.tactics import Tactics
+from rtlab.core import buildlog
+from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Pass, Sparsity
+from rtlab.core.engine import Layer, Tensor
+
+#: The pass in which regions are handed to a compiler of their own.
+_REGIONS = "Myelin optimization"
+#: The pass with which every attempt of TensorRT 10 begins.
+_FIRST = "adding DebugOutput nodes"
+#: Bytes in a mebibyte.
+_MIB = 1 << 20
+
+
+class Attempt:
+    """One network on its way through the passes."""
+
+    def __init__(self, header: Header, passes: list[Pass], count: int | None) -> None:
+        self.name = ""
+        self.milliseconds: float | None = None
+        self.passes, self.count = passes, count
+        self.pending: list[Decision] = []
+        self.decisions = Decisions()
+        self.decisions.known = header.known
+        self.regions: dict[str, Decision] = {}
+        self.memory: dict[str, LayerMemory] = {}
+        self.totals: dict[str, int] = {}
+        self.sparsity: list[Sparsity] = []
+        self.eligible: tuple[str, ...] = ()
+        self.streams: dict[str, None] = {}
+
+    def names(self, text: str, count: str | None) -> tuple[str, ...]:
+        """Names in a list parted by commas; those may stand in names too, within brackets."""
+        parts = [part for part in text.strip().split(", ") if part]
+        if count is None or len(parts) == int(count):
+            return tuple(parts)
+        names: list[str] = []
+        for part in parts:
+            before = names[-1] if names else ""
+            if before.count("(") > before.count(")"):
+                names[-1] = f"{before}, {part}"
+            else:
+                names.append(part)
+        return tuple(names)
+
+    def finished(self) -> buildlog.Attempt:
+        """The attempt as the noun."""
+        passes = list(self.passes)
+        if self.pending:
+            passes.append(Pass("unfinished", self.count, None, tuple(self.pending), self.pending[0].line))
+        if self.regions and passes:
+            at = next((i for i, p in enumerate(passes) if p.name == _REGIONS), len(passes) - 1)
+            passes[at] = dataclasses.replace(
+                passes[at], decisions=(*passes[at].decisions, *self.regions.values())
+            )
+        return buildlog.Attempt(tuple(passes), self.name, self.milliseconds)
+
+
+class Build:
+    """What the log told so far. ``begun`` is set by its first pass; ``complete`` when the builder said it is done."""
+
+    def __init__(self, header: Header, first: int) -> None:
+        self.header = header
+        self.first, self.last = first, first
+        self.begun = self.complete = self.calibrating = False
+        self.attempts = [Attempt(header, [], None)]
+        self.chosen: int | None = None
+        self.tactics = Tactics()
+        self.layers: list[Layer] = []
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.unread = 0
+        self.notes: list[str] = []
+        self._phases: dict[str, float] = {}
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that the present line belongs to."""
+        return self.attempts[-1]
+
+    def rank(self) -> int:
+        """How much it is worth beside other builds of the file: 0 where it tells nothing."""
+        told = (
+            self.layers
+            or self.tactics.found
+            or any(
+                a.passes or a.pending or a.memory or a.totals or a.count is not None for a in self.attempts
+            )
+        )
+        return 0 if not told else 1 + self.complete
+
+    def after(self, name: str, count: int, line: int) -> None:
+        """A pass has ended with so many layers."""
+        if name == _FIRST:
+            at = next((i for i, p in enumerate(self.attempt.passes) if p.name == _FIRST), None)
+            if at is not None:
+                self.again(keep=at)
+        attempt = self.attempt
+        attempt.passes.append(Pass(name, attempt.count, count, tuple(attempt.pending), line))
+        attempt.pending.clear()
+        attempt.count = count
+        attempt.decisions.ended()
+
+    def strategy(self, name: str) -> None:
+        """The builder starts from the whole network, in another way than before."""
+        if self.attempt.name:
+            at = next((i for i, p in enumerate(self.attempt.passes) if p.name == _FIRST), 0)
+            self.again(keep=at)
+        self.attempt.name = name
+
+    def again(self, *, keep: int) -> None:
+        """Another attempt begins; the first ``keep`` passes are those of all attempts."""
+        before = self.attempt.passes[:keep]
+        self.tactics.close()
+        self.attempts.append(Attempt(self.header, before, before[-1].after if before else None))
+        self.tactics.attempt = len(self.attempts) - 1
+        self.complete = False
+
+    def region(self, name: str, labels: tuple[str, ...], text: str, line: int) -> None:
+        """A region that a compiler of its own takes whole, with the nodes in it."""
+        if labels:
+            made = Decision("fuse", labels, name, "Myelin", "", text, line)
+            self.attempt.regions.setdefault(name, made)
+
+    def remember(self, layer: str, host: str, device: str, scratch: str) -> None:
+        """Memory of a layer in bytes."""
+        self.attempt.memory[layer] = LayerMemory(layer, int(host), int(device), int(scratch))
+
+    def took(self, what: str, seconds: float) -> None:
+        """A phase has ended."""
+        if what == "Engine generation":
+            # The builder says so after each attempt; only with strategies is another one to come.
+            self._phases[what] = self._phases.get(what, 0.0) + seconds
+            self.complete = self.complete or not self.attempt.name
+        elif what in {"Engine built", "Finished engine building"}:
+            # The words of trtexec, and of Polygraphy.
+            self._phases["Engine built"] = seconds
+            self.complete = True
+        elif what == "Data initialization and engine generation":
+            self._phases["Data"] = seconds
+            self.complete = True
+        elif what.startswith("Graph construction and optim"):
+            self._phases["Graph"] = seconds
+        elif what.startswith("Formats and tactics"):
+            self._phases["Formats"] = seconds
+
+    def listed(self) -> None:
+        """The listing of the engine's layers begins: the builder has decided."""
+        self.layers.clear()
+        self.tactics.close()
+        self.complete = True
+
+    def seconds(self) -> float | None:
+        """Time of the whole build: as told, or the sum of its phases."""
+        for name in ("Engine built", "Engine generation"):
+            if name in self._phases:
+                return self._phases[name]
+        if "Data" in self._phases:
+            return sum(self._phases.values())
+        return None
+
+    def edges(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Tensors that the engine takes and gives."""
+        if self.inputs or self.outputs:
+            return tuple(self.inputs), tuple(self.outputs)
+        made = {t.name: t for layer in self.layers for t in layer.outputs}
+        used = {t.name: t for layer in self.layers for t in layer.inputs}
+        named = [made[n] for n in self.header.outputs if n in made]
+        given = [used.get(n, t) for n, t in self.header.inputs.items()]
+        return (
+            tuple(given or (t for n, t in used.items() if n not in made)),
+            tuple(named or (t for n, t in made.items() if n not in used)),
+        )
+
+    def log(self, lines: int) -> BuildLog:
+        """The build as the noun."""
+        self.tactics.close()
+        chosen = len(self.attempts) - 1 if self.chosen is None else self.chosen
+        attempt = self.attempts[chosen]
+        attempts = tuple(a.finished() for a in self.attempts)
+        return BuildLog(
+            version=self.header.version,
+            device=self.header.device,
+            target=self.header.target,
+            attempts=attempts if any(a.passes for a in attempts) else (),
+            chosen=chosen,
+            tunings=tuple(self.tactics.found),
+            memory=tuple(attempt.memory.values()),
+            totals=dict(attempt.totals),
+            sparsity=tuple(attempt.sparsity),
+            streams=tuple(attempt.streams),
+            nodes=dict(self.header.nodes),
+            tensors=dict(self.header.tensors),
+            seconds=self.seconds(),
+            lines=lines,
+            complete=self.complete,
+            notes=(*self.notes, *self._remarks()),
+        )
+
+    def _remarks(self) -> list[str]:
+        notes = []
+        if self.tactics.refused:
+            notes.append(
+                f"{self.tactics.refused} tactics could not be timed for want of workspace; the largest asks for "
+                f"{self.tactics.wish / _MIB:.3g} MiB. Build with a larger workspace pool, such as trtexec "
+                f"--memPoolSize=workspace:{-(-self.tactics.wish // _MIB)}MiB."
+            )
+        if self.tactics.cached:
+            notes.append(
+                f"{self.tactics.cached} results came from a timing cache, so their rivals were not timed."
+            )
+        if self.tactics.homeless:
+            notes.append(
+                f"{self.tactics.homeless} tactics were timed before the first layer is named: the log lacks its "
+                "beginning."
+            )
+        if self.unread:
+            notes.append(f"{self.unread} lines of the listing of layers could not be read.")
+        return notes

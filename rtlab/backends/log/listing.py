@@ -1,0 +1,213 @@
+"""The listing of layers in a builder's verbose log, the tensors at the engine's edges, and memory totals.
+
+Only what the builder prints is read. Values in a listing line are not escaped, so a line is taken apart at its
+fixed keys, the last of which is ``Metadata``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from rtlab.core.engine import DTYPES, Layer, Tensor
+from rtlab.errors import ReadError
+
+# Values may hold any character, so the first field is lazy and the last greedy.
+_LAYER = re.compile(
+    r"^Name: (?P<name>.*?), LayerType: (?P<kind>[\w:]+), Inputs: \[(?P<inputs>.*?)\], "
+    r"(?:Constants: \[(?P<constants>.*?)\], )?Outputs: \[(?P<outputs>.*?)\], TacticName: (?P<tactic>.*?)"
+    r"(?:, StreamId: (?P<stream>-?\d+))?(?:, EventId: (?P<event>-?\d+))?(?:, JumpTarget: (?P<jump>\S*))?"
+    r", Metadata:(?P<metadata>.*)$"
+)
+#: A tensor as logs and the inspector's text form print it; its type stands in one of two places.
+TENSOR = re.compile(
+    r"\{ Name: (?P<name>.*?), (?:Location: (?P<location>\w+), )?Dimensions: \[(?P<shape>[-\d, ]*)\]"
+    r"(?:, Strides: \[(?P<strides>[-\d, ]*)\])?(?:, StrideOrder: \[[-\d, ]*\])?"
+    r"(?:, Format/Datatype: (?P<both>[^}]*?))?(?:, Data[tT]ype: (?P<dtype>\w+))?(?:, Format: (?P<format>[^}]*?))?\s*\}"
+)
+_IO = re.compile(
+    r"^ ?Name: (?P<name>.*), IOMode: (?P<mode>Input|Output), DataType: (?P<dtype>\w+), "
+    r"Dimensions: \[(?P<shape>[-\d, ]*)\]"
+)
+_LABEL = "[ONNX Layer: "
+_BODIES = {"then_branch", "else_branch", "body"}
+TOTALS = {
+    "activation": re.compile(r"Total Activation Memory: (\d+)"),
+    "weights": re.compile(r"Total Weights Memory: (\d+)"),
+    "scratch": re.compile(r"Max Scratch Memory: (\d+)"),
+    "host": re.compile(r"Total Host Persistent Memory: (\d+)"),
+    "device": re.compile(r"Total Device Persistent Memory: (\d+)"),
+}
+#: Never so long that Python refuses to read it.
+_NUMBER = re.compile(r"-?\d{1,18}")
+_PROFILE = re.compile(r" \[profile \d+\]$")
+#: A line of the older listing: "Layer(Type): name, Tactic: id, tensors -> tensors".
+_STEP = re.compile(r"^Layer\((?P<kind>[^)]*)\): (?P<name>.*), Tactic: (?P<tactic>-?\w+), ?(?P<tensors>.*)$")
+#: "x (Half[1,64:32,7,7])" since TensorRT 8.6, "x[Half(1,64:32,7,7)]" before.
+_OPERAND = re.compile(
+    r"(?P<name>.*?)(?: \((?P<dtype>\w+)\[(?P<dims>[-\d,: ]*)\]\)|\[(?P<old>\w+)\((?P<older>[-\d,: ]*)\)\])"
+    r"(?P<next>, | -> |\s*$)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """What the log tells of one engine. ``unread`` holds listing lines that no rule understood."""
+
+    layers: tuple[Layer, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    totals: Mapping[str, int]
+    unread: tuple[str, ...]
+
+
+def parse(log: str, labels: Mapping[str, str] | None = None) -> Listing:
+    """Read the last layer listing of a verbose log.
+
+    Args:
+        log: Messages of the logger, each ending with a newline.
+        labels: Translates names that the builder was given back into node ids.
+
+    Raises:
+        ReadError: there is no listing, which means that verbosity was not VERBOSE and DETAILED.
+    """
+    start = log.rfind("Layers:\n")
+    if start < 0:
+        raise ReadError(
+            "Cannot read the build log: it has no layer listing. Build with a logger that receives VERBOSE messages "
+            "and with profiling verbosity DETAILED."
+        )
+    body, _, rest = log[start + len("Layers:\n") :].partition("\nI/O Tensors:")
+    layers: list[Layer] = []
+    unread: list[str] = []
+    for line in body.split("\n"):
+        if not line.strip():
+            continue
+        if (step := row(line, len(layers), labels)) is None:
+            unread.append(line)
+        else:
+            layers.append(step)
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for line in rest.partition("\nEngine Metadata:")[0].split("\n"):
+        if found := edge(line):
+            (inputs if found[0] else outputs).append(found[1])
+    totals = {k: int(m[-1]) for k, rule in TOTALS.items() if (m := rule.findall(log))}
+    return Listing(tuple(layers), tuple(inputs), tuple(outputs), totals, tuple(unread))
+
+
+def row(line: str, index: int, labels: Mapping[str, str] | None = None) -> Layer | None:
+    """The layer that a line of a listing describes, or None where it describes none."""
+    found = _LAYER.match(line)
+    if found is None:
+        return None
+    name = found["name"]
+    return Layer(
+        id=f"{index}:{name}",
+        name=name,
+        kind=found["kind"],
+        index=index,
+        inputs=_tensors(found["inputs"]),
+        outputs=_tensors(found["outputs"]),
+        constants=_tensors(found["constants"] or ""),
+        tactic=found["tactic"],
+        stream=int(found["stream"] or 0),
+        event=None if found["event"] is None else int(found["event"]),
+        origins=origins(found["metadata"], labels or {}),
+        attributes={"jump": found["jump"]} if found["jump"] else {},
+    )
+
+
+def edge(line: str) -> tuple[bool, Tensor] | None:
+    """Whether a tensor at the edge of the engine is an input, and the tensor; None for any other line.
+
+    Tensors of a second profile and later ones repeat those of the first and are left out.
+    """
+    found = _IO.match(line)
+    if found is None or _PROFILE.search(found["name"]):
+        return None
+    return found["mode"] == "Input", Tensor(found["name"], _dtype(found["dtype"]), _ints(found["shape"]))
+
+
+def step(line: str, index: int) -> Layer | None:
+    """The layer in a line of the listing that builders up to TensorRT 10 print, or None for any other line.
+
+    Names hold any text, so tensors are taken apart at their types, and the first arrow behind a type parts what is
+    read from what is written.
+    """
+    found = _STEP.match(line)
+    if found is None:
+        return None
+    text = found["tensors"].lstrip()
+    sides: tuple[list[Tensor], list[Tensor]] = ([], [])
+    side = int(text.startswith("-> "))
+    position = 3 * side
+    while position < len(text):
+        operand = _OPERAND.match(text, position)
+        if operand is None:
+            return None
+        sides[side].append(_operand(operand))
+        side = side or int(operand["next"] == " -> ")
+        position = operand.end()
+    return Layer(
+        id=f"{index}:{found['name']}",
+        name=found["name"],
+        kind=found["kind"],
+        index=index,
+        inputs=tuple(sides[0]),
+        outputs=tuple(sides[1]),
+        tactic=found["tactic"],
+    )
+
+
+def _operand(found: re.Match[str]) -> Tensor:
+    kind, dims = found["dtype"] or found["old"], found["dims"] or found["older"] or ""
+    # "64:32" is a dimension of 64 that is stored in vectors of 32.
+    packed = [d.partition(":")[2].strip() for d in dims.split(",") if ":" in d]
+    layout = f"vectors of {packed[0]}" if packed else ""
+    # A dynamic dimension is any negative number up to TensorRT 8.
+    shape = tuple(max(d, -1) for d in _ints(re.sub(r":[-\d ]*", "", dims)))
+    return Tensor(found["name"], _dtype(kind), shape, layout)
+
+
+def origins(metadata: str, labels: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Node ids in a list of labels, each once, in order.
+
+    A label inside a body reads ``inner | branch (graph) | owner (If)``: the inner node and its owners all belong
+    to the layer.
+    """
+    ids: dict[str, None] = {}
+    # A label that nothing closes is none; a pattern would look for its end from each beginning anew.
+    closed = (rest.partition("]") for rest in metadata.split(_LABEL)[1:])
+    for label in (label for label, end, _ in closed if end):
+        parts = label.split(" | ")
+        owners = (p.rpartition(" (") for p in parts[1:])
+        # A branch or body is a graph, not a node, though a node may bear its name.
+        nodes = (name for name, _, kind in owners if kind.rstrip(")") not in _BODIES)
+        for part in (parts[0], *nodes):
+            if part:
+                ids[(labels or {}).get(part, part)] = None
+    return tuple(ids)
+
+
+def _tensors(text: str) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(
+            name=m["name"],
+            dtype=_dtype(m["dtype"] or ""),
+            shape=_ints(m["shape"]),
+            format=(m["format"] or "").strip(),
+            strides=_ints(m["strides"]) if m["strides"] is not None else None,
+        )
+        for m in TENSOR.finditer(text)
+    )
+
+
+def _dtype(told: str) -> str:
+    """A type in rtlab's words; one that is new stands as it is told, in small letters."""
+    return DTYPES.get(told, told.lower())
+
+
+def _ints(text: str) -> tuple[int, ...]:
+    return tuple(int(t) for t in _NUMBER.findall(text))

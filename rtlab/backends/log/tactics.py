@@ -1,0 +1,182 @@
+"""Tactics that the builder timed, out of the lines in which its verbose log tells of them, TensorRT 5 to 11."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+import operator
+import re
+
+from rtlab.core.buildlog import TacticTime, Tuning
+
+#: How many tactics of one contest are kept.
+KEPT = 20
+#: Beyond this a time means that nothing ran: old builders write the largest float.
+_NEVER = 1e30
+#: Rows that wait to be read before the best of them are picked.
+_WAITING = 5_000
+
+_NAMED = re.compile(rb"Set Tactic Name: (?P<name>\S+)(?: Tactic: (?P<tactic>-?\w+))?")
+_SCRATCH = re.compile(rb"[Ss]cratch requested: (\d{1,18})")
+_ONLY = re.compile(rb"Tactic (-?\w+) is the only option")
+_speed = operator.attrgetter("milliseconds")
+_NUMBERED = re.compile(r"\[0x[0-9a-fA-F]*\]$")
+
+
+class Tactics:
+    """Collects the rows of one contest after the other. ``rows`` takes lines as they stand in the log."""
+
+    def __init__(self) -> None:
+        self.found: list[Tuning] = []
+        self.rows: list[bytes] = []
+        #: Tactics that could not run for want of workspace, and the largest wish in bytes.
+        self.refused, self.wish = 0, 0
+        self.cached = 0
+        #: Tactics without a contest: the log lacks its beginning.
+        self.homeless = 0
+        self.attempt = 0
+        self._layer, self._formats, self._runner, self._line = "", "", "", 0
+        self._open = False
+        self._since = 0
+        self._count, self._only = 0, ""
+        self._best: list[TacticTime] = []
+        self._names: dict[bytes | str, str] = {}
+
+    def formats(self, text: str) -> None:
+        """A combination of formats is tried from here on; empty when the next layer begins."""
+        self.close()
+        self._formats = self._same(text)
+        self._since = len(self.found)
+
+    def runner(self, layer: str, runner: str, line: int) -> None:
+        """A runner's tactics are timed from here on."""
+        self.close()
+        if layer != self._layer:
+            self._since = len(self.found)
+        self._layer, self._runner, self._line = self._same(layer), self._same(_plain(runner)), line
+        self.rows.clear()
+        self._open = True
+
+    def fastest(self, layer: str, runner: str, tactic: str, milliseconds: str) -> None:
+        """The runner's contest is over. Layer and runner are empty where the line does not name them."""
+        if not self._open and runner:
+            self._layer, self._runner, self._open = self._same(layer), self._same(_plain(runner)), True
+        self.close(tactic if _time(milliseconds) is not None else "")
+
+    def none(self, layer: str, runner: str, line: int) -> None:
+        """A runner has no tactic for these formats."""
+        self.close()
+        self.found.append(
+            Tuning(
+                self._same(layer), self._same(_plain(runner)), self._formats, (), "", 0, line,
+                attempt=self.attempt,
+            )
+        )  # fmt: skip
+
+    def from_cache(self, layer: str, formats: str, runner: str, row: TacticTime, line: int) -> None:
+        """A timing cache knew the result, so nothing was timed."""
+        self.close()
+        self.cached += 1
+        self._since = len(self.found)
+        self.found.append(
+            Tuning(
+                self._same(layer), self._same(runner), self._same(formats), (row,), row.tactic, 0, line,
+                won=True, attempt=self.attempt,
+            )
+        )  # fmt: skip
+
+    def chose(self, runner: str, tactic: str) -> None:
+        """The builder takes one runner for these formats."""
+        self.close()
+        for index in range(len(self.found) - 1, self._since - 1, -1):
+            tuning = self.found[index]
+            if tuning.runner == runner and (tuning.timed or tuning.chosen):
+                self.found[index] = dataclasses.replace(tuning, chosen=tactic, won=True)
+                return
+
+    def close(self, chosen: str | None = None) -> None:
+        """End the contest that is open, if one is."""
+        if self.rows:
+            self._digest()
+        if not self._open:
+            self.homeless += self._count
+        elif self._count or self._only or chosen is not None:
+            best = self._best[0].tactic if self._best else self._only
+            self.found.append(
+                Tuning(
+                    self._layer, self._runner, self._formats, tuple(self._best),
+                    best if chosen is None else self._same(chosen) if self._best or self._only else "",
+                    self._count, self._line, attempt=self.attempt,
+                )
+            )  # fmt: skip
+        self._open, self._count, self._only, self._best = False, 0, "", []
+
+    def trim(self) -> None:
+        """Keep memory bounded however many tactics one contest has."""
+        if len(self.rows) > _WAITING:
+            self._digest()
+
+    def _digest(self) -> None:
+        rows = self.rows
+        named: dict[int, re.Match[bytes]] = {}
+        try:
+            # "Time: 0.1" since TensorRT 8. Most contests hold nothing else, and this is what a large log costs.
+            told = [float(row.rpartition(b"ime: ")[2]) for row in rows]
+        except ValueError:
+            told = [self._read(row, index, named) for index, row in enumerate(rows)]
+        times = [(time, index) for index, time in enumerate(told) if 0 <= time < _NEVER]
+        self._count += len(times)
+        best = self._best
+        for time, index in heapq.nsmallest(KEPT, times) if len(times) > KEPT else sorted(times):
+            front, _, back = rows[index].rpartition(b"Tactic")
+            tactic = back.lstrip(b": ").partition(b" ")[0]
+            name = front.partition(b"Tactic Name: ")[2].rstrip()
+            before = named.get(index - 1) if named else None
+            if before and before["tactic"] in {None, tactic}:
+                name = before["name"]
+            best.append(TacticTime(self._same(tactic), self._same(name), time))
+        best.sort(key=_speed)
+        del best[KEPT:]
+        rows.clear()
+
+    def _read(self, row: bytes, index: int, named: dict[int, re.Match[bytes]]) -> float:
+        """The time of a row, as it was in any version; -1 for one that names the next tactic, or tells why none ran."""
+        for word in (b"ime: ", b"ime "):
+            _, found, after = row.rpartition(word)
+            if found and (time := _time(after)) is not None:
+                return time
+        if name := _NAMED.search(row):
+            named[index] = name
+        elif scratch := _SCRATCH.search(row):
+            self.refused += 1
+            self.wish = max(self.wish, int(scratch[1]))
+        elif only := _ONLY.search(row):
+            self._only = self._same(only[1])
+        return -1.0
+
+    def _same(self, name: bytes | str) -> str:
+        """One string for each name: a log repeats them by the thousand."""
+        known = self._names.get(name)
+        if known is None:
+            text = name if isinstance(name, str) else name.decode("utf-8", "replace")
+            known = self._names[name] = text
+        return known
+
+
+def tactic_time(tactic: str, milliseconds: str) -> TacticTime | None:
+    """A tactic with its time, or None where the number is none."""
+    time = _time(milliseconds)
+    return None if time is None else TacticTime(tactic, "", time)
+
+
+def _time(text: str | bytes) -> float | None:
+    try:
+        time = float(text)
+    except ValueError:
+        return None
+    return time if math.isfinite(time) and 0 <= time < _NEVER else None
+
+
+def _plain(runner: str) -> str:
+    return _NUMBERED.sub("", runner)

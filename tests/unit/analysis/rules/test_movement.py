@@ -1,0 +1,114 @@
+"""Rules on moves: each on an engine that has the fault and on its neighbour that has not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from judged import (
+    HWC8,
+    A,
+    Y,
+    conv,
+    engine,
+    of,
+    step,
+    tensor,
+    timed,
+)
+
+
+@pytest.mark.parametrize("work", ["input", "layout", "type", "output"])
+def test_reformats_by_their_source(work) -> None:
+    x, b, y = tensor("x"), tensor("b", "fp16", 64, HWC8), tensor("y")
+    wide = tensor("w", "fp32", 64, HWC8)
+    engines = {
+        "input": engine(step("Reformat", tensor("x", "fp32"), b), conv(b, y)),
+        "output": engine(conv(x, b), step("Reformat", b, tensor("y", "fp32"))),
+        "layout": engine(conv(x, A), step("Reformat", A, b), conv(b, y, name="next")),
+        "type": engine(conv(x, A), step("Reformat", A, wide), conv(wide, y, name="next")),
+    }
+    found = engines[work]
+    assert [f"reformat:{work}"] == [f.id for f in of(found, "reformat", timed(found, 10))]
+    assert [] == of(
+        found, "reformat", timed(found, *(0.001 if y.kind == "Reformat" else 1000 for y in found.layers))
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("Shuffle", "move:shuffle"), ("Slice", "move:slice"), ("Padding", "move:slice"), ("Concat", "move:concat"),
+     ("Gather", "move:gather")],
+)  # fmt: skip
+def test_moves_that_take_time(kind, expected) -> None:
+    found = engine(conv(tensor("x"), A), step(kind, A, Y))
+    assert [expected] == [f.id for f in of(found, "move", timed(found, 100, 10))]
+    assert [] == of(found, "move", timed(found, 10_000, 10))
+    assert [] == of(found, "move")
+
+
+def test_slices_that_change_the_type() -> None:
+    """The second check of trex on them compared "INT8" with the first letters "Int8" and could never speak."""
+    assert 1 == len(of(engine(step("Slice", A, tensor("y", "int8"))), "converting-move"))
+    assert [] == of(engine(step("Slice", A, Y)), "converting-move")
+
+
+def test_a_copy_that_nothing_asks_for_is_told_only_with_its_time() -> None:
+    """The builder weighed it against slower kernels; without times there is nothing to add."""
+    found = engine(
+        conv(tensor("x"), A),
+        step("Reformat", A, tensor("b", format_=HWC8)),
+        conv(tensor("b", format_=HWC8), Y),
+    )
+    assert [] == of(found, "reformat")
+    assert "Nothing in the model asks for it" in of(found, "reformat", timed(found, 10))[0].fix
+
+
+def test_a_layout_that_no_input_can_have_is_not_complained_of() -> None:
+    """Of three channels, padded to four: the first layer's own, and no I/O format."""
+    x, b = (
+        tensor("x", channels=3, size=99),
+        tensor("b", "fp16", 3, "Channel major FP16 format where channel % 4 == 0", 99),
+    )
+    found = engine(step("Reformat", x, b), conv(b, Y))
+    assert [] == of(found, "reformat", timed(found, 10))
+    wide = engine(step("Reformat", dataclasses.replace(x, dtype="fp32"), b), conv(b, Y))
+    assert ["reformat:input"] == [f.id for f in of(wide, "reformat", timed(wide, 10))]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(8, 0), (64, 1)])
+def test_tensors_of_few_numbers_are_not_worth_a_word_without_times(size, expected) -> None:
+    b = tensor("b", "fp16", 16, HWC8, size)
+    found = engine(step("Reformat", tensor("x", "fp32", 16, size=size), b), conv(b, Y))
+    assert expected == len(of(found, "reformat"))
+    assert 1 == len(of(found, "reformat", timed(found, 10)))
+
+
+def test_copies_for_a_lone_quantization_go_with_it() -> None:
+    """They have a finding of their own, whose remedy is that of the quantization."""
+    x, a, b = tensor("x", "int8"), tensor("a"), tensor("b", format_=HWC8)
+    q, c = tensor("q", "int8"), tensor("c", format_=HWC8)
+    found = engine(
+        conv(x, a), step("Reformat", a, b, name="copy"), step("Scale", b, q, name="q"), conv(q, tensor("t"), name="n"),
+        step("Reformat", tensor("t"), c, name="other"), conv(c, Y, name="last"),
+    )  # fmt: skip
+    ids = {f.id: f.layers for f in of(found, "reformat", timed(found, 10))}
+    assert {"reformat:layout/quantization": ("1:copy",), "reformat:layout": ("4:other",)} == ids
+
+
+def test_conversions_that_undo_each_other_are_told_by_that_rule_alone() -> None:
+    a, b, c, d = tensor("a"), tensor("b", "fp32"), tensor("c", "fp32"), tensor("d")
+    found = engine(
+        conv(tensor("x"), a), step("Reformat", a, b, name="up"), step("Pooling", b, c),
+        step("Reformat", c, d, name="down"),
+        conv(d, Y, name="next"),
+    )  # fmt: skip
+    assert [] == of(found, "reformat", timed(found, 10))
+    assert 1 == len(of(found, "back-and-forth", timed(found, 10)))
+
+
+def test_a_slice_that_converts_is_told_once() -> None:
+    found = engine(conv(tensor("x"), A), step("Slice", A, tensor("y", "int8")))
+    times = timed(found, 10)
+    assert (1, 0) == (len(of(found, "converting-move", times)), len(of(found, "move", times)))

@@ -1,0 +1,93 @@
+"""The builder's listing, read from logs of our own builds and from damaged ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rtlab.backends.log.listing import origins, parse
+from rtlab.errors import ReadError
+
+DATA = Path(__file__).parents[2] / "data"
+DIGITS = (DATA / "rtx-1.7.1-digits_inception.log").read_text(encoding="utf-8")
+CONTROL = (DATA / "rtx-1.7.1-control_flow.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("log", [DIGITS, CONTROL], ids=["digits", "control flow"])
+def test_every_line_of_a_listing_is_understood(log: str) -> None:
+    """A line that no rule reads would be a layer that nobody sees."""
+    found = parse(log)
+    written = log.partition("Layers:\n")[2].partition("\nI/O Tensors:")[0]
+    assert () == found.unread
+    assert len([line for line in written.split("\n") if line.strip()]) == len(found.layers)
+    assert list(range(len(found.layers))) == [layer.index for layer in found.layers]
+
+
+def test_a_layer_carries_shapes_types_formats_strides_and_labels() -> None:
+    """Checked by hand against the printed line of the stem."""
+    stem = parse(DIGITS).layers[1]
+    assert ("runtime_fusion", 0) == (stem.kind, stem.stream)
+    assert ("/stem/conv/Conv", "/stem/norm/BatchNormalization", "/stem/relu/Relu") == stem.origins
+    read, written = stem.inputs[0], stem.outputs[0]
+    assert ("fp32", (1, 1, 32, 32)) == (read.dtype, read.shape)
+    assert (1, 24, 32, 32) == written.shape
+    assert written.format.startswith("(NHWC)")
+    assert (24576, 1, 768, 24) == written.strides
+    assert 3 == len(stem.constants)
+
+
+def test_a_type_that_a_later_release_adds_is_shown_as_it_is_told() -> None:
+    """An empty type would look like a tensor of which nothing is known."""
+    found = parse(
+        DIGITS.replace("Datatype: Float,", "Datatype: FP3,").replace("DataType: Float", "DataType: FP3")
+    )
+    tensors = [t for layer in found.layers for t in (*layer.inputs, *layer.outputs)]
+    assert {"fp3"} == {t.dtype for t in (*found.inputs, *found.outputs)}
+    assert "fp3" in {t.dtype for t in tensors}
+    assert "fp32" not in {t.dtype for t in tensors}
+
+
+def test_memory_totals_and_edges_are_reported_numbers() -> None:
+    """They come from the log, so a changed digit in the log must change them."""
+    found = parse(DIGITS)
+    assert (["image"], ["logits"]) == ([t.name for t in found.inputs], [t.name for t in found.outputs])
+    total = found.totals["weights"]
+    assert total > 0
+    planted = DIGITS.replace(f"Total Weights Memory: {total}", f"Total Weights Memory: {total + 1}")
+    assert total + 1 == parse(planted).totals["weights"]
+
+
+def test_bookkeeping_steps_of_control_flow_are_kept() -> None:
+    """Branches and jumps are part of what runs."""
+    kinds = {layer.kind for layer in parse(CONTROL).layers}
+    assert {"kgen", "cjmp", "jmp"} <= kinds
+    jump = next(layer for layer in parse(CONTROL).layers if layer.kind == "jmp")
+    assert "" == jump.tactic
+    assert jump.attributes["jump"] in {layer.name for layer in parse(CONTROL).layers}
+
+
+def test_a_label_inside_a_body_names_the_inner_node_and_its_owners() -> None:
+    """The node of a branch, and the If that owns it, both run in that layer."""
+    metadata = "[ONNX Layer: n3 | then (then_branch) | n1 (If)]\x1f[ONNX Layer: plain]"
+    assert ("n3", "n1", "plain") == origins(metadata)
+    assert ("real", "n1", "plain") == origins(metadata, {"n3": "real"})
+
+
+def test_a_log_without_a_listing_says_how_to_get_one() -> None:
+    """The usual cause is verbosity."""
+    with pytest.raises(ReadError, match="VERBOSE messages"):
+        parse("[V] nothing here\n")
+
+
+@given(st.integers(0, len(CONTROL)), st.integers(0, 400), st.text(max_size=20))
+def test_a_damaged_log_is_read_or_refused_and_never_crashes(start: int, length: int, junk: str) -> None:
+    """A truncated file or a control character must not end in a traceback."""
+    damaged = CONTROL[:start] + junk + CONTROL[start + length :]
+    try:
+        found = parse(damaged)
+    except ReadError:
+        return
+    assert len(found.layers) + len(found.unread) <= damaged.count("\n") + 1

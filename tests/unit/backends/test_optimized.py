@@ -1,0 +1,66 @@
+"""Models that ONNX Runtime optimized: whose values theirs are, and which times are whose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from rtlab.backends.files import optimized
+from rtlab.core.engine import Layer
+
+FREE = "InsertedPrecisionFreeCast_"
+
+
+def blocked() -> ModelProto:
+    """A node in blocked layout, named after the value ``mid`` that it computes, and one behind a free cast."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["reorder"], "mid_nchwc", domain="com.microsoft.nchwc"),
+            helper.make_node("Relu", [f"{FREE}mid"], ["y"], "relu"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft.nchwc", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("known", "stands_for"),
+    [
+        ({"x", "mid", "y"}, [{"reorder": "mid"}, {f"{FREE}mid": "mid"}]),
+        # Fusion may make a value that the model does not have.
+        ({"x", "y"}, [{}, {}]),
+        # Without the model, only the layout tells whose value it is.
+        (None, [{"reorder": "mid"}, {}]),
+    ],
+)
+def test_values_under_another_name_are_told_where_the_model_has_them(known, stands_for):
+    """A tensor is compared with the one that it stands for, so a wrong name would compare strangers."""
+    layers, _, _ = optimized.read(blocked(), "m", known)
+
+    assert stands_for == [layer.attributes["values"] for layer in layers]
+
+
+def test_constants_inputs_and_open_dimensions_are_told_apart():
+    """A weight is no input of a layer, and a dimension without a size is -1."""
+    layers, inputs, outputs = optimized.read(blocked(), "m", None)
+
+    assert ["x"] == [t.name for t in layers[0].inputs]
+    assert ["w"] == [t.name for t in layers[0].constants]
+    assert [(-1, 3, 8, 8)] == [t.shape for t in inputs]
+    assert [("y", None)] == [(t.name, t.shape) for t in outputs]
+
+
+def test_samples_are_those_behind_the_warm_up():
+    """A layer that ran only while warming up has no time, which is not a time of nothing."""
+    rows = [("a", 9000.0), ("b", 5.0), ("a", 1000.0), ("a", 2000.0), ("strange", 3.0)]
+    events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": t} for n, t in rows]
+    events += [{"cat": "Node", "name": "a_fence_before", "dur": 7.0}, {"cat": "Session", "name": "model_run"}]
+    found = optimized.samples(events, [Layer(f"{i}:{n}", n, "", i) for i, n in enumerate("ab")], warmup=1)
+
+    assert ["0:a"] == list(found)
+    np.testing.assert_array_equal([1.0, 2.0], found["0:a"])

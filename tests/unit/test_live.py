@@ -1,0 +1,156 @@
+"""Studies on a machine with a GPU: the whole way through a backend whose driver is a stand-in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fake_trt
+from rtlab import Study, backends, load
+from rtlab.backends.live import driver
+from rtlab.backends.tensorrt import TensorRT
+from rtlab.core.data import CalibrationData
+from rtlab.core.protocols import Availability
+from rtlab.errors import RunError, Unavailable, VariantError
+from rtlab.testing import tiny_model
+
+pytestmark = pytest.mark.skipif(
+    not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
+)
+VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
+
+
+class Here(TensorRT):
+    """The backend on a machine with a GPU and this release."""
+
+    cuda = libraries = "fake_trt"
+
+    def __init__(self, release: str) -> None:
+        super().__init__()
+        self.binding, self._version = f"fake_trt_builder.{release}", VERSIONS[release]
+
+    @property
+    def device(self) -> driver.Device:
+        return driver.Device("Fake GPU", 86, "12.9")
+
+    def availability(self) -> Availability:
+        return Availability(ok=True, version=self._version)
+
+
+@pytest.fixture(params=VERSIONS)
+def release(request):
+    """Backends register by name; this one stands in for the GPU's as a plug-in would."""
+    table = backends.registry()
+    before = table["tensorrt"]
+    table["tensorrt"] = Here(request.param)
+    yield request.param
+    table["tensorrt"] = before
+
+
+@pytest.fixture
+def study(release) -> Study:
+    model = tiny_model()
+    return Study(model, data=CalibrationData.random(model, samples=4, seed=1))
+
+
+def test_an_engine_that_runs_on_a_gpu_shows_its_own_times_and_its_own_errors(study) -> None:
+    """No emulation stands in where the real engine can be asked."""
+    study.add("fp16", backend="tensorrt", target="sm86")
+    study.run()
+    result = study["fp16"]
+    assert "GPU" == result.timing.processor
+    assert result.measured is result.engine
+    assert "TensorRT on Fake GPU" in result.accuracy.source
+    assert {v.value for v in result.accuracy.values} <= {
+        t.name for layer in result.engine.layers for t in layer.outputs
+    }
+    assert set(study.model.outputs) <= {v.value for v in result.accuracy.values}
+    assert result.timing.ratio is not None
+
+
+def test_what_is_not_named_is_built_for_the_gpu_that_is_here(study) -> None:
+    """Who has a GPU wants to see that one."""
+    assert "sm86" == str(study.add("fp32", backend="tensorrt").target)
+    study.run(compare=False)
+    assert "Fake GPU" == study["fp32"].engine.device
+
+
+def test_an_engine_is_saved_opened_again_and_counted(study, tmp_path) -> None:
+    """The file is the plan itself, which any TensorRT of its release takes."""
+    study.add("fp32", backend="tensorrt", target="sm86")
+    study.run(compare=False)
+    path = study.save_engine("fp32", tmp_path / "tiny.engine")
+    assert study["fp32"].engine.plan == path.read_bytes()
+    again = study.open("again", path)
+    assert [y.name for y in study["fp32"].engine.layers] == [y.name for y in again.engine.layers]
+    assert again.accuracy.worst(1)[0].sqnr > 60
+    counted = study.throughput("again", streams=2, seconds=0.2)
+    assert (2, "GPU") == (counted.streams, again.timing.processor)
+    assert counted.inferences > 0
+
+
+def test_options_reach_the_builder_and_name_the_variant(study) -> None:
+    """Two variants that differ in an option only are two variants."""
+    study.add(
+        "quick",
+        precision="fp32",
+        backend="tensorrt",
+        target="sm86",
+        options={"builder_optimization_level": 1},
+    )
+    study.add(
+        "slow", precision="fp32", backend="tensorrt", target="sm86", options={"builder_optimization_level": 5}
+    )
+    study.run(compare=False)
+    assert study.variants["quick"].id != study.variants["slow"].id
+    assert '"builder_optimization_level": 1' in study["quick"].engine.log
+    assert '"builder_optimization_level": 5' in study["slow"].engine.log
+
+
+def test_implicit_int8_is_calibrated_by_tensorrt_10_and_refused_by_11(study, release) -> None:
+    """Its scales come from TensorRT's own calibrator, fed from the study's data; the graph stays FP32."""
+    study.add("int8", backend="tensorrt", target="sm86", options={"implicit": True})
+    if release == "trt11":
+        with pytest.raises(VariantError, match="Q/DQ"):
+            study.run(compare=False)
+        return
+    study.run()
+    result = study["int8"]
+    assert not any("Linear" in n.op for n in result.prepared.model.nodes)
+    assert any("TensorRT's own choice" in n for n in result.prepared.notes)
+    assert result.engine.calibration.startswith("TRT-")
+
+
+def test_an_engine_of_another_machine_is_refused_with_what_to_do(study, tmp_path) -> None:
+    path = tmp_path / "no.engine"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises((Unavailable, RunError, Exception), match="engine|plan"):
+        study.open("x", path)
+    assert "x" not in study.variants
+
+
+def test_without_a_gpu_opening_says_how_to_export(tmp_path) -> None:
+    """Most people have no GPU here; they need the command for the other machine."""
+    study = Study(tiny_model())
+    with pytest.raises(Unavailable, match="--exportLayerInfo"):
+        study.open("x", tmp_path / "model.engine")
+    study.add("fp32", target="cpu")
+    study.run(compare=False)
+    with pytest.raises(RunError, match="kept no serialized engine"):
+        study.save_engine("fp32", tmp_path / "x.engine")
+    with pytest.raises(Unavailable, match="keeps no engine on a GPU"):
+        study.throughput("fp32")
+
+
+def test_outputs_of_a_gpu_are_the_models_own(study) -> None:
+    """An oracle that no part of the way shares: ONNX Runtime on the model's file."""
+    import onnxruntime
+
+    study.add("fp32", backend="tensorrt", target="sm86")
+    study.run()
+    batch = next(study.data.batches(study.model, 1))
+    session = onnxruntime.InferenceSession(study.model.bytes(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, dict(batch))[0]
+    found = backends.get("tensorrt").outputs(study["fp32"].engine, batch, ())[study.model.outputs[0]]
+    np.testing.assert_allclose(expected, found, rtol=1e-4, atol=1e-4)
+    assert load(study.model.bytes()).outputs == study.model.outputs

@@ -1,0 +1,53 @@
+import type { Graph, Side } from "../contract";
+import { brief, ending, shorten } from "../format";
+import type { Lab } from "../lab";
+
+const LONGEST = 400;
+const LONGEST_NAME = 36;
+
+/** A sentence whose names in quotes lead to their nodes or layers. */
+export function Quoted({ lab, text }: { lab: Lab; text: string }) {
+  return (
+    <>
+      {text
+        .split('"')
+        .map((part, k) => (k % 2 ? <Named key={k} lab={lab} name={part} /> : shorten(part, LONGEST)))}
+    </>
+  );
+}
+
+function Named({ lab, name }: { lab: Lab; name: string }) {
+  const shown = ending(brief(name), LONGEST_NAME);
+  const found = (["node", "layer"] as const)
+    .map((side) => ({ side, id: idOf(lab, side, name) }))
+    .find(({ id }) => id !== undefined);
+  if (!found) return <q title={shorten(name, LONGEST)}>{shown}</q>;
+  return (
+    <button
+      type="button"
+      class="rt-link"
+      title={shorten(name, LONGEST)}
+      onClick={() => lab.jump(found.side, found.id!)}
+    >
+      {shown}
+    </button>
+  );
+}
+
+/** A box by its id, or by its whole name, which sentences about layers use. */
+function idOf({ study }: Lab, side: Side, name: string): string | undefined {
+  if (study.box(side, name)) return name;
+  const graph = study.whole(side);
+  return graph ? titlesOf(graph).get(name) : undefined;
+}
+
+const titles = new WeakMap<Graph, Map<string, string>>();
+
+function titlesOf(graph: Graph): Map<string, string> {
+  let known = titles.get(graph);
+  if (!known) {
+    known = new Map(graph.boxes.map(({ title, id }) => [title, id]));
+    titles.set(graph, known);
+  }
+  return known;
+}
