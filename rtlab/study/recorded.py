@@ -153,8 +153,8 @@ def _other_times(timing: _timing.Timing | None) -> str:
     if timing is None or timing.ratio is None or timing.ratio >= _LEAST_RATIO:
         return ""
     return (
-        f"The layers sum to {100 * timing.ratio:.0f} % of the latency, and a profile usually gives more than 100 %: are "
-        "the times of the same engine and batch?"
+        f"The layers sum to {100 * timing.ratio:.0f} % of the latency, and a profile usually gives more than 100 %: "
+        "are the times of the same engine and batch?"
     )
 
 
