@@ -12,7 +12,7 @@ import pytest
 
 import rtlab
 from rtlab import Study
-from rtlab.errors import ReadError
+from rtlab.errors import ReadError, VariantError
 from rtlab.samples import load
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
@@ -256,3 +256,84 @@ def test_exported_layers_of_a_recorded_engine_come_back_as_they_were(folder, tmp
     assert study["engine"].engine.layers == again["engine"].engine.layers
     assert before == (source.read_bytes(), source.stat().st_mtime_ns)
     assert len(study["engine"].engine.layers) == len(again["engine"].table())
+
+
+def test_a_name_of_thousands_of_brackets_takes_no_time(files) -> None:
+    """A damaged file once took a minute and a half: the square of the brackets. The stage's limit would tell."""
+    document = json.loads((files / "layers.json").read_text(encoding="utf-8"))
+    document["Layers"][0]["Name"] = "PWN(" * 20_000
+    document["Layers"][1]["Metadata"] = "[ONNX Layer: " * 20_000
+    (files / "damaged.json").write_text(json.dumps(document), encoding="utf-8")
+    study = rtlab.read(layers=files / "damaged.json", model=files / "prepared.onnx")
+    assert len(document["Layers"]) == len(study["engine"].engine.layers)
+
+
+def test_no_file_that_is_given_is_passed_over(files, tmp_path) -> None:
+    """One engine shown while another was named, or half of what was given, is worse than a refusal."""
+    (tmp_path / "other.json").write_text(
+        (files / "layers.json").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    with pytest.raises(ReadError, match="of the kind"):
+        rtlab.read(files / "layers.json", layers=tmp_path / "other.json")
+    with pytest.raises(ReadError, match="it is an ONNX model"):
+        rtlab.read(files / "prepared.onnx")
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps([{"count": 1}, {"name": "a", "averageMs": 1.0}]), encoding="utf-8")
+    with pytest.raises(ReadError, match="no file lists its layers"):
+        rtlab.read(profile)
+
+
+@pytest.mark.parametrize("wrong", [1, ["a.json"], b"a.json"], ids=str)
+def test_what_is_no_path_is_refused_in_words(wrong) -> None:
+    with pytest.raises(ReadError, match="it is no path"):
+        rtlab.read(layers=wrong)
+
+
+def test_the_device_that_the_log_names_is_the_device_of_the_times() -> None:
+    """A time without its GPU is worth little."""
+    if not RECORDED.is_dir():
+        pytest.skip("no ../shared/recorded beside the checkout")
+    log = RECORDED / "build-logs" / "mnist-trt10.16-h100-level5.log"
+    assert "H100" in rtlab.read(log=log)["engine"].engine.place
+
+
+def test_times_that_the_layers_cannot_explain_are_doubted(files, tmp_path) -> None:
+    """Layers are timed one after the other: their sum is never half of the latency."""
+    names = [y["Name"] for y in json.loads((files / "layers.json").read_text(encoding="utf-8"))["Layers"]]
+    rows = [{"count": 3}, *({"name": n, "averageMs": 1.0, "medianMs": 1.0} for n in names)]
+    (tmp_path / "profile.json").write_text(json.dumps(rows), encoding="utf-8")
+    notes = {}
+    for latency in (len(names) * 0.9, len(names) * 2.0):
+        times = [{"computeMs": latency, "latencyMs": latency}] * 3
+        (tmp_path / "times.json").write_text(json.dumps(times), encoding="utf-8")
+        read = rtlab.read(files / "layers.json", tmp_path / "profile.json", tmp_path / "times.json")
+        notes[latency] = read["engine"].engine.notes
+    plausible, odd = notes.values()
+    assert not any("same engine and batch" in n for n in plausible)
+    assert any("same engine and batch" in n for n in odd)
+
+
+def test_options_of_a_builder_are_refused_by_a_backend_that_has_none() -> None:
+    """A chip that says "1 option" while nothing took it would be a lie."""
+    study = Study(rtlab.testing.tiny_model())
+    with pytest.raises(VariantError, match='cannot take options "builder_optimization_level=5"'):
+        study.add("fp32", backend="onnxruntime", options={"builder_optimization_level": 5})
+    with pytest.raises(VariantError, match="they are no mapping"):
+        study.add("fp32", target="sm86", options=5)
+
+
+def test_an_engine_without_layers_is_not_exported(tmp_path) -> None:
+    """The file could not be read again."""
+    if not RECORDED.is_dir():
+        pytest.skip("no ../shared/recorded beside the checkout")
+    study = rtlab.read(log=GOOGLENET)
+    with pytest.raises(VariantError, match="list none"):
+        study.export_layers("engine", tmp_path / "layers.json")
+
+
+@recorded
+def test_layers_that_follow_from_decisions_are_marked_as_inferred() -> None:
+    """The log's decisions are the compiler's word, the layers are ours."""
+    result = rtlab.read(log=GOOGLENET, model=load("googlenet").model)["engine"]
+    assert {"inferred"} == {p.evidence for p in result.mapping.pairs}
+    assert 0 == result.coverage.declared

@@ -126,8 +126,9 @@ def sort(paths: Iterable[Path]) -> dict[str, Path]:
             ranks = _rank(is_, other), _rank(is_, path)
             if ranks[0] == ranks[1]:
                 raise ReadError(
-                    f'Cannot tell "{other.name}" from "{path.name}": both are {KINDS[is_]} by their first bytes '
-                    f'(byte 0); one of a kind belongs to an engine. Leave one out, or name the right one: {is_}="{path.name}".'
+                    f'Cannot tell "{other.name}" from "{path.name}": by their first bytes (byte 0) both are '
+                    f"{KINDS[is_]}; one of a kind belongs to an engine. Leave one out, or name the right one: "
+                    f'{is_}="{path.name}".'
                 )
             if ranks[0] > ranks[1]:
                 continue
