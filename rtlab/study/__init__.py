@@ -23,6 +23,7 @@ from rtlab.analysis.pairs import PairUse
 from rtlab.core.data import Batch, CalibrationData, Task
 from rtlab.core.files import write
 from rtlab.core.finding import Finding
+from rtlab.core.heap import growing
 from rtlab.core.model import Model, absent, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
@@ -82,12 +83,9 @@ class Study:
         stride: int = STRIDE,
     ) -> None:
         self.model = model if isinstance(model, Model) else load(model)
-        self.data = (
-            CalibrationData.of(data, model=self.model)
-            if data is not None
-            else CalibrationData.random(self.model)
-        )
-        self.data.check(self.model)
+        self._data = None if data is None else CalibrationData.of(data, model=self.model)
+        if self._data is not None:
+            self._data.check(self.model)
         if task is not None:
             task.data.check(self.model)
         self.task = task
@@ -103,6 +101,17 @@ class Study:
         #: Variants that were planned to be prepared only.
         self._unbuilt: set[str] = set()
         self._ranking: tuple[Ranked, ...] = ()
+
+    @property
+    def data(self) -> CalibrationData:
+        """Samples for calibration and comparison; where none were given, random ones, made when they are asked for.
+
+        Raises:
+            ModelError: none were given, and a dimension of an input has no size.
+        """
+        if self._data is None:
+            self._data = CalibrationData.random(self.model)
+        return self._data
 
     def __repr__(self) -> str:
         return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
@@ -216,6 +225,7 @@ class Study:
                 self._scales[name] = given
         return variant
 
+    @growing()
     def read(
         self,
         name: str,

@@ -74,7 +74,6 @@ class Observer:
 
     def __init__(self, model: Model, stride: int = STRIDE) -> None:
         self.model, self._stride = model, stride
-        self._collector = Collector(quantizable(model), stride=stride)
         self._merged: Ranges | None = None
         self._sources: list[str] = []
         #: Which parts of which data an executor's workers have observed, by its identity and the number of parts.
@@ -86,10 +85,16 @@ class Observer:
         #: Who passes over the data: two passes at once would count every sample twice.
         self._passing = threading.RLock()
 
+    @functools.cached_property
+    def _collector(self) -> Collector:
+        """Made when something is observed: what is quantizable takes a large model half a second to tell."""
+        return Collector(quantizable(self.model), stride=self._stride)
+
     @property
     def seen(self) -> Ranges | None:
         """What was observed so far, None before anything was."""
-        own = self._collector.ranges if self._collector.samples else None
+        begun = "_collector" in vars(self)
+        own = self._collector.ranges if begun and self._collector.samples else None
         if own is None or self._merged is None:
             return own or self._merged
         return own.merge(self._merged)

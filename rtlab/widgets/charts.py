@@ -1,19 +1,16 @@
 """Plotly figures of a variant, and Plotly itself for the page.
 
-A figure is plain JSON that the Explorer's front end draws. It marks the selection and reads clicks from the points'
-ids, which are layer ids, so that charts follow the other panes without a round trip. FigureWidget would bring its own
-copy of the library for each figure, five megabytes a chart and variant.
+A figure is plain JSON that the Explorer's front end draws; Plotly's Python classes take a second to check thousands of
+layers, so the tests check figures with them. The front end marks the selection and reads clicks from the points' ids,
+which are layer ids, so that charts follow the other panes without a round trip. FigureWidget would bring its own copy
+of the library for each figure, five megabytes a chart and variant.
 """
 
 from __future__ import annotations
 
 import functools
 import gzip
-import json
 from typing import Any
-
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from rtlab.view import charts
 from rtlab.view.contract import EngineView
@@ -37,11 +34,12 @@ def timing(view: EngineView) -> dict[str, Any]:
     # A recorded profile holds one number a layer, which has no spread to show.
     spread = "" if all(b.spread is None for b in rows) else " ± %{error_y.array:.2~g}"
     shared = " · pale: one time for several layers" if any(b.shared > 1 for b in rows) else ""
-    trace = go.Bar(
-        x=[b.step + 1 for b in rows],
-        y=[b.value * factor for b in rows],
-        ids=[b.layer for b in rows],
-        error_y={
+    trace = {
+        "type": "bar",
+        "x": [b.step + 1 for b in rows],
+        "y": [b.value * factor for b in rows],
+        "ids": [b.layer for b in rows],
+        "error_y": {
             "array": [(b.spread or 0.0) * factor for b in rows],
             # No time is below zero.
             "arrayminus": [min(b.spread or 0.0, b.value) * factor for b in rows],
@@ -51,20 +49,20 @@ def timing(view: EngineView) -> dict[str, Any]:
             "color": "gray",
         },
         # One time that several layers have together is pale on each of them: it counts once.
-        marker={
+        "marker": {
             "color": _BAR,
             "line": {"width": 0},
             "opacity": [0.45 if b.shared > 1 else 1.0 for b in rows],
         },
         # The slowest bears its name; the others tell theirs on hover.
-        text=[b.label if b is slowest else "" for b in rows],
-        textposition="outside",
-        textangle=0,
-        constraintext="none",
-        cliponaxis=False,
-        customdata=[f"{b.label}<br>{b.note}" for b in rows],
-        hovertemplate=f"%{{customdata}}<br>%{{y:.3~g}}{spread} {unit}<extra>measured, {title}</extra>",
-    )
+        "text": [b.label if b is slowest else "" for b in rows],
+        "textposition": "outside",
+        "textangle": 0,
+        "constraintext": "none",
+        "cliponaxis": False,
+        "customdata": [f"{b.label}<br>{b.note}" for b in rows],
+        "hovertemplate": f"%{{customdata}}<br>%{{y:.3~g}}{spread} {unit}<extra>measured, {title}</extra>",
+    }
     return _figure(trace, rows, f"● {title} per layer, {unit}{shared}", "tozero")
 
 
@@ -76,16 +74,17 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
     if not rows:
         return _empty("Every value equals the fp32 reference.")
     worst = min(rows, key=lambda b: b.value)
-    trace = go.Scatter(
-        mode="lines+markers",
-        x=[b.step + 1 for b in rows],
-        y=[b.value for b in rows],
-        ids=[b.layer for b in rows],
-        line={"color": _FAINT, "width": 1.5},
-        marker={"color": _BAR, "size": 8},
-        customdata=[f"{b.label}<br>{b.note}" for b in rows],
-        hovertemplate="%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32</extra>",
-    )
+    trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [b.step + 1 for b in rows],
+        "y": [b.value for b in rows],
+        "ids": [b.layer for b in rows],
+        "line": {"color": _FAINT, "width": 1.5},
+        "marker": {"color": _BAR, "size": 8},
+        "customdata": [f"{b.label}<br>{b.note}" for b in rows],
+        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32</extra>",
+    }
     title = f"● SQNR along the network, dB · worst {worst.value:.3g} dB in step {worst.step + 1}"
     return _figure(trace, rows, title, "normal")
 
@@ -93,34 +92,20 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
 def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> dict[str, Any]:
     axis = {
         "title": {"text": "step of the engine", "standoff": 4},
-        "dtick": 1 if len(rows) <= _EACH else 5 if len(rows) <= _FIFTH else None,
+        **({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}),
         "tickangle": 0,
         "automargin": True,
         "showgrid": False,
         "zeroline": False,
     }
-    return _json(
-        [trace],
-        {
-            **_layout(title),
-            "xaxis": axis,
-            "yaxis": {"rangemode": rangemode, "gridcolor": _FAINT, "automargin": True, "zeroline": False},
-        },
-    )
+    scale = {"rangemode": rangemode, "gridcolor": _FAINT, "automargin": True, "zeroline": False}
+    return {"data": [trace], "layout": {**_layout(title), "xaxis": axis, "yaxis": scale}}
 
 
 def _empty(title: str) -> dict[str, Any]:
     hidden = {"visible": False}
     note = {"text": title, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-    return _json([], {**_layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden})
-
-
-def _json(data: list[Any], layout: dict[str, Any]) -> dict[str, Any]:
-    """A checked figure as Plotly in the page takes it."""
-    figure: dict[str, Any] = json.loads(go.Figure(data=data, layout=layout).to_json())
-    # The template is Plotly's own default and larger than all the rest.
-    figure["layout"].pop("template", None)
-    return figure
+    return {"data": [], "layout": {**_layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden}}
 
 
 @functools.cache
@@ -129,6 +114,8 @@ def script() -> bytes:
 
     It is the script that Python's plotly package carries; the page asks for it when it draws the first chart.
     """
+    from plotly.offline import get_plotlyjs
+
     inside = f"const module = {{ exports: {{}} }}, exports = module.exports;\n{get_plotlyjs()}\nreturn module.exports;"
     text = f"export default (function () {{\n{inside}\n}}).call(globalThis);\n"
     return gzip.compress(text.encode(), compresslevel=6, mtime=0)

@@ -24,6 +24,7 @@ import traitlets
 from rtlab.analysis.mapping import placed
 from rtlab.backends.files import recognise
 from rtlab.core import model as _model
+from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
@@ -82,6 +83,7 @@ class Explorer(Delivering):
     story = traitlets.Bytes(b"").tag(delivered=True)
     findings = traitlets.Dict().tag(delivered=True)
 
+    @growing()
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self.study = study
         self._views: dict[str, bytes] = {}
@@ -124,6 +126,7 @@ class Explorer(Delivering):
         self._put(self.state.arrange(**changes))
         return self
 
+    @growing()
     def show(self, name: str) -> None:
         """Show a variant that is built.
 

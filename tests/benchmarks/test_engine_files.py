@@ -33,9 +33,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 LAYERS = 5_000
-#: How many times as long as a bare reading of the JSON all pieces may take together. Where that takes 45 ms, as on the
-#: machine of two cores that this was written on, it comes to 1.8 s.
-PATIENCE = 40
+#: How many times as long as a bare reading of the JSON all pieces may take together; 21 to 41 were seen, on a machine
+#: whose speed is not its own. It is there for what grows with the square of the layers.
+PATIENCE = 60
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ ROUNDS = 3
 #: How many times as long as a bare reading of the JSON, in seconds of CPU, kernel and page may take together.
 PATIENCE = 150
 
-#: The model is in memory already, as where it was built or shown before; so is rtlab.
+#: The model is in memory already, as where it was built or shown before; so are the modules of rtlab.
 PREPARE = f"""
 import json, sys, time
 from pathlib import Path
-import rtlab
+import rtlab, rtlab.widgets.explorer
 from rtlab.core.heap import growing
 sys.path.insert(0, {str(Path(engines.__file__).parent)!r})
 import engines

@@ -50,6 +50,11 @@ class Plan:
 @functools.cache
 def installed(module: str) -> str:
     """The version of the package that brings a module, which may bear several names; empty where it has none."""
+    try:
+        # Usually it bears the module's name; asking every package for its modules takes half a second.
+        return importlib.metadata.version(module)
+    except importlib.metadata.PackageNotFoundError:
+        pass
     owners = importlib.metadata.packages_distributions().get(module, [])
     return importlib.metadata.version(owners[0]) if owners else ""
 

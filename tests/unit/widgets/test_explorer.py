@@ -461,7 +461,7 @@ def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
     """A pill has no weights; a failure is a note and never a traceback."""
     gesture(shown, "inspect", "input x")
     assert "Only nodes" in shown.inspection["note"]
-    shown.study.data = CalibrationData({})
+    shown.study._data = CalibrationData({})
     gesture(shown, "inspect", "head/Gemm")
     shown._inspecting.wait(60)
     assert ["fc_w", "fc_b"] == [t["name"] for t in shown.inspection["tensors"]]
