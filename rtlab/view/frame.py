@@ -51,9 +51,15 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
     ``attrs`` says where numbers come from: ``engine`` names compiler, release and device; ``times`` how times were
     measured, empty without times; ``output_bytes`` is ``reported`` by the compiler or ``estimated`` without padding.
 
-    >>> table.groupby("kind").time_ms.sum().sort_values()       # where the time goes
-    >>> table.explode("nodes").reset_index().groupby("nodes").id.agg(list)    # layers of each node
-    >>> table[(table.reads == "int8") & (table.writes == "fp32")]
+    >>> import rtlab
+    >>> study = rtlab.Study(rtlab.testing.tiny_model())
+    >>> variant = study.add("fp32", target="cpu")
+    >>> table = study.run()["fp32"].table()
+    >>> slowest = table.groupby("kind").time_ms.sum().sort_values()  # where the time goes
+    >>> homes = table.explode("nodes").reset_index().groupby("nodes").id.agg(list)  # layers of each node
+    >>> narrow = table[(table.reads == "int8") & (table.writes == "fp32")]
+    >>> len(slowest) > 1, homes["head/Gemm"] != [], len(narrow)
+    (True, True, 0)
 
     Args:
         result: The variant.
