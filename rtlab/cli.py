@@ -433,6 +433,8 @@ def _print(result: Result, study: Study) -> None:
         print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
     if result.timing:
         print(f"whole inference: {number(result.timing.shown, 'ms')} ({result.timing.origin})")
+        if tails := [f"p{p} {number(t, 'ms')}" for p, t in result.timing.percentiles.items() if p > 50]:
+            print(f"  of {result.timing.inferences} inferences: {', '.join(tails)}")
     if result.score:
         print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
               f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections import defaultdict
+from collections.abc import Mapping as MappingType
 
 import numpy as np
 
 from rtlab.analysis.mapping import Mapping
 from rtlab.core.engine import Engine
 from rtlab.core.trace import Processor, Profile
+
+#: Of whole inferences, in percent.
+PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Timing:
     ``total`` is the median of whole inferences without instrumentation, ``summed`` the sum of the layers' medians,
     both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
     ``total`` and ``spread`` are None where only the layers were timed. ``runs`` counts those of the layers and
-    ``inferences`` those of the whole, each 0 where it is not told.
+    ``inferences`` those of the whole, each 0 where it is not told. ``percentiles`` are those of whole inferences, in
+    milliseconds by percent; empty where there are too few to tell.
     """
 
     source: str
@@ -58,6 +63,7 @@ class Timing:
     note: str = ""
     processor: Processor = "CPU"
     inferences: int = 0
+    percentiles: MappingType[int, float] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Timing {self.shown:.3g} ms, {len(self.layers)} layers, measured, {self.source}>"
@@ -111,12 +117,20 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
         # A single number from elsewhere is the median of untold many.
         inferences=len(profile.total) if len(profile.total) > 1 else 0,
         total=float(np.median(profile.total)) if len(profile.total) else None,
+        percentiles={
+            p: float(np.percentile(profile.total, p)) for p in PERCENTILES if _tells(profile.total, p)
+        },
         spread=_spread(profile.total),
         summed=summed,
         layers=layers,
         note=note or profile.note,
         processor=profile.processor,
     )
+
+
+def _tells(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]], percent: int) -> bool:
+    """Whether a sample at least lies beyond a percentile."""
+    return len(samples) * (100 - percent) >= 100
 
 
 def _counted(runs: int) -> str:

@@ -75,6 +75,8 @@ def status(study: Study, name: str) -> Iterator[Status]:
 def _times(times: Timing) -> str:
     """Who measured, and what: the layers, the whole inference, or both."""
     whole = "was not timed" if times.total is None else f"takes {number(times.total, 'ms')}"
+    if 95 in times.percentiles:
+        whole += f" (p95 {number(times.percentiles[95], 'ms')})"
     if not times.layers:
         return f"{times.source}; the whole {whole}, layers were not timed"
     # Files may tell times and not how often they were taken.

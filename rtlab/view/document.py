@@ -130,6 +130,7 @@ def _timing(result: Result) -> dict[str, Any] | None:
         "runs": times.runs,
         "note": times.note,
         "total_ms": times.total,
+        "percentiles_ms": dict(times.percentiles),
         "sum_of_layers_ms": times.summed,
         "layers": [
             {

@@ -75,3 +75,14 @@ def test_the_ratio_tells_how_far_the_layers_overstate_the_latency() -> None:
     assert 1.5 == found.ratio
     assert dataclasses.replace(found, total=None).ratio is None
     assert dataclasses.replace(found, layers=(), summed=0.0).ratio is None
+
+
+def test_percentiles_of_whole_inferences_are_numpys_own_and_only_those_that_samples_can_tell() -> None:
+    """A 99th percentile of thirty runs would be their slowest."""
+    rng = np.random.default_rng(0)
+    for count in (1, 9, 10, 30, 100, 500):
+        total = rng.gamma(2.0, 1.0, count)
+        profile = Profile("x", "gpu", {}, total, warmup=0, taken=None)
+        told = timing(profile, Engine("x", "1", Target("unknown"), ())).percentiles
+        assert {p for p in (50, 90, 95, 99) if count * (100 - p) / 100 >= 1} == set(told)
+        assert all(pytest.approx(np.percentile(total, p)) == t for p, t in told.items())
