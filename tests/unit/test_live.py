@@ -6,35 +6,15 @@ import numpy as np
 import pytest
 
 import fake_trt
+from fake_gpu import VERSIONS, Here
 from rtlab import Study, backends, load
-from rtlab.backends.live import driver
-from rtlab.backends.tensorrt import TensorRT
 from rtlab.core.data import CalibrationData
-from rtlab.core.protocols import Availability
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 from rtlab.testing import tiny_model
 
 pytestmark = pytest.mark.skipif(
     not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
 )
-VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
-
-
-class Here(TensorRT):
-    """The backend on a machine with a GPU and this release."""
-
-    cuda = libraries = "fake_trt"
-
-    def __init__(self, release: str) -> None:
-        super().__init__()
-        self.binding, self._version = f"fake_trt_builder.{release}", VERSIONS[release]
-
-    @property
-    def device(self) -> driver.Device:
-        return driver.Device("Fake GPU", 86, "12.9")
-
-    def availability(self) -> Availability:
-        return Availability(ok=True, version=self._version)
 
 
 @pytest.fixture(params=VERSIONS)

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fake_trt
+from fake_gpu import VERSIONS, Here
 from rtlab import backends
 from rtlab.backends.live import building, child, driver
 from rtlab.backends.tensorrt import TensorRT
@@ -29,25 +30,6 @@ from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 needs_lists = pytest.mark.skipif(
     not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
 )
-DEVICE = driver.Device("Fake GPU", 86, "12.9")
-VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
-
-
-class Here(TensorRT):
-    """The backend on a machine with a GPU and this release."""
-
-    cuda = libraries = "fake_trt"
-
-    def __init__(self, release: str) -> None:
-        super().__init__()
-        self.binding, self._version = f"fake_trt_builder.{release}", VERSIONS[release]
-
-    @property
-    def device(self) -> driver.Device:
-        return DEVICE
-
-    def availability(self) -> Availability:
-        return Availability(ok=True, version=self._version)
 
 
 def model(batch: int | str = "n"):

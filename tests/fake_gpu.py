@@ -1,0 +1,28 @@
+"""The backend of a machine with a GPU, whose binding, CUDA runtime and driver are stand-ins."""
+
+from __future__ import annotations
+
+from rtlab.backends.live import driver
+from rtlab.backends.tensorrt import TensorRT
+from rtlab.core.protocols import Availability
+
+DEVICE = driver.Device("Fake GPU", 86, "12.9")
+#: Releases that the lists of the real bindings are of.
+VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
+
+
+class Here(TensorRT):
+    """The backend on a machine with a GPU and this release."""
+
+    cuda = libraries = "fake_trt"
+
+    def __init__(self, release: str) -> None:
+        super().__init__()
+        self.binding, self._version = f"fake_trt_builder.{release}", VERSIONS[release]
+
+    @property
+    def device(self) -> driver.Device:
+        return DEVICE
+
+    def availability(self) -> Availability:
+        return Availability(ok=True, version=self._version)
