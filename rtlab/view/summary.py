@@ -11,14 +11,8 @@ from rtlab.analysis.reformats import reformats
 from rtlab.view.contract import Coverage, Reformat, Slice, Summary, Transition
 
 if TYPE_CHECKING:
-    from rtlab.analysis.timing import Timing
     from rtlab.core.model import Model
     from rtlab.study import Result
-
-
-def own_times(result: Result) -> Timing | None:
-    """The times of the very engine that is shown; None where another one ran in its place, or none."""
-    return result.timing if result.measured is result.engine else None
 
 
 def summary(result: Result, model: Model | None = None) -> Summary:
@@ -30,7 +24,7 @@ def summary(result: Result, model: Model | None = None) -> Summary:
         result: The variant.
         model: The source model that is shown; by default the one that the engine was built from.
     """
-    engine, times = result.engine, own_times(result)
+    engine, times = result.engine, result.own_times
     home = result.prepared.model if model is None else model
     return Summary(
         kinds=[_slice(s) for s in breakdown.by_kind(engine, times)],

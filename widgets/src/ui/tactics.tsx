@@ -10,7 +10,7 @@ import { Name } from "./table";
 const TIMED = `${GLYPH.reported} reported: measured by the builder on the machine that built the engine`;
 
 const UNTIMED = {
-  other: "The log tells no times of tactics: it needs trtexec --verbose.",
+  other: "The log tells no times of tactics. One of trtexec --verbose does; TensorRT-RTX times none.",
   rtx: "TensorRT-RTX chooses kernels on the GPU where the engine runs, so that its log times none.",
 };
 
