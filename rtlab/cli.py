@@ -1,4 +1,4 @@
-"""The command line: ``rtlab lab``, ``inspect``, ``read``, ``prepare``, ``report``, ``backends``, ``doctor``."""
+"""The command line: ``rtlab`` with ``lab``, ``inspect``, ``read``, ``compare``, ``prepare``, ``report`` and others."""
 
 from __future__ import annotations
 
@@ -105,6 +105,18 @@ def _parser() -> argparse.ArgumentParser:
     heard.add_argument("-o", "--output-html", default=None, metavar="R.html", help="also write a report")
     heard.add_argument("--json", action="store_true", help="print one JSON object")
     heard.set_defaults(work=_read)
+
+    both = commands.add_parser(
+        "compare", help="tell where the time went from one engine to another, by groups of ONNX nodes"
+    )
+    for place in ("first", "second"):
+        both.add_argument(place, help="a folder or a file of an engine, or a precision to build --model in")
+    both.add_argument(
+        "--model", default=None, metavar="M.onnx", help="the ONNX model of both, or a sample's name"
+    )
+    both.add_argument("--target", default=None, help="what a precision is built for (default: the backend's)")
+    both.add_argument("--json", action="store_true", help="print one JSON object")
+    both.set_defaults(work=_compare)
 
     ready = commands.add_parser(
         "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
@@ -247,6 +259,62 @@ def _read(given: argparse.Namespace) -> int:
         return 0
     _print(result, study)
     _judge(result)
+    return 0
+
+
+def _compare(given: argparse.Namespace) -> int:
+    from rtlab import samples
+    from rtlab.core.model import absent, load
+    from rtlab.study import Study
+    from rtlab.view.document import compared
+    from rtlab.view.table import number
+
+    if given.model is None:
+        study = Study(absent())
+    elif given.model in samples.names() and not Path(given.model).exists():
+        sample = samples.load(given.model)
+        study = Study(sample.model, data=sample.calibration, task=sample.task)
+    else:
+        study = Study(load(given.model))
+    names = []
+    for place, what in (("first", given.first), ("second", given.second)):
+        path = Path(what)
+        title = path.name if path.exists() else what
+        name = title if title not in names else f"{title} ({place})"
+        names.append(name)
+        if path.exists():
+            files = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
+            study.read(name, *(f for f in files if f.suffix != ".onnx"))
+        elif given.model is None:
+            raise VariantError(
+                f'Cannot compare "{what}": there is no file or folder of this name, and no model to build. '
+                "Give the files of an engine, or --model with a precision."
+            )
+        else:
+            study.add(name, precision=what, target=given.target)
+            study.run([name])
+    found = study.difference(*names)
+    if given.json:
+        print(json.dumps(compared(found, study.model), allow_nan=False))
+        return 0
+    if found.totals is not None and found.delta is not None:
+        before, after = found.totals
+        print(f"{names[0]} {number(before, 'ms')} → {names[1]} {number(after, 'ms')}: "
+              f"{found.delta:+.4g} ms ({found.second.origin})")  # fmt: skip
+    rows = [
+        (
+            _plain(g.title),
+            f"{len(g.first.layers)} → {len(g.second.layers)}",
+            number(g.first.time, "ms"),
+            number(g.second.time, "ms"),
+            "—" if g.delta is None else f"{g.delta:+.4g} ms",
+            g.cause,
+        )
+        for g in (found.largest(len(found.groups)) or found.groups)
+    ]
+    if found.rest is not None:
+        rows.append(("outside the layers", "", "", "", f"{found.rest:+.4g} ms", ""))
+    _columns(("nodes", "layers", "before", "after", "difference", "what differs"), rows)
     return 0
 
 

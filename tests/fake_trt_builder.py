@@ -18,7 +18,8 @@ import onnx
 import fake_trt
 from fake_trt import Api, Spec, layers_of, plan
 
-#: Timing caches are ``TC:<version>:<gpu>:<builds>``; the GPU that is "here" is this one.
+#: Timing caches are ``TC:<version>:<gpu>:<builds>``, and after a further colon the entries of one that can be edited,
+#: ``<key>=<tactic>=<milliseconds>`` each; the GPU that is "here" is this one.
 GPU = "here"
 
 
@@ -67,6 +68,13 @@ class _Builder:
             told["calibration"] = self._calibrate(calibrator, net, conf)
             told["state"]["int8_calibrator"] = "set"
         conf.timing["builds"] += 1
+        if any(f.name == "EDITABLE_TIMING_CACHE" for f in conf.on):
+            entries = conf.timing["entries"]
+            for i, node in enumerate(net.model.graph.node):
+                entries.setdefault(f"{node.op_type}{i}", (0xDD39499496C9CC00 + i, 0.25))
+            told["tactics taken"] = {
+                n.name: entries[f"{n.op_type}{i}"][0] for i, n in enumerate(net.model.graph.node)
+            }
         monitor.phase_finish("Building")
         self.log("VERBOSE", "CONFIGURED " + json.dumps(told))
         self.log("VERBOSE", "Total Activation Memory: 4242")
@@ -197,7 +205,7 @@ class _Config:
         self.__dict__.update(
             on={enums["BuilderFlag"].TF32}, pools={}, profiles=[], tactics=0, preview=[], calibration=None
         )
-        self.__dict__["timing"] = {"gpu": GPU, "builds": 0}
+        self.__dict__["timing"] = {"gpu": GPU, "builds": 0, "entries": {}}
 
     def __getattr__(self, name: str) -> Any:
         if name in self.state:
@@ -245,13 +253,15 @@ class _Config:
 
     def create_timing_cache(self, serialized_timing_cache: bytes) -> Any:
         blob, version = bytes(serialized_timing_cache), self.builder.api.version
-        state = {"gpu": GPU, "builds": 0}
+        state = {"gpu": GPU, "builds": 0, "entries": {}}
         if blob == b"none":
             return None
         if blob:
             parts = blob.decode("utf-8", "replace").split(":")
-            if len(parts) == 4 and parts[:2] == ["TC", version]:
-                state = {"gpu": parts[2], "builds": int(parts[3])}
+            if len(parts) in {4, 5} and parts[:2] == ["TC", version]:
+                rows = [row.split("=") for row in parts[4].split(";")] if len(parts) == 5 else []
+                entries = {key: (int(tactic), float(time)) for key, tactic, time in rows}
+                state = {"gpu": parts[2], "builds": int(parts[3]), "entries": entries}
             else:
                 self.builder.log(
                     "WARNING", "Failed to deserialize timing cache. Returning an empty timing cache."
@@ -275,7 +285,34 @@ class _Cache:
         self.api, self.state = api, state
 
     def serialize(self) -> Any:
-        return _memory(self.api, f"TC:{self.api.version}:{self.state['gpu']}:{self.state['builds']}".encode())
+        parts = ["TC", self.api.version, self.state["gpu"], str(self.state["builds"])]
+        if self.state["entries"]:
+            parts.append(
+                ";".join(f"{k}={tactic}={time}" for k, (tactic, time) in self.state["entries"].items())
+            )
+        return _memory(self.api, ":".join(parts).encode())
+
+    def queryKeys(self) -> list[Any]:  # noqa: N802 - the binding's name
+        return [self.api.wrap("TimingCacheKey", _Key(key)) for key in self.state["entries"]]
+
+    def query(self, key: Any) -> Any:
+        return self.api.classes["TimingCacheValue"](*self.state["entries"][key._driver.text])
+
+    def update(self, key: Any, value: Any) -> bool:
+        if value.tacticHash == 0:
+            return False
+        self.state["entries"][key._driver.text] = (value.tacticHash, value.timingMSec)
+        return True
+
+
+class _Key:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class _Value:
+    def __init__(self, api: Api, arg0: int, arg1: float) -> None:
+        self.tacticHash, self.timingMSec = int(arg0), float(np.float32(arg1))
 
 
 class _Bytes:
@@ -299,7 +336,7 @@ def _is(self: Api, value: Any, type_: str) -> bool:
 
 
 Api._is = _is
-fake_trt._DRIVERS |= {"Builder": _Builder, "OnnxParser": _Parser}
+fake_trt._DRIVERS |= {"Builder": _Builder, "OnnxParser": _Parser, "TimingCacheValue": _Value}
 for _binding in fake_trt.BINDINGS:
     _module: types.ModuleType = fake_trt.api(_binding).module()
     sys.modules[_binding.replace("fake_trt", __name__)] = _module

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from rtlab.analysis.writers import Writers
@@ -41,7 +42,6 @@ _WORDS: tuple[tuple[str, Work], ...] = (
 )  # fmt: skip
 #: Operations of a generated kernel, as its name abbreviates them, that only move or retype numbers.
 _MOVES = frozenset({"Cast", "Res", "Resh", "Tran", "Move", "Copy", "Repl", "Squ", "Unsq"})
-_OTHER: Work = "other"
 _GENERATED = re.compile(r"^__myl_([A-Za-z]+)")
 
 
@@ -61,11 +61,16 @@ def work(layer: Layer) -> Work:
         return "reformat" if parts and set(parts) <= _MOVES else "kernel"
     if layer.attributes.get("Origin") == "QDQ":
         return "quantization"
-    words = f"{layer.kind} {layer.attributes.get('ParameterType') or ''}".lower()
-    kind: Work = next((w for word, w in _WORDS if word in words), _OTHER)
+    kind = _kind(f"{layer.kind} {layer.attributes.get('ParameterType') or ''}")
     if kind == "scale" and (layer.reads in QUANTIZED) != (layer.writes in QUANTIZED):
         return "quantization"
     return kind
+
+
+@functools.lru_cache(1024)
+def _kind(told: str) -> Work:
+    words = told.lower()
+    return next((w for word, w in _WORDS if word in words), "other")
 
 
 class Dataflow:
@@ -81,21 +86,19 @@ class Dataflow:
         self._outputs = {t.name for t in engine.outputs}
         self.works = {layer.id: work(layer) for layer in engine.layers}
         self._position = {layer.id: p for p, layer in enumerate(engine.layers)}
-        self._sources: dict[tuple[str, str], int] = {}
+        self._writers = Writers(engine)
         self._readers: defaultdict[tuple[str, int], list[Layer]] = defaultdict(list)
-        writers = Writers(engine)
         for position, layer in enumerate(engine.layers):
-            for tensor in {t.name: t for t in layer.inputs}.values():
-                found = writers.of(position, tensor)
-                if found:
-                    self._sources[layer.id, tensor.name] = found[-1]
-                for source in found:
+            for tensor in _once(layer.inputs):
+                for source in self._writers.of(position, tensor):
                     self._readers[tensor.name, source].append(layer)
 
     def writer(self, layer: Layer, tensor: Tensor) -> Layer | None:
         """The layer that wrote what ``layer`` reads; None for an input of the engine or a constant."""
-        source = self._sources.get((layer.id, tensor.name))
-        return None if source is None else self._layers[source]
+        for read in _once(layer.inputs):
+            if read.name == tensor.name and (found := self._writers.of(self._position[layer.id], read)):
+                return self._layers[found[-1]]
+        return None
 
     def readers(self, layer: Layer, tensor: Tensor | None = None) -> tuple[Layer, ...]:
         """The layers that read this output, or any output, of ``layer``."""
@@ -172,3 +175,8 @@ class Dataflow:
             else:
                 found[at.id] = at
         return tuple(found.values())
+
+
+def _once(tensors: tuple[Tensor, ...]) -> Iterable[Tensor]:
+    """Each tensor once by name, as it was told last."""
+    return tensors if len(tensors) < 2 else {t.name: t for t in tensors}.values()

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from rtlab.analysis.dataflow import Dataflow
 from rtlab.analysis.mapping import Mapping
 from rtlab.analysis.rules import fusions, kernels, movement, precision, whole
 from rtlab.analysis.rules.reading import Reading
@@ -62,6 +63,8 @@ def findings(
     model: Model | None = None,
     timing: Timing | None = None,
     log: BuildLog | None = None,
+    *,
+    flow: Dataflow | None = None,
 ) -> tuple[Finding, ...]:
     """Judge an engine by what its files tell. Nothing is said of what they do not tell.
 
@@ -71,12 +74,13 @@ def findings(
         model: The source model of that mapping.
         timing: Times of this very engine; without them, costs are unknown and rules about time are silent.
         log: The build log of this engine: sparsity, and times of tactics that lost.
+        flow: Of the engine, where it is at hand.
 
     Returns:
         Findings by the measured time at stake, the longest first, then by gravity. Where the file holds names of
         layers only, one finding that tells how to get more.
     """
-    reading = Reading(engine, mapping, model, timing, log)
+    reading = Reading(engine, mapping, model, timing, log, flow=flow)
     if engine.backend not in COMPILERS or not engine.layers:
         return ()
     if bare := tuple(whole.names_only(reading)):

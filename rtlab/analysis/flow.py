@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
-from typing import Literal
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Literal, TypeAlias
 
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 
 #: Why a node has no layer.
 Reason = Literal["folded", "view", "shape", "dead", "unknown"]
+
+#: A value: its name, with that of the function in front where it is one of a function's, which has its own names.
+Key: TypeAlias = str | tuple[str, str]
 
 #: Operators that only rename, re-index or re-label memory; a compiler need not run anything for them.
 VIEWS = frozenset({
@@ -32,33 +36,35 @@ class Flow:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.producer: dict[tuple[str, str], Node] = {}
-        self._readers: dict[tuple[str, str], list[Node]] = {}
-        self._inputs: dict[str, list[tuple[str, str]]] = {}
+        self.producer: dict[Key, Node] = {}
+        self._readers: dict[Key, list[Node]] = {}
+        self._inputs: dict[str, Sequence[Key]] = {}
         for node in model.nodes:
-            where = space(node)
-            for out in node.outputs:
-                if out:
-                    self.producer[where, out] = node
-            self._inputs[node.id] = keys = [(where, i) for i in node.inputs if i]
-            for key in dict.fromkeys(keys):
-                self._readers.setdefault(key, []).append(node)
+            for out in _keys(node, node.outputs):
+                self.producer[out] = node
+            self._inputs[node.id] = keys = _keys(node, node.inputs)
+            for key in keys:
+                readers = self._readers.get(key)
+                if readers is None:
+                    self._readers[key] = [node]
+                elif readers[-1] is not node:
+                    readers.append(node)
 
-    def inputs(self, node: Node) -> list[tuple[str, str]]:
-        """Keys of the values that a node reads: name space and name."""
+    def inputs(self, node: Node) -> Sequence[Key]:
+        """The values that a node reads."""
         return self._inputs[node.id]
 
     def writers(self, node: Node) -> list[Node]:
         """The nodes that write what a node reads."""
         return [w for k in self.inputs(node) if (w := self.producer.get(k)) is not None]
 
-    def reading(self, key: tuple[str, str]) -> list[Node]:
+    def reading(self, key: Key) -> list[Node]:
         """The nodes that read a value, in graph order."""
         return self._readers.get(key, [])
 
     def readers(self, node: Node) -> list[Node]:
         """The nodes that read a node's outputs."""
-        return [r for o in node.outputs if o for r in self.reading((space(node), o))]
+        return [r for key in _keys(node, node.outputs) for r in self.reading(key)]
 
     def reasons(self) -> dict[str, Reason]:
         """The reason for having no layer, for each node for which the graph tells one."""
@@ -78,11 +84,11 @@ class Flow:
 
     def _folded(self) -> set[str]:
         done: set[str] = set()
+        fixed: set[Key] = set(self._stored)
         for node in self.model.nodes:
-            if node.op == "Constant" or (
-                node.inputs and all(self._fixed(k, done) for k in self.inputs(node))
-            ):
+            if node.op == "Constant" or (node.inputs and fixed.issuperset(self.inputs(node))):
                 done.add(node.id)
+                fixed.update(self._made(node))
         return done
 
     def between(self, first: Node, last: Node, closed: Container[str] = ()) -> list[Node]:
@@ -106,36 +112,48 @@ class Flow:
         down, up = reached(first, self.readers), reached(last, self.writers)
         return sorted((n for i, n in down.items() if i in up), key=lambda n: n.index)
 
-    def _fixed(self, key: tuple[str, str], done: set[str]) -> bool:
-        node = self.producer.get(key)
-        return node.id in done if node is not None else self._stored(key)
+    @functools.cached_property
+    def _stored(self) -> frozenset[Key]:
+        """The values that are stored in the model."""
+        known = self.model.values.items()
+        return frozenset(n for n, v in known if v.kind == "constant" and n not in self.producer)
 
-    def _stored(self, key: tuple[str, str]) -> bool:
-        """Whether a value is stored in the model."""
-        value = self.model.values.get(key[1]) if not key[0] and key not in self.producer else None
-        return value is not None and value.kind == "constant"
+    def _made(self, node: Node) -> Iterable[Key]:
+        """What a node writes and no later one writes again, as the branches of an If may."""
+        return [key for key in _keys(node, node.outputs) if self.producer[key] is node]
 
     def _shaped(self) -> set[str]:
         done: set[str] = set()
+        sizes: set[Key] = set()
         for node in self.model.nodes:
-            if node.op in _SHAPE_SOURCES:
-                done.add(node.id)
-            elif done:
-                makers = [self.producer.get(k) for k in self.inputs(node) if not self._stored(k)]
-                if makers and all(n is not None and n.id in done for n in makers):
-                    done.add(node.id)
+            if node.op not in _SHAPE_SOURCES:
+                if not done:
+                    continue
+                read = [k for k in self.inputs(node) if k not in self._stored]
+                if not read or not sizes.issuperset(read):
+                    continue
+            done.add(node.id)
+            sizes.update(self._made(node))
         # Backwards: what only feeds size inputs is shape arithmetic too.
         for node in reversed(self.model.nodes):
-            where = space(node)
-            uses = [(r, out) for out in node.outputs if out for r in self.reading((where, out))]
-            if uses and all(r.id in done or _sizes(r, value) for r, value in uses):
+            if self._only_sizes(node, done):
                 done.add(node.id)
         # A node that turns sizes into data (ConstantOfShape, Range) makes a constant, not a size.
         return {i for i in done if self.model.by_id[i].op not in {"ConstantOfShape", "Range", "Expand"}}
 
+    def _only_sizes(self, node: Node, done: set[str]) -> bool:
+        """Whether there are readers of what a node writes, and all are done or read it as sizes alone."""
+        used = False
+        for key in _keys(node, node.outputs):
+            for reader in self.reading(key):
+                if reader.id not in done and (reader.op not in _SHAPE_SLOTS or not _sizes(reader, key)):
+                    return False
+                used = True
+        return used
+
     def _alive(self) -> set[str]:
         seen: set[str] = set()
-        todo = [self.producer[k] for o in self.model.outputs if (k := ("", o)) in self.producer]
+        todo = [self.producer[o] for o in self.model.outputs if o in self.producer]
         by_owner: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self.model.nodes:
             if node.scope:
@@ -145,7 +163,10 @@ class Flow:
             if node.id in seen:
                 continue
             seen.add(node.id)
-            todo += [self.producer[k] for k in self.inputs(node) if k in self.producer]
+            for key in self.inputs(node):
+                writer = self.producer.get(key)
+                if writer is not None and writer.id not in seen:
+                    todo.append(writer)
             # A body counts as used when its owner is; what it reads from outside is used too.
             if by_owner:
                 todo += by_owner.pop(node.id, ())
@@ -153,15 +174,19 @@ class Flow:
         return seen
 
 
-def space(node: Node) -> str:
-    """The name space of a node's values: functions have their own; bodies share that of the graph around them."""
-    return node.scope[0] if node.scope and node.scope[0].startswith("function ") else ""
+def _keys(node: Node, names: tuple[str, ...]) -> Sequence[Key]:
+    """What a node means by names of values; bodies share those of the graph around them."""
+    if "" in names:
+        names = tuple(filter(None, names))
+    if node.scope and node.scope[0].startswith("function "):
+        return [(node.scope[0], name) for name in names]
+    return names
 
 
-def _sizes(reader: Node, value: str) -> bool:
-    """Whether a node reads a value as sizes alone."""
-    slots = _SHAPE_SLOTS.get(reader.op, ())
-    return bool(slots) and all(p in slots for p, name in enumerate(reader.inputs) if name == value)
+def _sizes(reader: Node, value: Key) -> bool:
+    """Whether a node that has inputs for sizes reads a value by these alone."""
+    name, slots = value if isinstance(value, str) else value[1], _SHAPE_SLOTS[reader.op]
+    return all(p in slots for p, read in enumerate(reader.inputs) if read == name)
 
 
 def _passes(node: Node) -> bool:

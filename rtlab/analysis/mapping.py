@@ -14,10 +14,10 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rtlab.analysis.dataflow import work
-from rtlab.analysis.flow import VIEWS, Flow, Reason
+from rtlab.analysis.flow import VIEWS, Flow, Key, Reason
 from rtlab.analysis.names import Names
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.heap import growing
@@ -42,8 +42,7 @@ _WORDS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A node and a layer that belong together. ``note`` says in words how we know."""
 
     node: str
@@ -52,8 +51,7 @@ class Pair:
     note: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Missing:
+class Missing(NamedTuple):
     """A node without a layer, the reason, and the sentence that explains it."""
 
     node: str
@@ -124,8 +122,8 @@ def placed(mapping: Mapping, model: Model) -> Mapping:
                 layers = mapping.layers(model.places[call].node.id)
                 if pair.layer not in layers and set(layers) & set(mapping.layers(pair.node)):
                     continue
-            pairs.append(dataclasses.replace(pair, node=id_))
-    missing = [dataclasses.replace(m, node=id_) for m in mapping.missing for id_ in model.where(m.node)]
+            pairs.append(pair._replace(node=id_))
+    missing = [m._replace(node=id_) for m in mapping.missing for id_ in model.where(m.node)]
     return Mapping(tuple(pairs), tuple(missing))
 
 
@@ -172,12 +170,13 @@ class _Relation:
         self._merged()
         self._adopted()
         # Epilogues follow their producer, so one sweep in graph order settles chains.
-        for node in self.source.nodes:
-            if node.id not in self.found and node.id not in self.reasons:
+        left = [n for n in self.source.nodes if n.id not in self.found]
+        for node in left:
+            if node.id not in self.reasons:
                 self._inside(node)
                 if node.id not in self.found:
                     self._inferred(node)
-        for node in self.source.nodes:
+        for node in left:
             if node.id not in self.found:
                 reason = self.reasons.get(node.id, "unknown")
                 missing.append(Missing(node.id, reason, _WORDS[reason]))
@@ -190,8 +189,10 @@ class _Relation:
         return Mapping(pairs, tuple(missing))
 
     def _pair(self, node: str, layer: str, evidence: Evidence, note: str) -> None:
-        self.found[node].setdefault(layer, Pair(node, layer, evidence, note))
-        self.taken.add(layer)
+        table = self.found[node]
+        if layer not in table:
+            table[layer] = Pair(node, layer, evidence, note)
+            self.taken.add(layer)
 
     def _tell(self, node: Node, layer: Layer, evidence: Evidence, note: str) -> None:
         """A pair that the compiler itself states, with a node of the built model."""
@@ -258,9 +259,9 @@ class _Relation:
     def _region(
         self,
         layer: Layer,
-        reads: set[tuple[str, str]],
-        writes: list[tuple[str, str]],
-        made: set[tuple[str, str]],
+        reads: set[Key],
+        writes: list[Key],
+        made: set[Key],
         reasons: MappingType[str, Reason],
     ) -> list[Node]:
         """The nodes between values, in graph order, without those that the compiler puts into other layers.
@@ -269,7 +270,7 @@ class _Relation:
         all that comes before the layer would seem to lie in it.
         """
         seen: dict[str, Node] = {}
-        starts = {("", i) for i in self.built.inputs} if layer.inputs and not reads else set()
+        starts = set(self.built.inputs) if layer.inputs and not reads else set()
         todo = [(key, True) for key in writes]
         while todo:
             key, outer = todo.pop()
@@ -290,12 +291,12 @@ class _Relation:
                 ]
         return sorted(seen.values(), key=lambda n: n.index)
 
-    def _aliases(self) -> dict[str, tuple[str, str]]:
+    def _aliases(self) -> dict[str, Key]:
         """Tensor names of the engine with the values of the built model's main graph that they are, copies resolved."""
-        alias: dict[str, tuple[str, str]] = {}
+        alias: dict[str, Key] = {}
         for layer in self.engine.layers:
             for name, value in self._standing(layer):
-                alias.setdefault(name, ("", value))
+                alias.setdefault(name, value)
         for layer in self.engine.layers:
             if moves(layer) and layer.inputs and layer.outputs:
                 a, b = layer.inputs[0].name, layer.outputs[0].name
@@ -320,32 +321,37 @@ class _Relation:
 
     def _merged(self) -> None:
         """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them."""
+        alone = [n for n in self.source.nodes if n.id not in self.found and n.id not in self.reasons]
+        wanted = {(n.op, n.inputs[0]) for n in alone if n.inputs and n.inputs[0] and n.op not in VIEWS}
         twins: defaultdict[tuple[object, ...], list[Node]] = defaultdict(list)
-        for node in self.source.nodes:
-            if node.inputs and node.inputs[0] and node.op not in VIEWS:
+        for node in self.source.nodes if wanted else ():
+            if node.inputs and (node.op, node.inputs[0]) in wanted:
                 twins[node.op, node.scope, node.inputs[0], repr(sorted(node.attributes.items()))].append(node)
         for group in twins.values():
-            have = [n for n in group if n.id in self.found]
+            have = next((n for n in group if n.id in self.found), None)
             for node in group:
                 if have and node.id not in self.found and node.id not in self.reasons:
-                    for layer in self.found[have[0].id]:
-                        note = f'The compiler names only its sibling "{have[0].title}", which reads the same input.'
+                    for layer in self.found[have.id]:
+                        note = (
+                            f'The compiler names only its sibling "{have.title}", which reads the same input.'
+                        )
                         self._pair(node.id, layer, "merged", note)
 
     def _adopted(self) -> None:
         """Unlabelled steps between two steps of one node belong to it, such as the inner steps of an LSTM."""
+        bare = [y for y in self.engine.layers if y.id not in self.taken and not moves(y)]
+        if not bare:
+            return
         labelled: defaultdict[str, set[str]] = defaultdict(set)
         for node, table in self.found.items():
             for layer in table:
                 labelled[layer].add(node)
         before = self._reached(self.engine.layers, labelled)
         after = self._reached(tuple(reversed(self.engine.layers)), labelled)
-        for step in self.engine.layers:
-            if step.id not in labelled and not moves(step):
-                for node in sorted(before[step.id] & after[step.id]):
-                    self._pair(
-                        node, step.id, "inferred", "The unlabelled step runs between two steps of this node."
-                    )
+        for step in bare:
+            for node in sorted(before[step.id] & after[step.id]):
+                note = "The unlabelled step runs between two steps of this node."
+                self._pair(node, step.id, "inferred", note)
 
     def _reached(
         self, layers: tuple[Layer, ...], labelled: MappingType[str, set[str]]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import onnx_ir as ir
 
-from rtlab.core.engine import Engine, Origin
+from rtlab.core.engine import Engine, Origin, Tensor
 from rtlab.core.model import Model
-from rtlab.core.value import Value, describe, dtype_text
+from rtlab.core.value import describe, dtype_text
 from rtlab.errors import ModelError
+
+Shape: TypeAlias = tuple[int | str | None, ...] | None
 
 _BITS = {
     dtype_text(d): d.bitwidth for d in ir.DataType if d not in {ir.DataType.UNDEFINED, ir.DataType.STRING}
@@ -50,11 +54,17 @@ def of_nodes(model: Model) -> dict[str, Footprint]:
     A node with an output of unknown shape or type is left out.
     """
     known = sizes(model)
+
+    # Shapes and types repeat from node to node.
+    @functools.cache
+    def estimated(*parts: tuple[str, Shape]) -> Footprint | None:
+        return _sum([nbytes(dtype, _fixed(shape, known)) for dtype, shape in parts], "estimated")
+
     table: dict[str, Footprint] = {}
     for scope in model.scopes:
         for node, place in zip(scope.nodes, scope.places, strict=True):
             values = [describe(v, "activation") for v in node.outputs if v.name]
-            if found := _sum((nbytes(v.dtype, _fixed(v, known)) for v in values), "estimated"):
+            if found := estimated(*[(v.dtype, v.shape) for v in values]):
                 table[place.id] = found
     return table
 
@@ -66,25 +76,30 @@ def of_layers(engine: Engine, built: Model) -> dict[str, Footprint]:
     """
     told = {a.value: a.nbytes for a in engine.allocations if a.origin == "reported"}
     known = sizes(built)
+
+    def estimated(tensor: Tensor) -> int | None:
+        shape = tensor.shape
+        if shape is not None and min(shape, default=0) < 0 and tensor.name in built.values:
+            shape = _fixed(built.values[tensor.name].shape, known)
+        return nbytes(tensor.dtype, shape)
+
     table: dict[str, Footprint] = {}
     for layer in engine.layers:
-        reported = bool(layer.outputs) and all(t.name in told for t in layer.outputs)
-        parts = []
-        for tensor in layer.outputs:
-            value = built.values.get(tensor.name)
-            shape = tensor.shape
-            if shape is not None and any(d < 0 for d in shape) and value is not None:
-                shape = _fixed(value, known)
-            parts.append(told[tensor.name] if reported else nbytes(tensor.dtype, shape))
-        if found := _sum(parts, "reported" if reported else "estimated"):
+        if layer.outputs and all(t.name in told for t in layer.outputs):
+            found = _sum([told[t.name] for t in layer.outputs], "reported")
+        else:
+            found = _sum([estimated(t) for t in layer.outputs], "estimated")
+        if found:
             table[layer.id] = found
     return table
 
 
-def _fixed(value: Value, known: Mapping[str, int]) -> tuple[int, ...] | None:
-    sized = [known.get(d) if isinstance(d, str) else d for d in value.shape or ()]
+def _fixed(shape: Shape, known: Mapping[str, int]) -> tuple[int, ...] | None:
+    if shape is None:
+        return None
+    sized = [known.get(d) if isinstance(d, str) else d for d in shape]
     found = tuple(d for d in sized if d is not None)
-    return found if value.shape is not None and len(found) == len(sized) else None
+    return found if len(found) == len(sized) else None
 
 
 def sizes(model: Model) -> Mapping[str, int]:
@@ -97,8 +112,6 @@ def sizes(model: Model) -> Mapping[str, int]:
     return table
 
 
-def _sum(parts: Iterable[int | None], origin: Origin) -> Footprint | None:
-    known = list(parts)
-    if not known or any(p is None for p in known):
-        return None
-    return Footprint(sum(p for p in known if p is not None), len(known), origin)
+def _sum(parts: Sequence[int | None], origin: Origin) -> Footprint | None:
+    known = [p for p in parts if p is not None]
+    return Footprint(sum(known), len(known), origin) if parts and len(known) == len(parts) else None

@@ -10,6 +10,7 @@ as ``(Unnamed Layer* 3) [Shuffle]`` or ``ONNXTRT_Broadcast_4``, stand for no nod
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
@@ -20,7 +21,8 @@ from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 
-_JOINT = re.compile(r" \+ | \|\| |, ")
+_JOINTS = (" + ", " || ", ", ")
+_JOINT = re.compile("|".join(map(re.escape, _JOINTS)))
 _POINTWISE = "PWN("
 #: Brackets around one word that are looked into.
 _NESTED = 64
@@ -103,22 +105,26 @@ class Names:
 
     def __init__(self, model: Model, flow: Flow, layers: Iterable[Layer]) -> None:
         self.model, self.flow = model, flow
-        self._exact: dict[str, tuple[Node, ...]] = {}
-        named: defaultdict[str, list[Node]] = defaultdict(list)
-        dotless: defaultdict[str, list[Node]] = defaultdict(list)
+        self._named: defaultdict[str, list[Node]] = defaultdict(list)
         for node in model.nodes:
             # The parser's name of a node that has none.
-            named[node.name or f"node_of_{next(iter(node.outputs), '')}"].append(node)
-        for name, nodes in named.items():
-            self._exact[name] = tuple(nodes)
-            if "." in name:
-                dotless[name.replace(".", "_")] += nodes
+            self._named[node.name or f"node_of_{next(iter(node.outputs), '')}"].append(node)
+        self._exact = {name: tuple(nodes) for name, nodes in self._named.items()}
         self._exact |= {i: (n,) for i, n in model.by_id.items()}
-        self._dotless = {k: tuple(v) for k, v in dotless.items() if k not in self._exact}
-        # The pattern is far slower than what it can be ruled out with.
-        joined = (n for n in self._exact if " + " in n or " || " in n or ", " in n)
+        # One search of all names rules out what is rare.
+        together = "\n".join(self._exact)
+        joined = self._exact if any(joint in together for joint in _JOINTS) else ()
         self._longest = 1 + max((len(_JOINT.findall(n)) for n in joined), default=0)
         self._torch = self._paths(layers) if any("]-[" in y.name for y in layers) else {}
+
+    @functools.cached_property
+    def _dotless(self) -> dict[str, tuple[Node, ...]]:
+        """Nodes by their names as Myelin spells them."""
+        table: defaultdict[str, list[Node]] = defaultdict(list)
+        for name, nodes in self._named.items():
+            if "." in name:
+                table[name.replace(".", "_")] += nodes
+        return {k: tuple(v) for k, v in table.items() if k not in self._exact}
 
     def exact(self, name: str) -> tuple[Node, ...]:
         """The nodes with this id, or else with this name: several where an author gave a name twice."""
@@ -191,9 +197,9 @@ class Names:
 
     def _joins(self, name: str) -> tuple[Node, ...]:
         """The Concat nodes that read a value, or what the nodes of this name write."""
-        values = {("", name)} if name in self.model.values else set()
+        values = {name} if name in self.model.values else set()
         for word in () if values else words(name, self, longest=self._longest):
-            values |= {("", o) for n in self._exact.get(word, ()) for o in n.outputs}
+            values |= {o for n in self._exact.get(word, ()) for o in n.outputs}
         readers = {n.id: n for key in values for n in self.flow.reading(key) if n.op == "Concat"}
         return tuple(readers.values())
 
@@ -213,7 +219,7 @@ class Names:
         known = self.model.values.get(name)
         if first and known is not None and known.kind == "constant":
             # A region that begins with a weight begins with what reads it.
-            return tuple(self.flow.reading(("", name))[:1])
+            return tuple(self.flow.reading(name)[:1])
         found = self._lookup(name)
         return found.nodes if found else ()
 

@@ -112,7 +112,12 @@ def layout(format_: str) -> str:
 
 def packed(tensor: Tensor) -> int:
     """To a multiple of how many channels the layout pads them; 1 where it does not."""
-    found = _PACK.search(layout(tensor.format))
+    return _unit(tensor.format)
+
+
+@functools.lru_cache(1024)
+def _unit(format_: str) -> int:
+    found = _PACK.search(layout(format_))
     return int(found[0]) if found else 1
 
 
@@ -173,7 +178,7 @@ def _reformat(
 
 def _source(layer: Layer, flow: Dataflow) -> Source:
     before, after = layer.inputs[0], layer.outputs[0]
-    if work(layer) == "quantization":
+    if flow.works[layer.id] == "quantization":
         return "quantization"
     if next(flow.before(layer), None) is None and flow.from_input(layer, before):
         return "input"

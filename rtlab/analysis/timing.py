@@ -6,12 +6,16 @@ import dataclasses
 import datetime
 from collections import defaultdict
 from collections.abc import Mapping as MappingType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtlab.analysis.mapping import Mapping
 from rtlab.core.engine import Engine
 from rtlab.core.trace import Processor, Profile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: Of whole inferences, in percent.
 PERCENTILES = (50, 90, 95, 99)
@@ -49,7 +53,8 @@ class Timing:
     both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
     ``total`` and ``spread`` are None where only the layers were timed. ``runs`` counts those of the layers and
     ``inferences`` those of the whole, each 0 where it is not told. ``percentiles`` are those of whole inferences, in
-    milliseconds by percent; empty where there are too few to tell.
+    milliseconds by percent; empty where there are too few to tell. ``samples`` are the whole inferences one by one, in
+    the order of measurement, shape ``(inferences,)``, after ``warmup`` untimed ones.
     """
 
     source: str
@@ -64,6 +69,8 @@ class Timing:
     processor: Processor = "CPU"
     inferences: int = 0
     percentiles: MappingType[int, float] = dataclasses.field(default_factory=dict)
+    samples: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.empty(0), repr=False)
+    warmup: int = 0
 
     def __repr__(self) -> str:
         return f"<Timing {self.shown:.3g} ms, {len(self.layers)} layers, measured, {self.source}>"
@@ -97,17 +104,15 @@ class Timing:
 
 def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     """Reduce samples to medians and spreads, in the engine's order of execution."""
-    medians = {i: float(np.median(s)) for i, s in profile.samples.items() if len(s)}
-    summed = sum(medians.values())
+    reduced = _reduced(profile.samples)
+    summed = sum(median for median, _ in reduced.values())
     layers = tuple(
-        LayerTime(
-            layer.id,
-            medians[layer.id],
-            _spread(profile.samples[layer.id]),
-            medians[layer.id] / summed if summed else 0.0,
-        )
-        for layer in engine.layers
-        if layer.id in medians
+        [
+            LayerTime(layer.id, median, spread, median / summed if summed else 0.0)
+            for layer in engine.layers
+            if layer.id in reduced
+            for median, spread in (reduced[layer.id],)
+        ]
     )
     return Timing(
         source=profile.source,
@@ -125,7 +130,27 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
         layers=layers,
         note=note or profile.note,
         processor=profile.processor,
+        samples=profile.total,
+        warmup=profile.warmup,
     )
+
+
+def _reduced(samples: MappingType[str, np.ndarray[Any, Any]]) -> dict[str, tuple[float, float | None]]:
+    """Median and spread by layer, of all layers with as many samples at once; those without any are left out."""
+    alike: defaultdict[int, list[str]] = defaultdict(list)
+    for layer, taken in samples.items():
+        alike[len(taken)].append(layer)
+    found: dict[str, tuple[float, float | None]] = {}
+    for count, ids in alike.items():
+        if count > 1:
+            table = np.stack([samples[i] for i in ids])
+            low, high = np.percentile(table, [25, 75], axis=1)
+            spreads = ((high - low) / 2).tolist()
+            found.update(zip(ids, zip(np.median(table, axis=1).tolist(), spreads, strict=True), strict=True))
+        elif count:
+            found.update((i, (float(samples[i][0]), None)) for i in ids)
+    # In the order of the samples, for a sum of floats depends on it.
+    return {i: found[i] for i in samples if i in found}
 
 
 def _tells(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]], percent: int) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import math
 from collections import defaultdict
+from collections.abc import Sequence
 
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 
@@ -56,6 +58,57 @@ class Contest:
         """Time of the runner-up by that of the winner: 1.2 is won by 20 %. None where there was no choice."""
         second, first = self.runner_up, self.winner.tactic.milliseconds
         return second.tactic.milliseconds / first if second and first > 0 else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Price:
+    """What it would cost to force a candidate of a layer in place of the fastest, by the builder's *reported* times.
+
+    ``milliseconds`` are added; ``of_layer`` is that by the layer's fastest time, ``of_engine`` by the sum of the
+    fastest of all layers, None where these are zero. ``reformats`` says that the candidate's formats are not the
+    winner's: copies between formats may come on top, or fall away, and are not counted.
+    """
+
+    layer: str
+    candidate: Candidate
+    milliseconds: float
+    of_layer: float | None
+    of_engine: float | None
+    reformats: bool
+
+
+def total(found: Sequence[Contest]) -> float:
+    """Milliseconds of the fastest candidates of all layers, one after the other."""
+    return math.fsum(contest.winner.tactic.milliseconds for contest in found)
+
+
+def prices(contest: Contest, engine: float) -> tuple[Price, ...]:
+    """What each candidate but the fastest would cost, the cheapest first; ``engine`` is the ``total`` of all layers."""
+    first = contest.winner
+    least = first.tactic.milliseconds
+    found = []
+    for candidate in contest.candidates[1:]:
+        extra = candidate.tactic.milliseconds - least
+        found.append(
+            Price(
+                contest.layer,
+                candidate,
+                extra,
+                extra / least if least > 0 else None,
+                extra / engine if engine > 0 else None,
+                candidate.formats != first.formats,
+            )
+        )
+    return tuple(found)
+
+
+def second_best(found: Sequence[Contest]) -> float:
+    """Milliseconds that an engine would take longer if every layer that has a choice took its runner-up."""
+    return math.fsum(
+        second.tactic.milliseconds - contest.winner.tactic.milliseconds
+        for contest in found
+        if (second := contest.runner_up) is not None
+    )
 
 
 def contests(log: BuildLog) -> tuple[Contest, ...]:

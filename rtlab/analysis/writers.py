@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import math
-from collections import defaultdict
+from collections.abc import Iterable
 
 from rtlab.core.engine import Engine, Tensor
 
@@ -19,16 +20,13 @@ class Writers:
     """
 
     def __init__(self, engine: Engine) -> None:
+        self._layers = engine.layers
         self._inputs = {t.name for t in engine.inputs}
-        self._writes: defaultdict[str, list[int]] = defaultdict(list)
-        self._sizes: defaultdict[str, list[int | None]] = defaultdict(list)
-        self._reads: defaultdict[str, list[int]] = defaultdict(list)
-        for position, layer in enumerate(engine.layers):
-            for name in {t.name for t in layer.inputs}:
-                self._reads[name].append(position)
-            for tensor in {t.name: t for t in layer.outputs}.values():
-                self._writes[tensor.name].append(position)
-                self._sizes[tensor.name].append(_size(tensor))
+        self._writes = _positions(layer.outputs for layer in engine.layers)
+
+    @functools.cached_property
+    def _reads(self) -> dict[str, list[int]]:
+        return _positions(layer.inputs for layer in self._layers)
 
     def of(self, position: int, tensor: Tensor) -> tuple[int, ...]:
         """Positions in ``Engine.layers`` of the layers that write what is read there, in their order.
@@ -39,6 +37,8 @@ class Writers:
         """
         writes = self._writes.get(tensor.name, []) if tensor.name else []
         end = bisect.bisect_left(writes, position)
+        if end == 1:
+            return (writes[0],)
         if not end:
             later = [w for w in writes[-2:] if w != position]
             return () if tensor.name in self._inputs else tuple(later[-1:])
@@ -50,9 +50,9 @@ class Writers:
         wanted = _size(tensor)
         if wanted is None:
             return None
-        sizes, written = self._sizes[tensor.name], 0
+        writes, written = self._writes[tensor.name], 0
         for first in range(end - 1, -1, -1):
-            size = sizes[first]
+            size = _size({t.name: t for t in self._layers[writes[first]].outputs}[tensor.name])
             if size is None:
                 return None
             written += size
@@ -62,10 +62,23 @@ class Writers:
 
     def _version(self, name: str, end: int) -> int:
         """The first of the writes up to ``end`` that no reading parts from the last of them."""
-        writes, reads = self._writes[name], self._reads[name]
+        writes, reads = self._writes[name], self._reads.get(name, [])
         before = bisect.bisect_right(reads, writes[end - 1]) - 1
         # A layer that reads what it writes, reads first: that reading belongs to the version before.
         return 0 if before < 0 else bisect.bisect_left(writes, reads[before])
+
+
+def _positions(sides: Iterable[tuple[Tensor, ...]]) -> dict[str, list[int]]:
+    """The positions at which each tensor stands, once each."""
+    table: dict[str, list[int]] = {}
+    for position, tensors in enumerate(sides):
+        for tensor in tensors:
+            known = table.get(tensor.name)
+            if known is None:
+                table[tensor.name] = [position]
+            elif known[-1] != position:
+                known.append(position)
+    return table
 
 
 def _size(tensor: Tensor) -> int | None:

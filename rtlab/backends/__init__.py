@@ -46,11 +46,15 @@ def registry() -> Mapping[str, Backend]:
 
 
 def get(name: str) -> Backend:
-    """The backend with this name.
+    """The backend with this name; ``onnxruntime:openvino`` is ONNX Runtime on one of its execution providers.
 
     Raises:
         Unavailable: there is none; the message names those that exist.
     """
+    from rtlab.backends import providers
+
+    if name.startswith(providers.PREFIX):
+        return _on(providers.named(name.removeprefix(providers.PREFIX)).short)
     try:
         return registry()[name]
     except KeyError:
@@ -60,6 +64,22 @@ def get(name: str) -> Backend:
         ) from None
 
 
+@functools.cache
+def _on(provider: str) -> Backend:
+    """ONNX Runtime on a provider, one object for all spellings; its sessions are kept there."""
+    from rtlab.backends import providers
+    from rtlab.backends.onnxruntime import OnnxRuntime
+
+    found = providers.named(provider)
+    return registry()["onnxruntime"] if found == providers.CPU else OnnxRuntime(found)
+
+
 def available() -> Mapping[str, Availability]:
-    """Availability of every backend, with the reason where one is missing."""
-    return {name: backend.availability() for name, backend in registry().items()}
+    """Availability of every backend and execution provider, with the reason where one is missing."""
+    from rtlab.backends import providers
+
+    table = {name: backend.availability() for name, backend in registry().items()}
+    for provider in (*providers.here(), *providers.elsewhere()):
+        backend = _on(provider.short)
+        table[backend.name] = backend.availability()
+    return table

@@ -1,154 +1,247 @@
-"""ONNX Runtime on the CPU: real layers, real times, real tensors, wherever Python runs."""
+"""ONNX Runtime: real layers, real times, real tensors, on the CPU wherever Python runs, or on another processor."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
 import datetime
-import importlib.metadata
-import importlib.util
 import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from rtlab.backends import placement, providers
 from rtlab.backends.files import optimized
+from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core.data import Batch
-from rtlab.core.engine import Engine
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
-from rtlab.core.trace import Outputs, Profile
+from rtlab.core.trace import Outputs, Processor, Profile
 from rtlab.core.variant import Precision, Target
-from rtlab.errors import BuildError, RunError
+from rtlab.errors import BuildError, RtlabError, RunError, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
 _QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
+#: Types whose kernels the CPU lacks.
+_CPU_LACKS = {Precision.BF16, Precision.FP4}
 #: Prefix of ONNX Runtime's settings for the weights of a model that it writes.
 _OPTIMIZED = "session.optimized_model_external_initializers"
 #: Bytes from which a weight lies outside the model that a session reads.
 _EXTERNAL = 1024
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _KEPT = 4
+#: Whole inferences go on until there are so many, or so many seconds are over; a histogram needs more than a median.
+_MOST, _SECONDS = 300, 0.5
+#: Seconds after which timing ends, whatever was asked for, and the fewest inferences by then.
+_BOUND, _FEWEST = 10.0, 3
+#: How notes of an engine begin that tell how to open it again.
+_LEVEL, _TOLD = "optimization level ", "provider options "
 
 
 class OnnxRuntime:
     """Builds (its optimized graph is the engine), profiles, and yields every intermediate tensor."""
 
-    name = "onnxruntime"
-
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(self, provider: Provider = CPU, *, threads: int | None = None) -> None:
+        self.provider = provider
+        self.name = "onnxruntime" if provider == CPU else PREFIX + provider.short
         self.threads = threads or _cores()
         self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, Any]] = (
             collections.OrderedDict()
         )
 
     def availability(self) -> Availability:
-        """Look for the package without importing it."""
-        if importlib.util.find_spec("onnxruntime") is None:
-            return Availability(
-                ok=False, reason='package "onnxruntime" is not installed. Run pip install onnxruntime.'
-            )
-        return Availability(ok=True, version=_version())
+        """Look for the package without importing it, and for another provider than the CPU's with importing it."""
+        if self.provider == CPU:
+            version = providers.version()
+            reason = "" if version else 'package "onnxruntime" is not installed. Run pip install onnxruntime.'
+            return Availability(ok=not reason, version=version, reason=reason)
+        reason = providers.missing(self.provider)
+        return Availability(ok=not reason, version="" if reason else providers.version(), reason=reason)
 
     def capabilities(self) -> Capabilities:
         """The CPU runs INT8 for real; other types run in FP32 kernels, so their tensors come from an emulation.
 
-        BF16 and FP4 are missing: for most BF16 operators, and for dequantizing FP4, there is no kernel at all.
+        BF16 and FP4 are missing: for most BF16 operators, and for dequantizing FP4, there is no kernel at all. Other
+        processors may have some for BF16. ``options`` are those of the provider.
         """
+        lacking = {Precision.FP4} if any(d != "cpu" for d in self.provider.devices) else _CPU_LACKS
         return Capabilities(
-            targets=(Target("cpu"),),
-            precisions=tuple(p for p in Precision if p not in {Precision.BF16, Precision.FP4}),
+            targets=self.provider.targets,
+            precisions=tuple(p for p in Precision if p not in lacking),
             builds=True,
             runs=True,
+            options=self.provider != CPU,
         )
 
     @property
     def source(self) -> str:
-        """What to write beside a number: name, version, device, threads."""
+        """What to write beside a number: name, version, provider; of the CPU's own also the threads."""
+        if self.provider != CPU:
+            return f"ONNX Runtime {providers.version()} {self.provider.name}"
         threads = f"{self.threads} thread" + ("s" if self.threads != 1 else "")
-        return f"ONNX Runtime {_version()} CPU, {threads}"
+        return f"ONNX Runtime {providers.version()} CPU, {threads}"
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Optimize the model at ``request.level``; the layers are the nodes of the optimized graph.
 
+        Where a provider compiles whole subgraphs, each of them is one layer, and so is each node that is left to the
+        CPU; their attribute ``provider`` tells who runs them. The level is ``basic`` then.
+
         Raises:
-            BuildError: ONNX Runtime refuses the model.
+            BuildError: ONNX Runtime refuses the model, or the provider takes none of its nodes.
+            VariantError: an option is not one of the provider's, or chooses another device than the target's.
+            Unavailable: the provider is missing or cannot start.
         """
-        progress.phase("Optimizing for the CPU")
+        target = request.variant.target if self.provider != CPU else Target("cpu")
+        progress.phase(f"Optimizing for {self._place(target)}")
         model = request.model
-        data = model.bytes()
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
-        started = time.perf_counter()
+        doing = f'Backend "{self.name}" cannot build "{request.variant.name}"'
+        if self.provider == CPU:
+            data, started = model.bytes(), time.perf_counter()
+            layers, notes, detail = self._optimized(request, data, level, doing), (), "layer"
+        else:
+            here = self.availability()
+            if not here.ok:
+                raise Unavailable(f"{doing}: {here.reason}")
+            data, started = _named(model), time.perf_counter()
+            layers, level, notes = self._placed(request, data, level, doing)
+            detail = "region" if any(len(y.origins) > 1 for y in layers) else "layer"
+        check(progress, "the build")
+        return Engine(
+            backend=self.name,
+            version=providers.version(),
+            target=target,
+            layers=layers,
+            inputs=optimized.tensors(model.values, model.inputs),
+            outputs=optimized.tensors(model.values, model.outputs),
+            detail=cast('Literal["layer", "region"]', detail),
+            seconds=time.perf_counter() - started,
+            built=datetime.datetime.now(datetime.timezone.utc),
+            notes=(f"{_LEVEL}{level}", *notes),
+            runnable=data,
+            device="" if self.provider == CPU else self._device(target),
+        )
+
+    def _optimized(self, request: BuildRequest, data: bytes, level: str, doing: str) -> tuple[Layer, ...]:
+        """Layers of the graph that ONNX Runtime writes after optimizing it."""
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
             saved = Path(folder) / "optimized.onnx"
             options = self._options(level)
             options.optimized_model_filepath = str(saved)
-            self._session(data, options, f'Backend "{self.name}" cannot build "{request.variant.name}"')
-            seconds = time.perf_counter() - started
+            told = self._told(request)
+            self._session(data, options, doing, told, request.variant.target)
             proto = onnx.load(str(saved), load_external_data=False)
-        layers = optimized.read(proto, model.name, set(model.values))[0]
-        check(progress, "the build")
-        return Engine(
-            backend=self.name,
-            version=_version(),
-            target=Target("cpu"),
-            layers=layers,
-            inputs=optimized.tensors(model.values, model.inputs),
-            outputs=optimized.tensors(model.values, model.outputs),
-            seconds=seconds,
-            built=datetime.datetime.now(datetime.timezone.utc),
-            notes=(f"optimization level {level}",),
-            runnable=data,
-        )
+        return optimized.read(proto, request.model.name, set(request.model.values))[0]
+
+    def _placed(
+        self, request: BuildRequest, data: bytes, level: str, doing: str
+    ) -> tuple[tuple[Layer, ...], str, tuple[str, ...]]:
+        """Layers with their provider, the level that they are made at, and notes."""
+        told, title = self._told(request), self.provider.title
+        options = self._options("basic")
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        parts = placement.parts(self._session(data, options, doing, told, request.variant.target))
+        mine = [part for part in parts if part.provider == self.provider.name]
+        if not mine:
+            raise BuildError(
+                f"{doing}: {self.provider.name} takes none of the model's {len(request.model.top)} nodes, so that all "
+                'would run on the CPU. Choose another precision, or backend="onnxruntime".'
+            )
+        notes = [placement.note(self.provider.name, title, parts)]
+        if told:
+            notes.append(_TOLD + json.dumps(told))
+        if all(len(part.nodes) == 1 for part in mine):
+            # Nothing is compiled together, unless a subgraph has one node only; then the graph cannot be written.
+            with contextlib.suppress(BuildError):
+                layers = self._optimized(request, data, level, doing)
+                return placement.marked(layers, request.model, parts), level, tuple(notes)
+        # Nodes left to the CPU are fused at other levels, and then the profiler names them otherwise.
+        return placement.regions(request.model, parts, self.provider.name, title), "basic", tuple(notes)
+
+    def _told(self, request: BuildRequest) -> dict[str, str]:
+        if self.provider == CPU:
+            return {}
+        return providers.options(self.provider, request.variant.target, request.variant.options)
+
+    def _place(self, target: Target) -> str:
+        return "the CPU" if self.provider == CPU else f"{self.provider.title} ({str(target).upper()})"
+
+    def _device(self, target: Target) -> str:
+        return _device() if target.name == "cpu" else providers.device(self.provider, target)
 
     def profile(
         self, engine: Engine, inputs: Batch, progress: Progress, *, runs: int = 30, warmup: int = 5
     ) -> Profile:
         """Time every layer of the engine's optimized graph.
 
-        Whole inferences are timed first, in a session without instrumentation; layers in a second one. Runs are
-        bounded by ten seconds, so that a large model does not hold the notebook; the number done is in the result.
+        Whole inferences are timed first, in a session without instrumentation: ``runs``, and more of them within half
+        a second. Layers are timed in a second one, ``runs`` times. Both are bounded by ten seconds, so that a large
+        model does not hold the notebook; the numbers done are in the result.
 
         Raises:
             RunError: ONNX Runtime fails on the inputs.
             Cancelled: ``progress`` asked to stop.
         """
-        level = next((n.rsplit(" ", 1)[1] for n in engine.notes if n.startswith("optimization level")), "all")
-        doing = 'Backend "onnxruntime" cannot profile'
+        doing = f'Backend "{self.name}" cannot profile'
         feed = dict(inputs)
-        progress.phase("Timing on the CPU", 2 * runs)
-        plain = self._session(_runnable(engine), self._options(level), doing)
-        total = self._time(plain, feed, progress, runs, warmup)
+        progress.phase(f"Timing on {self._place(engine.target)}", 2 * runs)
+        plain = self._reopened(engine, _runnable(engine), doing)
+        total = self._time(plain, feed, progress, runs, warmup, most=max(runs, _MOST))
+        del plain
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
-            options = self._options(level)
-            options.enable_profiling = True
-            options.profile_file_prefix = str(Path(folder) / "profile")
-            session = self._session(_runnable(engine), options, doing)
+            session = self._reopened(engine, _runnable(engine), doing, profile=Path(folder) / "profile")
             try:
-                self._time(session, feed, progress, runs, warmup)
+                whole = self._time(session, feed, progress, runs, warmup)
             finally:
                 written = session.end_profiling()
             events = json.loads(Path(written).read_text(encoding="utf-8"))
+        samples, notes = self._samples(engine, events, warmup)
         return Profile(
             source=self.source,
-            device=_device(),
-            samples=optimized.samples(events, engine.layers, warmup),
+            device=self._device(engine.target),
+            samples=samples,
             total=total,
             warmup=warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
+            note=". ".join((*notes, *_overhead(total, whole, samples))),
+            processor=cast("Processor", engine.target.name.upper()),
+            runs=len(whole),
         )
+
+    def _samples(
+        self, engine: Engine, events: Sequence[Mapping[str, Any]], warmup: int
+    ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
+        """Milliseconds of the layers, and what is to be said of them."""
+        provider = self.provider
+        if provider == CPU:
+            return optimized.samples(events, engine.layers, warmup), []
+        notes = []
+        if engine.target.name != "cpu":
+            notes.append("Inferences include copying inputs to the device and outputs from it")
+        if not provider.waits and os.environ.get(provider.blocking) != "1":
+            remedy = (
+                f"; for them, set {provider.blocking}=1 before Python starts" if provider.blocking else ""
+            )
+            notes.append(
+                f"Layers have no times: on {provider.title}, the profiler tells when work was handed over{remedy}"
+            )
+            return {}, notes
+        found, more = placement.samples(events, engine.layers, provider.name, provider.title, warmup)
+        return found, [*notes, more] if more else notes
 
     def outputs(self, engine: Engine, inputs: Batch, names: Sequence[str] = ()) -> Outputs:
         """Run one batch at level BASIC, where quantized numerics do not depend on fusion.
@@ -166,7 +259,7 @@ class OnnxRuntime:
         _, session = self._sessions.pop(key, (engine, None))
         if session is None:
             data = _expose(_runnable(engine), names)
-            session = self._session(data, self._options("basic"), 'Backend "onnxruntime" cannot run')
+            session = self._reopened(engine, data, f'Backend "{self.name}" cannot run', level="basic")
         self._sessions[key] = (engine, session)
         while len(self._sessions) > _KEPT:
             self._sessions.popitem(last=False)
@@ -194,7 +287,7 @@ class OnnxRuntime:
             yield lambda _: {}
             return
         quantized = any(n.op in _QUANTIZING for n in model.nodes)
-        doing = 'Backend "onnxruntime" cannot run'
+        doing = f'Backend "{self.name}" cannot run'
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
             written, folded = (Path(folder) / name for name in ("model.onnx", "folded.onnx"))
             _write(model, wanted, written)
@@ -223,19 +316,24 @@ class OnnxRuntime:
             self._sessions.pop(key, None)
 
     def _time(
-        self, session: Any, feed: dict[str, Any], progress: Progress, runs: int, warmup: int
+        self, session: Any, feed: dict[str, Any], progress: Progress, runs: int, warmup: int, *, most: int = 0
     ) -> NDArray[np.float64]:
+        """Milliseconds of ``runs`` inferences after those of the warm-up, and of up to ``most`` in little time."""
+        for _ in range(warmup):
+            check(progress, "timing")
+            _run(session, None, feed)
         taken: list[float] = []
-        end = time.monotonic() + 10.0
-        for i in range(warmup + runs):
-            check(progress, "timing on the CPU")
+        begun = time.monotonic()
+        while len(taken) < max(runs, most):
+            check(progress, "timing")
             started = time.perf_counter()
             _run(session, None, feed)
-            if i >= warmup:
-                taken.append((time.perf_counter() - started) * 1e3)
+            taken.append((time.perf_counter() - started) * 1e3)
+            if len(taken) <= runs:
                 progress.advance()
-                if time.monotonic() > end and len(taken) >= 3:
-                    break
+            lasted = time.monotonic() - begun
+            if len(taken) >= (runs if lasted < _BOUND else _FEWEST) and lasted > _SECONDS:
+                break
         return np.asarray(taken)
 
     def _options(self, level: str) -> Any:
@@ -250,17 +348,57 @@ class OnnxRuntime:
         options.log_severity_level = 4
         return options
 
-    def _session(self, data: bytes | str, options: Any, doing: str) -> Any:
-        import onnxruntime as ort
+    def _reopened(
+        self, engine: Engine, data: bytes, doing: str, *, level: str = "", profile: Path | None = None
+    ) -> Any:
+        """A session with an engine's settings, at its own level or another one."""
+        options = self._options(level or _told_by(engine, _LEVEL, "all"))
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
+        told: dict[str, str] = json.loads(_told_by(engine, _TOLD, "{}"))
+        return self._session(data, options, doing, told, engine.target)
 
+    def _session(
+        self,
+        data: bytes | str,
+        options: Any,
+        doing: str,
+        told: Mapping[str, str] | None = None,
+        target: Target = Target("cpu"),
+    ) -> Any:
         try:
-            return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+            return providers.session(data, options, self.provider, told or {}, target)
+        except RtlabError:
+            raise
         except Exception as error:
+            advice = (
+                "Check that every operator has a CPU kernel for its types."
+                if self.provider == CPU
+                else f"Check the options and the driver of {self.provider.title}, and the types of the operators."
+            )
             raise BuildError(
-                f"{doing}: ONNX Runtime refuses the model: {_first_line(error)} "
-                "Check that every operator has a CPU kernel for its types.",
-                details=str(error),
+                f"{doing}: ONNX Runtime refuses the model: {_first_line(error)} {advice}", details=str(error)
             ) from error
+
+
+def _overhead(
+    total: NDArray[np.float64], whole: NDArray[np.float64], samples: Mapping[str, NDArray[np.float64]]
+) -> list[str]:
+    return []
+
+
+def _told_by(engine: Engine, prefix: str, default: str) -> str:
+    """What stands behind a prefix in the notes of an engine."""
+    return next((n.removeprefix(prefix) for n in engine.notes if n.startswith(prefix)), default)
+
+
+def _named(model: Model) -> bytes:
+    """The model with ids as the names of its nodes, by which ONNX Runtime speaks of them."""
+    proto = onnx.load_from_string(model.bytes())
+    for node, given in zip(proto.graph.node, model.top, strict=True):
+        node.name = given.id
+    return bytes(proto.SerializeToString())
 
 
 def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[NDArray[Any]]:
@@ -364,10 +502,6 @@ def _free_memory() -> None:
 
 def _unknown(name: str) -> RunError:
     return RunError(f'Cannot read value "{name}": the model has no value of this name. See model.values.')
-
-
-def _version() -> str:
-    return importlib.metadata.version("onnxruntime")
 
 
 def _cores() -> int:

@@ -69,23 +69,23 @@ class Layer:
     @functools.cached_property
     def precision(self) -> str:
         """The narrowest floating or quantized type among what the layer reads and writes."""
-        return _narrowest((*self.outputs, *self.inputs))
+        return _narrowest(tuple([t.dtype for t in (*self.outputs, *self.inputs)]))
 
     @functools.cached_property
     def reads(self) -> str:
         """The narrowest floating or quantized type among its inputs; empty where untold."""
-        return _narrowest(self.inputs)
+        return _narrowest(tuple([t.dtype for t in self.inputs]))
 
     @functools.cached_property
     def writes(self) -> str:
         """The narrowest floating or quantized type among its outputs; empty where untold."""
-        return _narrowest(self.outputs)
+        return _narrowest(tuple([t.dtype for t in self.outputs]))
 
 
-def _narrowest(tensors: tuple[Tensor, ...]) -> str:
+@functools.lru_cache(1024)
+def _narrowest(types: tuple[str, ...]) -> str:
     order = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
-    seen = {t.dtype for t in tensors}
-    return next((p for p in order if p in seen), next(iter(sorted(seen)), ""))
+    return next((p for p in order if p in types), min(types, default=""))
 
 
 @dataclasses.dataclass(frozen=True)

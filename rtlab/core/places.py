@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
+from rtlab.core.node import Node
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from rtlab.core.node import Node
 
 #: Functions that call functions multiply; beyond this many nodes, calls stay closed.
 _MOST = 100_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A node where it runs.
 
     ``id`` is the node's own where it runs in one place. In a function that is called several times it is the id of
@@ -102,6 +101,8 @@ def _open(model: ir.Model) -> Iterator[_Found]:
                     body = attribute.as_graph()
                     total += len(body)
                     todo.append(_Found(body, owner, attribute.name, at.space, at.call, at.functions))
+            if not model.functions:
+                continue
             key = node.op_identifier()
             function = model.functions.get(key)
             # No valid model calls a function from itself; one that does is drawn all the same.

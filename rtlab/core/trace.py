@@ -22,8 +22,8 @@ Outputs = Mapping[str, "NDArray[np.generic]"]
 OutputStream = Iterator[Outputs]
 
 
-#: What kind of processor a time belongs to; every picture of a time says it.
-Processor = Literal["CPU", "GPU"]
+#: What kind of processor a time belongs to; every picture of a time says it. Some machines have one for networks alone.
+Processor = Literal["CPU", "GPU", "NPU"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -188,13 +188,14 @@ KNOWN_TARGETS = {
 class Target:
     """The processor an engine is built for: ``cpu`` or a compute capability such as ``sm89``.
 
+    ``gpu`` and ``npu`` are what an execution provider of ONNX Runtime runs on, whichever this machine has.
     ``unknown`` stands for the GPU of an engine from elsewhere whose files do not tell; nothing is built for it.
     """
 
     name: str
 
     def __post_init__(self) -> None:
-        if self.name not in {"cpu", "unknown"} and not re.fullmatch(r"sm\d{2,3}", self.name):
+        if self.name not in {"cpu", "gpu", "npu", "unknown"} and not re.fullmatch(r"sm\d{2,3}", self.name):
             raise VariantError(
                 f'Cannot choose target "{self.name}": a target is "cpu" or a compute capability. '
                 'Choose for example "sm86", "sm89" or "sm120".'

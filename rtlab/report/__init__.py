@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from rtlab.analysis.mapping import placed
 from rtlab.core import files
 from rtlab.errors import VariantError
-from rtlab.view import chrome
+from rtlab.view import chrome, panels
 from rtlab.view.bundle import bundle
 from rtlab.view.calibration import calibration
-from rtlab.view.contract import BuildStory, Calibration, EngineView, Graph, Saved, SavedVariant
+from rtlab.view.contract import BuildStory, Calibration, EngineView, Graph, Panel, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.panel import Scene
 from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
 from rtlab.view.story import story
@@ -106,6 +107,10 @@ def saved(study: Study) -> Saved:
                 if (told := result.log)
                 else "",
                 status=list(chrome.status(study, name)),
+                panels=[
+                    Panel({**panels.answer(p, Scene(study, result)), "figures": []})
+                    for p in panels.offered(result, study.model)
+                ],
             )
             for name, result in ((n, study.results[n]) for n in built)
         ],

@@ -47,6 +47,21 @@ NETWORKS: Mapping[str, tuple[str, str]] = {
             "beside fp16 and int8."
         ),
     ),
+    "digits_lstm": (
+        "Handwritten digits, LSTM",
+        (
+            "An LSTM that reads a digit row by row: eight steps of eight pixels, 48 units. TensorRT-RTX unrolls all "
+            "eight steps and computes the four gates of a step as one product: compare the layers of a step with the "
+            "eight products and 17 elementwise operations that the definition asks for."
+        ),
+    ),
+    "digits_gru": (
+        "Handwritten digits, GRU",
+        (
+            "A GRU that reads a digit row by row: 32 steps of 32 pixels, 48 units. TensorRT-RTX multiplies the inputs "
+            "of all steps at once, ahead of a loop that computes eight steps in each of four turns."
+        ),
+    ),
     "digits_qat": (
         "Handwritten digits, trained for INT8",
         (

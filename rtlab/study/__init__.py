@@ -19,13 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import backends
 from rtlab.analysis import pairs as _pairs
+from rtlab.analysis.diff import Difference, difference
 from rtlab.analysis.pairs import PairUse
+from rtlab.backends.bench import Bench
 from rtlab.core.data import Batch, CalibrationData, Task
 from rtlab.core.files import write
 from rtlab.core.finding import Finding
 from rtlab.core.heap import growing
 from rtlab.core.model import Model, absent, load
 from rtlab.core.options import BuildOptions
+from rtlab.core.peaks import Peaks
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.core.trace import Throughput
@@ -39,6 +42,8 @@ from rtlab.errors import (
     Unavailable,
     VariantError,
 )
+from rtlab.formulations.recurrent import Timed, recurrent, timed
+from rtlab.formulations.trial import Tuned
 from rtlab.quantize import Prepared, Scale, export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
@@ -47,8 +52,12 @@ from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.calibrating import Calibration, Ranked, rank
 from rtlab.study.job import Job, Result, Score, prepared, work
 from rtlab.study.observer import Observer, observe_values
+from rtlab.study.peaks import measured_peaks
 from rtlab.study.planning import Scales, builder_for, check_capable, default_target, resolve
 from rtlab.study.recorded import gathered, narrowest, recorded
+from rtlab.study.sweep import BATCHES, Sweep, sweep
+from rtlab.study.tuning import tune
+from rtlab.study.variations import VARIATIONS, variations
 from rtlab.study.watching import watching
 from rtlab.view.layers import layers_json
 
@@ -101,6 +110,14 @@ class Study:
         #: Variants that were planned to be prepared only.
         self._unbuilt: set[str] = set()
         self._ranking: tuple[Ranked, ...] = ()
+        #: What was timed at several batch sizes, by variant.
+        self.sweeps: dict[str, Sweep] = {}
+        #: What ``tune`` found last; None before.
+        self.tuned: Tuned | None = None
+        #: The forms of recurrent nodes that were timed here, by node.
+        self.forms: dict[str, tuple[Timed, ...]] = {}
+        #: Processors to judge engines by, beside those of the table: measured here, or added by the user.
+        self.processors: list[Peaks] = []
 
     @property
     def data(self) -> CalibrationData:
@@ -349,6 +366,127 @@ class Study:
             )
         return found
 
+    def sweep(
+        self, name: str, batches: Sequence[int] = BATCHES, *, progress: Progress | None = None
+    ) -> Sweep:
+        """Time a variant at several batch sizes, on what ran it here. What was timed before a cancel is kept.
+
+        Raises:
+            VariantError: the variant is not built, did not run here, or has a fixed batch.
+            RunError: not even the first batch can be run.
+            Cancelled: the work was stopped.
+        """
+        result = self[name]
+        with watching(progress) as watched:
+            for found in sweep(result, self.data, batches, watched):
+                self.sweeps[name] = found
+        return self.sweeps[name]
+
+    def tune(
+        self,
+        *,
+        budget_s: float = 60.0,
+        cache: str | Path | None = None,
+        progress: Progress | None = None,
+        **more: Any,
+    ) -> Tuned:
+        """Tune the model's convolutions and products on this CPU: see ``rtlab.study.tuning.tune``.
+
+        Stopped before the end, it gives what was tuned until then.
+
+        Args:
+            budget_s: Seconds that it may take, approximately.
+            cache: A file of times that were measured on this device before; written anew in the end.
+            progress: Where to report; the host's reporter by default.
+            more: ``candidates`` and ``threads``, as ``tune`` takes them.
+
+        Raises:
+            ModelError: no layer can be tuned.
+            VariantError: a choice cannot be.
+            ReadError: the cache is of another device.
+            Cancelled: stopped before the first layer was tuned.
+        """
+        batch = next(self.data.batches(self.model, 1))
+        with watching(progress) as watched:
+            self.tuned = tune(self.model, batch, progress=watched, budget_s=budget_s, cache=cache, **more)
+        return self.tuned
+
+    def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
+        """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
+
+        Raises:
+            BackendError: ONNX Runtime does not work here.
+            Cancelled: the work was stopped.
+        """
+        with watching(progress) as watched:
+            found = measured_peaks(watched)
+        self.processors = [found, *(p for p in self.processors if p.name != found.name)]
+        return found
+
+    def time_forms(self, node: str) -> tuple[Timed, ...]:
+        """Time the forms of a recurrent node on this CPU: step by step, with its gates merged, with its input hoisted.
+
+        Raises:
+            ModelError: the node is no recurrence that can be written out, or there is none of this name.
+            BackendError: ONNX Runtime does not work here.
+        """
+        bench = Bench()
+        layer = recurrent(self.model, node)
+        self.forms[node] = timed(layer, lambda model, batch: bench.open(model, batch, bench.threads))
+        return self.forms[node]
+
+    def difference(self, first: str, second: str) -> Difference:
+        """Where the time went from one variant to another, by groups of ONNX nodes: see ``rtlab.analysis.diff``.
+
+        Raises:
+            VariantError: one of them is not built.
+        """
+        return difference(self[first].side, self[second].side, self.model)
+
+    def vary(self, name: str, what: str) -> tuple[str, ...]:
+        """Plan the variants that differ from one in a single choice; returns their names, for ``run``.
+
+        Args:
+            name: A variant.
+            what: ``targets``, ``streams``, ``levels``, ``tf32`` or ``sparsity``; or an option of TensorRT's builder
+                with its value, such as ``max_aux_streams=2``.
+
+        Raises:
+            VariantError: there is no such choice, or nothing of it would differ.
+            Unavailable: the builder is not installed.
+        """
+        self._known(name, "vary")
+        variant = self.variants[name]
+        builder = builder_for(variant.backend, variant.target)
+        made = variations(name, variant, what, backends.get(builder).capabilities().targets)
+        for title, choice in made.items():
+            if title not in self.variants:
+                self.add(title, **choice)
+        return tuple(made)
+
+    def varied(self, name: str) -> dict[str, tuple[str, str]]:
+        """What ``vary`` can do with a variant: by choice the label of a button, and why it cannot be had."""
+        result = self.results.get(name)
+        if result is not None and result.recorded:
+            return {
+                w: (label, "It was read from files of another machine") for w, label in VARIATIONS.items()
+            }
+        found = {}
+        for what, label in VARIATIONS.items():
+            variant = self.variants[name]
+            try:
+                able = backends.get(builder_for(variant.backend, variant.target)).capabilities()
+                variations(name, variant, what, able.targets)
+                reason = (
+                    "Only a TensorRT builder has options"
+                    if what in {"streams", "levels"} and not able.options
+                    else ""
+                )
+            except RtlabError:
+                reason = "Nothing would differ from this variant"
+            found[what] = (label, reason)
+        return found
+
     def _adopt(self, result: Result) -> Result:
         with self._lock:
             self.failures.pop(result.name, None)
@@ -360,7 +498,7 @@ class Study:
         """Forget a variant and its results."""
         with self._lock:
             self._scales.pop(name, None)
-            for table in (self.variants, self.results, self.failures):
+            for table in (self.variants, self.results, self.failures, self.sweeps):
                 table.pop(name, None)
 
     def run(

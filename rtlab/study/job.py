@@ -15,16 +15,24 @@ from rtlab.analysis import breakdown
 from rtlab.analysis import timing as _timing
 from rtlab.analysis.breakdown import Slice, Transition
 from rtlab.analysis.coverage import Coverage, coverage
+from rtlab.analysis.dataflow import Dataflow
+from rtlab.analysis.diff import Side
 from rtlab.analysis.findings import findings
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import relate
+from rtlab.analysis.plan import MemoryPlan, plan
+from rtlab.analysis.recurrence import Fused, fused
 from rtlab.analysis.reformats import Reformat, reformats
+from rtlab.analysis.roofline import Roofline, estimates, roofline
+from rtlab.analysis.schedule import Schedule, schedule, unit_durations
 from rtlab.backends.files import reading
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.engine import Engine
 from rtlab.core.finding import Finding
+from rtlab.core.heap import growing
 from rtlab.core.model import Model
+from rtlab.core.peaks import Peaks
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
 from rtlab.core.trace import Outputs
@@ -115,6 +123,69 @@ class Result:
         """The times of the engine's own layers; None where they are those of another engine, or there are none."""
         return self.timing if self.measured is self.engine else None
 
+    def roofline(self, gpu: str | Peaks | None = None, *, batch: int | None = None) -> Roofline:
+        """Every layer under the roofs of a processor: what bounds it, how far from that it is, an estimate of its time.
+
+        Args:
+            gpu: A name of the table, or ``rtlab.Peaks`` of one's own; the engine's own GPU by default.
+            batch: Samples in an inference, where they are not the engine's own.
+
+        Raises:
+            VariantError: the processor is not known.
+            ModelError: a dimension has no size.
+        """
+        return roofline(
+            self.engine, self.mapping, self.source, gpu or self.engine.device, self._milliseconds, batch=batch
+        )
+
+    def memory(self, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
+        """Where the activations of the engine could lie in one piece of memory: an estimate from their lifetimes.
+
+        Args:
+            batch: Samples in an inference, where they are not the engine's own.
+            one_stream: As if all layers ran one after the other.
+
+        Raises:
+            VariantError: the engine has no tensors, or a size is not known.
+        """
+        return plan(self.engine, self.prepared.model, batch=batch, one_stream=one_stream)
+
+    def schedule(self, gpu: str | Peaks | None = None) -> Schedule:
+        """When each layer runs on which stream, and who waits for whom.
+
+        Args:
+            gpu: Durations are estimated for it; by default the engine's own measured times, else every layer alike.
+
+        Raises:
+            VariantError: the processor is not known.
+            ModelError: a dimension has no size.
+        """
+        if gpu is not None:
+            return schedule(
+                self.engine, estimates(self.engine, self.mapping, self.source, gpu), origin="estimated"
+            )
+        if self._milliseconds:
+            return schedule(self.engine, self._milliseconds, origin="measured")
+        return schedule(self.engine, unit_durations(self.engine), origin="")
+
+    def recurrences(self) -> tuple[Fused, ...]:
+        """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred."""
+        return fused(self.source, self.prepared.model, self.engine, self.mapping)
+
+    @property
+    def _milliseconds(self) -> Mapping[str, float]:
+        """Measured times of the engine's own layers; empty where there are none."""
+        return {t.layer: t.median for t in self.own_times.layers} if self.own_times else {}
+
+    @property
+    def side(self) -> Side:
+        """This variant in a comparison: the engine that was timed, else the one that was built."""
+        times = self.timing
+        if self.measured is None or times is None:
+            return Side(self.name, self.engine, self.mapping)
+        known = {t.layer: t.median for t in times.layers}
+        return Side(self.name, self.measured, self.measured_mapping, known, times.total)
+
     @functools.cached_property
     def coverage(self) -> Coverage:
         """How much of the engine the mapping explains."""
@@ -123,7 +194,12 @@ class Result:
     @functools.cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What is worth changing about the engine, the most costly first."""
-        return findings(self.engine, self.mapping, self.source, self.own_times, self.log)
+        return findings(self.engine, self.mapping, self.source, self.own_times, self.log, flow=self._flow)
+
+    @functools.cached_property
+    @growing()
+    def _flow(self) -> Dataflow:
+        return Dataflow(self.engine)
 
     def kinds(self) -> tuple[Slice, ...]:
         """Layers and time by the compiler's kind of layer, the slowest first."""
@@ -139,7 +215,7 @@ class Result:
 
     def reformats(self) -> tuple[Reformat, ...]:
         """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
-        return reformats(self.engine, self.own_times)
+        return reformats(self.engine, self.own_times, self._flow)
 
     def table(self) -> DataFrame:
         """One row per layer in order of execution: see ``rtlab.view.frame``."""

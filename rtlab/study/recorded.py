@@ -18,6 +18,7 @@ from rtlab.analysis.replay import replay
 from rtlab.backends.files import reading, recognise
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine
+from rtlab.core.heap import growing
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Runner
@@ -63,6 +64,7 @@ def _path(given: object, what: str) -> Path:
     )
 
 
+@growing()
 def recorded(
     model: Model,
     name: str,
@@ -110,7 +112,7 @@ def result(
     engine, times = _completed(found, built), found.profile
     mapping = relate(model, built, engine)
     if engine.layers and not found.engine.layers:
-        pairs = (dataclasses.replace(p, evidence="inferred", note=_JOINED) for p in mapping.pairs)
+        pairs = (p._replace(evidence="inferred", note=_JOINED) for p in mapping.pairs)
         mapping = Mapping(tuple(pairs), mapping.missing)
     scales = CalibrationCache.read(cache).scales() if cache else {}
     errors, said = _errors(model, found, inputs)

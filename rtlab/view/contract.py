@@ -20,7 +20,22 @@ Reason = Literal["", "folded", "view", "shape", "dead", "unknown"]
 Evidence = Literal["declared", "inferred", "merged"]
 Origin = Literal["measured", "reported", "estimated"]
 ChipStatus = Literal["ready", "building", "failed"]
-Tab = Literal["timing", "accuracy", "engine", "build", "calibration", "findings", "table"]
+Tab = Literal[
+    "timing", "compare", "memory", "streams", "tuning", "recurrence",
+    "accuracy", "engine", "build", "calibration", "findings", "table",
+]  # fmt: skip
+PanelName = Literal[
+    "roofline",
+    "samples",
+    "batches",
+    "difference",
+    "variants",
+    "memory",
+    "schedule",
+    "formulations",
+    "recurrence",
+]
+WorkName = Literal["sweep", "tune", "rebuild", "peaks"]
 Side = Literal["node", "layer", "other"]
 Grouping = Literal["none", "layers", "repeats", "scopes", "replay"]
 Verdict = Literal["absorbed", "round trip", "own step", "folded", "unknown"]
@@ -28,9 +43,9 @@ Action = Literal["fuse", "merge", "eliminate", "retarget", "copy", "remove", "ot
 TensorKind = Literal["weight", "activation"]
 GestureType = Literal[
     "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
-    "compare", "inspect", "extract", "fetch", "observe", "rank", "repair", "save",
+    "compare", "inspect", "extract", "fetch", "observe", "rank", "repair", "save", "panel", "work",
 ]  # fmt: skip
-ReplyType = Literal["plotly", "link", "file", "parcel"]
+ReplyType = Literal["plotly", "link", "file", "parcel", "panel"]
 
 
 class Port(TypedDict):
@@ -394,12 +409,121 @@ class BuildStory(TypedDict):
     notes: list[str]
 
 
+class Option(TypedDict):
+    """One thing to choose. A disabled one says why on hover."""
+
+    id: str
+    label: str
+    enabled: bool
+    reason: str
+
+
+class Link(TypedDict):
+    """What a point of a figure or a row of a table stands for: nodes, layers of ``variant``, layers of ``compared``."""
+
+    nodes: list[str]
+    layers: list[str]
+    others: list[str]
+
+
+class Setting(TypedDict):
+    """Something to choose in a panel; what was chosen comes back as ``ViewState.settings["<panel>.<key>"]``.
+
+    ``range`` is a slider that stops at each of ``options``, whose ids are the values in order; ``select`` a list of
+    them; ``text`` a field to write in, with ``hint`` in it while it is empty.
+    """
+
+    key: str
+    label: str
+    kind: Literal["select", "range", "text"]
+    value: str
+    options: list[Option]
+    hint: str
+
+
+class Work(TypedDict):
+    """A button of a panel that starts work of seconds or minutes, with progress and cancel.
+
+    ``values`` goes with it in the gesture ``work``; a disabled one says why in ``reason``.
+    """
+
+    work: WorkName
+    label: str
+    values: dict[str, str]
+    enabled: bool
+    reason: str
+
+
+class Fact(TypedDict):
+    """One number of a panel, ready to show with its unit; ``origin`` is empty for a count, ``note`` shown on hover."""
+
+    key: str
+    value: str
+    origin: Origin | Literal[""]
+    note: str
+
+
+class Column(TypedDict):
+    """One column of a panel's table. Numbers are shown to three significant digits, with ``unit`` in the heading."""
+
+    title: str
+    unit: str
+    numeric: bool
+    origin: Origin | Literal[""]
+
+
+class Row(TypedDict):
+    """One row of a panel's table: a cell for each column, None where nothing is known; ``note`` is shown on hover.
+
+    ``key`` is that of the panel's ``links``, and of the points of its figures that stand for the same thing.
+    """
+
+    key: str
+    cells: list[str | float | None]
+    note: str
+
+
+class Figure(TypedDict):
+    """A Plotly figure: ``data`` and ``layout`` are Plotly's own. The ``ids`` of the points are keys of ``Panel.links``.
+
+    ``title`` says in words what is seen, for those who do not see it; ``height`` is in pixels, 0 to fill the panel.
+    """
+
+    title: str
+    height: int
+    data: list[Any]
+    layout: dict[str, Any]
+
+
+class Panel(TypedDict):
+    """One analysis of one variant: the kernel's answer to the gesture ``panel``.
+
+    ``asked`` is the gesture's value. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what
+    is missing and what to do, where there is nothing to show; settings that would help stand beside it.
+    """
+
+    name: PanelName
+    asked: str
+    variant: str
+    title: str
+    lead: str
+    settings: list[Setting]
+    work: list[Work]
+    facts: list[Fact]
+    figures: list[Figure]
+    columns: list[Column]
+    rows: list[Row]
+    links: dict[str, Link]
+    notes: list[str]
+    problem: str
+
+
 class EngineView(TypedDict):
     """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
 
     ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
     elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
-    ``quantized`` are the model's own Q/DQ pairs.
+    ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant.
     """
 
     variant: str
@@ -413,6 +537,7 @@ class EngineView(TypedDict):
     overlays: list[Overlay]
     summary: Summary
     findings: list[Finding]
+    panels: list[PanelName]
 
 
 class TensorStats(TypedDict):
@@ -444,15 +569,6 @@ class Inspection(TypedDict):
     node: str
     tensors: list[TensorStats]
     note: str
-
-
-class Option(TypedDict):
-    """One thing to choose. A disabled one says why on hover."""
-
-    id: str
-    label: str
-    enabled: bool
-    reason: str
 
 
 class Controls(TypedDict):
@@ -534,7 +650,8 @@ class ViewState(TypedDict):
     variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other;
     ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of
     the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is
-    how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``.
+    how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds
+    what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows.
     """
 
     selection: list[str]
@@ -555,6 +672,7 @@ class ViewState(TypedDict):
     grouping_nodes: Grouping
     folds: list[str]
     step: int
+    settings: dict[str, str]
 
 
 class Status(TypedDict):
@@ -573,7 +691,8 @@ class Gesture(TypedDict):
     ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script".
     ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the
     findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``,
-    ``scales`` or ``cache``.
+    ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key;
+    ``work`` JSON with ``work``, ``variant`` and ``values``.
     """
 
     type: GestureType
@@ -583,7 +702,8 @@ class Gesture(TypedDict):
 class Reply(TypedDict):
     """A message from the kernel that no trait keeps.
 
-    A file's name with its bytes, a link, plotly's script, or a parcel: name and digest, with bytes or ``content``.
+    A file's name with its bytes, a link, plotly's script, or a parcel: name and digest, with bytes or ``content``; a
+    ``panel`` has the ``Panel`` as its ``content`` and what was asked as its value.
     """
 
     type: ReplyType
@@ -591,12 +711,16 @@ class Reply(TypedDict):
 
 
 class SavedVariant(TypedDict):
-    """A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64."""
+    """A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64.
+
+    ``panels`` are those of the first settings, without their figures.
+    """
 
     id: str
     engine: str
     story: str
     status: list[Status]
+    panels: list[Panel]
 
 
 class Saved(TypedDict):
@@ -614,13 +738,15 @@ class Saved(TypedDict):
 TYPES: tuple[type, ...] = (
     Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Threshold, CalibratedValue, Rank,
     Calibration, Finding, Findings, QuantizedPair, Slice, Transition, Reformat, Coverage, Summary,
-    Step, BuildPass, Tactic, Contest, BuildStory, EngineView, TensorStats, Inspection, Option, Controls, Pin, Choice,
+    Step, BuildPass, Tactic, Contest, BuildStory, Option, Link, Setting, Work, Fact, Column, Row,
+    Figure, Panel, EngineView, TensorStats, Inspection, Controls, Pin, Choice,
     Failure, Chip, BuildState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,
     "ChipStatus": ChipStatus, "Tab": Tab, "Side": Side, "Grouping": Grouping, "TensorKind": TensorKind,
-    "Action": Action, "Verdict": Verdict, "GestureType": GestureType, "ReplyType": ReplyType,
+    "Action": Action, "Verdict": Verdict, "GestureType": GestureType, "ReplyType": ReplyType, "PanelName": PanelName,
+    "WorkName": WorkName,
 }  # fmt: skip
 
 
@@ -638,7 +764,14 @@ def _ts(kind: Any) -> str:
         return f"Record<string, {_ts(arguments[1])}>"
     if arguments:
         return " | ".join(_ts(a) for a in arguments)
-    plain = {str: "string", float: "number", int: "number", bool: "boolean", type(None): "null"}
+    plain = {
+        str: "string",
+        float: "number",
+        int: "number",
+        bool: "boolean",
+        type(None): "null",
+        Any: "unknown",
+    }
     return plain.get(kind) or str(kind.__name__)
 
 

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from rtlab.analysis.diff import Difference
 from rtlab.analysis.tuning import contests
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
@@ -105,6 +106,42 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         ],
         "build": _build(result),
         "notes": [*result.prepared.notes, *engine.notes],
+    }
+
+
+def compared(found: Difference, model: Model) -> dict[str, Any]:
+    """A comparison of two engines: times in milliseconds, null where nothing was measured.
+
+    The ``difference_ms`` of the groups and ``outside_layers_ms`` add up to that of the whole.
+    """
+    return {
+        "schema": SCHEMA,
+        "model": model.name if model.nodes else None,
+        "origin": found.second.origin if found.timed else None,
+        "variants": [
+            {
+                "name": s.name,
+                "engine": s.engine.title,
+                "layers": len(s.engine.layers),
+                "latency_ms": s.whole,
+                "sum_of_layers_ms": s.summed,
+            }
+            for s in (found.first, found.second)
+        ],
+        "difference_ms": found.delta,
+        "outside_layers_ms": found.rest,
+        "groups": [
+            {
+                "title": g.title,
+                "nodes": list(g.nodes),
+                "basis": g.basis,
+                "layers": [list(g.first.layers), list(g.second.layers)],
+                "ms": [g.first.time, g.second.time],
+                "difference_ms": g.delta,
+                "cause": g.cause,
+            }
+            for g in found.groups
+        ],
     }
 
 

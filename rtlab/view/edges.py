@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from rtlab.study import Result
 
 
-def engine_edges(result: Result, model: Model) -> list[Edge]:
+def engine_edges(result: Result, model: Model, missing: Iterable[str]) -> list[Edge]:
     """Edges between the boxes of an engine: its inputs, then its layers in order of execution, then its outputs.
 
     An edge leads from the last writer before a reader, and against the order of execution only where a tensor is
     written after every reading, as in a loop. A tensor that no layer writes under its name is followed through the
-    model; without tensors there are no edges.
+    model, for the layers ``missing`` (see ``unwritten``); without tensors there are no edges.
     """
     engine = result.engine
     writers = Writers(engine)
@@ -37,7 +38,7 @@ def engine_edges(result: Result, model: Model) -> list[Edge]:
         for tensor in {t.name: t for t in layer.inputs}.values()
         for source in sources(position, tensor)
     ]
-    edges += _through_model(result, model, edges)
+    edges += _through_model(result, model, missing, edges)
     end = len(engine.layers)
     for i, tensor in enumerate(engine.outputs):
         found = sources(end, tensor)
@@ -59,18 +60,22 @@ def unwritten(engine: Engine) -> dict[str, list[str]]:
 
 
 def _edge(source: int, target: int, tensor: Tensor) -> Edge:
-    shape = "" if tensor.shape is None else shape_text(tensor.shape)
-    return Edge(source=source, target=target, value=tensor.name, label=f"{shape} {tensor.dtype}".strip())
+    return Edge(source=source, target=target, value=tensor.name, label=_label(tensor.shape, tensor.dtype))
 
 
-def _through_model(result: Result, model: Model, have: Sequence[Edge]) -> list[Edge]:
+@functools.lru_cache(4096)
+def _label(shape: tuple[int, ...] | None, dtype: str) -> str:
+    return f"{'' if shape is None else shape_text(shape)} {dtype}".strip()
+
+
+def _through_model(result: Result, model: Model, missing: Iterable[str], have: Sequence[Edge]) -> list[Edge]:
     """Edges into layers that read a tensor under another name, from the dataflow of the model."""
     engine = result.engine
     first = len(engine.inputs)
     known = {(e["source"], e["target"]) for e in have}
     order = {layer.id: position for position, layer in enumerate(engine.layers)}
     added: list[Edge] = []
-    for id_ in unwritten(engine):
+    for id_ in missing:
         index = order[id_]
         for source, name in _sources(engine.layers[index], result, model, order):
             if (first + source, first + index) not in known:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 import onnx_ir as ir
@@ -12,7 +13,7 @@ from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import moves, placed
 from rtlab.analysis.names import operator, words
 from rtlab.analysis.pairs import pairs
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import Layer, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
@@ -35,6 +36,7 @@ from rtlab.view.contract import (
 from rtlab.view.edges import engine_edges, unwritten
 from rtlab.view.findings import listed
 from rtlab.view.overlays import overlays
+from rtlab.view.panels import offered
 from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ _MAIN = frozenset({"convolution", "matmul", "pool"})
 #: Attributes that say at a glance what a node does.
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
 
+_WHOLE = frozenset({int, bool})
+
 
 def family(op: str) -> Family:
     """The colour family of an operator."""
@@ -90,6 +94,8 @@ class _Source:
         self.makers: dict[tuple[int, int], int] = {}
         #: Values as ports by identity: most are written once and read once or more.
         self.ports: dict[int, Port] = {}
+        # Nodes of one kind have most lines of the side panel in common, and what is one object is packed once.
+        self.detail = functools.cache(_detail)
 
     def graph(self) -> Graph:
         model = self.model
@@ -119,7 +125,7 @@ class _Source:
             if node.op_type != "Constant":
                 ports = [self.port(v) for v in node.inputs if v is not None and v.name]
                 outputs = [self.port(v) for v in node.outputs if v.name]
-                self.put(_node_box(place, ports, outputs), scope, parent, node.outputs)
+                self.put(self.node(place, ports, outputs), scope, parent, node.outputs)
                 readers.append((len(self.boxes) - 1, node.inputs))
         for value in graph.outputs:
             self.put(self.pill(value, "output", prefix), scope, parent, [])
@@ -132,6 +138,38 @@ class _Source:
                     self.edges.append(
                         Edge(source=maker, target=at, value=value.name or "", label=_label(self.port(value)))
                     )
+
+    def node(self, place: Place, ports: list[Port], outputs: list[Port]) -> Box:
+        node = place.node
+        attributes = {k: _short(v) for k, v in node.attributes.items()}
+        weights = [p["shape"] for p in ports if p["constant"] and "×" in p["shape"]][:1]
+        # The shape of a weight tells its kernel, and what is one says nothing.
+        glance = [
+            f"{label} {attributes[key]}"
+            for key, label in _GLANCE.items()
+            if key in attributes and not (weights and label == "kernel") and not _ones(node.attributes[key])
+        ]
+        details = [Detail(key="name", value=node.name or "—"), self.detail("operator", _operator(node))]
+        details += [self.detail(k, text) for k, text in attributes.items()]
+        return Box(
+            id=place.id,
+            kind="node",
+            parent=-1,
+            body="",
+            op=node.op,
+            family=family(node.op),
+            title=node.title,
+            lines=[*weights, *glance][:2],
+            chips=[],
+            precision=outputs[0]["dtype"] if outputs else "",
+            reads="",
+            writes="",
+            stream=0,
+            slim=False,
+            inputs=ports,
+            outputs=outputs,
+            details=details,
+        )
 
     def port(self, value: ir.Value) -> Port:
         found = self.ports.get(id(value))
@@ -168,18 +206,89 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def engine_graph(engine: Engine, result: Result, model: Model, mapping: NodeMapping) -> Graph:
+#: What a layer runs around a source node without the node itself, such as its Q: operators by layer and node.
+Around: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
+
+
+class _Layers:
+    """The boxes of an engine's layers under construction."""
+
+    def __init__(
+        self,
+        result: Result,
+        model: Model,
+        mapping: NodeMapping,
+        around: Around,
+        missing: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.model, self.mapping, self.around, self.missing = model, mapping, around, missing
+        self.count = len(result.engine.layers)
+        # Layers read what others write, and run in few streams: one object for all, which is packed once.
+        self.detail, self.port = functools.cache(_detail), functools.cache(_tensor_port)
+
+    def box(self, layer: Layer) -> Box:
+        places = [self.model.places[i] for i in self.mapping.nodes(layer.id)]
+        # Execution order is graph order; the compiler lists labels in an order of its own.
+        places.sort(key=lambda p: p.node.index)
+        nodes = [p.node for p in places]
+        around = self.around.get(layer.id, {})
+        chips = [
+            OpChip(op=_SHORT.get(op, op), family=family(op), node=p.id)
+            for p in places
+            for op in around.get(p.node.id, (p.node.op,))
+        ]
+        computes = _kind_family(layer.kind)
+        # Whose nodes are unknown, because there is no model or another one, is no move: name and kind tell what it is.
+        known = bool(self.mapping.pairs)
+        moving = not nodes and not computes and (known or moves(layer))
+        if not known and not moving:
+            chips = _told(layer, computes)
+        details = [
+            Detail(key="layer", value=layer.name),
+            self.detail("kind", layer.kind),
+            Detail(key="step", value=f"{layer.index + 1} of {self.count}"),
+        ]
+        if layer.tactic:
+            details.append(self.detail("tactic", layer.tactic))
+        details.append(self.detail("stream", str(layer.stream)))
+        if unwritten := self.missing.get(layer.id):
+            details.append(Detail(key="written by no layer", value=", ".join(unwritten)))
+        return Box(
+            id=layer.id,
+            kind="layer",
+            parent=-1,
+            body="",
+            op=layer.kind,
+            family=family(nodes[0].op) if nodes else computes or ("shape" if moving else chips[0]["family"]),
+            title=(_move(layer) if moving else "") or layer.name,
+            lines=[],
+            chips=chips,
+            precision=layer.precision,
+            reads=layer.reads,
+            writes=layer.writes,
+            stream=layer.stream,
+            slim=moving,
+            inputs=[self.port(t) for t in layer.inputs]
+            + [self.port(t, constant=True) for t in layer.constants],
+            outputs=[self.port(t) for t in layer.outputs],
+            details=details,
+        )
+
+
+def engine_graph(result: Result, model: Model, mapping: NodeMapping, around: Around) -> Graph:
     """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
-    boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
+    engine = result.engine
     missing = unwritten(engine)
-    boxes += [_layer_box(y, result, model, mapping, missing.get(y.id, ())) for y in engine.layers]
+    layers = _Layers(result, model, mapping, around, missing)
+    boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
+    boxes += [layers.box(y) for y in engine.layers]
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
     return Graph(
         id=result.variant.id,
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
         subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
         boxes=boxes,
-        edges=engine_edges(result, model),
+        edges=engine_edges(result, model, missing),
     )
 
 
@@ -187,6 +296,7 @@ def engine_graph(engine: Engine, result: Result, model: Model, mapping: NodeMapp
 def engine_view(result: Result, model: Model) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin."""
     mapping = placed(result.mapping, model)
+    around = {y.id: found for y in result.engine.layers if (found := _around(y, result.prepared.model))}
     return EngineView(
         variant=result.name,
         calibrator=str(result.variant.calibrator or ""),
@@ -195,12 +305,13 @@ def engine_view(result: Result, model: Model) -> EngineView:
         else list(commands(model, result.variant, f"{stem(model, result.variant)}.onnx")),
         precisions={i: str(p) for n, p in result.prepared.precisions.items() for i in model.where(n)},
         quantized=_quantized(result, model),
-        graph=engine_graph(result.engine, result, model, mapping),
-        pairs=_home_first(mapping, result, model),
+        graph=engine_graph(result, model, mapping, around),
+        pairs=_home_first(mapping, model, around),
         unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in mapping.missing],
         overlays=overlays(result, model),
         summary=summary(result, model),
         findings=listed(model, result.findings),
+        panels=offered(result, model),
     )
 
 
@@ -219,46 +330,15 @@ def _quantized(result: Result, model: Model) -> list[QuantizedPair]:
     ]
 
 
-def _home_first(mapping: NodeMapping, result: Result, model: Model) -> list[Pair]:
+def _home_first(mapping: NodeMapping, model: Model, around: Around) -> list[Pair]:
     """The pairs, those of a layer that runs only what a preparation put around the node, such as its Q, last."""
-    parts = {layer.id: _parts(layer, result.prepared.model) for layer in result.engine.layers}
+
+    def away(pair: Pair) -> bool:
+        node = model.places[pair["node"]].node
+        return node.op not in around.get(pair["layer"], {}).get(node.id, (node.op,))
+
     found = [Pair(node=p.node, layer=p.layer, evidence=p.evidence) for p in mapping.pairs]
-    return sorted(
-        found,
-        key=lambda p: (node := model.places[p["node"]].node).op not in _runs(parts.get(p["layer"], {}), node),
-    )
-
-
-def _node_box(place: Place, ports: list[Port], outputs: list[Port]) -> Box:
-    node = place.node
-    weights = [p["shape"] for p in ports if p["constant"] and "×" in p["shape"]][:1]
-    # The shape of a weight tells its kernel, and what is one says nothing.
-    glance = [
-        f"{label} {_short(node.attributes[key])}"
-        for key, label in _GLANCE.items()
-        if key in node.attributes and not (weights and label == "kernel") and not _ones(node.attributes[key])
-    ]
-    details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
-    details += [Detail(key=k, value=_short(v)) for k, v in node.attributes.items()]
-    return Box(
-        id=place.id,
-        kind="node",
-        parent=-1,
-        body="",
-        op=node.op,
-        family=family(node.op),
-        title=node.title,
-        lines=[*weights, *glance][:2],
-        chips=[],
-        precision=outputs[0]["dtype"] if outputs else "",
-        reads="",
-        writes="",
-        stream=0,
-        slim=False,
-        inputs=ports,
-        outputs=outputs,
-        details=details,
-    )
+    return sorted(found, key=away) if around else found
 
 
 def _operator(node: Node) -> str:
@@ -273,10 +353,14 @@ def _ones(value: object) -> bool:
 
 def _short(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        text = "×".join(str(v) for v in value) if all(isinstance(v, int) for v in value) else str(value)
+        text = "×".join(map(str, value)) if _WHOLE.issuperset(map(type, value)) else str(value)
     else:
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _detail(key: str, value: str) -> Detail:
+    return Detail(key=key, value=value)
 
 
 def _port(value: ir.Value) -> Port:
@@ -317,57 +401,6 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
     )
 
 
-def _layer_box(
-    layer: Layer, result: Result, model: Model, mapping: NodeMapping, unwritten: Sequence[str]
-) -> Box:
-    places = [model.places[i] for i in mapping.nodes(layer.id)]
-    # Execution order is graph order; the compiler lists labels in an order of its own.
-    places.sort(key=lambda p: p.node.index)
-    nodes = [p.node for p in places]
-    parts = _parts(layer, result.prepared.model)
-    chips = [
-        OpChip(op=_SHORT.get(op, op), family=family(op), node=p.id)
-        for p in places
-        for op in _runs(parts, p.node)
-    ]
-    computes = _kind_family(layer.kind)
-    # Whose nodes are unknown, because there is no model or another one, is no move: name and kind tell what it is.
-    known = bool(mapping.pairs)
-    moving = not nodes and not computes and (known or moves(layer))
-    if not known and not moving:
-        chips = _told(layer, computes)
-    details = [
-        Detail(key="layer", value=layer.name),
-        Detail(key="kind", value=layer.kind),
-        Detail(key="step", value=f"{layer.index + 1} of {len(result.engine.layers)}"),
-    ]
-    if layer.tactic:
-        details.append(Detail(key="tactic", value=layer.tactic))
-    details.append(Detail(key="stream", value=str(layer.stream)))
-    if unwritten:
-        details.append(Detail(key="written by no layer", value=", ".join(unwritten)))
-    return Box(
-        id=layer.id,
-        kind="layer",
-        parent=-1,
-        body="",
-        op=layer.kind,
-        family=family(nodes[0].op) if nodes else computes or ("shape" if moving else chips[0]["family"]),
-        title=(_move(layer) if moving else "") or layer.name,
-        lines=[],
-        chips=chips,
-        precision=layer.precision,
-        reads=layer.reads,
-        writes=layer.writes,
-        stream=layer.stream,
-        slim=moving,
-        inputs=[_tensor_port(t) for t in layer.inputs]
-        + [_tensor_port(t, constant=True) for t in layer.constants],
-        outputs=[_tensor_port(t) for t in layer.outputs],
-        details=details,
-    )
-
-
 def _told(layer: Layer, computes: Family | None) -> list[OpChip]:
     """The operators that a layer's name tells without a model, and its kind where they do not tell what computes."""
     # Torch-TensorRT writes kinds in capitals.
@@ -382,29 +415,24 @@ def _told(layer: Layer, computes: Family | None) -> list[OpChip]:
     return found
 
 
+@functools.lru_cache(1024)
 def _kind_family(word: str) -> Family | None:
     """The family of what a compiler's word for a kind of layer computes; None where it tells no such kind."""
     return next((family for part, family in _COMPUTES.items() if part in word.lower()), None)
 
 
-def _parts(layer: Layer, built: Model) -> dict[str, list[Node]]:
-    """The nodes of the built model that a layer declares, under the source node that each was made for.
+def _around(layer: Layer, built: Model) -> dict[str, list[str]]:
+    """The operators that a layer declares of each source node, but of those that it declares themselves.
 
     A compiler that declares none keeps the name of a node that it did not fuse.
     """
-    found: dict[str, list[Node]] = {}
-    for name in layer.origins or (layer.name,):
-        if (node := built.by_id.get(name)) is not None:
-            found.setdefault(node.origin, []).append(node)
+    declared = [built.by_id[i] for i in layer.origins or (layer.name,) if i in built.by_id]
+    whole = {n.id for n in declared if n.origin == n.id}
+    found: dict[str, list[str]] = {}
+    for node in declared:
+        if node.origin not in whole and node.op not in found.setdefault(node.origin, []):
+            found[node.origin].append(node.op)
     return found
-
-
-def _runs(parts: dict[str, list[Node]], node: Node) -> list[str]:
-    """What a layer runs of a node: the node itself, or only what a preparation put around it, such as its Q."""
-    mine = parts.get(node.id, [])
-    if not mine or any(p.id == node.id for p in mine):
-        return [node.op]
-    return list(dict.fromkeys(p.op for p in mine))
 
 
 def _move(layer: Layer) -> str:

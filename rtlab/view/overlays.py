@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ def _memory(result: Result, model: Model) -> Overlay | None:
     if not nodes and not layers:
         return None
     told = all(f.origin == "reported" for f in (*nodes.values(), *layers.values()))
+    reading = functools.cache(_bytes)
     at = ", ".join(f"{symbol} = {size}" for symbol, size in sizes(model).items())
     return Overlay(
         id="memory",
@@ -49,8 +51,8 @@ def _memory(result: Result, model: Model) -> Overlay | None:
         origin="reported" if told else "estimated",
         source=result.engine.title if told else f"from shapes and types{at and ', at '}{at}",
         best="low",
-        nodes={i: _bytes(f) for i, f in nodes.items()},
-        layers={i: _bytes(f) for i, f in layers.items()},
+        nodes={i: reading(f) for i, f in nodes.items()},
+        layers={i: reading(f) for i, f in layers.items()},
     )
 
 
@@ -61,40 +63,46 @@ def _bytes(found: Footprint) -> Reading:
 
 
 def _times(times: Timing, nodes: Mapping[str, Shared], layers: Mapping[str, Shared]) -> list[Overlay]:
-    made = []
-    for share, title, unit in (
-        (False, f"{times.processor} time", "ms"),
-        (True, f"Share of {times.processor} time", "%"),
-    ):
-        made.append(
-            Overlay(
-                id="share" if share else "time",
-                title=title,
-                unit=unit,
-                origin="measured",
-                source=times.origin,
-                best="low",
-                nodes=_readings(nodes, "node", share=share),
-                layers=_readings(layers, "layer", share=share),
-            )
-        )
-    return made
+    time = Overlay(
+        id="time",
+        title=f"{times.processor} time",
+        unit="ms",
+        origin="measured",
+        source=times.origin,
+        best="low",
+        nodes=_readings(nodes, "node"),
+        layers=_readings(layers, "layer"),
+    )
+    share = Overlay(
+        id="share",
+        title=f"Share of {times.processor} time",
+        unit="%",
+        origin="measured",
+        source=times.origin,
+        best="low",
+        nodes=_shares(nodes, time["nodes"]),
+        layers=_shares(layers, time["layers"]),
+    )
+    return [time, share]
 
 
-def _readings(times: Mapping[str, Shared], what: str, *, share: bool) -> dict[str, Reading]:
+def _readings(times: Mapping[str, Shared], what: str) -> dict[str, Reading]:
     made = {}
     for id_, time in times.items():
-        names = ", ".join(i.split(":", 1)[-1] for i in time.layers[:_LISTED])
+        names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
         more = " ..." if len(time.layers) > _LISTED else ""
         others = time.shared - 1
         together = f", together with {others} other {what}{'s' if others > 1 else ''}" if others else ""
-        made[id_] = Reading(
-            value=100 * time.share if share else time.median,
-            spread=None if share else time.spread,
-            shared=time.shared,
-            note=f"timed as {names}{more}{together}",
-        )
+        note = f"timed as {names}{more}{together}"
+        made[id_] = Reading(value=time.median, spread=time.spread, shared=time.shared, note=note)
     return made
+
+
+def _shares(times: Mapping[str, Shared], readings: Mapping[str, Reading]) -> dict[str, Reading]:
+    return {
+        i: Reading(value=100 * times[i].share, spread=None, shared=r["shared"], note=r["note"])
+        for i, r in readings.items()
+    }
 
 
 def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:

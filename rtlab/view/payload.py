@@ -31,13 +31,12 @@ import itertools
 import json
 import math
 import operator
-import re
 import struct
 import types
 import typing
 import zlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,11 +48,16 @@ if TYPE_CHECKING:
 
 #: Bits of a float32 that are dropped: 14 bits of mantissa stay.
 _DROPPED = 9
+_PLAIN = frozenset({str, int, float, bool})
 #: Largest relative error of a float: four significant digits. Half a unit of the last bit that stays is 3.1e-5.
 PRECISION = 5e-5
-_DIGITS = re.compile("([0-9]{1,9})")
+#: Most digits of one number: with a 1 in front it still is an int32.
+_DIGITS = 9
+#: Bytes that UTF-8 never has: between two texts, and where a number stands in one.
+_BETWEEN, _NUMBER = 0xFF, 0xFE
 _INT32 = range(-(2**31), 2**31)
 Order: typing.TypeAlias = "NDArray[np.intp]"
+Whole: typing.TypeAlias = "NDArray[np.int64]"
 
 
 @growing()
@@ -82,8 +86,8 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 class _Encoder:
     def __init__(self) -> None:
-        self.strings: dict[str, int] = {}
-        self.floats: dict[float, int] = {}
+        self.strings: defaultdict[str, int] = _positions()
+        self.floats: defaultdict[float, int] = _positions()
         self.columns: list[bytes] = []
 
     def encode(self, payload: Any, kind: Any) -> bytes:
@@ -94,7 +98,7 @@ class _Encoder:
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         encoded = text.encode("utf-8", "replace")
         parts = (struct.pack("<I", len(encoded)), encoded, *self.columns, *content)
-        return gzip.compress(b"".join(parts), compresslevel=9, mtime=0)
+        return gzip.compress(b"".join(parts), compresslevel=6, mtime=0)
 
     def tree(self, kind: Any, values: Sequence[Any], order: Order | None = None) -> list[Any]:
         """Writes the columns of values of one type, and describes them."""
@@ -108,77 +112,90 @@ class _Encoder:
                 self.tree(inner, [v for v in values if v is not None]),
             ]
         if origin is list:
-            lengths = self.column([len(v) for v in values])
+            sizes = np.fromiter(map(len, values), np.int64, len(values))
             items = list(itertools.chain.from_iterable(values))
-            return ["list", lengths, self.tree(arguments[0], items, _order([len(v) for v in values]))]
+            return ["list", self.column(sizes), self.tree(arguments[0], items, _order(sizes))]
         if origin is dict:
             lengths = self.column([len(v) for v in values])
-            keys = self.column(self.places(self.strings, list(itertools.chain.from_iterable(values))))
+            keys = self.column(_places(self.strings, itertools.chain.from_iterable(values)))
             return ["map", lengths, keys, self.tree(arguments[1], [i for v in values for i in v.values()])]
         if typing.is_typeddict(kind):
-            return [
-                "object",
-                {
-                    f: self.tree(h, list(map(operator.itemgetter(f), values)), order)
-                    for f, h in _hints(kind).items()
-                },
-            ]
-        return self.leaf(str if origin is typing.Literal else kind, values, order)
+            return ["object", self.fields(_hints(kind), values, order)]
+        return self.leaf(kind, values, order)
 
-    def leaf(self, kind: type, values: Sequence[Any], order: Order | None) -> list[Any]:
-        if kind is str and values and values.count(values[0]) == len(values):
+    def fields(self, hints: Mapping[str, Any], values: Sequence[Any], order: Order | None) -> dict[str, Any]:
+        """The trees of the fields of objects; one that stands in several rows, as a tensor does, is read once."""
+        rows = _places(_positions(), map(id, values))
+        # Where an object stands for the first time, its position is the highest so far.
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(rows), prepend=-1))
+        once = [values[i] for i in first.tolist()]
+        made = {}
+        for (field, hint), column in zip(hints.items(), _columns(hints, once), strict=True):
+            if hint in _PLAIN or typing.get_origin(hint) is typing.Literal:
+                made[field] = self.leaf(hint, column, order, rows)
+            else:
+                made[field] = self.tree(hint, [column[i] for i in rows.tolist()], order)
+        return made
+
+    def leaf(
+        self, kind: Any, values: Sequence[Any], order: Order | None, rows: Whole | None = None
+    ) -> list[Any]:
+        """The column of plain values; ``rows`` tells which of them each row has where that is not its own."""
+        text = kind not in _PLAIN or kind is str
+        if text and values and values.count(values[0]) == len(values):
             return ["value", values[0]]
-        if kind is str:
-            return ["string", self.column(self.places(self.strings, values), order)]
-        if kind is float:
-            return ["float", self.column(self.places(self.floats, [float(v) for v in values]), order)]
-        return [kind.__name__, self.column(values, order)]
-
-    def places(self, table: dict[Any, int], values: Sequence[Any]) -> list[int]:
-        fresh = [v for v in dict.fromkeys(values) if v not in table]
-        table.update(zip(fresh, range(len(table), len(table) + len(fresh)), strict=True))
-        return list(map(table.__getitem__, values))
+        column: Sequence[Any] | NDArray[Any] = values
+        if text or kind is float:
+            column = _places(self.strings, values) if text else _places(self.floats, map(float, values))
+        if rows is not None and len(rows) > len(values):
+            column = np.asarray(column)[rows]
+        return ["string" if text else kind.__name__, self.column(column, order)]
 
     def texts(self) -> dict[str, Any]:
         """The table of strings as templates and numbers."""
-        parts = list(map(_DIGITS.split, self.strings))
-        shapes = [tuple(p[::2]) for p in parts]
-        uses = Counter(shapes)
-        rows: dict[tuple[str, ...], list[list[str]]] = {}
-        for i, text in enumerate(self.strings):
-            shape = shapes[i]
-            if len(shape) > 1 and uses[shape] == 1:
-                # A string that is like no other is its own template.
-                shape = shapes[i] = (text,)
-                parts[i] = [text]
-            rows.setdefault(shape, []).append(parts[i][1::2])
-        place = {shape: i for i, shape in enumerate(rows)}
-        strings = self.table(list(map(place.__getitem__, shapes)))
+        given = [t.encode("utf-8", "replace") for t in self.strings]
+        shapes, numbers, owners = _numbered(given)
+        table = _positions()
+        kinds = _places(table, shapes)
+        uses = np.bincount(kinds, minlength=len(table))
+        alone = uses[kinds] == 1
+        texts = list(table)
+        for i in np.flatnonzero(alone).tolist():
+            # A string that is like no other is its own template.
+            texts[kinds[i]] = given[i]
+        strings = self.table(kinds)
+        # The numbers of one template after those of another, each in the order of the strings.
+        numbers, owners = numbers[~alone[owners]], owners[~alone[owners]]
+        numbers = numbers[np.argsort(kinds[owners], kind="stable")]
         templates: list[list[Any]] = []
-        for shape, found in rows.items():
-            pieces: list[Any] = [shape[0]]
-            for text, slot in zip(shape[1:], zip(*found, strict=True), strict=True):
-                if slot.count(slot[0]) == len(slot):
-                    pieces[-1] += slot[0] + text
+        at = 0
+        for text, count in zip(texts, uses.tolist(), strict=True):
+            first, *more = (part.decode() for part in text.split(bytes([_NUMBER])))
+            size = count * len(more)
+            pieces: list[Any] = [first]
+            for after, slot in zip(more, numbers[at : at + size].reshape(count, -1).T, strict=True):
+                if (slot == slot[0]).all():
+                    pieces[-1] += str(slot[0])[1:] + after
                 else:
-                    pieces += [self.column([int(f"1{n}") for n in slot]), text]
+                    pieces += [self.column(slot), after]
+            at += size
             templates.append(pieces)
         return {"strings": strings, "templates": templates}
 
-    def table(self, values: Sequence[int] | NDArray[np.float64]) -> list[int]:
+    def table(self, values: Sequence[int] | NDArray[Any]) -> list[int]:
         return [len(values), *self.column(values)]
 
-    def column(self, values: Sequence[int] | NDArray[np.float64], order: Order | None = None) -> list[int]:
+    def column(self, values: Sequence[int] | NDArray[Any], order: Order | None = None) -> list[int]:
         """Writes whole numbers in the form that deflates best, or float64; returns width and form."""
         given = np.asarray(values if len(values) else [0])
         whole = given.dtype.kind in "biu" and _INT32.start <= given.min() and given.max() < _INT32.stop
-        if isinstance(values, np.ndarray) or not whole:
+        if not whole:
             exact = np.asarray(values, "<f8")
             if any(int(e) != v for e, v in zip(exact, values, strict=True) if isinstance(v, int)):
                 raise ValueError("Cannot encode an integer of more than 53 bits: JavaScript has none.")
             self.columns.append(exact.view(np.uint8).reshape(-1, 8).T.tobytes())
             return [8, 0]
-        plain = np.array(values, np.int64)
+        plain = given[: len(values)].astype(np.int64)
         forms = {}
         for form in range(4 if order is not None else 2):
             listed = plain[order] if form & 2 else plain
@@ -188,7 +205,46 @@ class _Encoder:
         return [len(forms[best]) // max(1, len(values)), best]
 
 
-def _order(lengths: Sequence[int]) -> Order | None:
+def _positions() -> defaultdict[Any, int]:
+    """A table in which a key that is looked up for the first time gets the next position."""
+    return defaultdict(itertools.count().__next__)
+
+
+def _places(table: defaultdict[Any, int], keys: Iterable[Any]) -> Whole:
+    return np.array(list(map(table.__getitem__, keys)), np.int64)
+
+
+def _columns(fields: Collection[str], objects: Sequence[Mapping[str, Any]]) -> list[Sequence[Any]]:
+    """The values of each field; at one go, because to reach an object takes longer than to read it."""
+    if len(fields) > 1 and objects:
+        return list(zip(*map(operator.itemgetter(*fields), objects), strict=True))
+    return [[o[f] for o in objects] for f in fields]
+
+
+def _numbered(texts: Sequence[bytes]) -> tuple[list[bytes], Whole, Whole]:
+    """Texts with a mark in place of each number; all numbers with a 1 in front; and the text of each, by position."""
+    joined = bytes([_BETWEEN]).join(texts)
+    letters = np.frombuffer(joined, np.uint8)
+    digits = np.flatnonzero((letters >= ord("0")) & (letters <= ord("9")))
+    runs = np.flatnonzero(np.diff(digits, prepend=-2) > 1)
+    # Where in its number a digit stands; a long run is several numbers.
+    rank = (np.arange(len(digits)) - np.repeat(runs, np.diff(runs, append=len(digits)))) % _DIGITS
+    starts = np.flatnonzero(rank == 0)
+    sizes = np.diff(starts, append=len(digits))
+    values = (letters[digits] - np.uint8(ord("0"))) * 10 ** (np.repeat(sizes, sizes) - 1 - rank)
+    numbers: Whole = 10**sizes
+    if len(starts):
+        numbers += np.add.reduceat(values, starts)
+    owners = np.searchsorted(np.flatnonzero(letters == _BETWEEN), digits[starts])
+    marked = letters.copy()
+    marked[digits[starts]] = _NUMBER
+    kept = np.ones(len(letters), bool)
+    kept[digits[rank > 0]] = False
+    shapes = marked[kept].tobytes().split(bytes([_BETWEEN])) if texts else []
+    return shapes, numbers, owners
+
+
+def _order(lengths: Sequence[int] | Whole) -> Order | None:
     """Where the items stand that come one after the other if all lists give their first, then all their second."""
     sizes = np.array(lengths, np.int64)
     if len(sizes) < 2 or sizes.max(initial=0) < 2:

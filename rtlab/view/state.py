@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterable
+from collections.abc import Mapping as MappingType
 from typing import cast
 
 from rtlab.analysis.mapping import Mapping
@@ -52,6 +53,7 @@ class ViewState:
     grouping_nodes: Grouping = "none"
     folds: tuple[str, ...] = ()
     step: int = 0
+    settings: MappingType[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, payload: Payload) -> ViewState:

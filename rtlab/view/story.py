@@ -90,15 +90,16 @@ def _contest(found: Contest, layer: str) -> contract.Contest:
 
 def _memory(log: BuildLog) -> list[contract.Detail]:
     lines: list[contract.Detail] = [
-        {"key": title, "value": _size(log.totals[key])}
+        {"key": title, "value": size(log.totals[key])}
         for key, title in _TOTALS.items()
         if log.totals.get(key)
     ]
     hungry = sorted((m for m in log.memory if m.scratch), key=lambda m: m.scratch, reverse=True)[:_LISTED]
-    return lines + [{"key": f"Scratch of {m.layer}", "value": _size(m.scratch)} for m in hungry]
+    return lines + [{"key": f"Scratch of {m.layer}", "value": size(m.scratch)} for m in hungry]
 
 
-def _size(nbytes: int) -> str:
+def size(nbytes: int) -> str:
+    """Bytes in words, such as ``1.5 MiB``."""
     size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
     while size >= _KIB and len(units) > 1:
         size /= _KIB

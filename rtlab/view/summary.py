@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 
 from rtlab.analysis import breakdown
 from rtlab.analysis.coverage import coverage
-from rtlab.analysis.reformats import reformats
 from rtlab.view.contract import Coverage, Reformat, Slice, Summary, Transition
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def summary(result: Result, model: Model | None = None) -> Summary:
                 fix=r.fix,
                 time=r.milliseconds,
             )
-            for r in reformats(engine, times)
+            for r in result.reformats()
         ],
         coverage=cast("Coverage", dataclasses.asdict(coverage(result.mapping, home, engine))),
         processor=times.processor if times else "",

@@ -1,9 +1,8 @@
 """Plotly figures of a variant, and Plotly itself for the page.
 
-A figure is plain JSON that the Explorer's front end draws; Plotly's Python classes take a second to check thousands of
-layers, so the tests check figures with them. The front end marks the selection and reads clicks from the points' ids,
-which are layer ids, so that charts follow the other panes without a round trip. FigureWidget would bring its own copy
-of the library for each figure, five megabytes a chart and variant.
+The front end marks the selection and reads clicks from the points' ids, which are layer ids, so that charts follow the
+other panes without a round trip. FigureWidget would bring its own copy of the library for each figure, five megabytes a
+chart and variant.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from typing import Any
 
 from rtlab.view import charts
 from rtlab.view.contract import EngineView
+from rtlab.view.figure import FAINT, MAIN, layout
 
-_FONT = {"family": "system-ui, sans-serif", "size": 11}
-_BAR = "#31688e"
-_FAINT = "rgba(128,128,128,0.25)"
 #: Up to this number of layers every step has its number below the axis; above, every fifth, then Plotly decides.
 _EACH, _FIFTH = 12, 80
 
@@ -50,7 +47,7 @@ def timing(view: EngineView) -> dict[str, Any]:
         },
         # One time that several layers have together is pale on each of them: it counts once.
         "marker": {
-            "color": _BAR,
+            "color": MAIN,
             "line": {"width": 0},
             "opacity": [0.45 if b.shared > 1 else 1.0 for b in rows],
         },
@@ -80,8 +77,8 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
         "x": [b.step + 1 for b in rows],
         "y": [b.value for b in rows],
         "ids": [b.layer for b in rows],
-        "line": {"color": _FAINT, "width": 1.5},
-        "marker": {"color": _BAR, "size": 8},
+        "line": {"color": FAINT, "width": 1.5},
+        "marker": {"color": MAIN, "size": 8},
         "customdata": [f"{b.label}<br>{b.note}" for b in rows],
         "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32</extra>",
     }
@@ -98,14 +95,14 @@ def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str
         "showgrid": False,
         "zeroline": False,
     }
-    scale = {"rangemode": rangemode, "gridcolor": _FAINT, "automargin": True, "zeroline": False}
-    return {"data": [trace], "layout": {**_layout(title), "xaxis": axis, "yaxis": scale}}
+    scale = {"rangemode": rangemode, "gridcolor": FAINT, "automargin": True, "zeroline": False}
+    return {"data": [trace], "layout": {**layout(title), "xaxis": axis, "yaxis": scale}}
 
 
 def _empty(title: str) -> dict[str, Any]:
     hidden = {"visible": False}
     note = {"text": title, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
-    return {"data": [], "layout": {**_layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden}}
+    return {"data": [], "layout": {**layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden}}
 
 
 @functools.cache
@@ -119,16 +116,3 @@ def script() -> bytes:
     inside = f"const module = {{ exports: {{}} }}, exports = module.exports;\n{get_plotlyjs()}\nreturn module.exports;"
     text = f"export default (function () {{\n{inside}\n}}).call(globalThis);\n"
     return gzip.compress(text.encode(), compresslevel=6, mtime=0)
-
-
-def _layout(title: str) -> dict[str, Any]:
-    return {
-        "title": {"text": title, "font": {"size": 12}, "x": 0, "xref": "paper", "y": 0.98, "yanchor": "top"},
-        "margin": {"l": 8, "r": 12, "t": 26, "b": 8},
-        "font": _FONT,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "showlegend": False,
-        "hoverlabel": {"font": _FONT},
-        "bargap": 0.25,
-    }

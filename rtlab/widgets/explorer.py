@@ -29,13 +29,25 @@ from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.quantize import export
-from rtlab.view import chrome, offer
+from rtlab.view import chrome, offer, panels
 from rtlab.view.calibration import calibration
-from rtlab.view.contract import BuildState, BuildStory, Calibration, EngineView, Graph, Inspection, Pin, Side
+from rtlab.view.contract import (
+    BuildState,
+    BuildStory,
+    Calibration,
+    EngineView,
+    Graph,
+    Inspection,
+    Panel,
+    Pin,
+    Side,
+    WorkName,
+)
 from rtlab.view.findings import findings
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.inspection import inspection
 from rtlab.view.layers import layers_model
+from rtlab.view.panel import Scene
 from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
 from rtlab.view.story import story
@@ -55,6 +67,8 @@ if TYPE_CHECKING:
 _PLAIN_WORDS = re.compile(
     r"\b(engine|graph|layers?|profile|timing|times|trt|json|info|build|log)\b", re.IGNORECASE
 )
+#: From this many layers on the page draws the model while the kernel is still busy with the engine.
+_MANY_LAYERS = 1_000
 _IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
 
 
@@ -82,6 +96,8 @@ class Explorer(Delivering):
     calibration = traitlets.Bytes(b"").tag(delivered=True)
     story = traitlets.Bytes(b"").tag(delivered=True)
     findings = traitlets.Dict().tag(delivered=True)
+    #: Rises when what panels tell may have changed, so that the page asks again.
+    stamp = traitlets.Int(0).tag(sync=True)
 
     @growing()
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
@@ -246,7 +262,7 @@ class Explorer(Delivering):
         """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
         return self._work(lambda progress: self._repair(findings, progress))
 
-    def _work(self, work: Callable[[Reporting], None]) -> Explorer:
+    def _work(self, work: Callable[[Reporting], object]) -> Explorer:
         if not self._busy:
             self.failure = None
             self._start(work, "")
@@ -324,7 +340,7 @@ class Explorer(Delivering):
 
         self._work(work)
 
-    def _start(self, work: Callable[[Reporting], None], name: str) -> None:
+    def _start(self, work: Callable[[Reporting], object], name: str) -> None:
         since = time.time()
         self._building, self._busy = name, True
 
@@ -347,6 +363,7 @@ class Explorer(Delivering):
             finally:
                 self._building = ""
                 self._refresh()
+                self.stamp += 1
                 # Last, since whoever sees it may ask for the next work at once.
                 self._busy = False
                 self.build = dict(_IDLE)
@@ -437,10 +454,17 @@ class Explorer(Delivering):
         self.controls = dict(offer.controls(self.study.model, self.choice))
         self._tell_calibration()
         self.findings = dict(findings(self.study.model, self.study.findings()))
-        if built:
+        if built and not self._busy and len(self.study.results[built].engine.layers) >= _MANY_LAYERS:
+            self._put(dataclasses.replace(self.state, variant=built))
+            self._start(lambda progress: self._show_aside(built, progress), "")
+        elif built:
             self.show(built)
         else:
             self._refresh()
+
+    def _show_aside(self, name: str, progress: Reporting) -> None:
+        progress.phase("Preparing the engine's view")
+        self.show(name)
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
@@ -578,6 +602,8 @@ class Explorer(Delivering):
             "repair": lambda: self.repair(*json.loads(value or "[]")),
             "save": lambda: self._save(**json.loads(value)),
             "dismiss": self._dismiss,
+            "panel": lambda: self._panel(value),
+            "work": lambda: self._worked(**json.loads(value)),
             "plotly": lambda: self.send({"type": "plotly"}, buffers=[figures.script()]),
         }
         actions.get(kind, lambda: None)()
@@ -601,6 +627,84 @@ class Explorer(Delivering):
             raise VariantError(f'Cannot save "{what}" of a variant. Choose one of {", ".join(made)}.')
         name, content = made[what]()
         self.send({"type": "file", "value": name}, buffers=[content])
+
+    def panel(self, name: str, **settings: object) -> Panel:
+        """What a panel tells of the variant shown, as the page gets it.
+
+        Args:
+            name: A panel, such as ``memory``.
+            settings: What is chosen in it, by key.
+
+        Raises:
+            VariantError: there is no such panel, or nothing is built.
+        """
+        return self._answer(name, self.state.variant, {k: str(v) for k, v in settings.items()})
+
+    def _answer(
+        self, name: str, variant: str, settings: collections.abc.Mapping[str, str], asked: str = ""
+    ) -> Panel:
+        study, result = self.study, self.study[variant]
+        # Beside itself, a variant shows nothing; the one in the third pane was chosen for that.
+        other = next((n for n in (self.state.compared, self.state.baseline) if n and n != variant), "")
+        return panels.answer(name, Scene(study, result, study.results.get(other), settings, asked))
+
+    def _panel(self, asked: str) -> None:
+        wanted = json.loads(asked)
+        # What the page asks about may be gone by now; it asks anew when it knows.
+        if wanted["panel"] in panels.PANELS and wanted["variant"] in self.study.results:
+            found = self._answer(wanted["panel"], wanted["variant"], wanted["settings"], asked)
+            self.send({"type": "panel", "value": asked, "content": found})
+
+    def sweep(self) -> Explorer:
+        """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
+        name = self.state.variant
+        return self._work(lambda progress: self._sweep(name, progress))
+
+    def vary(self, what: str) -> Explorer:
+        """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
+        name = self.state.variant
+        return self._work(lambda progress: self._vary(name, what, progress))
+
+    def _sweep(self, name: str, progress: Reporting) -> None:
+        self.study.sweep(name, progress=progress)
+
+    def _vary(self, name: str, what: str, progress: Reporting) -> None:
+        planned = self.study.vary(name, what)
+        # Targets and options change nothing of what the CPU runs.
+        compare = what in {"tf32", "sparsity"}
+        for title in planned:
+            self._building = title
+            self._refresh(building=title)
+            try:
+                self.study.run([title], progress=progress, compare=compare)
+            except Cancelled:
+                self.study.remove(title)
+                raise
+        self.show(planned[-1])
+
+    def tune(self) -> Explorer:
+        """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""
+        return self._work(lambda progress: self._tune({}, progress))
+
+    def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
+        if node := values.get("recurrence"):
+            progress.phase("Timing the forms of the recurrence")
+            self.study.time_forms(node)
+        else:
+            self.study.tune(progress=progress)
+
+    def _worked(self, work: WorkName, variant: str, values: collections.abc.Mapping[str, str]) -> None:
+        self._check_known(variant)
+        # A choice of several, or one option with its value.
+        what = values.get("what") or "=".join(next(iter(values.items()), ("", "")))
+        works: dict[str, Callable[[Reporting], object]] = {
+            "sweep": lambda progress: self._sweep(variant, progress),
+            "rebuild": lambda progress: self._vary(variant, what, progress),
+            "tune": lambda progress: self._tune(values, progress),
+            "peaks": lambda progress: self.study.measure_peaks(progress=progress),
+        }
+        if work in works:
+            self._work(works[work])
 
     def _run_choice(self, text: str) -> None:
         """Build what the browser had chosen when the button was pressed; the trait may still be on its way."""

@@ -24,12 +24,13 @@ PATIENCE = 150
 PREPARE = f"""
 import json, sys, time
 from pathlib import Path
-import rtlab, rtlab.widgets.explorer
+import rtlab, rtlab.study, rtlab.widgets.explorer
 from rtlab.core.heap import growing
 sys.path.insert(0, {str(Path(engines.__file__).parent)!r})
 import engines
 folder = Path("{{folder}}")
 model = engines.model(folder)
+rtlab.available()
 
 def bare():
     began = time.process_time()
@@ -44,7 +45,9 @@ SHOW = """
 began, begun = time.time(), time.process_time()
 study = rtlab.read(layers=folder / "layers.json", profile=folder / "profile.json", model=model)
 explorer = study.explore()
-ended, used = time.time(), time.process_time() - begun
+# The engine's view is made while the page draws the model; the kernel is done when that work is.
+marks = [(time.time(), time.process_time() - begun)]
+explorer.observe(lambda change: marks.append((time.time(), time.process_time() - begun)), "build")
 explorer
 """
 
@@ -80,13 +83,13 @@ def test_an_engine_of_five_thousand_layers_is_on_screen_soon_after_its_files_wer
         lab_page.run_all()
         page.wait_for_function("() => window.drawn")
         browser = _used(watcher) - before
-        found: Any = lab_page.python("[began, ended, used, least]")
+        found: Any = lab_page.python("[began, *marks[-1], least]")
         began, ended, used, least = found
         drawn = page.evaluate("() => window.drawn") / 1e3
         runs.append({
             "on_screen_s": drawn - began,
             "kernel_s": ended - began,
-            "browser_s": drawn - ended,
+            "after_kernel_s": drawn - ended,
             "kernel_cpu_s": used,
             "browser_cpu_s": browser,
             "json_cpu_s": least,

@@ -40,6 +40,11 @@ DECLARED = {
         returns={"_listeners": ("tuple", instance("ILogger"), instance("IProgressMonitor")), "attach": PLAIN},
     ),
     "backends/live/settings.py": Declared(names=_BUILDING, properties={"ITensor.shape": ("list", PLAIN)}),
+    "backends/live/timing_cache.py": Declared(
+        names=_BUILDING | dict.fromkeys(("report", "severity"), PLAIN),
+        returns={"_logger": instance("ILogger")},
+        properties=dict.fromkeys(("TimingCacheValue.tacticHash", "TimingCacheValue.timingMSec"), PLAIN),
+    ),
     "backends/live/calibrator.py": Declared(names=_BUILDING | dict.fromkeys(("report", "calibrator"), PLAIN)),
     "backends/live/loaded.py": Declared(
         names=_RUNNING | dict.fromkeys(("report", "cuda", "severity"), PLAIN),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import math
 import typing
@@ -70,6 +71,18 @@ def near(sent: Any, got: Any) -> bool:
 def test_what_is_decoded_is_what_was_encoded(payload):
     """Whatever the names in a model are; only floats may lose digits, and no more than they say."""
     assert near(payload, decode(encode(payload, list[Everything])))
+
+
+@given(
+    st.lists(values(Everything), min_size=1, max_size=4),
+    st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=4),
+)
+def test_one_object_in_several_places_crosses_as_its_copies_do(objects, places):
+    """A tensor is one object at its writer and at all its readers; that this saves work, nobody sees."""
+    payload = [[objects[i % len(objects)] for i in row] for row in places]
+    copies = [[copy.deepcopy(item) for item in row] for row in payload]
+    assert near(payload, decode(encode(payload, list[list[Everything]])))
+    assert encode(copies, list[list[Everything]]) == encode(payload, list[list[Everything]])
 
 
 @given(st.data(), st.sampled_from(contract.TYPES))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import recorded
 import rtlab
 from rtlab.cli import copy_notebooks, main
 from rtlab.testing import tiny_model
@@ -239,3 +240,39 @@ def test_read_refuses_kindly(capsys, engine, arguments, words) -> None:
     assert 1 == code
     assert words in err
     assert "Traceback" not in err
+
+
+def test_compare_tells_where_the_time_went_and_the_parts_add_up(capsys, file) -> None:
+    """A program that reads this must be able to draw the same waterfall."""
+    code, out, _ = run(
+        capsys, "compare", "fp32", "int8", "--model", str(file), "--target", "cpu", "--json"
+    )  # fmt: skip
+    found = json.loads(out)
+    assert 0 == code
+    assert "measured" == found["origin"]
+    before, after = (v["latency_ms"] for v in found["variants"])
+    parts = sum(g["difference_ms"] for g in found["groups"]) + found["outside_layers_ms"]
+    assert after == pytest.approx(before + parts)
+    assert {n for g in found["groups"] for n in g["nodes"]} <= {n.id for n in tiny_model().nodes}
+
+
+@recorded.present
+def test_compare_reads_folders_of_two_engines(capsys) -> None:
+    """A new version's engine beside the old one is the daily question, and needs no model."""
+    folders = [str(recorded.FOLDER / f"trex-resnet18-pytorch-a100-{p}") for p in ("fp32", "fp16")]
+    code, out, _ = run(capsys, "compare", *folders)
+    assert 0 == code
+    first, head, largest, *_ = out.splitlines()
+    assert "1.99 ms" in first
+    assert "862 µs" in first
+    assert head.split()[:2] == ["nodes", "layers"]
+    assert largest.startswith("Conv_0 ")
+    assert "fp32 became fp16" in largest
+
+
+def test_compare_says_what_it_needs(capsys) -> None:
+    """A misspelt folder is the most frequent mistake."""
+    code, _, err = run(capsys, "compare", "nowhere", "int8")
+    assert 1 == code
+    assert 'Cannot compare "nowhere"' in err
+    assert "--model with a precision" in err

@@ -189,7 +189,7 @@ export class Bench {
   }
 
   #publishState(): void {
-    const { view, pending, engine, source, focus } = this.study;
+    const { view, ready, engine, focus } = this.study;
     const { dataset } = this.root;
     dataset.selection = JSON.stringify(view.value.selection);
     dataset.layers = JSON.stringify(view.value.layers);
@@ -197,6 +197,6 @@ export class Bench {
     dataset.variant = engine.value?.variant ?? "";
     dataset.focus = String(focus.value?.ids.size ?? 0);
     dataset.hits = String(Object.values(this.hits.value).reduce((a, b) => a + b, 0));
-    dataset.ready = pending.value === 0 && source.value ? "1" : "0";
+    dataset.ready = ready.value ? "1" : "0";
   }
 }

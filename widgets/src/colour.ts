@@ -108,3 +108,14 @@ const PAPER = "#ffffff";
 export function inkOn(ground: string): string {
   return contrast(PAPER, ground) >= contrast(INK, ground) ? PAPER : INK;
 }
+
+/** What the figures are drawn in, for a dark ground. */
+const LIT: Record<string, string> = {
+  "#31688e": "#7aa9d0",
+  "#d95f02": "#f0903f",
+  "#2a8a57": "#4fb985",
+  "#c0392b": "#ef7b70",
+};
+
+/** A colour of a figure as it stands out from a dark ground. */
+export const onGround = (colour: string): string => LIT[colour] ?? colour;

@@ -6,14 +6,16 @@ export type Reason = "" | "folded" | "view" | "shape" | "dead" | "unknown";
 export type Evidence = "declared" | "inferred" | "merged";
 export type Origin = "measured" | "reported" | "estimated";
 export type ChipStatus = "ready" | "building" | "failed";
-export type Tab = "timing" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
+export type Tab = "timing" | "compare" | "memory" | "streams" | "tuning" | "recurrence" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
 export type Side = "node" | "layer" | "other";
 export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save";
-export type ReplyType = "plotly" | "link" | "file" | "parcel";
+export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save" | "panel" | "work";
+export type ReplyType = "plotly" | "link" | "file" | "parcel" | "panel";
+export type PanelName = "roofline" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence";
+export type WorkName = "sweep" | "tune" | "rebuild" | "peaks";
 
 /** A tensor that a box reads or writes. ``shape`` is ready to show, such as ``1×16×32×32``. */
 export interface Port {
@@ -286,7 +288,90 @@ export interface BuildStory {
   notes: string[];
 }
 
-/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs. */
+/** One thing to choose. A disabled one says why on hover. */
+export interface Option {
+  id: string;
+  label: string;
+  enabled: boolean;
+  reason: string;
+}
+
+/** What a point of a figure or a row of a table stands for: nodes, layers of ``variant``, layers of ``compared``. */
+export interface Link {
+  nodes: string[];
+  layers: string[];
+  others: string[];
+}
+
+/** Something to choose in a panel; what was chosen comes back as ``ViewState.settings["<panel>.<key>"]``. ``range`` is a slider that stops at each of ``options``, whose ids are the values in order; ``select`` a list of them; ``text`` a field to write in, with ``hint`` in it while it is empty. */
+export interface Setting {
+  key: string;
+  label: string;
+  kind: "select" | "range" | "text";
+  value: string;
+  options: Option[];
+  hint: string;
+}
+
+/** A button of a panel that starts work of seconds or minutes, with progress and cancel. ``values`` goes with it in the gesture ``work``; a disabled one says why in ``reason``. */
+export interface Work {
+  work: WorkName;
+  label: string;
+  values: Record<string, string>;
+  enabled: boolean;
+  reason: string;
+}
+
+/** One number of a panel, ready to show with its unit; ``origin`` is empty for a count, ``note`` shown on hover. */
+export interface Fact {
+  key: string;
+  value: string;
+  origin: Origin | "";
+  note: string;
+}
+
+/** One column of a panel's table. Numbers are shown to three significant digits, with ``unit`` in the heading. */
+export interface Column {
+  title: string;
+  unit: string;
+  numeric: boolean;
+  origin: Origin | "";
+}
+
+/** One row of a panel's table: a cell for each column, None where nothing is known; ``note`` is shown on hover. ``key`` is that of the panel's ``links``, and of the points of its figures that stand for the same thing. */
+export interface Row {
+  key: string;
+  cells: (string | number | null)[];
+  note: string;
+}
+
+/** A Plotly figure: ``data`` and ``layout`` are Plotly's own. The ``ids`` of the points are keys of ``Panel.links``. ``title`` says in words what is seen, for those who do not see it; ``height`` is in pixels, 0 to fill the panel. */
+export interface Figure {
+  title: string;
+  height: number;
+  data: unknown[];
+  layout: Record<string, unknown>;
+}
+
+/** One analysis of one variant: the kernel's answer to the gesture ``panel``. ``asked`` is the gesture's value. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. */
+export interface Panel {
+  name: PanelName;
+  asked: string;
+  variant: string;
+  title: string;
+  lead: string;
+  settings: Setting[];
+  work: Work[];
+  facts: Fact[];
+  figures: Figure[];
+  columns: Column[];
+  rows: Row[];
+  links: Record<string, Link>;
+  notes: string[];
+  problem: string;
+}
+
+/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. */
 export interface EngineView {
   variant: string;
   calibrator: string;
@@ -299,6 +384,7 @@ export interface EngineView {
   overlays: Overlay[];
   summary: Summary;
   findings: Finding[];
+  panels: PanelName[];
 }
 
 /** What is known of the numbers of one tensor: ``count`` of them, and their distribution. ``histogram`` has ``counts`` over equal bins from ``lower`` to ``upper``. ``zeros`` is a share from 0 to 1. */
@@ -325,14 +411,6 @@ export interface Inspection {
   node: string;
   tensors: TensorStats[];
   note: string;
-}
-
-/** One thing to choose. A disabled one says why on hover. */
-export interface Option {
-  id: string;
-  label: string;
-  enabled: boolean;
-  reason: string;
 }
 
 /** What the top row offers for the present choice. */
@@ -395,7 +473,7 @@ export interface BuildState {
   since: number;
 }
 
-/** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. */
+/** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
 export interface ViewState {
   selection: string[];
   layers: string[];
@@ -415,6 +493,7 @@ export interface ViewState {
   grouping_nodes: Grouping;
   folds: string[];
   step: number;
+  settings: Record<string, string>;
 }
 
 /** One item of the status line. */
@@ -423,24 +502,25 @@ export interface Status {
   text: string;
 }
 
-/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a list of their names as JSON, and as many ``buffers``. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. */
+/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a list of their names as JSON, and as many ``buffers``. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key; ``work`` JSON with ``work``, ``variant`` and ``values``. */
 export interface Gesture {
   type: GestureType;
   value: string;
 }
 
-/** A message from the kernel that no trait keeps. A file's name with its bytes, a link, plotly's script, or a parcel: name and digest, with bytes or ``content``. */
+/** A message from the kernel that no trait keeps. A file's name with its bytes, a link, plotly's script, or a parcel: name and digest, with bytes or ``content``; a ``panel`` has the ``Panel`` as its ``content`` and what was asked as its value. */
 export interface Reply {
   type: ReplyType;
   value: string;
 }
 
-/** A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64. */
+/** A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64. ``panels`` are those of the first settings, without their figures. */
 export interface SavedVariant {
   id: string;
   engine: string;
   story: string;
   status: Status[];
+  panels: Panel[];
 }
 
 /** All that a report holds. ``source``, a ``Graph``, and ``calibration`` are as ``encode`` makes them, in base64. */

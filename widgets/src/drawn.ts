@@ -91,10 +91,14 @@ export function arrange(
 const folded = (box: Box, open: number, folds: ReadonlySet<string>): boolean =>
   Boolean(open) === folds.has(box.id);
 
+/** The boxes that stand right inside each box; most have none, and share that. */
 function children(parent: Int32Array): number[][] {
-  const within: number[][] = Array.from(parent, () => []);
+  const none: number[] = [];
+  const within: number[][] = new Array(parent.length).fill(none);
   parent.forEach((p, v) => {
-    if (p >= 0) within[p]!.push(v);
+    if (p < 0) return;
+    if (within[p] === none) within[p] = [];
+    within[p]!.push(v);
   });
   return within;
 }
@@ -110,9 +114,10 @@ function topDown(parent: Int32Array, within: number[][]): number[] {
   const byFirst = (a: number, b: number): number => first[a]! - first[b]! || a - b;
   const visit = (v: number): void => {
     order.push(v);
-    for (const child of within[v]!.sort(byFirst)) visit(child);
+    if (within[v]!.length) for (const child of within[v]!.sort(byFirst)) visit(child);
   };
-  const roots = Array.from(parent.keys()).filter((v) => parent[v]! < 0);
+  const roots: number[] = [];
+  for (let v = 0; v < parent.length; v++) if (parent[v]! < 0) roots.push(v);
   for (const v of roots.sort(byFirst)) visit(v);
   return order;
 }
@@ -165,7 +170,8 @@ function joined(
       seen.add(key);
     }
     if (s !== t && (stands(s, t, parent) || stands(t, s, parent))) continue;
-    list.push({ ...edge, source: at[s]!, target: at[t]! });
+    const [source, target] = [at[s]!, at[t]!];
+    list.push(source === edge.source && target === edge.target ? edge : { ...edge, source, target });
   }
   return list;
 }

@@ -1,5 +1,6 @@
 import type { AnyModel } from "@anywidget/types";
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { Asking, type Question } from "./asking";
 import { Bench } from "./bench";
 import { differs, prunable, repinned, repruned } from "./choice";
 import type {
@@ -13,18 +14,22 @@ import type {
   Findings,
   GestureType,
   Inspection,
+  Link,
+  Panel,
   Pin,
   Reply,
   Side,
   Status,
+  Work,
 } from "./contract";
 import { packedFiles, refused } from "./dropped";
 import { EVIDENCE_WORDS, plural, REASON_WORDS } from "./format";
 import { engineSide } from "./overlay";
+import { chosenIn, type Page, pageOf, usable } from "./panels";
 import { loadPlotly, type Plotly } from "./plotly";
 import { spoken } from "./spoken";
 import { Study } from "./state";
-import { type ExplorerTraits, type Figure, follower, gesture, publish } from "./traits";
+import { type ExplorerTraits, follower, gesture, type Plotted, publish } from "./traits";
 import { unfold } from "./ui/folding";
 import { saveFile } from "./ui/save";
 
@@ -33,6 +38,9 @@ export const NO_MODEL = "No ONNX model was given: give model= or drop one";
 
 /** Nodes that the selection only passes on its way are not measured. */
 const INSPECT_MS = 180;
+
+/** From this width on the accuracy chart stands beside that of the layers. */
+const SIDE_BY_SIDE = 900;
 
 /** Everything the Explorer shows and does: the study on its bench, the choice, the variants, and the gestures. */
 export class Lab {
@@ -44,7 +52,7 @@ export class Lab {
   readonly chips: Signal<Chip[]>;
   readonly build: Signal<BuildState>;
   readonly status: Signal<Status[]>;
-  readonly charts: Signal<Record<string, Figure>>;
+  readonly charts: Signal<Record<string, Plotted>>;
   readonly notice: Signal<string>;
   readonly height: Signal<number>;
   readonly inspection: Signal<Inspection | null>;
@@ -78,6 +86,9 @@ export class Lab {
     const [only, ...more] = this.study.view.value.anchor === "node" ? this.selectedNodes() : [];
     return only !== undefined && !more.length ? only : "";
   });
+  /** The tabs, and the panel in front. */
+  readonly page: ReadonlySignal<Page>;
+  readonly asking: Asking;
   readonly #model: AnyModel<ExplorerTraits>;
   #plotly: Promise<Plotly> | null = null;
   /** The pins that were chosen here, as text. */
@@ -86,7 +97,8 @@ export class Lab {
   constructor(model: AnyModel<ExplorerTraits>, root: HTMLElement, end: AbortSignal) {
     this.#model = model;
     this.end = end;
-    this.saved = model.get("saved") === true;
+    const saved = model.get("saved");
+    this.saved = saved !== undefined;
     this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
     this.bench = new Bench(this.study, root, end);
     const trait = follower(model, end, (error) => this.study.fail(error));
@@ -111,6 +123,17 @@ export class Lab {
       return chip !== undefined && differs(this.choice.value, chip);
     });
     this.sentence = computed(() => spoken(this.study, this.bench.reading.value));
+    this.page = computed(() => {
+      const { engine, view } = this.study;
+      const offered = saved ? saved[view.value.variant] : engine.value?.panels;
+      return pageOf(view.value, {
+        offered: offered ?? [],
+        charts: !this.saved,
+        narrow: this.width.value < SIDE_BY_SIDE,
+        calibrated: this.calibration.value !== null,
+      });
+    });
+    this.asking = this.#asking(trait("stamp"));
     this.#forgetOpened(told);
     this.#inspectSelected();
     // What the kernel pins, as it shows another variant, is not undone here.
@@ -118,12 +141,74 @@ export class Lab {
       if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
     });
     end.addEventListener("abort", forget);
-    const reply = ({ type, value }: Reply, buffers: DataView[]): void => {
+    const reply = ({ type, value, content }: Reply & { content?: Panel }, buffers: DataView[]): void => {
+      if (type === "panel" && content) this.asking.take(value, content);
       if (type === "link") this.link.value = value;
       if (type === "file" && buffers[0]) saveFile(value, new Blob([buffers[0] as DataView<ArrayBuffer>]));
     };
     model.on("msg:custom", reply);
     end.addEventListener("abort", () => model.off("msg:custom", reply));
+  }
+
+  /** What follows the tab in front, the variant and the settings, and asks the kernel for the panel. */
+  #asking(stamp: ReadonlySignal<number>): Asking {
+    const { engine, source, view } = this.study;
+    // As text, so that a selection, which makes a new view too, is no new question.
+    const text = computed(() => {
+      const { segment } = this.page.value;
+      const variant = engine.value?.variant;
+      if (!segment || segment === "layers" || !variant || !(this.saved || this.alive.value)) return "null";
+      return JSON.stringify({ panel: segment, variant, settings: chosenIn(segment, view.value.settings) });
+    });
+    const question = computed((): Question | null => JSON.parse(text.value));
+    // Panels tell of a second variant too, which need not be on screen.
+    const occasion = computed(
+      () => `${stamp.value} ${JSON.stringify([view.value.compared, view.value.baseline])}`,
+    );
+    const asking = new Asking(question, occasion, (asked) => this.send("panel", asked), this.end);
+    let model = source.peek();
+    const stop = [
+      effect(() => {
+        if (this.failure.value) asking.giveUp();
+      }),
+      effect(() => {
+        if (source.value !== model) asking.forget();
+        model = source.value;
+      }),
+    ];
+    this.end.addEventListener("abort", () => {
+      for (const dispose of stop) dispose();
+    });
+    return asking;
+  }
+
+  /** Chooses something in a panel, or with a tab's name the panel that it shows. */
+  set(key: string, value: string): void {
+    const { settings } = this.study.view.peek();
+    this.study.change({ settings: { ...settings, [key]: value } });
+  }
+
+  /** Starts the work behind a button of a panel. */
+  work({ work, values }: Work, variant: string): void {
+    this.send("work", JSON.stringify({ work, variant, values }));
+  }
+
+  /** Selects what a point or a row of a panel stands for, out of any folded group. */
+  follow(panel: Panel, key: string, add: boolean): void {
+    const link = this.linkOf(panel, key);
+    if (!link) return;
+    const [node] = link.nodes;
+    const [layer] = link.layers;
+    if (node !== undefined) unfold(this.study, "node", node);
+    if (layer !== undefined) unfold(this.study, "layer", layer);
+    this.study.follow(link, add);
+  }
+
+  /** What a point or a row stands for in the panes at hand; nothing while the panel is of another variant. */
+  linkOf(panel: Panel, key: string): Link | null {
+    const link = panel.links[key];
+    if (!link || panel.variant !== this.study.engine.value?.variant) return null;
+    return usable(link, panel, this.study.view.value.compared);
   }
 
   /** Why the kernel cannot be asked for anything; empty where it can. */

@@ -196,15 +196,38 @@ export function combined(
 export const sourceOf = ({ origin, source }: Overlay): string =>
   source.startsWith(origin) ? source : `${origin}: ${source}`;
 
+/** Equal for boxes that have one number together. */
+const keyOf = (id: string, { shared, value, spread, note }: Reading): string =>
+  shared > 1 ? JSON.stringify([shared, value, spread, note]) : id;
+
 /** Boxes that have one number together are one entry, the first of them. */
 export function once(entries: readonly [string, Reading][]): [string, Reading][] {
   const groups = new Map<string, [string, Reading]>();
   for (const entry of entries) {
-    const [id, { shared, value, spread, note }] = entry;
-    const key = shared > 1 ? JSON.stringify([shared, value, spread, note]) : id;
+    const key = keyOf(...entry);
     if (!groups.has(key)) groups.set(key, entry);
   }
   return [...groups.values()];
+}
+
+/** The few worst entries, the worst first, without sorting all; one number of several boxes is one entry. */
+export function worst(
+  values: Record<string, Reading>,
+  best: Overlay["best"],
+  count: number,
+): [string, Reading][] {
+  const sign = best === "low" ? -1 : 1;
+  const found: [string, Reading][] = [];
+  for (const id in values) {
+    const reading = values[id]!;
+    const at = found.findIndex(([, other]) => sign * (reading.value - other.value) < 0);
+    if (at < 0 && found.length === count) continue;
+    const key = keyOf(id, reading);
+    if (found.some((entry) => keyOf(...entry) === key)) continue;
+    found.splice(at < 0 ? found.length : at, 0, [id, reading]);
+    found.length = Math.min(found.length, count);
+  }
+  return found;
 }
 
 function byOverlay(here: Pictured, { id, unit, title }: Overlay, all: readonly Pictured[]): Look {

@@ -1,10 +1,36 @@
 import type { AnyModel } from "@anywidget/types";
 import { gunzip } from "./payload";
-import { type ExplorerTraits, type Figure, gesture } from "./traits";
+import { type ExplorerTraits, gesture, type Plotted } from "./traits";
+
+/** The pointer's event, and the points under it. */
+interface Pointed {
+  event?: MouseEvent;
+  points: { id?: string }[];
+}
+
+/** An axis as plotly works with it; its methods turn a value into pixels. */
+interface Axis {
+  _offset: number;
+  _length: number;
+  d2p(value: unknown): number;
+}
+
+/** A trace as plotly works with it. */
+export interface Trace {
+  type: string;
+  mode?: string;
+  ids?: ArrayLike<string>;
+  x: ArrayLike<unknown>;
+  y: ArrayLike<unknown>;
+  xaxis: string;
+  yaxis: string;
+}
 
 /** What plotly adds to the element that it draws in. */
 export interface Plot extends HTMLElement {
-  on(name: "plotly_click" | "plotly_hover", listener: (event: { points: { id?: string }[] }) => void): void;
+  _fullData: Trace[];
+  _fullLayout: Record<string, Axis>;
+  on(name: "plotly_click" | "plotly_hover", listener: (event: Pointed) => void): void;
   on(name: "plotly_unhover" | "plotly_afterplot", listener: () => void): void;
 }
 
@@ -12,8 +38,8 @@ export interface Plot extends HTMLElement {
 export interface Plotly {
   react(
     place: HTMLElement,
-    data: Figure["data"],
-    layout: Figure["layout"],
+    data: Plotted["data"],
+    layout: Plotted["layout"],
     config: Record<string, unknown>,
   ): Promise<Plot>;
   purge(place: HTMLElement): void;

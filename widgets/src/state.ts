@@ -8,7 +8,7 @@ import {
   signal,
   untracked,
 } from "@preact/signals";
-import type { Box, BuildStory, EngineView, Graph, Side, ViewState } from "./contract";
+import type { Box, BuildStory, EngineView, Graph, Link, Side, ViewState } from "./contract";
 import { arrange, type Drawn, withoutSync } from "./drawn";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
@@ -40,6 +40,7 @@ export const START: ViewState = {
   grouping_nodes: "none",
   folds: [],
   step: 0,
+  settings: {},
 };
 
 export const SIDES: readonly Side[] = ["node", "layer", "other"];
@@ -85,6 +86,14 @@ export class Study {
   readonly problem: Signal<unknown> = signal(null);
   /** There is an engine of which nobody gave the ONNX model. */
   readonly modelless: ReadonlySignal<boolean> = computed(() => this.source.value?.boxes.length === 0);
+  /** The kernel has named the engine of the second pane, and is still working out what there is to see of it. */
+  readonly preparing: ReadonlySignal<boolean> = computed(
+    () => this.view.value.variant !== "" && this.engine.value === null,
+  );
+  /** Everything that was announced is drawn. */
+  readonly ready: ReadonlySignal<boolean> = computed(
+    () => this.pending.value === 0 && this.source.value !== null && !this.preparing.value,
+  );
   readonly links: ReadonlySignal<Links> = computed(() => new Links(this.engine.value));
   readonly boxes: Record<Side, ReadonlySignal<Map<string, Box>>> = {
     node: computed(() => byId(this.source.value)),
@@ -218,6 +227,36 @@ export class Study {
   /** Selects boxes and brings them into view, on their side too. */
   reveal(side: Side, ids: readonly string[]): void {
     this.selectAll(side, [...ids]);
+    this.#reveal(SIDES);
+  }
+
+  /** Selects what a point or a row of a panel stands for, all sides at once. `add` toggles it in the selection. */
+  follow({ nodes, layers, others }: Link, add = false): void {
+    const known = (side: Side, ids: readonly string[]): string[] =>
+      ids.filter((id) => this.boxes[side].value.has(id));
+    const found = {
+      node: known("node", nodes),
+      layer: known("layer", layers),
+      other: known("other", others),
+    };
+    // What the panel leaves open follows from the pairs.
+    if (!found.node.length) found.node = this.across("layer", "node", found.layer);
+    if (!found.layer.length) found.layer = this.across("node", "layer", found.node);
+    if (!found.other.length) found.other = this.across("node", "other", found.node);
+    if (!SIDES.some((side) => found[side].length)) return;
+    const merged = (side: Side): string[] => {
+      const old = this.selected(side);
+      return add ? [...new Set([...old, ...found[side]])] : found[side];
+    };
+    const all = SIDES.every((side) => found[side].every((id) => this.selected(side).includes(id)));
+    const without = (side: Side): string[] => this.selected(side).filter((id) => !found[side].includes(id));
+    const next = add && all ? without : merged;
+    this.change({
+      anchor: found.node.length ? "node" : found.layer.length ? "layer" : "other",
+      selection: next("node"),
+      layers: next("layer"),
+      others: next("other"),
+    });
     this.#reveal(SIDES);
   }
 

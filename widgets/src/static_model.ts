@@ -1,6 +1,11 @@
-import type { Gesture, Saved } from "./contract";
+import type { Gesture, Panel, Saved, SavedVariant } from "./contract";
 import { fromBase64 } from "./payload";
 import type { ExplorerTraits } from "./traits";
+
+type Listener = (...told: unknown[]) => void;
+
+/** Without its figures and what a kernel would answer, a panel may have nothing left to tell. */
+const told = ({ facts, rows }: Panel): boolean => facts.length > 0 || rows.length > 0;
 
 /**
  * The widget model of a report: what the kernel would hold, from the snapshot in the file. It answers the gestures
@@ -9,12 +14,14 @@ import type { ExplorerTraits } from "./traits";
 export class StaticModel {
   readonly #saved: Saved;
   readonly #state: ExplorerTraits;
-  readonly #listeners = new Map<string, Set<() => void>>();
+  readonly #listeners = new Map<string, Set<Listener>>();
 
   constructor(saved: Saved) {
     this.#saved = saved;
     this.#state = {
-      saved: true,
+      saved: Object.fromEntries(
+        saved.variants.map(({ id, panels }) => [id, panels.filter(told).map(({ name }) => name)]),
+      ),
       source: fromBase64(saved.source),
       engine: new Uint8Array(),
       other: new Uint8Array(),
@@ -41,6 +48,7 @@ export class StaticModel {
       calibration: fromBase64(saved.calibration),
       findings: { items: [], note: "" },
       story: new Uint8Array(),
+      stamp: 0,
     };
     this.#show(saved.view.variant);
   }
@@ -51,35 +59,51 @@ export class StaticModel {
 
   set<K extends keyof ExplorerTraits>(name: K, value: ExplorerTraits[K]): void {
     this.#state[name] = value;
-    for (const listener of [...(this.#listeners.get(`change:${name}`) ?? [])]) listener();
+    this.#tell(`change:${name}`);
   }
 
   /** A report does not change: what was set lasts as long as the page. */
   save_changes(): void {}
 
-  on(event: string, listener: () => void): void {
+  on(event: string, listener: Listener): void {
     this.#listeners.set(event, (this.#listeners.get(event) ?? new Set()).add(listener));
   }
 
-  off(event: string, listener: () => void): void {
+  off(event: string, listener: Listener): void {
     this.#listeners.get(event)?.delete(listener);
   }
 
   send({ type, value }: Gesture): void {
     if (type === "show") this.#show(value);
+    if (type === "panel") this.#answer(value);
     if (type === "compare") {
-      const variant = this.#saved.variants.find(({ id }) => id === value);
+      const variant = this.#variant(value);
       this.set("other", variant ? fromBase64(variant.engine) : new Uint8Array());
       this.set("view", { ...this.#state.view, compared: variant?.id ?? "" });
     }
   }
 
   #show(id: string): void {
-    const variant = this.#saved.variants.find((other) => other.id === id);
+    const variant = this.#variant(id);
     if (!variant) return;
     this.set("engine", fromBase64(variant.engine));
     this.set("story", fromBase64(variant.story));
     this.set("view", { ...this.#state.view, variant: id });
     this.set("status", variant.status);
+  }
+
+  #variant(id: string): SavedVariant | undefined {
+    return this.#saved.variants.find((other) => other.id === id);
+  }
+
+  #answer(value: string): void {
+    const wanted: { panel: string; variant: string } = JSON.parse(value);
+    const content = this.#variant(wanted.variant)?.panels.find(({ name }) => name === wanted.panel);
+    // As the kernel's, the answer comes after the question has been put.
+    if (content) queueMicrotask(() => this.#tell("msg:custom", { type: "panel", value, content }, []));
+  }
+
+  #tell(event: string, ...words: unknown[]): void {
+    for (const listener of [...(this.#listeners.get(event) ?? [])]) listener(...words);
   }
 }

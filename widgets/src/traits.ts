@@ -6,9 +6,11 @@ import type {
   Choice,
   Controls,
   Failure,
+  Figure,
   Findings,
   Gesture,
   Inspection,
+  PanelName,
   Status,
   ViewState,
 } from "./contract";
@@ -24,11 +26,8 @@ export interface GraphTraits {
   height: number;
 }
 
-/** A plotly figure. The ids of its first trace's points are layer ids. */
-export interface Figure {
-  data: { ids?: string[] }[];
-  layout: Record<string, unknown>;
-}
+/** What plotly draws. */
+export type Plotted = Pick<Figure, "data" | "layout">;
 
 /** Traits of the Python class behind explorer.tsx. */
 export interface ExplorerTraits extends GraphTraits {
@@ -38,7 +37,8 @@ export interface ExplorerTraits extends GraphTraits {
   build: BuildState;
   status: Status[];
   failure: Failure | null;
-  charts: Record<string, Figure>;
+  /** The ids of their points are layer ids. */
+  charts: Record<string, Plotted>;
   /** A `Calibration`, or empty bytes while nothing was observed. */
   calibration: Bytes;
   findings: Findings;
@@ -47,8 +47,10 @@ export interface ExplorerTraits extends GraphTraits {
   notice: string;
   /** What the kernel found about the tensors of the node last asked for. */
   inspection: Inspection | null;
-  /** A report's model alone has it: there is no kernel behind the view. */
-  saved?: true;
+  /** Rises when what panels tell may have changed. */
+  stamp: number;
+  /** A report's model alone has it: the panels that it holds, by variant, without a kernel behind the view. */
+  saved?: Record<string, PanelName[]>;
 }
 
 /**

@@ -1,9 +1,10 @@
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { cividis, diverging } from "../src/colour";
 import type { EngineView, Graph, Side } from "../src/contract";
 import { arrange, PLAIN } from "../src/drawn";
 import { Links } from "../src/links";
-import { activeMode, colourModes, combined, lookOf, once, type Pictured, Scale } from "../src/overlay";
+import { activeMode, colourModes, combined, lookOf, once, type Pictured, Scale, worst } from "../src/overlay";
 import { box, engineView, graph, overlay, reading } from "./payloads";
 
 describe("scale", () => {
@@ -200,5 +201,22 @@ describe("numbers of several boxes", () => {
       ["F", { value: 0.13, spread: null, shared: 1, note: "" }],
     ]);
     expect(["A", "D", "E", "F"]).toEqual(entries.map(([id]) => id));
+  });
+});
+
+describe("the worst numbers", () => {
+  it("are the first ones of all of them in order", () => {
+    // Sorting everything is the plain way, which takes too long for many layers.
+    const readings = fc.array(fc.tuple(fc.integer({ min: -3, max: 3 }), fc.integer({ min: 1, max: 2 })));
+    fc.assert(
+      fc.property(readings, fc.constantFrom("low" as const, "high" as const), (list, best) => {
+        const values = Object.fromEntries(
+          list.map(([value, shared], k) => [`l${k}`, reading(value, shared)]),
+        );
+        const sign = best === "low" ? -1 : 1;
+        const sorted = Object.entries(values).sort(([, a], [, b]) => sign * (a.value - b.value));
+        expect(once(sorted).slice(0, 3)).toEqual(worst(values, best, 3));
+      }),
+    );
   });
 });

@@ -39,6 +39,7 @@ export function engineView(part: Partial<EngineView>): EngineView {
     quantized: [],
     summary: summary({}),
     findings: [],
+    panels: [],
     ...part,
   };
 }

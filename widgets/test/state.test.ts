@@ -84,6 +84,27 @@ async function start(view: Partial<ViewState> = {}, shown: EngineView | null = e
   return { fake, study };
 }
 
+describe("a model whose engine is still on its way", () => {
+  it("is drawn at once and stays as it is drawn; ready is only when the engine is there too", async () => {
+    // The kernel hands over the nodes first, because an engine's view takes it longer than their layout takes here.
+    const { fake, study } = await start({ variant: "fp32@sm86" }, null);
+    const early = study.drawn("node");
+    expect(3).toBe(early?.graph.boxes.length);
+    expect([true, false]).toEqual([study.preparing.value, study.ready.value]);
+    fake.set("engine", await bytes(engine));
+    await vi.waitUntil(() => study.pending.value === 0);
+    expect([false, true]).toEqual([study.preparing.value, study.ready.value]);
+    expect(2).toBe(study.drawn("layer")?.graph.boxes.length);
+    expect(early).toBe(study.drawn("node"));
+  });
+
+  it("is nothing to wait for where no engine was named", async () => {
+    // Before the first build there is none.
+    const { study } = await start({}, null);
+    expect([false, true]).toEqual([study.preparing.value, study.ready.value]);
+  });
+});
+
 describe("selection", () => {
   it("of a node selects its layers and tells the kernel both", async () => {
     // The kernel's own code reads selection and layers without another round trip.

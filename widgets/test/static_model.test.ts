@@ -22,6 +22,7 @@ async function saved(): Promise<Saved> {
     ),
     story: layer === "A" ? await base64(story({ title: id })) : "",
     status: [{ origin: "reported" as const, text: `compiled: ${id}` }],
+    panels: [],
   });
   return {
     model: "tiny",

@@ -263,9 +263,11 @@ def narrow_groups(reading: Reading) -> Iterator[Finding]:
     groups: defaultdict[str, list[Layer]] = defaultdict(list)
     said: dict[str, str] = {}
     for layer in reading.of("convolution", "deconvolution"):
-        count, inside, outside = number(layer, "Groups") or 1, channels(data(layer)), _maps(layer)
-        unit = _GROUP.get(layer.reads)
-        if count < 2 or depthwise(layer) or unit is None or inside is None or outside is None:
+        count, unit = number(layer, "Groups") or 1, _GROUP.get(layer.reads)
+        if count < 2 or unit is None or depthwise(layer):
+            continue
+        inside, outside = channels(data(layer)), _maps(layer)
+        if inside is None or outside is None:
             continue
         if (inside // count) % unit or (outside // count) % unit:
             said[layer.id] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from rtlab.analysis.dataflow import FLOATS, QUANTIZED, Dataflow, Work
@@ -19,6 +20,7 @@ from rtlab.core.model import Model
 _QUOTED = 3
 #: Layers whose arithmetic is a matrix product: what tensor cores are for.
 PRODUCTS: frozenset[Work] = frozenset({"convolution", "deconvolution", "matmul"})
+_NUMBERS = FLOATS | QUANTIZED
 _PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 #: TensorRT-RTX's kind of layers that it compiles on the user's GPU, and what the codes in their names stand for.
 _FUSED = "runtime_fusion"
@@ -41,10 +43,12 @@ class Reading:
         model: Model | None = None,
         timing: Timing | None = None,
         log: BuildLog | None = None,
+        *,
+        flow: Dataflow | None = None,
     ) -> None:
         self.engine, self.mapping, self.model, self.timing, self.log = engine, mapping, model, timing, log
         self.layers = engine.layers
-        self.flow = Dataflow(engine)
+        self.flow = flow or Dataflow(engine)
         self.times: Mapping[str, float] = {t.layer: t.median for t in timing.layers} if timing else {}
 
     @functools.cached_property
@@ -86,17 +90,31 @@ class Reading:
             return True
         return any("QuantizeLinear" in y.name or y.attributes.get("Origin") == "QDQ" for y in self.layers)
 
+    @functools.cached_property
+    def _by_work(self) -> Mapping[Work, list[Layer]]:
+        table: defaultdict[Work, list[Layer]] = defaultdict(list)
+        for layer in self.layers:
+            table[self._works[layer.id]].append(layer)
+        return table
+
+    @functools.cached_property
+    def _products(self) -> list[Layer]:
+        return self.of(*PRODUCTS)
+
     def work(self, layer: Layer) -> Work:
         """What a layer does, also by the operators of its nodes where its kind does not tell."""
         return self._works[layer.id]
 
     def of(self, *works: Work) -> list[Layer]:
         """The layers that do one of these."""
+        groups = [found for w in works if (found := self._by_work.get(w))]
+        if len(groups) < 2:
+            return groups[0] if groups else []
         return [layer for layer in self.layers if self._works[layer.id] in works]
 
     def products(self) -> list[Layer]:
         """The convolutions and matrix products."""
-        return [layer for layer in self.layers if self._works[layer.id] in PRODUCTS]
+        return self._products
 
     def nodes(self, layers: Iterable[Layer]) -> tuple[str, ...]:
         """Ids of the nodes of the model that layers run."""
@@ -195,7 +213,10 @@ def many(count: int, one: str, more: str = "") -> str:
 
 def data(layer: Layer) -> Tensor | None:
     """The first input that is data of the network: activations, not what a matrix product is scaled by."""
-    return next((t for t in layer.inputs if t.dtype in FLOATS | QUANTIZED), None)
+    for tensor in layer.inputs:
+        if tensor.dtype in _NUMBERS:
+            return tensor
+    return None
 
 
 def channels(tensor: Tensor | None) -> int | None:
@@ -208,6 +229,8 @@ def channels(tensor: Tensor | None) -> int | None:
 def number(layer: Layer, key: str) -> int | None:
     """A whole number among a layer's attributes."""
     value = layer.attributes.get(key)
+    if value is None:
+        return None
     return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 

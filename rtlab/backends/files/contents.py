@@ -112,15 +112,19 @@ def load(path: Path, kind: str) -> Document:
     Raises:
         ReadError: it is no JSON or not all of it; the message names line and column.
     """
-    whole = text(path, kind)
+    return mend(text(path, kind), path.name, kind)
+
+
+def mend(whole: str, file: str, kind: str) -> Document:
+    """Read a JSON text, repaired where its writer is known for a fault; see ``load``."""
     try:
-        return parse(whole, path.name, kind)
+        return parse(whole, file, kind)
     except ReadError:
         repaired = _repaired(whole, kind)
         if repaired == whole:
             raise
         try:
-            return parse(repaired, path.name, kind)
+            return parse(repaired, file, kind)
         except ReadError:
             pass
         raise

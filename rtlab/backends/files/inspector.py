@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from rtlab.backends.files.contents import fault, keys, shown, whole_number
 from rtlab.backends.log.listing import origins
@@ -32,7 +33,9 @@ _FIELDS = frozenset({
 _SIDES = ("Inputs", "Outputs", "Constants")
 _BOUNDS = ("MinShape", "OptShape", "MaxShape")
 
-_Entry = Mapping[str, object]
+_Entry = Mapping[str, Any]
+#: Beyond what 64 bits hold.
+_BEYOND = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,9 +151,7 @@ def _entry(entry: object, index: int, file: str) -> tuple[str, _Entry]:
                 found = f'layer {index} has {shown(tensors)} under the key "{side}"'
                 raise fault("layers", file, found, "a list of tensors")
             for k, tensor in enumerate(tensors):
-                if not isinstance(tensor, str) and not (
-                    isinstance(tensor, dict) and isinstance(tensor.get("Name"), str)
-                ):
+                if not isinstance(tensor.get("Name") if isinstance(tensor, dict) else tensor, str):
                     found = f'tensor {k} under the key "{side}" of layer {index} has no name'
                     raise fault("layers", file, found, 'an object with a text under "Name"')
         found_ = entry
@@ -169,6 +170,8 @@ def _owners(entries: Sequence[tuple[str, _Entry]]) -> list[int]:
     profile stand together.
     """
     told = [_told(name, entry) for name, entry in entries]
+    if not any(told):
+        return [0] * len(told)
     graphs = {
         found[1]: profile
         for (name, _), profile in zip(entries, told, strict=True)
@@ -185,22 +188,18 @@ def _owners(entries: Sequence[tuple[str, _Entry]]) -> list[int]:
 
 
 def _told(name: str, entry: _Entry) -> int | None:
-    for text in (name, *_names(entry)):
-        profile = bare(text)[1]
-        if profile is not None:
+    tensors = [t["Name"] if isinstance(t, dict) else t for side in _SIDES for t in entry.get(side) or ()]
+    for text in (name, *tensors):
+        if _TAG in text and (profile := bare(text)[1]) is not None:
             return profile
     return None
 
 
-def _names(entry: _Entry) -> Iterator[str]:
-    for side in _SIDES:
-        tensors = entry.get(side)
-        for tensor in tensors if isinstance(tensors, list) else ():
-            yield _text(tensor["Name"]) if isinstance(tensor, dict) else str(tensor)
-
-
 def _layer(name: str, entry: _Entry, index: int, open_: list[str]) -> Layer:
     plain = bare(name)[0]
+    attributes = dict(entry)
+    for key in _FIELDS:
+        attributes.pop(key, None)
     return Layer(
         id=f"{index}:{plain}",
         name=plain,
@@ -212,7 +211,7 @@ def _layer(name: str, entry: _Entry, index: int, open_: list[str]) -> Layer:
         tactic=_text(entry.get("TacticName")) or _text(entry.get("TacticValue")),
         stream=whole_number(entry.get("StreamId")) or 0,
         origins=origins(_text(entry.get("Metadata"))),
-        attributes={k: v for k, v in entry.items() if k not in _FIELDS},
+        attributes=attributes,
     )
 
 
@@ -264,25 +263,19 @@ def _plain(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 def _tensors(entries: object, open_: list[str]) -> tuple[Tensor, ...]:
     if not isinstance(entries, list):
         return ()
-    found = ({"Name": e} if isinstance(e, str) else e for e in entries)
-    return tuple(_tensor(e, open_) for e in found if isinstance(e, dict) and isinstance(e.get("Name"), str))
+    found = [{"Name": e} if isinstance(e, str) else e for e in entries]
+    return tuple([_tensor(e, open_) for e in found if isinstance(e, dict) and isinstance(e.get("Name"), str)])
 
 
 def _tensor(entry: _Entry, open_: list[str]) -> Tensor:
     told = _text(entry.get("Format/Datatype")) or _text(entry.get("Format"))
     type_ = _text(entry.get("Datatype")) or _text(entry.get("DataType")) or told
     dtype, format_ = _typed(type_, told)
-    name = bare(_text(entry["Name"]))[0]
+    name = bare(entry["Name"])[0]
     shape = _ints(entry.get("Dimensions"))
     if shape is None and entry.get("Dimensions") is not None:
         open_.append(f'"{name}"')
-    return Tensor(
-        name=name,
-        dtype=dtype,
-        shape=shape,
-        format=format_,
-        strides=_ints(entry.get("Strides")),
-    )
+    return Tensor(name, dtype, shape, format_, _ints(entry.get("Strides")))
 
 
 @functools.lru_cache(maxsize=256)
@@ -295,7 +288,7 @@ def _typed(type_: str, told: str) -> tuple[str, str]:
 def _ints(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, list):
         return None
-    if set(map(type, value)) <= {int} and all(abs(v) < 1 << 63 for v in value):
+    if set(map(type, value)) == {int} and min(value) > -_BEYOND and max(value) < _BEYOND:
         return tuple(value)
     found = tuple(n for v in value if (n := whole_number(v)) is not None)
     return found if len(found) == len(value) else None

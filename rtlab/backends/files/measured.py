@@ -149,7 +149,7 @@ def rows(path: Path) -> Rows:
     if printed.TIME.search(text):
         runs = printed.times(text, path.name)
         return Rows(tuple(map(tuple, runs)), len(runs))
-    document = contents.load(path, "profile")
+    document = contents.mend(text, path.name, "profile")
     found = document.value
     if not isinstance(found, list):
         raise fault(

@@ -181,6 +181,9 @@ def origins(metadata: str, labels: Mapping[str, str] | None = None) -> tuple[str
     # A label that nothing closes is none; a pattern would look for its end from each beginning anew.
     closed = (rest.partition("]") for rest in metadata.split(_LABEL)[1:])
     for label in (label for label, end, _ in closed if end):
+        if label and " | " not in label:
+            ids[(labels or {}).get(label, label)] = None
+            continue
         parts = label.split(" | ")
         owners = (p.rpartition(" (") for p in parts[1:])
         # A branch or body is a graph, not a node, though a node may bear its name.

@@ -37,6 +37,18 @@ def test_the_median_resists_an_outlier() -> None:
     assert 6.0 == found.total
 
 
+def test_layers_with_unlike_numbers_of_samples_are_reduced_each_by_its_own() -> None:
+    """Layers with as many samples are reduced together, and the sum is taken in the order of the samples."""
+    samples = {"a": [0.1, 0.7, 0.05], "b": [0.2], "c": [0.3, 0.3], "d": [0.6, 0.5, 0.8], "none": []}
+    found = timing(profile(**samples), engine("d", "c", "b", "a", "none"))
+    assert ["d", "c", "b", "a"] == [t.layer for t in found.layers]
+    assert [float(np.median(samples[t.layer])) for t in found.layers] == [t.median for t in found.layers]
+    quartiles = {k: np.percentile(v, [25, 75]) for k, v in samples.items() if len(v) > 1}
+    spreads = {k: float(high - low) / 2 for k, (low, high) in quartiles.items()}
+    assert [spreads.get(t.layer) for t in found.layers] == [t.spread for t in found.layers]
+    assert sum(float(np.median(v)) for v in samples.values() if v) == found.summed
+
+
 def test_the_source_and_the_device_stay_with_the_numbers() -> None:
     """A CPU time must never be taken for another device's."""
     origin = timing(profile(a=[1.0]), engine("a")).origin

@@ -109,6 +109,7 @@ def sample() -> EngineView:
             )
             for i in range(2)
         ],
+        panels=["roofline", "memory"],
     )  # fmt: skip
 
 

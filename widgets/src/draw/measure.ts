@@ -1,4 +1,4 @@
-import type { Box, OpChip } from "../contract";
+import type { Box, OpChip, Reason } from "../contract";
 import type { Drawn } from "../drawn";
 import { REASON_GLYPH, shortOp } from "../format";
 import { FRAME } from "../layout/types";
@@ -6,7 +6,7 @@ import type { Links } from "../links";
 import type { Type } from "./text";
 
 /** Sizes in pixels at scale 1. */
-export const NODE = { bar: 22, line: 14, foot: 5, narrow: 116, wide: 210, value: 84 };
+export const NODE = { bar: 22, line: 14, foot: 5, narrow: 116, wide: 210, value: 84, sign: 16 };
 export const CARD = { bar: 7, pad: 9, chip: 17, chipGap: 4, row: 20, narrow: 158, wide: 316, line: 13 };
 export const SLIM = { height: 20, narrow: 190, wide: 280 };
 export const PILL = { height: 24, narrow: 64, wide: 200 };
@@ -30,9 +30,8 @@ export interface Face {
 export class Figure {
   /** Whether it can be opened "+" or folded "−". */
   fold: "" | "+" | "−" = "";
-  /** Glyph of the reason when a node has no layer, with the word for it. */
-  reason = "";
-  reasonWord = "";
+  /** Why a node has no layer. */
+  missing: Reason = "";
   readonly box: Box;
   readonly shape: Shape;
   readonly width: number;
@@ -46,6 +45,15 @@ export class Figure {
     this.width = width;
     this.height = height;
     this.#make = make;
+  }
+
+  /** Glyph of the reason when a node has no layer, with the word for it below. */
+  get reason(): string {
+    return REASON_GLYPH[this.missing];
+  }
+
+  get reasonWord(): string {
+    return this.missing;
   }
 
   get face(): Face {
@@ -64,11 +72,24 @@ export const FONT = {
 };
 
 export function figures(drawn: Drawn, links: Links, type: Type): Figure[] {
-  return drawn.graph.boxes.map((box, i) => {
-    const figure = figureOf(drawn, box, i, links, type);
-    if (drawn.foldable.has(i)) figure.fold = drawn.frames.has(i) ? "−" : "+";
-    return figure;
-  });
+  return drawn.graph.boxes.map((_, i) => figureAt(drawn, i, links, type));
+}
+
+/** The same figures for another engine: those alone are made anew whose sign changes. Sizes stay. */
+export function signed(old: readonly Figure[], drawn: Drawn, links: Links, type: Type): Figure[] {
+  return old.map((figure, i) =>
+    figure.shape === "node" && missing(figure.box, links) !== figure.missing
+      ? figureAt(drawn, i, links, type)
+      : figure,
+  );
+}
+
+const missing = (box: Box, links: Links): Reason => links.unmapped(box.id)?.reason ?? "";
+
+function figureAt(drawn: Drawn, i: number, links: Links, type: Type): Figure {
+  const figure = figureOf(drawn, drawn.graph.boxes[i]!, i, links, type);
+  if (drawn.foldable.has(i)) figure.fold = drawn.frames.has(i) ? "−" : "+";
+  return figure;
 }
 
 function figureOf(drawn: Drawn, box: Box, i: number, links: Links, type: Type): Figure {
@@ -131,24 +152,21 @@ function pill(box: Box, type: Type): Figure {
 }
 
 function node(box: Box, links: Links, type: Type, folds: boolean): Figure {
-  const unmapped = links.unmapped(box.id);
-  const reason = unmapped ? REASON_GLYPH[unmapped.reason] : "";
   const op = box.op.replace(/Normalization$/, "Norm");
-  const title = reason ? `${reason} ${op}` : op;
   const lines = box.lines.slice(0, MOST_LINES);
   const spare = folds ? 2 * (FOLD.side + 2) : 0;
-  const name = type.width(title.slice(0, 60), FONT.title(type)) + 26 + spare;
-  // A number beside the short name must find room, whichever way the pane is coloured.
+  // A sign before the name and a number beside the short name must find room, whichever engine and colour is chosen:
+  // no box changes its size when an engine arrives.
+  const name = type.width(op.slice(0, 60), FONT.title(type)) + NODE.sign + 26 + spare;
   const valued = type.width(shortOp(box.op), FONT.title(type)) + NODE.value + spare / 2;
   const width = clamp(Math.max(name, valued, widest(lines, type) + 18), NODE.narrow, NODE.wide);
   const height = NODE.bar + (lines.length ? lines.length * NODE.line + NODE.foot : 0);
   const figure = new Figure(box, "node", width, height, () => ({
     ...PLAIN,
-    title: type.fit(title, FONT.title(type), width - 14 - spare),
+    title: type.fit(figure.reason ? `${figure.reason} ${op}` : op, FONT.title(type), width - 14 - spare),
     lines: lines.map((line) => type.fit(line, FONT.line(type), width - 12)),
   }));
-  figure.reason = reason;
-  figure.reasonWord = unmapped?.reason ?? "";
+  figure.missing = missing(box, links);
   return figure;
 }
 

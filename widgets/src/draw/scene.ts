@@ -54,16 +54,27 @@ export function layoutInput(
   const { boxes, edges } = drawn.graph;
   const tensors = new Numbering<string>();
   const room = across ? labelRoom(drawn, figures, type) : null;
-  return {
-    width: Float32Array.from(figures, (f, i) => f.width + (room?.[i] ?? 0)),
-    height: Float32Array.from(figures, (f) => f.height),
-    entry: Uint8Array.from(boxes, (box) => Number(box.kind === "input")),
+  const input: LayoutInput = {
+    width: new Float32Array(boxes.length),
+    height: new Float32Array(boxes.length),
+    entry: new Uint8Array(boxes.length),
     parent: drawn.parent,
-    source: Int32Array.from(edges, (edge) => edge.source),
-    target: Int32Array.from(edges, (edge) => edge.target),
-    tensor: Int32Array.from(edges, ({ value }) => tensors.of(value)),
+    source: new Int32Array(edges.length),
+    target: new Int32Array(edges.length),
+    tensor: new Int32Array(edges.length),
     across,
   };
+  figures.forEach(({ width, height, box }, i) => {
+    input.width[i] = width + (room?.[i] ?? 0);
+    input.height[i] = height;
+    input.entry[i] = Number(box.kind === "input");
+  });
+  edges.forEach(({ source, target, value }, e) => {
+    input.source[e] = source;
+    input.target[e] = target;
+    input.tensor[e] = tensors.of(value);
+  });
+  return input;
 }
 
 export function makeScene(

@@ -5,7 +5,7 @@ const LIMIT = 160;
 export class Type {
   readonly family: string;
   readonly #context: CanvasRenderingContext2D;
-  readonly #fonts = new Map<string, string>();
+  readonly #fonts = new Map<number, string>();
   readonly #widths = new Map<string, Map<string, number>>();
   readonly #cuts = new Map<string, string>();
   #font = "";
@@ -16,10 +16,10 @@ export class Type {
   }
 
   font(size: number, weight = 400, italic = false): string {
-    const key = `${italic ? "italic " : ""}${weight} ${size}px`;
+    const key = (size * 1000 + weight) * (italic ? -1 : 1);
     let font = this.#fonts.get(key);
     if (font === undefined) {
-      font = `${key} ${this.family}`;
+      font = `${italic ? "italic " : ""}${weight} ${size}px ${this.family}`;
       this.#fonts.set(key, font);
     }
     return font;

@@ -1,5 +1,4 @@
 import { Digraph, ranks } from "./digraph";
-import type { LayoutInput } from "./types";
 
 /** How many ranks an edge may span before it becomes a tunnel, by what feeds it. */
 const FAR = { constant: 6, entry: 24, fan: 64 };
@@ -27,7 +26,7 @@ export interface Borders {
  * as cuts. Tunnels belong to no block.
  */
 export function divide(
-  input: Pick<LayoutInput, "width" | "entry">,
+  input: { width: ArrayLike<number>; entry: Uint8Array },
   source: Int32Array,
   target: Int32Array,
   { top, bottom }: Borders = { top: -1, bottom: -1 },
@@ -56,7 +55,9 @@ export function divide(
       sink = false;
     }
     let feeds = false;
-    for (const e of graph.out(order[i]!)) {
+    const v = order[i]!;
+    for (let at = graph.outStart[v]!; at < graph.outStart[v + 1]!; at++) {
+      const e = graph.outEdge[at]!;
       if (skip[e]) continue;
       feeds = true;
       reach = Math.max(reach, place[target[e]!]!);
@@ -120,8 +121,9 @@ function reached(graph: Digraph, entry: Uint8Array): Uint8Array {
   if (!stack.length) return live.fill(1);
   for (const v of stack) live[v] = 1;
   while (stack.length) {
-    for (const e of graph.out(stack.pop()!)) {
-      const t = graph.target[e]!;
+    const v = stack.pop()!;
+    for (let at = graph.outStart[v]!; at < graph.outStart[v + 1]!; at++) {
+      const t = graph.target[graph.outEdge[at]!]!;
       if (live[t]) continue;
       live[t] = 1;
       stack.push(t);
@@ -134,10 +136,12 @@ function reached(graph: Digraph, entry: Uint8Array): Uint8Array {
 function tunnels(graph: Digraph, entry: Uint8Array, rank: Int32Array, live: Uint8Array): Uint8Array {
   const tunnel = new Uint8Array(graph.source.length);
   for (let v = 0; v < graph.size; v++) {
-    const into = graph.in(v);
-    if (into.length > CROWD && crowd(into, graph.source)) for (const e of into) tunnel[e] = 1;
+    if (graph.fed(v) > CROWD) {
+      const into = graph.in(v);
+      if (crowd(into, graph.source)) for (const e of into) tunnel[e] = 1;
+    }
+    if (graph.feeds(v) < 2) continue;
     const out = graph.out(v);
-    if (out.length < 2) continue;
     const wide = out.length >= WIDE_FAN;
     const outside = !live[v] || entry[v];
     // A mask that every block reads is as far from the picture's main line as a constant is.

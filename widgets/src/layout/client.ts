@@ -3,7 +3,7 @@ import type { LayoutInput, LayoutOutput, LayoutRequest, LayoutResponse } from ".
 
 /** Lays graphs out in a worker that is started from the bundle itself, so that nothing is fetched. */
 export class LayoutClient {
-  readonly #worker: Promise<Worker>;
+  readonly #worker: Worker;
   readonly #waiting = new Map<
     number,
     { done: (output: LayoutOutput) => void; fail: (error: Error) => void }
@@ -14,20 +14,20 @@ export class LayoutClient {
     this.#worker = this.#start();
   }
 
-  async layout(input: LayoutInput): Promise<LayoutOutput> {
-    const worker = await this.#worker;
+  /** Starts at once, while the page goes on with what else has changed. */
+  layout(input: LayoutInput): Promise<LayoutOutput> {
     const request: LayoutRequest = { id: this.#next++, input };
     return new Promise((done, fail) => {
       this.#waiting.set(request.id, { done, fail });
-      worker.postMessage(request);
+      this.#worker.postMessage(request);
     });
   }
 
   stop(): void {
-    this.#worker.then((worker) => worker.terminate());
+    this.#worker.terminate();
   }
 
-  async #start(): Promise<Worker> {
+  #start(): Worker {
     const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const worker = new Worker(url);
     worker.onmessage = ({ data }: MessageEvent<LayoutResponse>) => {

@@ -3,25 +3,37 @@ export class Digraph {
   readonly size: number;
   readonly source: ArrayLike<number>;
   readonly target: ArrayLike<number>;
-  readonly #outStart: Int32Array;
-  readonly #outEdge: Int32Array;
-  readonly #inStart: Int32Array;
-  readonly #inEdge: Int32Array;
+  /** The edges leaving node v are `outEdge` from `outStart[v]` to `outStart[v + 1]`; those entering it likewise. */
+  readonly outStart: Int32Array;
+  readonly outEdge: Int32Array;
+  readonly inStart: Int32Array;
+  readonly inEdge: Int32Array;
 
   constructor(size: number, source: ArrayLike<number>, target: ArrayLike<number>) {
     this.size = size;
     this.source = source;
     this.target = target;
-    [this.#outStart, this.#outEdge] = rows(size, source);
-    [this.#inStart, this.#inEdge] = rows(size, target);
+    [this.outStart, this.outEdge] = rows(size, source);
+    [this.inStart, this.inEdge] = rows(size, target);
   }
 
+  // A view of a row costs more than to walk it: where all rows are walked, that is done in place.
   out(node: number): Int32Array {
-    return this.#outEdge.subarray(this.#outStart[node]!, this.#outStart[node + 1]!);
+    return this.outEdge.subarray(this.outStart[node]!, this.outStart[node + 1]!);
   }
 
   in(node: number): Int32Array {
-    return this.#inEdge.subarray(this.#inStart[node]!, this.#inStart[node + 1]!);
+    return this.inEdge.subarray(this.inStart[node]!, this.inStart[node + 1]!);
+  }
+
+  /** How many edges leave a node. */
+  feeds(node: number): number {
+    return this.outStart[node + 1]! - this.outStart[node]!;
+  }
+
+  /** How many edges enter a node. */
+  fed(node: number): number {
+    return this.inStart[node + 1]! - this.inStart[node]!;
   }
 }
 
@@ -42,21 +54,21 @@ export function backEdges(graph: Digraph): Uint8Array {
   const OPEN = 1;
   const DONE = 2;
   const state = new Uint8Array(graph.size);
-  const cursor = new Int32Array(graph.size);
+  const { outStart, outEdge, target } = graph;
+  const cursor = outStart.slice();
   const stack: number[] = [];
   const walk = (root: number): void => {
     stack.push(root);
     state[root] = OPEN;
     while (stack.length) {
       const v = stack[stack.length - 1]!;
-      const out = graph.out(v);
-      if (cursor[v]! === out.length) {
+      if (cursor[v]! === outStart[v + 1]) {
         state[v] = DONE;
         stack.pop();
         continue;
       }
-      const e = out[cursor[v]!++]!;
-      const t = graph.target[e]!;
+      const e = outEdge[cursor[v]!++]!;
+      const t = target[e]!;
       if (state[t] === OPEN) back[e] = 1;
       else if (state[t] === NEW) {
         state[t] = OPEN;
@@ -64,24 +76,26 @@ export function backEdges(graph: Digraph): Uint8Array {
       }
     }
   };
-  for (let v = 0; v < graph.size; v++) if (state[v] === NEW && graph.in(v).length === 0) walk(v);
+  for (let v = 0; v < graph.size; v++) if (state[v] === NEW && graph.fed(v) === 0) walk(v);
   for (let v = 0; v < graph.size; v++) if (state[v] === NEW) walk(v);
   return back;
 }
 
 /** Nodes such that every edge goes forward. The graph must have no cycle; edges from a node to itself do not count. */
 export function topological(graph: Digraph): Int32Array {
+  const { source, target, outStart, outEdge } = graph;
   const waiting = new Int32Array(graph.size);
-  for (let e = 0; e < graph.target.length; e++) {
-    if (graph.source[e] !== graph.target[e]) waiting[graph.target[e]!]!++;
+  for (let e = 0; e < target.length; e++) {
+    if (source[e] !== target[e]) waiting[target[e]!]!++;
   }
   const order = new Int32Array(graph.size);
   let end = 0;
   for (let v = 0; v < graph.size; v++) if (!waiting[v]) order[end++] = v;
   for (let k = 0; k < end; k++) {
-    for (const e of graph.out(order[k]!)) {
-      const t = graph.target[e]!;
-      if (t !== order[k] && --waiting[t]! === 0) order[end++] = t;
+    const v = order[k]!;
+    for (let at = outStart[v]!; at < outStart[v + 1]!; at++) {
+      const t = target[outEdge[at]!]!;
+      if (t !== v && --waiting[t]! === 0) order[end++] = t;
     }
   }
   return order;
@@ -90,19 +104,23 @@ export function topological(graph: Digraph): Int32Array {
 /** Longest path from the sources; nodes marked `loose` are then pulled down beside their first consumer. */
 export function ranks(graph: Digraph, loose: (node: number) => boolean): Int32Array {
   const order = topological(graph);
+  const { outStart, outEdge, target } = graph;
   const rank = new Int32Array(graph.size);
-  for (const v of order) {
-    for (const e of graph.out(v)) {
-      const t = graph.target[e]!;
+  for (let k = 0; k < order.length; k++) {
+    const v = order[k]!;
+    for (let at = outStart[v]!; at < outStart[v + 1]!; at++) {
+      const t = target[outEdge[at]!]!;
       if (rank[t]! <= rank[v]! && t !== v) rank[t] = rank[v]! + 1;
     }
   }
   for (let k = order.length - 1; k >= 0; k--) {
     const v = order[k]!;
-    const out = graph.out(v);
-    if (!out.length || !loose(v)) continue;
+    if (!graph.feeds(v) || !loose(v)) continue;
     let first = Number.POSITIVE_INFINITY;
-    for (const e of out) if (graph.target[e] !== v) first = Math.min(first, rank[graph.target[e]!]! - 1);
+    for (let at = outStart[v]!; at < outStart[v + 1]!; at++) {
+      const t = target[outEdge[at]!]!;
+      if (t !== v) first = Math.min(first, rank[t]! - 1);
+    }
     if (first < Number.POSITIVE_INFINITY) rank[v] = first;
   }
   return rank;
@@ -110,6 +128,7 @@ export function ranks(graph: Digraph, loose: (node: number) => boolean): Int32Ar
 
 /** The weakly connected component of every node, numbered in the order of their first nodes. */
 export function components(graph: Digraph): { of: Int32Array; count: number } {
+  const { source, target, outStart, outEdge, inStart, inEdge } = graph;
   const of = new Int32Array(graph.size).fill(-1);
   let count = 0;
   const stack: number[] = [];
@@ -123,8 +142,8 @@ export function components(graph: Digraph): { of: Int32Array; count: number } {
     visit(root);
     while (stack.length) {
       const v = stack.pop()!;
-      for (const e of graph.out(v)) visit(graph.target[e]!);
-      for (const e of graph.in(v)) visit(graph.source[e]!);
+      for (let at = outStart[v]!; at < outStart[v + 1]!; at++) visit(target[outEdge[at]!]!);
+      for (let at = inStart[v]!; at < inStart[v + 1]!; at++) visit(source[inEdge[at]!]!);
     }
     count++;
   }

@@ -61,7 +61,7 @@ export function layout(input: LayoutInput): LayoutOutput {
     [],
   );
   const wiresIn = new Digraph(size + 1, wires.level, []);
-  const frames = Array.from({ length: size }, (_, v) => v).filter((v) => boxesIn.out(v).length);
+  const frames = Array.from({ length: size }, (_, v) => v).filter((v) => boxesIn.feeds(v));
   frames.sort((a, b) => depth[b]! - depth[a]!);
 
   const studio = new Studio(margin);
@@ -175,7 +175,7 @@ function levelOf(
     level.height[i] = height[v]!;
     level.entry[i] = input.entry[v]!;
   }
-  const isFrame = (v: number): boolean => v >= 0 && boxesIn.out(v).length > 0;
+  const isFrame = (v: number): boolean => v >= 0 && boxesIn.feeds(v) > 0;
   for (let k = 0; k < inside.length; k++) {
     const g = inside[k]!;
     const [upper, lower, before] = [wires.upper[g]!, wires.lower[g]!, wires.before[g]!];
@@ -217,18 +217,19 @@ class Studio {
 
   /** Tensors numbered in the order of first sight, so that equal graphs look equal. */
   #tensors(of: ArrayLike<number>): Int32Array {
-    const number = this.#number;
-    number.clear();
+    this.#number.clear();
     const found = new Int32Array(of.length);
-    for (let k = 0; k < of.length; k++) {
-      let at = number.get(of[k]!);
-      if (at === undefined) {
-        at = number.size;
-        number.set(of[k]!, at);
-      }
-      found[k] = at;
-    }
+    for (let k = 0; k < of.length; k++) found[k] = this.#numberOf(of[k]!);
     return found;
+  }
+
+  #numberOf(tensor: number): number {
+    let at = this.#number.get(tensor);
+    if (at === undefined) {
+      at = this.#number.size;
+      this.#number.set(tensor, at);
+    }
+    return at;
   }
 
   #place(level: Level, frame: { width: number; height: number } | null): Sheet {
@@ -255,10 +256,15 @@ class Studio {
     if (this.#local.length < level.width.length) this.#local = new Int32Array(level.width.length);
     const local = this.#local;
     for (let i = 0; i < nodes.length; i++) local[nodes[i]!] = i;
-    const source = Int32Array.from(edges, (e) => local[level.source[e]!]!);
-    const target = Int32Array.from(edges, (e) => local[level.target[e]!]!);
-    const width = Float32Array.from(nodes, (v) => level.width[v]!);
-    const entry = Uint8Array.from(nodes, (v) => level.entry[v]!);
+    const source = new Int32Array(edges.length);
+    const target = new Int32Array(edges.length);
+    for (let k = 0; k < edges.length; k++) {
+      source[k] = local[level.source[edges[k]!]!]!;
+      target[k] = local[level.target[edges[k]!]!]!;
+    }
+    const width = picked(level.width, nodes);
+    const entry = new Uint8Array(nodes.length);
+    for (let i = 0; i < nodes.length; i++) entry[i] = level.entry[nodes[i]!]!;
     const borders = {
       top: part.bordered && level.top >= 0 ? local[level.top]! : -1,
       bottom: part.bordered && level.bottom >= 0 ? local[level.bottom]! : -1,
@@ -268,11 +274,10 @@ class Studio {
     const extent = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
     const blocks = divide({ width, entry }, source, target, borders, new Uint8Array(edges.length));
     blocks.forEach((block, b) => {
-      const boxes = block.nodes.map((v) => nodes[v]!);
+      const boxes = new Int32Array(block.nodes.length);
+      for (let i = 0; i < boxes.length; i++) boxes[i] = nodes[block.nodes[i]!]!;
       const lines = block.edges.map((e) => edges[e]!);
-      const piece = this.#piece(level, block, boxes, lines);
-      const borders = { top: boxes[0] === level.top, bottom: boxes.at(-1) === level.bottom };
-      const drawing = this.#draw(piece, block, borders);
+      const drawing = this.#draw(level, block, boxes, lines);
       const dx = b ? sheet.x[boxes[0]!]! - drawing.x[0]! : 0;
       const dy = b ? sheet.y[boxes[0]!]! - drawing.y[0]! : 0;
       for (let i = b ? 1 : 0; i < boxes.length; i++) {
@@ -295,7 +300,6 @@ class Studio {
 
   #piece(level: Level, block: Block, boxes: Int32Array, lines: number[]): Piece {
     const local = this.#local;
-    for (let i = 0; i < boxes.length; i++) local[boxes[i]!] = i;
     const last = boxes.length - 1;
     const source = new Int32Array(lines.length);
     const target = new Int32Array(lines.length);
@@ -313,26 +317,44 @@ class Studio {
       if (block.startsAtCut && v > 0 && !fed[v]) guards.push([0, v]);
       if (block.endsAtCut && v < last && !feeds[v]) guards.push([v, last]);
     }
-    const pick = (of: Float64Array, from: ArrayLike<number>): Float64Array =>
-      Float64Array.from(from, (v) => of[v]!);
     return {
-      width: pick(level.width, boxes),
-      height: pick(level.height, boxes),
+      width: picked(level.width, boxes),
+      height: picked(level.height, boxes),
       source,
       target,
       tensor: this.#tensors(lines.map((e) => level.tensor[e]!)),
-      leaves: pick(level.leaves, lines),
-      enters: pick(level.enters, lines),
+      leaves: picked(level.leaves, lines),
+      enters: picked(level.enters, lines),
       guards,
     };
   }
 
-  #draw(piece: Piece, block: Block, borders: { top: boolean; bottom: boolean }): Drawing {
+  /** The drawing of a block. Most are known by now: only for a new one its piece is made. */
+  #draw(level: Level, block: Block, boxes: Int32Array, lines: number[]): Drawing {
+    const borders = { top: boxes[0] === level.top, bottom: boxes.at(-1) === level.bottom };
+    const local = this.#local;
     const key = this.#drawings;
-    key.start(piece.width.length, piece.source.length, Number(block.startsAtCut), Number(block.endsAtCut));
-    key.add([Number(borders.top), Number(borders.bottom)], piece.width, piece.height);
-    key.add(piece.source, piece.target, piece.tensor, piece.leaves, piece.enters);
-    return key.get(() => draw(piece, block, borders, this.#margin, this.#budget));
+    key.start(boxes.length, lines.length, Number(block.startsAtCut), Number(block.endsAtCut));
+    key.push(Number(borders.top));
+    key.push(Number(borders.bottom));
+    for (let i = 0; i < boxes.length; i++) {
+      const v = boxes[i]!;
+      local[v] = i;
+      key.push(level.width[v]!);
+      key.push(level.height[v]!);
+    }
+    this.#number.clear();
+    for (let k = 0; k < lines.length; k++) {
+      const e = lines[k]!;
+      key.push(local[level.source[e]!]!);
+      key.push(local[level.target[e]!]!);
+      key.push(this.#numberOf(level.tensor[e]!));
+      key.push(level.leaves[e]!);
+      key.push(level.enters[e]!);
+    }
+    return key.get(() =>
+      draw(this.#piece(level, block, boxes, lines), block, borders, this.#margin, this.#budget),
+    );
   }
 
   /** Moves what is drawn to the top left corner, inside the margin of the frame. */
@@ -372,6 +394,13 @@ class Studio {
       sheet.dy[e]! += head;
     }
   }
+}
+
+/** What stands at these places. */
+function picked(of: Float64Array, places: ArrayLike<number>): Float64Array {
+  const found = new Float64Array(places.length);
+  for (let k = 0; k < places.length; k++) found[k] = of[places[k]!]!;
+  return found;
 }
 
 interface Extent {

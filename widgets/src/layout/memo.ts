@@ -9,33 +9,44 @@ export class Memo<T> {
     this.add(numbers);
   }
 
+  push(number: number): void {
+    if (this.#length === this.#key.length) this.#grow(this.#length + 1);
+    this.#key[this.#length++] = number;
+  }
+
   add(...parts: ArrayLike<number>[]): void {
     for (const part of parts) {
       const end = this.#length + part.length;
-      if (end > this.#key.length) {
-        const longer = new Float64Array(2 * end);
-        longer.set(this.#key);
-        this.#key = longer;
-      }
+      if (end > this.#key.length) this.#grow(end);
       this.#key.set(part, this.#length);
       this.#length = end;
     }
   }
 
   get(make: () => T): T {
-    const key = this.#key.subarray(0, this.#length);
+    const key = this.#key;
+    const length = this.#length;
     let hash = 0;
     // Sizes come in halves and offsets in fractions: their bits differ from the 8th part on.
-    for (let k = 0; k < key.length; k++) hash = (Math.imul(hash, 31) + key[k]! * 8) | 0;
+    for (let k = 0; k < length; k++) hash = (Math.imul(hash, 31) + key[k]! * 8) | 0;
     const list = this.#known.get(hash) ?? [];
-    const found = list.find(
-      (one) => one.key.length === key.length && one.key.every((at, k) => at === key[k]),
-    );
-    if (found) return found.value;
-    const own = key.slice();
+    for (const one of list) if (same(one.key, key, length)) return one.value;
+    const own = key.slice(0, length);
     const value = make();
     list.push({ key: own, value });
     this.#known.set(hash, list);
     return value;
   }
+
+  #grow(length: number): void {
+    const longer = new Float64Array(2 * length);
+    longer.set(this.#key);
+    this.#key = longer;
+  }
+}
+
+function same(known: Float64Array, key: Float64Array, length: number): boolean {
+  if (known.length !== length) return false;
+  for (let k = 0; k < length; k++) if (known[k] !== key[k]) return false;
+  return true;
 }

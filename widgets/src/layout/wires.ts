@@ -132,7 +132,8 @@ function wiresOf(
   const next: number[] = [];
   let lanes = 0;
   for (let s = 0; s < size; s++) {
-    for (const e of flat.out(s)) {
+    for (let at = flat.outStart[s]!; at < flat.outStart[s + 1]!; at++) {
+      const e = flat.outEdge[at]!;
       const t = target[e]!;
       if (tunnel[e] || s === t) continue;
       if (depth[s] || depth[t]) {

@@ -2,9 +2,10 @@ import { computed, effect, type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Graph, Side } from "../contract";
-import { type Figure, figures } from "../draw/measure";
+import type { Figure } from "../draw/measure";
 import type { Marks } from "../draw/paint";
-import { layoutInput, makeScene, type Scene } from "../draw/scene";
+import { Placing } from "../draw/placing";
+import { makeScene, type Scene } from "../draw/scene";
 import { Stage } from "../draw/stage";
 import type { Drawn } from "../drawn";
 import { onKeys } from "../keys";
@@ -96,6 +97,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
       }, REST_MS);
     };
 
+    const placing = new Placing(bench.layouts);
     let shown: Drawn | null = null;
     let manner = "";
     let folded = 0;
@@ -105,6 +107,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
       const mine = ++turn;
       if (!drawn) {
         scene = shown = whole = null;
+        placing.forget();
         stage.show(null, null, false);
         settle();
         return;
@@ -114,17 +117,15 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
         study.pending.value = study.pending.peek() + 1;
       }
       const type = bench.type.value;
-      const made = figures(drawn, study.linksOf(engineSide(side)), type);
+      const placed = placing.of(drawn, study.linksOf(engineSide(side)), type, sideways);
+      const made = placed.figures;
       const { grouping, grouping_nodes } = study.view.peek();
       const alone = study.focus.peek()?.alone && study.focus.peek()?.side === side;
       const now = [sideways, alone, side === "node" ? grouping_nodes : grouping].join();
       // Folding in one pane draws the others anew, as they were.
       const graph = study.whole(side);
       const same = now === manner && graph === whole && shown !== null && alike(drawn, shown);
-      const output =
-        same && scene && sameSizes(scene.figures, made)
-          ? null
-          : await bench.layouts.layout(layoutInput(drawn, made, sideways, type));
+      const output = same && scene && sameSizes(scene.figures, made) ? null : await placed.output();
       if (mine !== turn || end.signal.aborted) return;
       const next = output ? makeScene(drawn, made, output, type, sideways) : { ...scene!, figures: made };
       // A group that opens or folds stays where it is on the screen; another graph is shown from its start.

@@ -1,15 +1,44 @@
 import { effect } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { onGround } from "../colour";
+import type { Theme } from "../draw/theme";
 import type { Lab } from "../lab";
-import type { Plot, Plotly } from "../plotly";
+import type { Plot, Plotly, Trace } from "../plotly";
+import type { Plotted } from "../traits";
 
-/** A plotly figure of the variant shown, joined to the selection and the hover. */
-export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: boolean }) {
+/** How the points of a figure, by their ids, are joined to the selection and the hover. */
+export interface Joint {
+  marked(): ReadonlySet<string>;
+  pointed(): ReadonlySet<string>;
+  pick(id: string, add: boolean): void;
+  point(id: string | null): void;
+}
+
+interface Props {
+  lab: Lab;
+  name: string;
+  /** What is seen, for those who do not see it. */
+  label: string;
+  figure: Plotted | undefined;
+  joint: Joint;
+  hidden?: boolean;
+  /** What it likes best, in pixels; it fills a place of at least half of that. */
+  height?: number;
+  /** What stands there without a figure. */
+  children?: ComponentChildren;
+}
+
+/** A plotly figure in the colours of the theme, joined to the selection and the hover. */
+export function Chart({ lab, name, label, figure, joint, hidden = false, height, children }: Props) {
   const box = useRef<HTMLDivElement>(null);
+  const rings = useRef<SVGSVGElement>(null);
+  const joined = useRef<(() => void) | null>(null);
+  const latest = useRef(joint);
+  latest.current = joint;
   const [plotly, setPlotly] = useState<Plotly | null>(null);
   const [problem, setProblem] = useState("");
-  // Charts of a model that is no longer on screen are gone with its engine.
-  const figure = lab.study.engine.value ? lab.charts.value[name] : undefined;
+  const theme = lab.bench.theme.value;
   const wanted = figure !== undefined && !hidden;
 
   useEffect(() => {
@@ -23,15 +52,15 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
     const place = box.current!;
     if (!plotly || !figure || hidden) return;
     let frame = 0;
-    let linked = place.classList.contains("js-plotly-plot");
+    let gone = false;
+    const { data, layout } = dressed(figure, theme);
     const draw = (): void => {
-      if (!place.clientWidth || !place.clientHeight) return;
-      const layout = { ...figure.layout, width: place.clientWidth, height: place.clientHeight };
+      const { clientWidth: width, clientHeight } = place;
+      if (!width || !clientHeight) return;
       plotly
-        .react(place, figure.data, layout, { displayModeBar: false })
+        .react(place, data, { ...layout, width, height: clientHeight }, { displayModeBar: false })
         .then((plot) => {
-          if (!linked) link(lab, plot, () => lab.charts.value[name]?.data[0]?.ids ?? []);
-          linked = true;
+          if (!gone) joined.current ??= join(plot, rings.current!, latest);
         })
         .catch((error: unknown) => setProblem(String(error)));
     };
@@ -42,45 +71,127 @@ export function Chart({ lab, name, hidden }: { lab: Lab; name: string; hidden: b
     });
     resize.observe(place);
     return () => {
+      gone = true;
       resize.disconnect();
       cancelAnimationFrame(frame);
     };
-  }, [plotly, figure, hidden]);
+  }, [plotly, figure, hidden, theme]);
 
   useEffect(() => {
     const place = box.current!;
-    return () => plotly?.purge(place);
+    const stop = (): void => joined.current?.();
+    lab.end.addEventListener("abort", stop);
+    return () => {
+      lab.end.removeEventListener("abort", stop);
+      stop();
+      joined.current = null;
+      plotly?.purge(place);
+    };
   }, [plotly]);
 
   return (
-    <div class="rt-chart" data-chart={name} hidden={hidden}>
-      <div class="rt-plot" ref={box} hidden={!figure} />
-      {!figure && <p class="rt-quiet">A chart appears here after the first build.</p>}
+    <div
+      class="rt-chart"
+      data-chart={name}
+      hidden={hidden}
+      {...(height ? { style: { "--rt-height": `${height}px` } } : {})}
+    >
+      <div class="rt-plot" role="img" aria-label={label} ref={box} hidden={!figure} />
+      <svg class="rt-rings" ref={rings} aria-hidden="true" />
+      {!figure && children}
       {problem && <p class="rt-worse">The chart could not be shown: {problem}</p>}
     </div>
   );
 }
 
-/** Joins a plot to the selection and the hover. `ids` are the layers of its points, in order. */
-function link({ study, end }: Lab, plot: Plot, ids: () => string[]): void {
-  const mark = (): void => {
-    const selected = new Set(study.view.value.layers);
-    const hovered = new Set(study.hovered("layer"));
-    const layers = ids();
-    const points = plot.querySelectorAll(".points .point");
-    if (points.length !== layers.length) return;
-    points.forEach((point, k) => {
-      point.classList.toggle("rt-marked", selected.has(layers[k]!));
-      point.classList.toggle("rt-pointed", hovered.has(layers[k]!));
-    });
+/** The figure with text in the ink of the theme and, on a dark ground, with colours that stand out from it. */
+function dressed({ data, layout }: Plotted, { dark, ink, card, line }: Theme): Plotted {
+  const font = { ...(layout.font as object), color: ink };
+  const hoverlabel = { ...(layout.hoverlabel as object), bgcolor: card, bordercolor: line, font };
+  const whole = dark
+    ? { data: recoloured(data) as unknown[], layout: recoloured(layout) as object }
+    : { data, layout };
+  return { data: whole.data, layout: { ...whole.layout, font, hoverlabel } };
+}
+
+function recoloured(value: unknown): unknown {
+  if (typeof value === "string") return onGround(value);
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(recoloured);
+  if (!value || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, recoloured(part)]));
+}
+
+/** What d3 keeps on the elements that plotly draws: a point's number; for a trace, its points. */
+interface Drawn {
+  __data__?: { i?: number } & { trace?: Trace }[];
+}
+
+/** Rings beyond these would cover each other. */
+const MOST_RINGS = 400;
+
+/** Joins a plot to the selection and the hover, until the function that it returns is called. */
+function join(plot: Plot, rings: SVGSVGElement, joint: { current: Joint }): () => void {
+  let points = new Map<string, Element[]>();
+  let changed: Element[] = [];
+  const find = (): void => {
+    points = new Map();
+    for (const point of plot.querySelectorAll(".point")) {
+      const trace = (point.closest(".trace") as Drawn | null)?.__data__?.[0]?.trace;
+      const id = trace?.ids?.[(point as Drawn).__data__?.i ?? -1];
+      if (id === undefined) continue;
+      const list = points.get(id);
+      if (list) list.push(point);
+      else points.set(id, [point]);
+    }
   };
-  end.addEventListener("abort", effect(mark));
-  plot.on("plotly_afterplot", mark);
-  plot.on("plotly_click", ({ points }) => {
-    if (points[0]?.id) study.select("layer", points[0].id, { reveal: true });
+  const mark = (): void => {
+    const { marked, pointed } = joint.current;
+    const [selected, hovered] = [marked(), pointed()];
+    for (const point of changed) point.classList.remove("rt-marked", "rt-pointed");
+    const tag = (ids: ReadonlySet<string>, name: string): Element[] =>
+      [...ids]
+        .flatMap((id) => points.get(id) ?? [])
+        .map((point) => {
+          point.classList.add(name);
+          return point;
+        });
+    changed = [...tag(selected, "rt-marked"), ...tag(hovered, "rt-pointed")];
+    rings.replaceChildren(...ringed(plot, selected, "rt-marked"), ...ringed(plot, hovered, "rt-pointed"));
+  };
+  plot.on("plotly_afterplot", () => {
+    find();
+    mark();
   });
-  plot.on("plotly_hover", ({ points }) => {
-    if (points[0]?.id) study.point("layer", points[0].id);
+  plot.on("plotly_click", ({ points: [first], event }) => {
+    if (first?.id) joint.current.pick(first.id, event?.shiftKey ?? false);
   });
-  plot.on("plotly_unhover", () => study.point());
+  plot.on("plotly_hover", ({ points: [first] }) => joint.current.point(first?.id ?? null));
+  plot.on("plotly_unhover", () => joint.current.point(null));
+  find();
+  return effect(mark);
+}
+
+/** Rings around points that are no elements of their own: those of a canvas, and those of a line. */
+function ringed(plot: Plot, ids: ReadonlySet<string>, name: string): SVGElement[] {
+  if (!ids.size || !plot._fullData) return [];
+  const made: SVGElement[] = [];
+  for (const trace of plot._fullData) {
+    const canvas =
+      trace.type === "scattergl" || (trace.type === "scatter" && !trace.mode?.includes("markers"));
+    if (!canvas || !trace.ids) continue;
+    const axis = (key: string) => plot._fullLayout[key.replace(/^([xy])/, "$1axis")]!;
+    const [across, up] = [axis(trace.xaxis), axis(trace.yaxis)];
+    for (let i = 0; i < trace.ids.length && made.length < MOST_RINGS; i++) {
+      if (!ids.has(trace.ids[i]!)) continue;
+      const [x, y] = [across.d2p(trace.x[i]), up.d2p(trace.y[i])];
+      if (!(x >= 0 && x <= across._length && y >= 0 && y <= up._length)) continue;
+      const ring = document.createElementNS("http://www.w3.org/2000/svg", "circle");
+      ring.setAttribute("cx", `${x + across._offset}`);
+      ring.setAttribute("cy", `${y + up._offset}`);
+      ring.setAttribute("r", "7");
+      ring.setAttribute("class", name);
+      made.push(ring);
+    }
+  }
+  return made;
 }

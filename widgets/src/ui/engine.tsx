@@ -1,7 +1,8 @@
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { cividis, inkOn } from "../colour";
-import type { EngineView, Origin, Reformat, Slice, Transition } from "../contract";
-import { NONE, originOf, plural, quantity, shorten, withOrigin } from "../format";
+import type { EngineView, Origin, Reformat, Slice, Summary, Transition } from "../contract";
+import { NONE, number, originOf, plural, quantity, shorten, withOrigin } from "../format";
 import type { Lab } from "../lab";
 import {
   barsOf,
@@ -9,6 +10,7 @@ import {
   coverageFact,
   layersWith,
   matrixOf,
+  outsideOf,
   type Trait,
   timeFact,
   weightOf,
@@ -56,7 +58,9 @@ function Told({ lab, engine }: { lab: Lab; engine: EngineView }) {
       </div>
       <div class="rt-columns rt-engine">
         <section class="rt-bars">
-          <Bars lab={lab} engine={engine} title="By kind" trait="op" slices={summary.kinds} times={times} />
+          <Bars lab={lab} engine={engine} title="By kind" trait="op" slices={summary.kinds} times={times}>
+            <Outside summary={summary} times={times} />
+          </Bars>
           {summary.precisions.some(({ name }) => name) && (
             <Bars
               lab={lab}
@@ -92,10 +96,28 @@ interface BarsProps {
   trait: "op" | "precision";
   slices: readonly Slice[];
   times: Times;
+  /** A last row of its own kind. */
+  children?: ComponentChildren;
+}
+
+/** What the latency of whole inferences has beyond its layers, or their sum beyond it. */
+function Outside({ summary, times }: { summary: Summary; times: Times }) {
+  const outside = outsideOf(summary);
+  if (!outside) return null;
+  const { time, share, why } = outside;
+  return (
+    <li class="rt-outside" data-fact="outside" title={`${why}\nShare of the latency\n${times.source}`}>
+      <span>Outside the layers</span>
+      <i />
+      <span>{NONE}</span>
+      <span>{withOrigin(times.origin, quantity(time, "ms"))}</span>
+      <span>{number(share)} %</span>
+    </li>
+  );
 }
 
 /** Horizontal bars with numbers; each selects its layers. */
-function Bars({ lab, engine, title, trait, slices, times }: BarsProps) {
+function Bars({ lab, engine, title, trait, slices, times, children }: BarsProps) {
   const timed = slices.some(({ time }) => time !== null);
   return (
     <>
@@ -136,6 +158,7 @@ function Bars({ lab, engine, title, trait, slices, times }: BarsProps) {
             </li>
           );
         })}
+        {children}
       </ul>
     </>
   );

@@ -16,8 +16,10 @@ import { StatusLine } from "./statusline";
 import { TopRow } from "./toprow";
 
 const LEAST_HEIGHT = 420;
-/** What needs more of the height until somebody drags the border. */
-const ROOMY_TABS = new Set<Tab>(["engine", "build", "findings"]);
+/** What share of the height a tab has until somebody drags the border. */
+const SHARES: Partial<Record<Tab, number>> = { engine: 0.42, build: 0.42, findings: 0.42 };
+const PANEL_SHARE = 0.5;
+const LEAST_SHARE = 0.31;
 const LEAST_BOTTOM = 34;
 const LEAST_WORK = 180;
 /** Below this width the side panel gives way to the graphs. */
@@ -55,7 +57,8 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
   }, []);
 
   const loading = useComputed(() => !lab.study.source.value && lab.study.pending.value > 0);
-  const share = ROOMY_TABS.has(lab.study.view.value.tab) ? 0.42 : 0.29;
+  const { tab, segment } = lab.page.value;
+  const share = segment && segment !== "layers" ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
   const tall = bottom ?? Math.max(150, Math.round(lab.height.value * share));
   const most = lab.height.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));

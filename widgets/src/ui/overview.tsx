@@ -1,7 +1,7 @@
 import type { Overlay } from "../contract";
 import { GLYPH, opsOf, plural, quantity, shorten, uncapitalised } from "../format";
 import type { Lab } from "../lab";
-import { once, sourceOf } from "../overlay";
+import { sourceOf, worst } from "../overlay";
 import { Row, Section } from "./panel";
 
 const WORST = 3;
@@ -39,17 +39,13 @@ export function Overview({ lab }: { lab: Lab }) {
 
 function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
   const side = Object.keys(overlay.layers).length ? "layer" : "node";
-  const sign = overlay.best === "low" ? -1 : 1;
   const values = side === "layer" ? overlay.layers : overlay.nodes;
-  const worst = once(Object.entries(values).sort(([, a], [, b]) => sign * (a.value - b.value))).slice(
-    0,
-    WORST,
-  );
-  if (!worst.length) return null;
+  const found = worst(values, overlay.best, WORST);
+  if (!found.length) return null;
   return (
     <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>
       <dl class="rt-wide">
-        {worst.map(([id, reading]) => {
+        {found.map(([id, reading]) => {
           const box = lab.study.box(side, id);
           const ops = box ? opsOf(box, 3) : id;
           return (

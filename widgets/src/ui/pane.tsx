@@ -192,7 +192,7 @@ export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
       <div class="rt-body">
         <Canvas bench={bench} side={side} hits={hits} hit={hit} onSearch={open} onHit={move} />
         {!graph ? (
-          <div class="rt-empty">{empty}</div>
+          <div class="rt-empty">{side === "layer" && study.preparing.value ? <Preparing /> : empty}</div>
         ) : whole?.boxes.length ? (
           <LegendView bench={bench} side={side} />
         ) : (
@@ -206,6 +206,13 @@ export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
     </section>
   );
 }
+
+/** The engine's pane while the kernel works out what there is to see. */
+const Preparing = () => (
+  <div class="rt-start" role="status">
+    <p>Preparing the engine’s view…</p>
+  </div>
+);
 
 /** What stands out and why, with the way back. */
 function Strip({ bench, side }: { bench: Bench; side: Side }) {

@@ -5,22 +5,25 @@ import type { Lab } from "../lab";
 const LONGEST = 400;
 const LONGEST_NAME = 36;
 
-/** A sentence whose names in quotes lead to their nodes or layers. */
-export function Quoted({ lab, text }: { lab: Lab; text: string }) {
+/** A sentence whose names in quotes lead to their nodes or layers; those of a `plain` one that do not stay as they are. */
+export function Quoted({ lab, text, plain = false }: { lab: Lab; text: string; plain?: boolean }) {
   return (
     <>
       {text
         .split('"')
-        .map((part, k) => (k % 2 ? <Named key={k} lab={lab} name={part} /> : shorten(part, LONGEST)))}
+        .map((part, k) =>
+          k % 2 ? <Named key={k} lab={lab} name={part} plain={plain} /> : shorten(part, LONGEST),
+        )}
     </>
   );
 }
 
-function Named({ lab, name }: { lab: Lab; name: string }) {
+function Named({ lab, name, plain }: { lab: Lab; name: string; plain: boolean }) {
   const shown = ending(brief(name), LONGEST_NAME);
   const found = (["node", "layer"] as const)
     .map((side) => ({ side, id: idOf(lab, side, name) }))
     .find(({ id }) => id !== undefined);
+  if (!found && plain) return `"${name}"`;
   if (!found) return <q title={shorten(name, LONGEST)}>{shown}</q>;
   return (
     <button

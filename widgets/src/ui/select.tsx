@@ -20,6 +20,9 @@ interface Props {
   footer?: (close: () => void) => preact.ComponentChildren;
 }
 
+/** A list is never lower than this, in pixels. */
+const LEAST = 90;
+
 /** A select whose disabled options tell their reason. */
 export function Select({
   label,
@@ -70,6 +73,14 @@ export function Select({
     };
     window.addEventListener("pointerdown", outside, true);
     return () => window.removeEventListener("pointerdown", outside, true);
+  }, [open]);
+
+  // At the bottom of the widget the list ends where the bottom does.
+  useLayoutEffect(() => {
+    const room = open && box.current?.closest(".rt-bottom");
+    if (!room) return;
+    const { top } = list.current!.getBoundingClientRect();
+    list.current!.style.maxHeight = `${Math.max(LEAST, room.getBoundingClientRect().bottom - top - 10)}px`;
   }, [open]);
 
   // The side panel scrolls, so that the list is not cut off at its edge.

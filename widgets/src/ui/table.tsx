@@ -159,7 +159,7 @@ export function cellsOf<T>(rows: readonly T[], columns: readonly Column<T>[]): (
 }
 
 /** What can be done with the table: copied for a spreadsheet, saved for a program. */
-function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
+export function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
   const [copied, setCopied] = useState("");
   const copy = async (): Promise<void> => {
     try {

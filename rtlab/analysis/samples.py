@@ -1,0 +1,150 @@
+"""Times of whole inferences one by one: how they scatter, and what may lie behind those that stand apart.
+
+What stands apart is found by Tukey's fences: more than 1.5 interquartile ranges beyond a quartile (J. W. Tukey,
+Exploratory Data Analysis, 1977). Why it does is inferred from where it stands among the others, and is said so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Why a sample may stand apart.
+Reason = Literal["start", "burst", "periodic", "single", "fast"]
+
+#: Interquartile ranges beyond a quartile from which a sample stands apart.
+_FENCE = 1.5
+#: Part of all samples that is the start.
+_START = 0.05
+#: Samples in a row that are a burst, and how many equal distances make a period.
+_BURST, _PERIOD = 3, 4
+#: Chance below which a trend or two levels are told, and the part of the median that they must move.
+_CHANCE, _MOVED = 0.001, 0.03
+#: Fewer samples tell nothing of their distribution.
+_FEWEST = 8
+
+WORDS: dict[Reason, str] = {
+    "start": "at the start: caches and clocks were not yet warm",
+    "burst": "several in a row: something else ran, or the clock was lowered for a while",
+    "periodic": "at equal distances: something that comes back, such as a timer or a polling driver",
+    "single": "alone: an interruption by the system, most likely",
+    "fast": "faster than the others: a moment of higher clocks",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outlier:
+    """A sample that stands apart: its place in the order of measurement, milliseconds, and the inferred reason."""
+
+    index: int
+    time: float
+    reason: Reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """How the times of whole inferences scatter; all times in milliseconds.
+
+    ``drift`` is by how much the times rise from the first to the last sample as a part of the median (Theil and Sen's
+    slope), 0 where chance explains it (Kendall's tau).
+    """
+
+    count: int
+    least: float
+    lower: float
+    median: float
+    upper: float
+    most: float
+    outliers: tuple[Outlier, ...]
+    drift: float
+
+    @property
+    def quartiles(self) -> float:
+        """The interquartile range."""
+        return self.upper - self.lower
+
+    def sentences(self) -> tuple[str, ...]:
+        """What is worth saying of these samples, in words."""
+        said = []
+        if self.count < _FEWEST:
+            said.append(f"{self.count} samples are too few to tell how they scatter.")
+        if self.drift:
+            way = "rose" if self.drift > 0 else "fell"
+            said.append(
+                f"The times {way} by {abs(self.drift):.0%} from the first sample to the last: the clocks changed, or "
+                "the machine warmed up. Fix the clocks, or measure longer."
+            )
+        for reason, words in WORDS.items():
+            mine = [o for o in self.outliers if o.reason == reason]
+            if mine:
+                worst = max(o.time for o in mine)
+                verb = "stands" if len(mine) == 1 else "stand"
+                said.append(
+                    f"{len(mine)} of {self.count} {verb} apart {words} (inferred); up to {worst:.4g} ms."
+                )
+        return tuple(said)
+
+
+def spread(samples: NDArray[np.float64]) -> Spread | None:
+    """Describe times in milliseconds, shape ``(runs,)``, in the order of measurement; None of fewer than two."""
+    if len(samples) < 2:
+        return None
+    least, lower, median, upper, most = (float(v) for v in np.percentile(samples, [0, 25, 50, 75, 100]))
+    return Spread(
+        count=len(samples),
+        least=least,
+        lower=lower,
+        median=median,
+        upper=upper,
+        most=most,
+        outliers=_outliers(samples, lower, upper) if len(samples) >= _FEWEST else (),
+        drift=_drift(samples, median),
+    )
+
+
+def _outliers(samples: NDArray[np.float64], lower: float, upper: float) -> tuple[Outlier, ...]:
+    reach = _FENCE * (upper - lower)
+    slow = np.flatnonzero(samples > upper + reach)
+    fast = np.flatnonzero(samples < lower - reach)
+    reasons = _all(fast, "fast") | _all(slow, "single")
+    runs = np.split(slow, np.flatnonzero(np.diff(slow) > 1) + 1) if len(slow) else []
+    for run in runs:
+        if len(run) >= _BURST:
+            reasons.update(_all(run, "burst"))
+    lone = [i for i in map(int, slow) if reasons[i] == "single"]
+    gaps = np.diff(lone)
+    if len(gaps) >= _PERIOD and gaps.min() > 1 and np.ptp(gaps) <= max(2.0, 0.1 * float(np.median(gaps))):
+        reasons.update(_all(lone, "periodic"))
+    # Where a run of slow ones begins with the first sample, it is the start, however long it is.
+    start = max(1, round(_START * len(samples)))
+    for run in runs:
+        if run[0] == 0 or run[-1] < start:
+            reasons.update(_all(run, "start"))
+    return tuple(Outlier(i, float(samples[i]), reasons[i]) for i in sorted(reasons))
+
+
+def _all(places: Iterable[int], reason: Reason) -> dict[int, Reason]:
+    return dict.fromkeys(map(int, places), reason)
+
+
+def _drift(samples: NDArray[np.float64], median: float) -> float:
+    if len(samples) < _FEWEST or not median:
+        return 0.0
+    # SciPy's statistics take half a second to import.
+    from scipy import stats
+
+    order = np.arange(len(samples))
+    if not stats.kendalltau(order, samples).pvalue < _CHANCE:
+        return 0.0
+    # Ten thousand samples have fifty million slopes; a few hundred medians tell the same trend.
+    parts = np.array_split(samples, min(len(samples), 256))
+    middles = np.cumsum([len(p) for p in parts]) - [len(p) / 2 for p in parts]
+    slope = float(stats.theilslopes([float(np.median(p)) for p in parts], middles).slope)
+    moved = slope * len(samples) / median
+    return moved if abs(moved) >= _MOVED else 0.0

@@ -1,0 +1,109 @@
+"""Small models on the CPU, one beside the other, so that their times can be compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab.backends.onnxruntime import OnnxRuntime, _device
+from rtlab.core.data import Batch
+from rtlab.core.model import Model
+from rtlab.core.trace import Outputs
+from rtlab.errors import BuildError, RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Bench:
+    """ONNX Runtime with all of its optimizations; ``threads`` is the number that it takes by itself."""
+
+    def __init__(self) -> None:
+        self._runner = OnnxRuntime()
+        self.threads = self._runner.threads
+        self.device = _device()
+        self.source = self._runner.source.partition(",")[0]
+
+    def values(self, model: Model, names: Sequence[str], batch: Batch) -> Outputs:
+        """What a model computes of a batch: the named values, its inputs among them.
+
+        Raises:
+            BuildError, RunError: ONNX Runtime refuses the model or the batch.
+        """
+        with self._runner.reading(model, names) as read:
+            # What is read lies in the session's memory, which ends with it.
+            found = {name: np.array(array) for name, array in read(batch).items()}
+        return {**{n: np.asarray(batch[n]) for n in names if n in batch}, **found}
+
+    def open(self, model: bytes, batch: Batch, threads: int) -> Opened:
+        """A model with its input in place.
+
+        Raises:
+            BuildError: ONNX Runtime refuses the model.
+        """
+        return Opened(model, batch, threads)
+
+
+class Opened:
+    """A session that runs one batch again and again, without copying it."""
+
+    def __init__(self, model: bytes, batch: Batch, threads: int) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 4
+        # Threads that wait for more work would take the processor from the session that is timed next.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        try:
+            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise BuildError(
+                f"Cannot open a formulation: ONNX Runtime refuses it: {str(error).strip().splitlines()[0]} "
+                "Leave it out of candidates=...",
+                details=str(error),
+            ) from error
+        self._names = [o.name for o in self._session.get_outputs()]
+        self._binding = self._session.io_binding()
+        # Bound memory is not copied, so it must live as long as the binding.
+        self._inputs = {
+            k: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(v)) for k, v in batch.items()
+        }
+        given = {i.name for i in self._session.get_inputs()}
+        for name in given & set(self._inputs):
+            self._binding.bind_ortvalue_input(name, self._inputs[name])
+        for name in self._names:
+            self._binding.bind_output(name)
+
+    def outputs(self) -> Outputs:
+        """Run once.
+
+        Raises:
+            RunError: ONNX Runtime fails on the batch.
+        """
+        self._run()
+        arrays: list[NDArray[Any]] = self._binding.copy_outputs_to_cpu()
+        return dict(zip(self._names, arrays, strict=True))
+
+    def time(self, repeats: int = 1) -> float:
+        """Milliseconds of one run, the mean of ``repeats`` in a row.
+
+        Raises:
+            RunError: ONNX Runtime fails on the batch.
+        """
+        started = time.perf_counter()
+        for _ in range(repeats):
+            self._run()
+        return (time.perf_counter() - started) * 1e3 / repeats
+
+    def _run(self) -> None:
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:
+            raise RunError(
+                f"Cannot run a formulation: {str(error).strip().splitlines()[0]} Check the shapes of the batch.",
+                details=str(error),
+            ) from error

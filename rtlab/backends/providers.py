@@ -1,0 +1,340 @@
+"""Execution providers of ONNX Runtime: which processors it can run on here, and how one gets the others.
+
+A provider is either compiled into the user's build of ONNX Runtime, or comes in a plug-in package beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import pkgutil
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rtlab.backends.live import driver
+from rtlab.core.options import BuildOptions
+from rtlab.core.variant import Target
+from rtlab.errors import Unavailable, VariantError
+
+#: What stands before the name of a provider where a backend is named.
+PREFIX = "onnxruntime:"
+_SUFFIX = "ExecutionProvider"
+#: How packages of plug-ins begin; they tell the library and its providers by functions of agreed names.
+_PLUG_INS = "onnxruntime_ep_"
+#: First release that tells which nodes a provider took.
+_FIRST = (1, 24)
+#: Platforms as ``sys.platform`` names them.
+_PC, _MAC, _WINDOWS = ("linux", "win32"), ("darwin",), ("win32",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Provider:
+    """An execution provider by ONNX Runtime's name.
+
+    ``devices`` gives, by target, the provider's options that choose it; the first is the default. ``package`` brings
+    it on ``platforms``, where there is a wheel. ``waits`` is false where the profiler sees only how long work was
+    handed over to the device, not how long it ran; then ``blocking`` names what makes each node wait, if anything.
+    """
+
+    name: str
+    title: str
+    devices: Mapping[str, Mapping[str, str]]
+    package: str = ""
+    platforms: tuple[str, ...] = ("linux", "win32", "darwin")
+    waits: bool = True
+    blocking: str = ""
+
+    @property
+    def short(self) -> str:
+        """How it is spelled behind ``onnxruntime:``."""
+        return _plain(self.name)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What it runs on, the default first."""
+        return tuple(Target(name) for name in self.devices)
+
+    @property
+    def spellings(self) -> set[str]:
+        """Every name it answers to."""
+        return {self.short, _plain(self.title)}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.removesuffix(_SUFFIX).lower().removesuffix(_SUFFIX.lower()))
+
+
+def _provider(name: str, title: str, *targets: str, **more: Any) -> Provider:
+    return Provider(name + _SUFFIX, title, {t: {} for t in targets}, **more)
+
+
+CPU = _provider("CPU", "CPU", "cpu")
+#: Those of the documentation that run whole networks. Microsoft's cloud is not among them.
+KNOWN = (
+    CPU,
+    _provider(
+        "CUDA", "CUDA", "gpu", package="onnxruntime-gpu", platforms=_PC, waits=False,
+        blocking="CUDA_LAUNCH_BLOCKING",
+    ),
+    _provider("Tensorrt", "TensorRT", "gpu", package="onnxruntime-gpu", platforms=_PC),
+    _provider(
+        "NvTensorRTRTX", "TensorRT-RTX", "gpu", package="onnxruntime-ep-nv-tensorrt-rtx", platforms=_PC,
+    ),
+    _provider("ROCM", "ROCm", "gpu", package="onnxruntime-rocm", platforms=("linux",), waits=False),
+    _provider("MIGraphX", "MIGraphX", "gpu", package="onnxruntime-migraphx", platforms=("linux",)),
+    Provider(
+        "OpenVINOExecutionProvider", "OpenVINO", {t.lower(): {"device_type": t} for t in ("CPU", "GPU", "NPU")},
+        "onnxruntime-openvino", _PC,
+    ),
+    Provider(
+        "CoreMLExecutionProvider", "Core ML",
+        {
+            "npu": {"MLComputeUnits": "CPUAndNeuralEngine"}, "gpu": {"MLComputeUnits": "CPUAndGPU"},
+            "cpu": {"MLComputeUnits": "CPUOnly"},
+        },
+        "onnxruntime", _MAC,
+    ),
+    _provider("Dml", "DirectML", "gpu", package="onnxruntime-directml", platforms=_WINDOWS, waits=False),
+    Provider(
+        "QNNExecutionProvider", "QNN", {t: {"backend_type": b} for t, b in (("npu", "htp"), ("gpu", "gpu"), ("cpu", "cpu"))},
+        "onnxruntime-qnn", _PC,
+    ),
+    _provider("WebGpu", "WebGPU", "gpu", package="onnxruntime-webgpu", waits=False),
+    _provider("CANN", "CANN", "npu", package="onnxruntime-cann", platforms=("linux",)),
+    _provider("VitisAI", "Vitis AI", "npu"),
+    _provider("Xnnpack", "XNNPACK", "cpu"),
+    _provider("Dnnl", "oneDNN", "cpu"),
+    _provider("ACL", "Arm Compute Library", "cpu"),
+)  # fmt: skip
+
+
+@functools.cache
+def version() -> str:
+    """The release of ONNX Runtime that an import would give, whatever its package is called; empty without one."""
+    found = importlib.util.find_spec("onnxruntime")
+    if found is None:
+        return ""
+    try:
+        text = Path(str(found.origin)).read_text(encoding="utf-8")
+    except OSError:
+        return "of unknown version"
+    told = re.search(r'^__version__\s*=\s*["\'](.+?)["\']', text, re.MULTILINE)
+    return told[1] if told else "of unknown version"
+
+
+@functools.cache
+def built_in() -> tuple[str, ...]:
+    """Names of the providers that are compiled into this build."""
+    if not version():
+        return ()
+    import onnxruntime as ort
+
+    return tuple(ort.get_available_providers())
+
+
+@functools.cache
+def plug_ins() -> Mapping[str, str]:
+    """Providers that plug-in packages bring, and what is wrong with each; empty text where nothing is."""
+    found: dict[str, str] = {}
+    for module in pkgutil.iter_modules():
+        if module.name.startswith(_PLUG_INS) and version():
+            found.update(_registered(module.name))
+    for device in _devices():
+        found.setdefault(str(device.ep_name), "")
+    return {name: why for name, why in found.items() if name not in built_in()}
+
+
+def _registered(module: str) -> dict[str, str]:
+    import onnxruntime as ort
+
+    try:
+        package = importlib.import_module(module)
+        told = package.get_ep_names() if hasattr(package, "get_ep_names") else [package.get_ep_name()]
+        names = [str(name) for name in told]
+    except Exception:  # noqa: BLE001 - a broken plug-in must not take the others along
+        return {}
+    try:
+        ort.register_execution_provider_library(module, package.get_library_path())
+    except Exception as error:  # noqa: BLE001
+        # Registered by the user already, it has devices.
+        why = f'plug-in "{module}" cannot be loaded ({_first_line(error)})'
+    else:
+        why = f'plug-in "{module}" finds no device that it supports'
+    have = {str(d.ep_name) for d in _devices()}
+    return {name: "" if name in have else why for name in names}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _devices(name: str | None = None) -> list[Any]:
+    """Devices of plug-ins, all or those of one provider; releases before 1.22 know none."""
+    if not version():
+        return []
+    import onnxruntime as ort
+
+    listed = ort.get_ep_devices() if hasattr(ort, "get_ep_devices") else []
+    return [d for d in listed if name is None or d.ep_name == name]
+
+
+def here() -> tuple[Provider, ...]:
+    """Providers that can be asked for here, besides the CPU's own."""
+    usable = (*built_in(), *(name for name, why in plug_ins().items() if not why))
+    return tuple(_of(name) for name in usable if name not in {CPU.name, "AzureExecutionProvider"})
+
+
+def elsewhere() -> tuple[Provider, ...]:
+    """Providers that this platform could have, which its build of ONNX Runtime lacks."""
+    have = {p.name for p in here()}
+    return tuple(p for p in KNOWN[1:] if p.name not in have and p.package and sys.platform in p.platforms)
+
+
+def _of(name: str) -> Provider:
+    """What is known of a provider; one that is not known is taken for that of a GPU."""
+    known = next((p for p in KNOWN if p.name == name), None)
+    return known or Provider(name, name.removesuffix(_SUFFIX), {"gpu": {}})
+
+
+def named(spelled: str) -> Provider:
+    """The provider that is spelled so, in any case, with or without ``ExecutionProvider``.
+
+    Raises:
+        Unavailable: there is none of this name; the message names those that are here.
+    """
+    wanted = _plain(spelled)
+    others = tuple(_of(name) for name in (*built_in(), *plug_ins()))
+    for provider in (*KNOWN, *others):
+        if wanted in provider.spellings:
+            return provider
+    raise Unavailable(
+        f'Cannot use backend "{PREFIX}{spelled}": ONNX Runtime knows no execution provider of this name. '
+        f"Choose one of {_names()}, or see rtlab.available() for those of other builds."
+    )
+
+
+def _names() -> str:
+    return ", ".join(f'"{PREFIX}{p.short}"' for p in here()) or 'backend="onnxruntime"'
+
+
+def missing(provider: Provider) -> str:
+    """Why a provider cannot be used here, with the next step, in words that follow a colon; empty when it can."""
+    if not version():
+        return 'package "onnxruntime" is not installed. Run pip install onnxruntime.'
+    have = [p.name for p in here()] + [CPU.name, *(n for n in built_in() if n not in plug_ins())]
+    if provider.name not in have:
+        if why := plug_ins().get(provider.name):
+            return f'{why}. Check the driver of the device, or choose backend="onnxruntime".'
+        return (
+            f"ONNX Runtime {version()} has no {provider.name} here, only {', '.join(built_in())}. "
+            f"{_how(provider)}"
+        )
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version())[:2])
+    if provider.name != CPU.name and numbers < _FIRST:
+        return (
+            f"ONNX Runtime {version()} does not tell which nodes a provider takes. "
+            f"Install release {'.'.join(map(str, _FIRST))} or later."
+        )
+    return ""
+
+
+def _how(provider: Provider) -> str:
+    """How one gets a provider."""
+    package = provider.package
+    if not package or sys.platform not in provider.platforms:
+        where = f" on {' or '.join(provider.platforms)}" if package else ""
+        return f"Install a build of ONNX Runtime that has it{where}, or choose one that is here: {_names()}."
+    if _PLUG_INS.replace("_", "-") in package:
+        return f'Run pip install {package}, or choose backend="onnxruntime".'
+    # Two builds overwrite each other's files.
+    return (
+        f"Run pip uninstall --yes onnxruntime, then pip install {package}: only one build can be installed at a time. "
+        'Or choose backend="onnxruntime".'
+    )
+
+
+def options(provider: Provider, target: Target, given: BuildOptions | None) -> dict[str, str]:
+    """A provider's options for a target, with those that the user gives by the provider's own names.
+
+    Raises:
+        VariantError: an option is no pair of name and value, or chooses another device than the target's.
+    """
+    targets = ", ".join(f'"{t}"' for t in provider.devices)
+    if str(target) not in provider.devices:
+        raise VariantError(
+            f'Backend "{PREFIX}{provider.short}" cannot build for target "{target}": {provider.title} does not run there. '
+            f"Choose one of {targets}."
+        )
+    chosen = dict(provider.devices[str(target)])
+    doing = f'Backend "{PREFIX}{provider.short}" cannot take'
+    if given is None:
+        return chosen
+    if given.count != len(given.config):
+        raise VariantError(
+            f'{doing} options "{given}": flags, pools, profiles and timing caches are those of a TensorRT builder. '
+            f'Give options of {provider.name} by name, such as options={{"device_id": 0}}.'
+        )
+    for name, value in given.config:
+        if isinstance(value, tuple) or value is None:
+            raise VariantError(
+                f"{doing} {name}={value!r}: a provider takes numbers and texts only. Write the value as one text."
+            )
+        if name in chosen and chosen[name].lower() not in str(value).lower():
+            raise VariantError(
+                f'{doing} {name}="{value}" for target "{target}": that is another device. '
+                f"Choose with target=..., one of {targets}."
+            )
+        chosen[name] = str(value)
+    return chosen
+
+
+def session(
+    data: bytes | str, options_: Any, provider: Provider, told: Mapping[str, str], target: Target
+) -> Any:
+    """A session on a provider, with the CPU for what it leaves; ONNX Runtime's own errors pass.
+
+    Raises:
+        Unavailable: ONNX Runtime would run on the CPU alone, since the provider cannot start.
+    """
+    import onnxruntime as ort
+
+    if provider.name in built_in():
+        asked = [CPU.name] if provider == CPU else [(provider.name, dict(told)), CPU.name]
+        # Else ONNX Runtime prints what is wrong, and goes on without the provider.
+        made = ort.InferenceSession(data, options_, providers=asked, enable_fallback=0)
+    else:
+        kind = str(target).upper()
+        fitting = [d for d in _devices(provider.name) if d.device.type.name == kind]
+        if not fitting:
+            have = ", ".join(sorted({d.device.type.name.lower() for d in _devices(provider.name)})) or "none"
+            raise Unavailable(
+                f'Backend "{PREFIX}{provider.short}" cannot run on target "{target}": its plug-in finds no such device '
+                f'here (it finds: {have}). Choose one of these as target=..., or backend="onnxruntime".'
+            )
+        options_.add_provider_for_devices(fitting[:1], dict(told))
+        made = ort.InferenceSession(data, options_, enable_fallback=0)
+    started = made.get_providers()
+    if provider.name not in started:
+        raise Unavailable(
+            f'Backend "{PREFIX}{provider.short}" cannot start {provider.name} for target "{target}": ONNX Runtime goes on '
+            f"with {', '.join(started)} alone. Check the device, its driver and libraries, and the provider's options, "
+            'or choose backend="onnxruntime".'
+        )
+    return made
+
+
+def device(provider: Provider, target: Target) -> str:
+    """The device's name where one tells it: of an NVIDIA GPU its driver, of a plug-in's device ONNX Runtime."""
+    gpu = driver.device() if provider.title in {"CUDA", "TensorRT", "TensorRT-RTX"} else None
+    if gpu is not None:
+        return gpu.name
+    for found in _devices(provider.name):
+        told = found.device.metadata.get("Description") or found.device.vendor
+        if found.device.type.name == str(target).upper() and told:
+            return str(told)
+    return f"{provider.title} {str(target).upper()}"

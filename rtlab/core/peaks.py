@@ -1,0 +1,269 @@
+"""What a processor does at most: the roofs that times are judged against, from published data sheets or measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rtlab.core.engine import Origin
+from rtlab.errors import VariantError
+
+#: What runs in place of a type that a processor has no unit for.
+_INSTEAD = {
+    "fp4": "fp8", "int4": "int8", "fp8": "fp16", "int8": "fp16", "bf16": "fp32", "fp16": "fp32", "tf32": "fp32",
+}  # fmt: skip
+#: Words that make another product of a name.
+_OTHERS = {"ti", "super", "laptop", "mobile", "max", "q", "d", "nvl", "pro", "ada", "nano", "nx"}
+_HOW = (
+    'rtlab.Peaks("my GPU", bandwidth=936e9, cores={"fp32": 35.6e12}, tensor={"fp16": 142e12}, multiprocessors=82), '
+    "with bytes and operations per second from its data sheet"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Peaks:
+    """The peaks of one processor, dense: without what 2:4 sparsity would add.
+
+    ``bandwidth`` is that of its memory in bytes/s. ``cores`` gives operations/s of the ordinary arithmetic units by
+    precision and has at least ``fp32``; ``tensor`` those of the matrix units, empty without any. A multiply-accumulate
+    is two operations. Where a data sheet gives two rates of FP16, the higher one stands here, that of FP16 sums: no
+    kernel is faster. ``cache`` is the last-level cache in bytes, 0 where unknown, ``multiprocessors`` how many blocks
+    of work run side by side, ``power`` watts or modes that the numbers belong to. ``clock`` is in Hz, 0 where unknown.
+    ``origin`` is ``reported`` for a data sheet and ``measured`` for a benchmark on this machine.
+
+    Raises:
+        VariantError: a peak is no positive number, or ``cores`` has no ``fp32``.
+    """
+
+    name: str
+    bandwidth: float
+    cores: Mapping[str, float]
+    tensor: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    capability: str = ""
+    multiprocessors: int = 1
+    cache: float = 0.0
+    clock: float = 0.0
+    power: str = ""
+    source: str = "given by the user"
+    aliases: tuple[str, ...] = ()
+    origin: Origin = "reported"
+
+    def __post_init__(self) -> None:
+        rates = {
+            "bandwidth": self.bandwidth,
+            **self.cores,
+            **self.tensor,
+            "multiprocessors": self.multiprocessors,
+        }
+        for key, rate in rates.items():
+            if not isinstance(rate, (int, float)) or not math.isfinite(rate) or rate <= 0:
+                raise VariantError(
+                    f'Cannot use {key} "{rate}" of "{self.name}": a peak is a positive number. Describe it as {_HOW}.'
+                )
+        if "fp32" not in self.cores:
+            raise VariantError(
+                f'Cannot use the peaks of "{self.name}": its cores have no "fp32". Describe it as {_HOW}.'
+            )
+
+    def __repr__(self) -> str:
+        return f"<Peaks {self.name}: {self.bandwidth / 1e9:.4g} GB/s, {self.cores['fp32'] / 1e12:.3g} TFLOP/s fp32>"
+
+    def rate(self, precision: str, *, matrix: bool) -> tuple[float, str]:
+        """Operations/s and the precision whose rate it is: a wider one where there is no unit for this one.
+
+        Args:
+            precision: Of the numbers that are read, in rtlab's words.
+            matrix: Whether the matrix units can do it: convolutions and products, not pointwise or depthwise ones.
+        """
+        wanted = precision
+        while matrix and wanted not in self.tensor and wanted in _INSTEAD:
+            wanted = _INSTEAD[wanted]
+        if matrix and wanted in self.tensor:
+            return self.tensor[wanted], wanted
+        wanted = precision
+        while wanted not in self.cores and wanted in _INSTEAD:
+            wanted = _INSTEAD[wanted]
+        return (self.cores[wanted], wanted) if wanted in self.cores else (self.cores["fp32"], "fp32")
+
+
+def _gpu(  # noqa: PLR0917 - a row of a table
+    name: str,
+    capability: str,
+    multiprocessors: int,
+    bandwidth: float,
+    cache: float,
+    clock: float,
+    power: str,
+    source: str,
+    cores: Mapping[str, float],
+    tensor: Mapping[str, float],
+    *aliases: str,
+) -> Peaks:
+    """A row of the table: GB/s, MiB, MHz and tera-operations/s.
+
+    Every multiprocessor from 6.1 on does 64 dot products of four bytes in a clock (CUDA C++ Programming Guide,
+    arithmetic throughput), which no data sheet lists.
+    """
+    cores = {"int8": 64 * 8 * multiprocessors * clock * 1e6 / 1e12, **cores}
+    return Peaks(
+        name, bandwidth * 1e9, {k: v * 1e12 for k, v in cores.items()}, {k: v * 1e12 for k, v in tensor.items()},
+        capability, multiprocessors, cache * 2**20, clock * 1e6, power, source, aliases,
+    )  # fmt: skip
+
+
+def _ampere(fp32: float) -> dict[str, float]:
+    """Rates of a GeForce of the Ampere family: TF32 as fast as FP32, then twice by each halving, FP16 sums 4 times."""
+    return {"tf32": fp32, "bf16": 2 * fp32, "fp16": 4 * fp32, "int8": 8 * fp32, "int4": 16 * fp32}
+
+
+_TURING = "NVIDIA Turing GPU Architecture, WP-09183-001"
+_A100 = "NVIDIA A100 Tensor Core GPU data sheet, 2188504"
+_GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, V2"
+_HOPPER = "NVIDIA H100 Tensor Core GPU Architecture whitepaper and data sheet"
+_ORIN = "NVIDIA Jetson Orin module data sheets; AGX Orin Series Technical Brief 1.2; GPU alone, without DLA"
+_A100_TENSOR = {"tf32": 156, "bf16": 312, "fp16": 312, "int8": 624, "int4": 1248}
+_H100_TENSOR = {"tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "int8": 1978.9}
+
+#: Published peaks, dense, at the boost clock of the data sheet.
+TABLE: tuple[Peaks, ...] = (
+    _gpu("T4", "7.5", 40, 320, 4, 1590, "70 W", f"NVIDIA T4 data sheet; {_TURING}",
+         {"fp32": 8.1, "fp16": 16.2}, {"fp16": 65, "int8": 130, "int4": 260}, "Tesla T4"),
+    _gpu("V100", "7.0", 80, 900, 6, 1530, "SXM2, 300 W", "NVIDIA Tesla V100 data sheet; WP-08608-001",
+         {"fp32": 15.7, "fp16": 31.4, "int8": 62.8}, {"fp16": 125}, "Tesla V100", "V100-SXM2"),
+    _gpu("A10", "8.6", 72, 600, 6, 1695, "150 W", "NVIDIA A10 data sheet",
+         {"fp32": 31.2, "fp16": 31.2}, {"tf32": 62.5, "bf16": 125, "fp16": 125, "int8": 250, "int4": 500}),
+    _gpu("A100 40GB", "8.0", 108, 1555, 40, 1410, "SXM4 400 W, PCIe 250 W", _A100,
+         {"fp32": 19.5, "fp16": 78, "bf16": 39}, _A100_TENSOR, "A100-SXM4-40GB", "A100-PCIE-40GB", "A100"),
+    _gpu("A100 80GB SXM", "8.0", 108, 2039, 40, 1410, "400 W", _A100,
+         {"fp32": 19.5, "fp16": 78, "bf16": 39}, _A100_TENSOR, "A100-SXM4-80GB"),
+    _gpu("A100 80GB PCIe", "8.0", 108, 1935, 40, 1410, "300 W", _A100,
+         {"fp32": 19.5, "fp16": 78, "bf16": 39}, _A100_TENSOR, "A100 80GB"),
+    _gpu("L4", "8.9", 58, 300, 48, 2040, "72 W", "NVIDIA L4 data sheet, halved where it counts sparsity",
+         {"fp32": 30.3, "fp16": 30.3}, {"tf32": 60, "bf16": 121, "fp16": 121, "fp8": 242.5, "int8": 242.5}),
+    _gpu("L40S", "8.9", 142, 864, 96, 2520, "350 W", "NVIDIA L40S data sheet",
+         {"fp32": 91.6, "fp16": 91.6}, {"tf32": 183, "bf16": 362, "fp16": 362, "fp8": 733, "int8": 733}),
+    _gpu("H100 SXM", "9.0", 132, 3350, 50, 1830, "700 W", _HOPPER,
+         {"fp32": 66.9, "fp16": 133.8, "bf16": 133.8}, _H100_TENSOR, "H100 80GB HBM3", "H100"),
+    _gpu("H100 PCIe", "9.0", 114, 2000, 50, 1755, "350 W", _HOPPER,
+         {"fp32": 51.2, "fp16": 102.4, "bf16": 102.4},
+         {"tf32": 378, "bf16": 756, "fp16": 756, "fp8": 1513, "int8": 1513}),
+    _gpu("H200", "9.0", 132, 4800, 50, 1830, "SXM, 700 W", "NVIDIA H200 Tensor Core GPU data sheet",
+         {"fp32": 66.9, "fp16": 133.8, "bf16": 133.8}, _H100_TENSOR),
+    _gpu("B200", "10.0", 148, 8000, 126, 1965, "1000 W", "NVIDIA Blackwell Architecture Technical Brief, HGX B200",
+         {"fp32": 75, "fp16": 75}, {"tf32": 1100, "bf16": 2250, "fp16": 2250, "fp8": 4500, "int8": 4500, "fp4": 9000}),
+    _gpu("TITAN RTX", "7.5", 72, 672, 6, 1770, "280 W", _TURING,
+         {"fp32": 16.3, "fp16": 32.6}, {"fp16": 130.5, "int8": 261, "int4": 522}),
+    _gpu("RTX 3060 Laptop", "8.6", 30, 336, 3, 1425, "60 to 115 W: from 1283 to 1703 MHz, here at 1425 MHz",
+         f"{_GA102}, rates of GA10x times 3840 cores at 1425 MHz; memory 192 bit at 14 Gbit/s",
+         {"fp32": 10.9, "fp16": 10.9}, _ampere(10.9)),
+    _gpu("RTX 3090", "8.6", 82, 936, 6, 1695, "350 W", _GA102, {"fp32": 35.6, "fp16": 35.6}, _ampere(35.6)),
+    _gpu("RTX 4090", "8.9", 128, 1008, 72, 2520, "450 W", "NVIDIA Ada GPU Architecture whitepaper, V2",
+         {"fp32": 82.6, "fp16": 82.6}, _ampere(82.6) | {"fp8": 660.6, "int8": 660.6}),
+    _gpu("RTX 5090", "12.0", 170, 1792, 96, 2407, "575 W", "NVIDIA RTX Blackwell GPU Architecture whitepaper, V1.1",
+         {"fp32": 104.8, "fp16": 104.8},
+         {"tf32": 104.8, "bf16": 209.5, "fp16": 419, "fp8": 838, "int8": 838, "fp4": 1676}),
+    _gpu("Jetson AGX Orin", "8.7", 16, 204.8, 4, 1300, "64 GB module, MAXN", _ORIN,
+         {"fp32": 5.3, "fp16": 10.6}, {"tf32": 21.2, "bf16": 42.5, "fp16": 42.5, "int8": 85}, "AGX Orin", "Orin"),
+    _gpu("Jetson Orin NX 16GB", "8.7", 8, 102.4, 4, 918, "25 W", _ORIN,
+         {"fp32": 1.88, "fp16": 3.76}, {"tf32": 7.5, "bf16": 15, "fp16": 15, "int8": 30}, "Orin NX"),
+    _gpu("Jetson Orin Nano 8GB", "8.7", 8, 68, 4, 625, "15 W, not the Super mode", _ORIN,
+         {"fp32": 1.28, "fp16": 2.56}, {"tf32": 5.1, "bf16": 10.2, "fp16": 10.2, "int8": 20}, "Orin Nano"),
+    _gpu("Jetson Thor", "11.0", 20, 273, 32, 1575, "T5000, 130 W", "NVIDIA Jetson Thor data sheet, T5000; GPU alone",
+         {"fp32": 8.06, "fp16": 8.06}, {"tf32": 129, "bf16": 258, "fp16": 258, "fp8": 517, "int8": 517, "fp4": 1035},
+         "AGX Thor", "Thor"),
+)  # fmt: skip
+
+
+def peaks(given: str | Peaks | Mapping[str, Any] | Path) -> Peaks:
+    """The peaks of a processor by name, or as given.
+
+    Args:
+        given: A name as the table, a driver or a file has it, such as ``"NVIDIA GeForce RTX 3090"``, in any case;
+            peaks, which come back as they are; a dictionary of the fields of ``Peaks``, or a JSON file of one.
+
+    Raises:
+        VariantError: the table does not have it, the name fits several, or the description is not complete.
+    """
+    if isinstance(given, Peaks):
+        return given
+    if isinstance(given, Path) or (isinstance(given, str) and given.lower().endswith(".json")):
+        given = _read(Path(given))
+    if isinstance(given, str):
+        return _named(given)
+    known = {f.name for f in dataclasses.fields(Peaks)}
+    strange = [k for k in given if k not in known]
+    missing = [k for k in ("name", "bandwidth", "cores") if k not in given]
+    shaped = all(isinstance(given.get(k, {}), Mapping) for k in ("cores", "tensor"))
+    if strange or missing or not shaped:
+        told = (
+            f'it has "{strange[0]}", which is no field'
+            if strange
+            else f'it has no "{missing[0]}"'
+            if missing
+            else '"cores" and "tensor" are no objects of rates by precision'
+        )
+        raise VariantError(f"Cannot read the peaks of a processor: {told}. Describe it as {_HOW}.")
+    fields: dict[str, Any] = {**given, "aliases": tuple(given.get("aliases", ()))}
+    return Peaks(**fields)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise VariantError(
+            f'Cannot read the peaks in "{path}": it is no JSON file that can be read. Write one with '
+            '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.',
+            details=str(error),
+        ) from error
+    if not isinstance(found, dict):
+        raise VariantError(
+            f'Cannot read the peaks in "{path}": it holds no object. Write one with '
+            '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.'
+        )
+    return found
+
+
+def _named(text: str) -> Peaks:
+    words = _words(text)
+    found: list[tuple[int, Peaks]] = []
+    for row in TABLE:
+        names = [_words(n) for n in (row.name, *row.aliases)]
+        if words in names:
+            return row
+        # A driver's name is longer than ours; a user's may be shorter.
+        found += [
+            (len(n), row) for n in names if set(n) <= set(words) and not (set(words) - set(n)) & _OTHERS
+        ]
+    if found:
+        longest = max(size for size, _ in found)
+        best = {row.name: row for size, row in found if size == longest}
+        if len(best) == 1:
+            return next(iter(best.values()))
+    near = [
+        row
+        for row in TABLE
+        if words and set(words) <= (whole := set(_words(row.name))) and not (whole - set(words)) & _OTHERS
+    ]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        listed = ", ".join(f'"{r.name}"' for r in near)
+        raise VariantError(f'Cannot choose a GPU by "{text}": the table has {listed}. Choose one of them.')
+    raise VariantError(
+        f'Cannot find the GPU "{text}": the table has {", ".join(r.name for r in TABLE)}. '
+        f"Choose one, or give your own: {_HOW}."
+    )
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """The telling words of a name; ``RTX3090`` and ``RTX 3090`` are the same."""
+    plain = re.sub(r"\b(rtx|titan)(?=\d|rtx)", r"\1 ", name.lower())
+    plain = re.sub(r"(\d) gb\b", r"\1gb", plain)
+    noise = {"nvidia", "geforce", "gpu", "tesla", "graphics", "device"}
+    return tuple(w for w in re.split(r"[^a-z0-9]+", plain) if w and w not in noise)

@@ -1,0 +1,81 @@
+"""A layer as a model of its own, and a whole model with layers put in other words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import TensorProto, helper
+
+from rtlab.core.data import Batch
+from rtlab.core.model import Model
+from rtlab.errors import ModelError
+from rtlab.formulations.fragment import Fragment
+from rtlab.formulations.layer import Layer
+from rtlab.formulations.table import Formulation
+
+#: The oldest operator set that has what the formulations are made of.
+OLDEST = 11
+
+
+def alone(layer: Layer, formulation: Formulation) -> onnx.ModelProto:
+    """One layer as a model with one input and one output, which bear the names that the layer knows."""
+    graph = Fragment(formulation.name)
+    made = formulation.build(layer, graph)
+    graph.nodes.append(helper.make_node("Identity", [made], [layer.output]))
+    return helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            layer.node,
+            [helper.make_tensor_value_info(layer.data, TensorProto.FLOAT, layer.shape)],
+            [helper.make_tensor_value_info(layer.output, TensorProto.FLOAT, None)],
+            graph.constants,
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+
+
+def composed(model: Model, batch: Batch, chosen: Mapping[str, tuple[Layer, Formulation]]) -> onnx.ModelProto:
+    """The model for the shapes of ``batch``, with the formulations ``chosen`` by node in place of these nodes.
+
+    Raises:
+        ModelError: its operator set is too old for the formulations, or weights cannot be read.
+    """
+    if chosen and model.opset < OLDEST:
+        raise ModelError(
+            f'Cannot put layers of model "{model.name}" in other words: it is of operator set {model.opset}, and at '
+            f"least {OLDEST} is needed. Convert it with onnx.version_converter.convert_version(model, 17)."
+        )
+    proto = model.proto()
+    graph = proto.graph
+    for given in graph.input:
+        if given.name in batch:
+            dims = given.type.tensor_type.shape.dim
+            for dim, size in zip(dims, batch[given.name].shape, strict=True):
+                dim.dim_value = size
+    # What was known of inner values may be of other sizes.
+    del graph.value_info[:]
+    for told in graph.output:
+        told.type.tensor_type.ClearField("shape")
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        found = chosen.get(node.name)
+        if found is None:
+            graph.node.append(node)
+            continue
+        fragment = Fragment(f"{node.name}/{found[1].name}")
+        made = found[1].build(found[0], fragment)
+        last = next(n for n in fragment.nodes if made in n.output)
+        last.output[list(last.output).index(made)] = node.output[0]
+        graph.node.extend(fragment.nodes)
+        graph.initializer.extend(fragment.constants)
+    read = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
+    bodies = any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute)
+    # A body may read weights of the main graph by their names.
+    if not bodies:
+        kept = [t for t in graph.initializer if t.name in read]
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+    return proto

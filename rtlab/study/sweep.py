@@ -1,0 +1,130 @@
+"""One variant timed at several batch sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab import backends
+from rtlab.analysis.samples import Spread, spread
+from rtlab.core.data import Batch, CalibrationData
+from rtlab.core.progress import check
+from rtlab.core.protocols import Progress
+from rtlab.core.trace import Processor
+from rtlab.errors import RtlabError, RunError, VariantError
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.study.job import Result
+
+#: Powers of two, as kernels are made for; a laptop's CPU is done with them in a minute.
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchTime:
+    """Measured milliseconds of whole inferences of ``batch`` samples."""
+
+    batch: int
+    times: Spread
+
+    @property
+    def rate(self) -> float:
+        """Samples per second at the median."""
+        return self.batch / self.times.median * 1e3 if self.times.median else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Times of one variant by batch size, in rising order; ``note`` says why it ended before the last."""
+
+    variant: str
+    source: str
+    device: str
+    processor: Processor
+    taken: datetime.datetime
+    rows: tuple[BatchTime, ...]
+    note: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Sweep {self.variant}: batch {', '.join(str(r.batch) for r in self.rows)}, measured>"
+
+    @property
+    def best(self) -> BatchTime:
+        """The batch of most samples per second."""
+        return max(self.rows, key=lambda r: r.rate)
+
+    @property
+    def knee(self) -> BatchTime:
+        """The smallest batch that reaches nine tenths of the highest rate: beyond it only the latency grows."""
+        return next(r for r in self.rows if r.rate >= 0.9 * self.best.rate)
+
+
+def sweep(
+    result: Result, data: CalibrationData, batches: Sequence[int], progress: Progress, *, runs: int = 20
+) -> Iterator[Sweep]:
+    """Time a variant's measured engine at each batch size; what is known so far after each of them.
+
+    A batch that cannot be run ends the sweep, with the reason in ``note``.
+
+    Raises:
+        VariantError: the engine did not run here, its batch is fixed, or a size is not positive.
+        RunError: not even the first batch can be run.
+        Cancelled: ``progress`` asked to stop.
+    """
+    name, engine = result.name, result.measured
+    doing = f'Cannot time "{name}" at several batch sizes'
+    if engine is None or result.recorded:
+        raise VariantError(
+            f"{doing}: it was not run here. Build it where it can run; backend onnxruntime runs anywhere."
+        )
+    if not result.prepared.model.dynamic_batch:
+        raise VariantError(
+            f"{doing}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
+            'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
+        )
+    if not batches or min(batches) < 1:
+        raise VariantError(
+            f"{doing}: batch sizes {list(batches)} are not all positive. Give sizes such as 1, 2, 4."
+        )
+    runner: Any = backends.get(engine.backend)
+    rows: list[BatchTime] = []
+    sizes = sorted({int(b) for b in batches})
+    for number, size in enumerate(sizes):
+        progress.phase(f"Timing batch {size}, {number + 1} of {len(sizes)}")
+        check(progress, "timing batch sizes")
+        note = ""
+        try:
+            profile = runner.profile(engine, _filled(data, result.prepared.model, size), progress, runs=runs)
+        except RunError as error:
+            if not rows:
+                raise
+            note = f"Batch {size} could not be run: {error}"
+        else:
+            if (times := spread(profile.total)) is not None:
+                rows.append(BatchTime(size, times))
+        last = Sweep(
+            name, runner.source, profile.device, profile.processor,
+            datetime.datetime.now(datetime.timezone.utc), tuple(rows), note,
+        )  # fmt: skip
+        yield last
+        if note:
+            return
+
+
+def _filled(data: CalibrationData, model: Model, size: int) -> Batch:
+    """One batch of so many samples; where there are fewer, they come again."""
+    try:
+        first = next(data.batches(model, size))
+    except (StopIteration, RtlabError):
+        raise RunError(
+            f"Cannot make a batch of {size}: {data.source} has no samples. Give data to the study."
+        ) from None
+    have = data.samples_in(model, first)
+    order = list(itertools.islice(itertools.cycle(range(have)), size))
+    return {k: np.ascontiguousarray(v[order]) for k, v in first.items()}

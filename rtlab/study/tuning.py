@@ -1,0 +1,243 @@
+"""Auto-tuning on the CPU: each layer in all formulations, timed; the fastest put together and timed as a whole.
+
+It is what a TensorRT builder does on a GPU with its tactics, with formulations that anyone can read: ONNX graphs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import EncodeError
+
+from rtlab.backends.bench import Bench as OnnxRuntime
+from rtlab.core.data import Batch
+from rtlab.core.model import Model
+from rtlab.core.progress import Silent, check
+from rtlab.core.protocols import Progress
+from rtlab.core.trace import Outputs
+from rtlab.errors import ModelError, RtlabError, VariantError
+from rtlab.formulations import DIRECT, FORMULATIONS, Formulation, Layer, composed, offered, tunable
+from rtlab.formulations import layer as formulated
+from rtlab.formulations.cache import timing_cache
+from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole, clearly
+from rtlab.study.race import Bench, Entrant, Race
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Part of the time that is kept for whole models.
+_FOR_WHOLE = 0.25
+
+
+def tune(
+    model: Model,
+    batch: Batch,
+    *,
+    progress: Progress | None = None,
+    budget_s: float = 60.0,
+    candidates: Collection[str] | None = None,
+    threads: Sequence[int] | None = None,
+    cache: str | Path | None = None,
+    bench: Bench | None = None,
+) -> Tuned:
+    """Tune convolutions and products of a model for one batch on this CPU.
+
+    The costliest layers come first, and layers of the same operator, shapes and attributes are timed once. Each
+    formulation must give what the direct one gives on the layer's own input, up to rounding, or it is refused. The
+    formulations of a layer are timed in turn, so that a drift of the machine's speed meets all. Where the fastest is
+    faster than the direct one by more than noise, it takes its place in a model that is compared with the model as it
+    is.
+
+    Args:
+        model: The model; of its nodes those of the main graph with constant FP32 weights are tuned.
+        batch: The inputs, whose shapes the formulations are built for.
+        progress: Told of each layer; when it asks to stop, what was tuned until then is returned.
+        budget_s: Seconds that all may take, approximately.
+        candidates: Names of formulations to try beside the direct one; all by default.
+        threads: Numbers of threads to try; one, and as many as ONNX Runtime takes by itself, by default.
+        cache: A file of times that were measured on this device before; it is written anew in the end.
+        bench: Where to run; ONNX Runtime on the CPU by default.
+
+    Raises:
+        VariantError: a candidate has no such name, or a number of threads or of seconds cannot be.
+        ModelError: no layer can be tuned.
+        ReadError: the timing cache is of another device.
+        RunError, BuildError: ONNX Runtime refuses the model.
+        Cancelled: stopped before the first layer was tuned.
+    """
+    progress = progress or Silent()
+    bench = bench or OnnxRuntime()
+    wanted = threads or (1, bench.threads)
+    _checked(wanted, budget_s, candidates)
+    counts = tuple(sorted({*wanted}))
+    known = timing_cache(cache, bench.device, bench.source) if cache is not None else None
+    race = Race(bench, counts, progress.stopped, known)
+    only = frozenset(candidates) if candidates is not None else None
+    return _Tuning(model, dict(batch), race, only, progress, budget_s).run()
+
+
+def _checked(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
+    if any(isinstance(t, bool) or not isinstance(t, int) or t < 1 for t in threads):
+        listed = ", ".join(map(str, threads))
+        raise VariantError(
+            f'Cannot tune with "{listed}" threads: a number is at least 1. Choose threads=(1, 2).'
+        )
+    if not 0 < budget_s < float("inf"):
+        raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
+    known = dict.fromkeys(f.name for found in FORMULATIONS.values() for f in found)
+    unknown = [c for c in candidates or () if c not in known]
+    if unknown:
+        listed = ", ".join(f'"{name}"' for name in known)
+        raise VariantError(
+            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of {listed}.'
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class _Tuning:
+    """One run of ``tune``."""
+
+    model: Model
+    batch: Batch
+    race: Race
+    candidates: frozenset[str] | None
+    progress: Progress
+    budget: float
+    started: float = dataclasses.field(default_factory=time.monotonic)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def run(self) -> Tuned:
+        layers, inputs = self._layers()
+        groups: dict[str, list[Layer]] = {}
+        for layer in layers:
+            groups.setdefault(layer.key, []).append(layer)
+        costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
+        end = self.started + self.budget * (1 - _FOR_WHOLE)
+        found: dict[str, TunedLayer] = {}
+        tuned = 0
+        self.progress.phase("Tuning layers on the CPU", len(costly))
+        for position, group in enumerate(costly):
+            left = end - time.monotonic()
+            if self.progress.stopped() or (tuned and left <= 0):
+                break
+            for made in self._group(group, inputs, max(0.2, left / (len(costly) - position))):
+                found[made.node] = made
+            tuned += 1
+            self.progress.advance()
+        if not found:
+            check(self.progress, "tuning")
+        if tuned < len(costly):
+            why = "it was stopped" if self.progress.stopped() else f"the time of {self.budget:g} s was over"
+            self.notes.append(
+                f"{tuned} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
+            )
+        ordered = tuple(found[layer.node] for layer in layers if layer.node in found)
+        wholes = self._wholes(ordered, {layer.node: layer for layer in layers})
+        if self.race.cache is not None:
+            self.race.cache.save()
+        return Tuned(
+            ordered,
+            wholes,
+            self.race.bench.device,
+            self.race.bench.source,
+            datetime.datetime.now(datetime.timezone.utc),
+            time.monotonic() - self.started,
+            tuned == len(costly) and len(wholes) == len(self.race.threads),
+            tuple(self.notes),
+        )
+
+    def _layers(self) -> tuple[list[Layer], Outputs]:
+        """The layers that can be tuned, and what each reads."""
+        self.progress.phase("Reading what the layers read")
+        nodes = tunable(self.model)
+        inputs = self.race.bench.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
+        made = [(n, formulated(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
+        layers = [layer for _, layer in made if layer is not None]
+        if not layers:
+            raise ModelError(
+                f'Cannot tune model "{self.model.name}": no convolution or product of its main graph has constant FP32 '
+                "weights and a supported form. Choose the model before quantization."
+            )
+        if len(layers) < len(nodes):
+            self.notes.append(
+                f"{len(nodes) - len(layers)} layers have a form that is not tuned, such as 1-D or 3-D"
+            )
+        return layers, inputs
+
+    def _group(self, group: list[Layer], inputs: Outputs, seconds: float) -> Iterator[TunedLayer]:
+        """Layers of one key: the first is timed, the others share its times once they are seen to compute the same."""
+        first = group[0]
+        trials = self.race.layer(first, inputs[first.data], self._offered(first), seconds)
+        timed = self._tuned(first, trials)
+        yield timed
+        for layer in group[1:]:
+            yield self._tuned(layer, self._same(layer, inputs[layer.data], timed), first.node)
+
+    def _tuned(self, layer: Layer, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
+        most = max(self.race.threads)
+        default = next(t for t in trials if t.formulation == DIRECT and t.threads == most)
+        return TunedLayer(layer.node, layer.title, layer.key, layer.flops, trials, default, like)
+
+    def _offered(self, layer: Layer) -> list[Formulation]:
+        only = self.candidates
+        return [f for f in offered(layer) if f.name == DIRECT or only is None or f.name in only]
+
+    def _same(self, layer: Layer, data: NDArray[Any], timed: TunedLayer) -> tuple[Trial, ...]:
+        """The times of another layer, for one with other weights; what would win is checked with its own."""
+        known = {f.name: f for f in self._offered(layer)}
+        trials = tuple(dataclasses.replace(t, error=None) for t in timed.trials)
+        wanted: NDArray[Any] | None = None
+        for name in dict.fromkeys(t.formulation for t in map(timed.best, self.race.threads) if t is not None):
+            if name == DIRECT:
+                continue
+            if wanted is None:
+                wanted = self.race.once(layer, known[DIRECT], data)
+            entrant = Entrant(known[name], self.race.threads[0])
+            same = entrant.judge(self.race.once(layer, known[name], data), wanted)
+            trials = tuple(
+                dataclasses.replace(t, error=entrant.error, ok=t.ok and same, note=entrant.note or t.note)
+                if t.formulation == name
+                else t
+                for t in trials
+            )
+        return trials
+
+    def _wholes(self, tuned: Sequence[TunedLayer], layers: Mapping[str, Layer]) -> tuple[Whole, ...]:
+        """Whole models as they are and tuned, in turn, for each number of threads."""
+        if self.progress.stopped():
+            return ()
+        self.progress.phase("Comparing whole models")
+        try:
+            made = {}
+            for count in self.race.threads:
+                chosen = _winners(tuned, count, layers)
+                content = composed(self.model, self.batch, chosen).SerializeToString() if chosen else b""
+                made[count] = tuple(chosen), content
+            plain = composed(self.model, self.batch, {}).SerializeToString()
+            return self.race.wholes(self.batch, plain, made, self.started + self.budget)
+        except RtlabError as error:
+            why = str(error)
+        except (EncodeError, ValueError):
+            why = "with transformed weights it is larger than the two gigabytes of one ONNX file."
+        # What its layers told is worth keeping.
+        self.notes.append(f"the whole model was not compared: {why}")
+        return ()
+
+
+def _winners(
+    tuned: Sequence[TunedLayer], threads: int, layers: Mapping[str, Layer]
+) -> dict[str, tuple[Layer, Formulation]]:
+    """The layers for which another formulation is clearly faster with so many threads."""
+    chosen = {}
+    for layer in tuned:
+        best, direct = layer.best(threads), layer.direct(threads)
+        if best is None or direct is None or best.formulation == DIRECT or not clearly(best, direct):
+            continue
+        own = layers[layer.node]
+        chosen[layer.node] = own, next(f for f in offered(own) if f.name == best.formulation)
+    return chosen

@@ -1,0 +1,87 @@
+"""Variants that differ from a given one in a single choice, so that what it does can be seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rtlab.core.options import BuildOptions
+from rtlab.core.variant import Precision, Target, Variant
+from rtlab.errors import VariantError
+
+#: What can be varied, and how a button says it.
+VARIATIONS: Mapping[str, str] = {
+    "targets": "Other GPUs",
+    "streams": "One stream and four",
+    "levels": "Optimization levels 0, 3 and 5",
+    "tf32": "TF32 on and off",
+    "sparsity": "2:4 sparse weights",
+}
+
+
+def variations(
+    name: str, variant: Variant, what: str, targets: Iterable[Target]
+) -> dict[str, dict[str, Any]]:
+    """The arguments of ``Study.add`` by the names of the new variants.
+
+    Args:
+        name: Of the variant that they derive from.
+        variant: The variant itself.
+        what: A key of ``VARIATIONS``, or an option of TensorRT's builder with its value, such as ``max_aux_streams=2``.
+        targets: All that the builder compiles for.
+
+    Raises:
+        VariantError: there is no such choice, or nothing of it would differ from the variant.
+    """
+    made = _made(variant, what, targets)
+    if not made:
+        raise VariantError(
+            f'Cannot vary "{what}" of "{name}": nothing would differ. Choose among {", ".join(VARIATIONS)}.'
+        )
+    return {f"{name} {label}": {**_given(variant), **changes} for label, changes in made.items()}
+
+
+def _made(variant: Variant, what: str, targets: Iterable[Target]) -> dict[str, dict[str, Any]]:
+    if what == "targets":
+        return {str(t): {"target": t} for t in targets if t != variant.target}
+    if what == "streams":
+        return {
+            "1 stream": {"options": _with(variant, "max_aux_streams", 0)},
+            "4 streams": {"options": _with(variant, "max_aux_streams", 3)},
+        }
+    if what == "levels":
+        return {
+            f"level {level}": {"options": _with(variant, "builder_optimization_level", level)}
+            for level in (0, 3, 5)
+        }
+    if what == "tf32":
+        others = {Precision.FP32: Precision.TF32, Precision.TF32: Precision.FP32}
+        other = others.get(variant.precision)
+        return {str(other): {"precision": {"*": other, **dict(variant.pins)}}} if other else {}
+    if what == "sparsity":
+        return {} if variant.sparsity else {"2:4": {"sparsity": True}}
+    option, _, value = what.partition("=")
+    if not value.isdigit():
+        raise VariantError(
+            f'Cannot vary "{what}": it is neither one of {", ".join(VARIATIONS)} nor an option with a number. '
+            "Write max_aux_streams=2, for example."
+        )
+    return {what: {"options": _with(variant, option, int(value))}}
+
+
+def _given(variant: Variant) -> dict[str, Any]:
+    return {
+        "precision": {"*": variant.precision, **dict(variant.pins)},
+        "calibrator": variant.calibrator,
+        "target": variant.target,
+        "backend": variant.backend,
+        "weights": variant.weights,
+        "sparsity": list(variant.sparsity),
+        "options": variant.options,
+    }
+
+
+def _with(variant: Variant, option: str, value: int) -> BuildOptions:
+    options = variant.options or BuildOptions()
+    return dataclasses.replace(options, config=tuple(sorted({**dict(options.config), option: value}.items())))

@@ -1,0 +1,47 @@
+"""What all figures have in common. A figure is plain JSON that Plotly in the page draws.
+
+Plotly's Python classes take a second to check thousands of layers; the tests check figures with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rtlab.view.contract import Figure
+
+FONT = {"family": "system-ui, sans-serif", "size": 11}
+#: The bars of what is shown, of what it is compared with, and of what only stands around.
+MAIN, OTHER, FAINT = "#31688e", "#d95f02", "rgba(128,128,128,0.25)"
+#: Better and worse, told apart by sign and place as well.
+BETTER, WORSE = "#2a8a57", "#c0392b"
+
+
+def layout(title: str = "", **more: Any) -> dict[str, Any]:
+    """The layout of a figure that the page gives its size; ``more`` are keys of Plotly's own."""
+    return {
+        "title": {"text": title, "font": {"size": 12}, "x": 0, "xref": "paper", "y": 0.98, "yanchor": "top"},
+        "margin": {"l": 8, "r": 12, "t": 26, "b": 8},
+        "font": FONT,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "hoverlabel": {"font": FONT},
+        "bargap": 0.25,
+        **more,
+    }
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """An axis with its title, and with faint lines across."""
+    return {
+        "title": {"text": title, "standoff": 4},
+        "automargin": True,
+        "zeroline": False,
+        "gridcolor": FAINT,
+        **more,
+    }
+
+
+def figure(said: str, data: list[Any], /, *, height: int = 0, **more: Any) -> Figure:
+    """A figure of a panel: ``said`` is read to those who do not see it; ``more`` is what ``layout`` takes."""
+    return Figure(title=said, height=height, data=data, layout=layout(**more))

@@ -1,0 +1,335 @@
+"""Every layer under the roofs of a processor: what bounds it, how far it is from there, and how long it may take."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rtlab.analysis.layerwork import batch_of
+from rtlab.analysis.mapping import placed
+from rtlab.analysis.roofline import Bound, Point, Roofline, efficiency_of
+from rtlab.analysis.roofline import roofline as under_roofs
+from rtlab.analysis.trust import RECORDED, known_error
+from rtlab.core.peaks import TABLE, Peaks, peaks
+from rtlab.errors import RtlabError, VariantError
+from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting, Work
+from rtlab.view.figure import FONT, MAIN, OTHER, axis, figure
+from rtlab.view.panel import Scene, choices, column, fact, link, panel, stops
+from rtlab.view.table import number
+
+if TYPE_CHECKING:
+    from rtlab.core.engine import Engine
+    from rtlab.study import Result
+
+_TITLE = "Roofline"
+_BATCHES = tuple(2**i for i in range(9))
+_LONG = 70
+#: Symbol and colour of each bound; the symbol tells it without the colour.
+_MARKS: Mapping[Bound, tuple[str, str, str]] = {
+    "compute": ("circle", MAIN, "bound by arithmetic"),
+    "memory": ("square", OTHER, "bound by memory"),
+    "launch": ("diamond-open", "#808080", "too small: bound by the launch"),
+    "unknown": ("x", "#808080", "bound unknown"),
+}
+#: The smallest and largest marker in pixels.
+_SMALL, _LARGE = 6.0, 26.0
+_LINES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+
+def roofline(scene: Scene) -> Panel:
+    """The layers of an engine under the roofs of a processor of one's choice.
+
+    Raises:
+        VariantError: a setting is no number, or the processor is not known.
+    """
+    result = scene.result
+    known = _processors(scene)
+    default = _default(result, known)
+    roofs = known.get(scene.settings.get("gpu") or default.name) or peaks(scene.settings["gpu"])
+    batch = scene.number("batch", 0) if scene.settings.get("batch") else None
+    mapping = placed(result.mapping, scene.model)
+    try:
+        own = batch_of(result.engine, scene.model)
+        times, why = _times(result, roofs, own if batch is None else batch, own)
+        found = under_roofs(result.engine, mapping, scene.model, roofs, times, batch=batch)
+    except RtlabError as error:
+        settings = _settings(known, roofs, batch or 1, batch or 1)
+        return panel(scene, "roofline", _TITLE, "", settings=settings, work=_work(), problem=str(error))
+    names = {layer.id: layer.name for layer in result.engine.layers}
+    return panel(
+        scene,
+        "roofline",
+        _TITLE,
+        _lead(found),
+        settings=_settings(known, roofs, found.batch, own),
+        work=_work(),
+        facts=_facts(found),
+        figures=[_drawn(found, names)] if any(p.intensity for p in found.layers) else [],
+        columns=[
+            column("Layer"),
+            column("Bound"),
+            column("Type"),
+            column("Operations", "MFLOP", "estimated"),
+            column("Moved", "kB", "estimated"),
+            column("Intensity", "FLOP/byte", "estimated"),
+            column("Attainable", "µs", "estimated"),
+            column("Estimated", "µs", "estimated"),
+            column("Measured", "µs", "measured"),
+            column("Measured by attainable", numeric=True),
+        ],
+        rows=[_row(p, names[p.layer]) for p in found.layers],
+        links=_links(found, mapping.nodes),
+        notes=_notes(found, result.engine, why),
+    )
+
+
+def _processors(scene: Scene) -> dict[str, Peaks]:
+    """What can be chosen by name: the table, and what the user gave or measured."""
+    given: tuple[Peaks, ...] = tuple(getattr(scene.study, "processors", ()))
+    return {p.name: p for p in (*given, *TABLE)}
+
+
+def _default(result: Result, known: Mapping[str, Peaks]) -> Peaks:
+    """The engine's own processor, else one of its compute capability, a recorded one before others."""
+    if result.engine.device:
+        try:
+            return peaks(result.engine.device)
+        except VariantError:
+            pass
+    measured = [p for p in known.values() if p.origin == "measured"]
+    target = result.engine.target.name
+    if target == "cpu" and measured:
+        return measured[0]
+    recorded = {j.gpu for j in RECORDED}
+    same = [p for p in known.values() if target == f"sm{p.capability.replace('.', '')}"]
+    same.sort(key=lambda p: p.name not in recorded)
+    desktop = [p for p in same if "Laptop" not in p.name]
+    return next(iter((*desktop, *same)), known["RTX 3090"])
+
+
+def _times(result: Result, roofs: Peaks, batch: int, own: int) -> tuple[dict[str, float], str]:
+    """Measured milliseconds by layer, if this processor took them at this batch; and else why there are none."""
+    timing = result.timing
+    if timing is None or not timing.layers:
+        return {}, "Nothing was measured, so the figure shows estimates."
+    if batch != own:
+        return {}, f"Times were measured at batch {own}, so the figure shows estimates."
+    here = roofs.origin == "measured" and timing.processor == "CPU" and not result.recorded
+    if not here:
+        try:
+            here = (
+                timing.processor == "GPU" and peaks(timing.device or result.engine.device).name == roofs.name
+            )
+        except VariantError:
+            here = False
+    if not here:
+        where = timing.device or result.engine.device or "another processor"
+        return {}, f"Times were measured on {where}, not here, so the figure shows estimates."
+    times = {i: t.median for i, t in result.layer_times.items() if t.shared == 1}
+    joined = result.own_times is None
+    return times, "Times are those of the engine that ran, joined by node." if joined else ""
+
+
+def _settings(known: Mapping[str, Peaks], roofs: Peaks, batch: int, own: int) -> list[Setting]:
+    labels = {
+        p.name: f"{p.name} ({p.origin})" if p.origin == "measured" else p.name
+        for p in {**known, roofs.name: roofs}.values()
+    }
+    values = sorted({*_BATCHES, own, batch})
+    return [choices("gpu", "Processor", labels, roofs.name), stops("batch", "Batch", values, batch)]
+
+
+def _work() -> list[Work]:
+    return [
+        Work(work="peaks", label="Measure this CPU's roofs", values={}, enabled=True, reason=""),
+    ]
+
+
+def _lead(found: Roofline) -> str:
+    if not found.layers:
+        return "This engine has no layer that computes or moves anything."
+    return (
+        "A layer left of the bend waits for memory, right of it for arithmetic. The height is how many operations it "
+        "does per second: the nearer to the roof, the less there is to gain. To go faster, look at large marks far "
+        "below the line."
+    )
+
+
+def _facts(found: Roofline) -> list[Fact]:
+    roofs = found.peaks
+    missing = len(found.uncounted)
+    more = f"; {missing} layers are not counted" if missing else ""
+    measured = [p.measured for p in found.layers if p.measured is not None]
+    error = (
+        "not known for a processor that was measured"
+        if roofs.origin == "measured"
+        else f"{known_error(roofs.name)}. "
+        "The layers of these engines sum to 1.02 to 1.78 times a whole inference"
+    )
+    return [
+        fact("Operations", _scaled(found.flops, "FLOP"), "estimated", f"two per multiply-accumulate{more}"),
+        fact(
+            "Multiply-accumulates", _scaled(found.macs, "MAC"), "estimated", f"at batch {found.batch}{more}"
+        ),
+        fact("Parameters", _scaled(found.parameters, ""), None, "of the ONNX model; 0 where none is given"),
+        fact(
+            "Moved",
+            _scaled(found.moved, "B"),
+            "estimated",
+            f"read and written by all layers after fusion{more}",
+        ),
+        fact(
+            "Estimated time",
+            number(found.estimated, "ms"),
+            "estimated",
+            f"sum of the layers on {roofs.name}; {error}",
+        ),
+        fact("Attainable time", number(found.attainable, "ms"), "estimated", "were every layer at its roof"),
+        *(
+            [fact("Measured time", number(sum(measured), "ms"), "measured", "sum of the layers")]
+            if measured
+            else []
+        ),
+        fact("Bound by memory", f"{found.share('memory'):.0%}", "estimated", "share of the estimated time"),
+        fact(
+            "Bound by the launch", f"{found.share('launch'):.0%}", "estimated", "share of the estimated time"
+        ),
+    ]
+
+
+def _scaled(value: float, unit: str) -> str:
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.4g} {prefix}{unit}".strip()
+    return f"{value:.4g} {unit}".strip()
+
+
+def _drawn(found: Roofline, names: Mapping[str, str]) -> Figure:
+    """Points at intensity and rate in double logarithms, and a roof for each precision that a layer is computed in."""
+    shown = [p for p in found.layers if p.intensity and p.rate]
+    low = min(p.intensity or 1.0 for p in shown) / 2
+    high = (
+        max(*(p.intensity or 1.0 for p in shown), 2 * max(_rates(found).values()) / found.peaks.bandwidth) * 2
+    )
+    data = [_roof(found, name, rate, line, (low, high)) for (name, rate), line in _lines(found)]
+    longest = max(_time(p) for p in shown)
+    for bound, (symbol, colour, words) in _MARKS.items():
+        points = [p for p in shown if p.bound == bound]
+        if not points:
+            continue
+        data.append({
+            "type": "scattergl", "mode": "markers", "name": words, "x": [p.intensity for p in points],
+            "y": [p.rate for p in points], "ids": [p.layer for p in points],
+            "marker": {
+                "symbol": symbol, "color": colour, "opacity": 0.8, "line": {"width": 1, "color": "#808080"},
+                "size": [_SMALL + (_LARGE - _SMALL) * math.sqrt(_time(p) / longest) for p in points],
+            },
+            "text": [_hover(p, names[p.layer]) for p in points], "hovertemplate": "%{text}<extra></extra>",
+        })  # fmt: skip
+    return figure(
+        f"Roofline on {found.peaks.name}: arithmetic intensity against operations per second, one mark for each layer",
+        data,
+        height=380,
+        title=f"{found.peaks.name}, batch {found.batch} (size of a mark: its time)",
+        showlegend=True,
+        legend={"orientation": "h", "y": -0.22, "yanchor": "top", "font": FONT},
+        xaxis=axis("Arithmetic intensity (FLOP per byte moved)", type="log", dtick=1),
+        yaxis=axis("Operations per second (FLOP/s)", type="log", dtick=1, exponentformat="SI"),
+    )
+
+
+def _rates(found: Roofline) -> dict[str, float]:
+    """The roofs in use, by the words for them."""
+    used = dict.fromkeys((p.precision, p.units) for p in found.layers if p.flops)
+    units = {"matrix": "matrix units", "cores": "cores"}
+    return {
+        f"{precision}, {units.get(kind, kind)}": found.peaks.rate(precision, matrix=kind == "matrix")[0]
+        for precision, kind in used
+    }
+
+
+def _lines(found: Roofline) -> list[tuple[tuple[str, float], str]]:
+    rates = sorted(_rates(found).items(), key=lambda r: -r[1])
+    return [(rate, _LINES[i % len(_LINES)]) for i, rate in enumerate(rates)]
+
+
+def _roof(found: Roofline, name: str, rate: float, line: str, ends: tuple[float, float]) -> dict[str, Any]:
+    bandwidth = found.peaks.bandwidth
+    bend = rate / bandwidth
+    x = [min(ends[0], bend / 2), bend, max(ends[1], 2 * bend)]
+    return {
+        "type": "scatter", "mode": "lines", "name": f"{_scaled(rate, 'FLOP/s')} {name}", "x": x,
+        "y": [min(rate, i * bandwidth) for i in x], "line": {"color": "#808080", "width": 1.5, "dash": line},
+        "hovertemplate": f"{html.escape(name)}: {_scaled(rate, 'FLOP/s')}, {_scaled(bandwidth, 'B/s')}; "
+        f"{found.peaks.origin}<extra></extra>",
+    }  # fmt: skip
+
+
+def _time(point: Point) -> float:
+    return point.measured or point.estimated or 0.0
+
+
+def _hover(point: Point, name: str) -> str:
+    time = f"{1e3 * point.measured:.3g} µs measured" if point.measured else ""
+    parts = [
+        f"<b>{html.escape(_short(name))}</b>",
+        f"{_scaled(point.flops or 0, 'FLOP')}, {_scaled(point.moved or 0, 'B')} (estimated)",
+        f"{point.precision}, {_MARKS[point.bound][2]}",
+        f"at best {1e3 * (point.attainable or 0):.3g} µs, estimated {1e3 * (point.estimated or 0):.3g} µs",
+        *([f"{time}, {point.distance:.2g} times the attainable"] if time and point.distance else []),
+        *([html.escape(point.note)] if point.note else []),
+    ]
+    return "<br>".join(parts)
+
+
+def _row(point: Point, name: str) -> Row:
+    def scaled(value: float | None, by: float) -> float | None:
+        return None if value is None else value * by
+
+    cells: list[str | float | None] = [
+        _short(name), point.bound, f"{point.precision} {point.units}".strip(), scaled(point.flops, 1e-6),
+        scaled(point.moved, 1e-3), point.intensity, scaled(point.attainable, 1e3), scaled(point.estimated, 1e3),
+        scaled(point.measured, 1e3), point.distance,
+    ]  # fmt: skip
+    return Row(key=point.layer, cells=cells, note=point.note or name)
+
+
+def _links(found: Roofline, nodes: Any) -> dict[str, Link]:
+    return {p.layer: link(nodes(p.layer), [p.layer]) for p in found.layers}
+
+
+def _notes(found: Roofline, engine: Engine, why: str) -> list[str]:
+    roofs, reached = found.peaks, efficiency_of(found.peaks)
+    power = f" ({roofs.power})" if roofs.power else ""
+    notes = [f"Peaks of {roofs.name}, {roofs.origin}: {roofs.source}{power}."]
+    if roofs.origin == "reported":
+        notes.append("They are dense, at the boost clock; another clock or power limit moves all roofs.")
+    if roofs.origin != "measured":
+        notes.append(
+            f"An estimate takes {reached.launch} µs for a launch, {reached.memory:.0%} of the bandwidth and "
+            f"{reached.matrix:.0%} of the matrix units, with whole waves of tiles: fitted to {len(RECORDED)} recorded "
+            f"engines. Known error {known_error(roofs.name)}."
+        )
+    if why:
+        notes.append(why)
+    still = sum(p.flops == 0 for p in found.layers)
+    if still:
+        notes.append(
+            f"{still} layers only move data; they have no place in the figure, and stand in the table."
+        )
+    if found.uncounted:
+        notes.append(
+            f"{len(found.uncounted)} of {len(found.layers)} layers are not counted, because their shapes or what they "
+            "compute is not told. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."
+        )
+    if roofs.origin == "measured" and any(p.distance and p.distance < 1 for p in found.layers):
+        notes.append("A layer below 1 is faster than memory allows: its tensors were still in a cache.")
+    if engine.detail == "region":
+        notes.append("The compiler tells whole regions only, so a mark stands for many kernels.")
+    return notes
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONG else f"{name[: _LONG - 1]}…"

@@ -1,0 +1,122 @@
+"""Whole inferences one by one: their distribution, and those that stand apart."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rtlab.analysis.samples import WORDS, spread
+from rtlab.view.contract import Panel, Row
+from rtlab.view.figure import FAINT, MAIN, WORSE, axis, figure
+from rtlab.view.panel import Scene, column, fact, panel
+
+_LEAD = "One number hides how times scatter. Each point is one whole inference; diamonds stand apart from the others."
+#: Points that the page draws one by one; of more every n-th is shown, and all that stand apart.
+_MOST = 4_000
+#: From this ratio of the most to the median on, times are shown on a logarithmic scale.
+_WIDE = 5
+
+
+def samples(scene: Scene) -> Panel:
+    """Times of whole inferences in their order and as a histogram."""
+    times = scene.result.timing
+    found = None if times is None else spread(times.samples)
+    if times is None or found is None:
+        return panel(
+            scene,
+            "samples",
+            "Whole inferences",
+            _LEAD,
+            problem="No times of single inferences are known of this variant. Build it where it can run, or read it "
+            "together with the file of trtexec --exportTimes (times=).",
+        )
+    unit, factor = ("µs", 1e3) if found.median < 1 else ("ms", 1.0)
+    values = times.samples * factor
+    apart = {o.index: o for o in found.outliers}
+    step = -(-len(values) // _MOST)
+    plain = [i for i in range(0, len(values), step) if i not in apart]
+    point = {"type": "scattergl" if len(values) > 1_000 else "scatter", "mode": "markers"}
+    steady = {
+        **point,
+        "x": [i + 1 for i in plain],
+        "y": values[plain].tolist(),
+        "marker": {"color": MAIN, "size": 5, "opacity": 0.7},
+        "hovertemplate": f"inference %{{x}}: %{{y:.4~g}} {unit}<extra>measured</extra>",
+    }
+    strange = {
+        **point,
+        "x": [i + 1 for i in apart],
+        "y": values[list(apart)].tolist(),
+        "marker": {"color": WORSE, "size": 8, "symbol": "diamond"},
+        "customdata": [WORDS[o.reason] for o in found.outliers],
+        "hovertemplate": f"inference %{{x}}: %{{y:.4~g}} {unit}<br>%{{customdata}} (inferred)<extra>measured</extra>",
+    }
+    # One interruption may take a hundred times as long as the rest.
+    wide = found.least > 0 and found.most > _WIDE * found.median
+    bins = min(60, max(8, round(2 * len(values) ** 0.5)))
+    scale = np.geomspace if wide else np.linspace
+    counts, edges = np.histogram(
+        values, bins=scale(found.least * factor, found.most * factor * (1 + 1e-9), bins + 1)
+    )
+    bars = {
+        "type": "scatter",
+        "mode": "lines",
+        # Steps along the edges of the bins, from nothing to nothing.
+        "x": [0, *np.repeat(counts, 2).tolist(), 0],
+        "y": np.repeat(edges, 2).tolist(),
+        "fill": "tozerox",
+        "line": {"color": MAIN, "width": 1},
+        "xaxis": "x2",
+        "hovertemplate": f"%{{x}} inferences around %{{y:.4~g}} {unit}<extra>measured</extra>",
+    }
+    middle = found.median * factor
+    median = {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": middle,
+        "y1": middle,
+        "line": {"color": FAINT, "width": 2, "dash": "dash"},
+    }
+    return panel(
+        scene,
+        "samples",
+        "Whole inferences",
+        _LEAD,
+        facts=[
+            fact("Median", f"{found.median:.4g} ms", "measured"),
+            fact("Quartiles", f"{found.lower:.4g} to {found.upper:.4g} ms", "measured"),
+            fact("Least, most", f"{found.least:.4g}, {found.most:.4g} ms", "measured"),
+            *(fact(f"p{p}", f"{v:.4g} ms", "measured") for p, v in times.percentiles.items() if p != 50),
+            fact(
+                "Runs", f"{found.count}", None, f"After {times.warmup} untimed ones." if times.warmup else ""
+            ),
+            fact(
+                "Stand apart",
+                f"{len(found.outliers)}",
+                None,
+                "Beyond 1.5 interquartile ranges (Tukey's fences).",
+            ),
+        ],
+        figures=[
+            figure(
+                f"{found.count} inferences, median {found.median:.4g} ms, {len(found.outliers)} stand apart",
+                [steady, strange, bars] if apart else [steady, bars],
+                title=f"● {unit} of each inference, in order" + ("   ◆ stands apart" if apart else ""),
+                xaxis=axis("inference", domain=[0, 0.72], showgrid=False),
+                xaxis2=axis("how many", domain=[0.76, 1], showgrid=False),
+                yaxis=axis(f"{unit}, logarithmic" if wide else unit, type="log" if wide else "linear"),
+                shapes=[median],
+            )
+        ],
+        columns=[
+            column("Inference", numeric=True),
+            column("Time", "ms", "measured"),
+            column("Likely reason (inferred)"),
+        ],
+        rows=[
+            Row(key=f"s{o.index}", cells=[o.index + 1, o.time, WORDS[o.reason]], note="")
+            for o in found.outliers
+        ],
+        notes=[f"{times.origin[:1].upper()}{times.origin[1:]}.", *found.sentences()],
+    )

@@ -1,0 +1,136 @@
+"""All variants of a study side by side: targets, precisions, options, and what each of them changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtlab.view.contract import Column, Figure, Panel, Row, Work
+from rtlab.view.figure import MAIN, OTHER, axis, figure
+from rtlab.view.panel import Scene, column, fact, link, panel
+from rtlab.view.story import size
+
+if TYPE_CHECKING:
+    from rtlab.study import Result
+
+_LEAD = (
+    "One choice at a time: build the same model for another GPU, with other options or sparse weights, and see what "
+    "became of its layers."
+)
+
+
+def variants(scene: Scene) -> Panel:
+    """One row per variant that is built, and buttons that build those which differ in one choice."""
+    results = list(scene.study.results.values())
+    here = scene.result
+    streams = [len({y.stream for y in r.engine.layers}) for r in results]
+    rows = [_row(r, count, here.name) for r, count in zip(results, streams, strict=True)]
+    facts = [fact("Variants", str(len(results))), fact("Engine shown", here.engine.title)]
+    if here.variant.options is not None:
+        facts.append(fact("Options", str(here.variant.options)))
+    return panel(
+        scene,
+        "variants",
+        "Variants side by side",
+        _LEAD,
+        work=_works(scene),
+        facts=facts,
+        figures=[_figure(results, here.name)] if len(results) > 1 else [],
+        columns=_columns(),
+        rows=rows,
+        links={r.name: link(layers=[]) for r in results},
+        notes=_notes(results),
+    )
+
+
+def _works(scene: Scene) -> list[Work]:
+    offered = scene.study.varied(scene.result.name)
+    return [
+        Work(work="rebuild", label=label, values={"what": what}, enabled=not reason, reason=reason)
+        for what, (label, reason) in offered.items()
+    ]
+
+
+def _columns() -> list[Column]:
+    return [
+        column("Variant"),
+        column("Precision"),
+        column("Target"),
+        column("Options"),
+        column("Layers", numeric=True),
+        column("Streams", numeric=True),
+        column("Memory", "MiB", "reported"),
+        column("Weights", "MiB", "reported"),
+        column("Build", "s", "measured"),
+        column("Latency", "ms", "measured"),
+        column("Measured on"),
+        column("Score"),
+    ]
+
+
+def _row(result: Result, streams: int, shown: str) -> Row:
+    engine, times = result.engine, result.timing
+    sparse = f"2:4 {','.join(result.variant.sparsity)}".replace(" *", "") if result.variant.sparsity else ""
+    told = " ".join(filter(None, (str(result.variant.options or ""), sparse)))
+    cells: list[str | float | None] = [
+        f"▸ {result.name}" if result.name == shown else result.name,
+        "mixed" if len(result.variant.precisions) > 1 else str(result.variant.precision),
+        engine.place,
+        told,
+        len(engine.layers) - engine.sync,
+        streams,
+        _mebi(engine.totals.get("activation")),
+        _mebi(engine.totals.get("weights")),
+        engine.seconds or None,
+        times.total if times else None,
+        times.processor if times else "",
+        f"{result.score.value:.4g} {result.score.unit}" if result.score else "",
+    ]
+    return Row(key=result.name, cells=cells, note=engine.title)
+
+
+def _mebi(nbytes: int | None) -> float | None:
+    return nbytes / 2**20 if nbytes else None
+
+
+def _figure(results: list[Result], shown: str) -> Figure:
+    """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants."""
+    names = [r.name for r in results]
+    layers = [len(r.engine.layers) - r.engine.sync for r in results]
+    kept = [r.engine.totals.get("activation") for r in results]
+    same = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [f"▸ {n}" if n == shown else n for n in names],
+        "marker": {"color": [OTHER if n == shown else MAIN for n in names]},
+        "textposition": "auto",
+    }
+    bars = {**same, "x": layers, "text": layers, "hovertemplate": "%{y}: %{x} layers<extra>reported</extra>"}
+    memory = {
+        **same,
+        "x": [_mebi(b) for b in kept],
+        "xaxis": "x2",
+        "text": [size(b) if b else "" for b in kept],
+        "hovertemplate": "%{y}: %{text} of activations<extra>reported</extra>",
+    }
+    told = any(kept)
+    return figure(
+        f"Layers and memory of {len(results)} variants",
+        [bars, memory] if told else [bars],
+        title="Layers" + (" and activation memory" if told else ""),
+        xaxis=axis("layers", domain=[0, 0.48 if told else 1], rangemode="tozero"),
+        xaxis2=axis("MiB, reported", domain=[0.52, 1], rangemode="tozero"),
+        yaxis=axis(type="category", autorange="reversed", showgrid=False),
+    )
+
+
+def _notes(results: list[Result]) -> list[str]:
+    notes = []
+    if any(r.engine.backend == "tensorrt-rtx" and r.variant.sparsity for r in results):
+        notes.append(
+            "TensorRT-RTX's listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
+        )
+    if any(r.timing and r.timing.processor == "CPU" for r in results):
+        notes.append(
+            "Times on the CPU are those of ONNX Runtime's kernels, which know neither target nor options of TensorRT."
+        )
+    return notes

@@ -1,0 +1,72 @@
+"""Memory plans of engines that are built here, against what the builder itself reports."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+import rtlab
+from rtlab import backends
+from rtlab.analysis.plan import RESERVATION, MemoryPlan, plan
+from rtlab.study import Result
+
+TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}
+SAMPLES = ("digits_inception", "digits_vit", "digits_qat", "dynamic_shapes", "control_flow", "hostile_names")
+LARGE = ("googlenet", "resnet50", "mobilenet_v2", "bert")
+
+
+@functools.lru_cache(1)
+def built(name: str, backend: str) -> Result:
+    here = backends.get(backend).availability()
+    if not here.ok:
+        pytest.skip(here.reason)
+    study = rtlab.Study(rtlab.samples.load(name).model)
+    study.add("it", target=TARGETS[backend], backend=backend)
+    study.run(compare=False)
+    return study["it"]
+
+
+def planned(name: str, backend: str, batch: int | None = None) -> MemoryPlan:
+    result = built(name, backend)
+    return plan(result.engine, result.prepared.model, batch=batch)
+
+
+@pytest.mark.parametrize("batch", [None, 8])
+@pytest.mark.parametrize("backend", TARGETS)
+@pytest.mark.parametrize("name", [*SAMPLES, *LARGE])
+def test_plans_of_the_samples_reach_their_bound(name: str, backend: str, batch: int | None) -> None:
+    """Within 5 %, and every tensor has a size."""
+    found = planned(name, backend, batch)
+    assert found.overhead <= 0.05
+    assert not found.unsized
+    assert found.bound <= found.naive
+
+
+@pytest.mark.parametrize("name", [*SAMPLES, *LARGE])
+def test_the_builder_reports_what_the_plan_needs_and_its_reservations(name: str) -> None:
+    """Less whole reservations, its total is never below the bound.
+
+    On one stream, that is at most a third above: the builder is free to keep tensors longer.
+    """
+    found = planned(name, "tensorrt-rtx")
+    assert found.reported is not None
+    rest = found.reported - found.reservations * RESERVATION
+    assert rest >= found.bound
+    if found.streams == 1:
+        assert rest <= found.bound * 4 / 3
+
+
+@pytest.mark.parametrize("name", ["dynamic_shapes", "control_flow", "hostile_names"])
+def test_small_engines_are_planned_to_the_byte_as_the_builder_did(name: str) -> None:
+    found = planned(name, "tensorrt-rtx")
+    assert found.peak == (found.reported or 0) - RESERVATION
+
+
+def test_streams_that_run_side_by_side_never_need_less() -> None:
+    """GoogLeNet's branches run on several streams."""
+    found = built("googlenet", "tensorrt-rtx")
+    model = found.prepared.model
+    together, alone = plan(found.engine, model), plan(found.engine, model, one_stream=True)
+    assert together.streams > 1
+    assert together.bound >= alone.bound

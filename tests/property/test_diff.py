@@ -1,0 +1,90 @@
+"""Laws of the comparison of two engines of one model."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from rtlab.analysis.diff import Difference, Side, difference
+from rtlab.analysis.mapping import relate
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple:
+    """A model, and two engines of it with times, as different builders could make them."""
+    model = draw(strategies.models(bodies=True))
+    sides = []
+    for name in ("a", "b"):
+        engine = draw(strategies.engines(model))
+        times = {y.id: draw(st.floats(0, 10, allow_subnormal=False)) for y in engine.layers}
+        whole = draw(st.none() | st.floats(0.1, 100))
+        sides.append(Side(name, engine, relate(model, model, engine), times, whole))
+    return model, *sides
+
+
+def oracle(first: Side, second: Side) -> list[set[str]]:
+    """Groups of nodes by merging sets until nothing changes, for nodes that have a layer."""
+    groups: list[set[str]] = []
+    for side in (first, second):
+        for layer in side.engine.layers:
+            if nodes := set(side.mapping.nodes(layer.id)):
+                touched = [g for g in groups if g & nodes]
+                groups = [g for g in groups if not g & nodes] + [nodes.union(*touched)]
+    return groups
+
+
+def every_layer_once(found: Difference) -> None:
+    for side, half in ((found.first, "first"), (found.second, "second")):
+        counted = Counter(i for g in found.groups for i in getattr(g, half).layers)
+        assert Counter(y.id for y in side.engine.layers) == counted
+
+
+@given(pairs())
+def test_every_layer_of_both_engines_is_in_one_group(case):
+    """A layer that is counted twice, or not at all, makes milliseconds out of nothing."""
+    model, first, second = case
+    every_layer_once(difference(first, second, model))
+
+
+@given(pairs())
+def test_groups_are_the_least_sets_of_nodes_that_both_engines_separate(case):
+    """Larger ones would hide where the time went; smaller ones would tear a fused layer apart."""
+    model, first, second = case
+    found = difference(first, second, model)
+    groups = {frozenset(g.nodes) for g in found.groups if g.nodes}
+    assert {frozenset(g) for g in oracle(first, second)} == groups
+
+
+@given(pairs())
+def test_the_differences_add_up_to_the_difference_of_the_whole(case):
+    """The last bar of the waterfall must stand where the second engine's latency is."""
+    model, first, second = case
+    found = difference(first, second, model)
+    if found.rest is None:
+        assert not (first.times and second.times)
+        return
+    before, after = found.totals
+    assert after == pytest.approx(before + sum(g.delta or 0.0 for g in found.groups) + found.rest, abs=1e-9)
+
+
+@given(pairs())
+def test_an_engine_differs_from_itself_in_nothing(case):
+    """A comparison that finds a difference here finds one anywhere."""
+    model, first, _ = case
+    found = difference(first, first, model)
+    assert {0.0} >= {g.delta for g in found.groups if first.times}
+    assert [g.first for g in found.groups] == [g.second for g in found.groups]
+    assert {"the same layers"} >= {g.cause for g in found.groups}
+
+
+@given(pairs())
+def test_turned_around_every_difference_has_the_other_sign(case):
+    """Which of two engines is called the first must not matter."""
+    model, first, second = case
+    there, back = difference(first, second, model), difference(second, first, model)
+    told = {(g.first, g.second) for g in there.groups}
+    assert told == {(g.second, g.first) for g in back.groups}

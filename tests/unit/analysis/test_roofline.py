@@ -1,0 +1,281 @@
+"""What layers compute and move, which roof bounds them, and how near estimates come to recorded engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from recorded import ENGINES, FOLDER, present, read
+from roofs import judged_layers, profiled, structure
+from rtlab import samples
+from rtlab.analysis.layerwork import LayerWork, Product, batch_of, layer_works
+from rtlab.analysis.mapping import Mapping, Pair, relate
+from rtlab.analysis.roofline import GPU_EFFICIENCY, estimate, estimates, point, roofline
+from rtlab.analysis.trust import HELD_OUT, RECORDED, WITHOUT, judge, known_error
+from rtlab.analysis.work import works
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import Model, absent
+from rtlab.core.peaks import Peaks, peaks
+from rtlab.core.variant import Target
+from rtlab.errors import ModelError, VariantError
+
+ROOFS = Peaks("test", bandwidth=1e9, cores={"fp32": 1e10}, tensor={"fp16": 1e12}, multiprocessors=10)
+NOTHING = Mapping((), ())
+
+
+def engine(*layers: Layer, inputs: tuple[Tensor, ...] = ()) -> Engine:
+    return Engine("trtexec", "10.0", Target("sm86"), layers, inputs or layers[0].inputs)
+
+
+def layer(kind: str, reads: Tensor, writes: Tensor, index: int = 0, **attributes: object) -> Layer:
+    return Layer(f"L{index}", f"layer {index}", kind, index, (reads,), (writes,), attributes=attributes)
+
+
+X, Y = Tensor("x", "fp16", (2, 64, 8, 8)), Tensor("y", "fp16", (2, 32, 8, 8))
+CONV = layer("CaskConvolution", X, Y, Kernel=[3, 3], OutMaps=32, Groups=1, ParameterType="Convolution",
+             Weights={"Type": "Half", "Count": 32 * 64 * 9}, Bias={"Type": "Float", "Count": 32})  # fmt: skip
+
+
+def of(one: Layer, **more) -> LayerWork:
+    return layer_works(engine(one), NOTHING, absent(), **more)[one.id]
+
+
+@present
+@pytest.mark.parametrize("folder", profiled(), ids=lambda f: f.name)
+def test_the_recorded_errors_are_those_that_are_told(folder) -> None:
+    """Recomputed from the recordings, with SciPy's rank correlation."""
+    found, gpu, measured = judged_layers(folder)
+    for table, reached in ((RECORDED, GPU_EFFICIENCY), (HELD_OUT, WITHOUT[gpu.name])):
+        told = next(j for j in table if j.engine == folder.name)
+        made = {i: estimate(found[i], gpu, reached) / 1e3 for i in measured}
+        seen = judge(folder.name, gpu.name, made, measured)
+        assert dataclasses.astuple(told)[:3] == dataclasses.astuple(seen)[:3]
+        assert dataclasses.astuple(told)[3:] == pytest.approx(dataclasses.astuple(seen)[3:], abs=0.0051)
+        ranks = spearmanr([made[i] for i in measured], list(measured.values())).statistic
+        assert ranks == pytest.approx(seen.rank)
+
+
+def test_estimates_are_within_a_factor_of_two_and_in_the_right_order() -> None:
+    """Of every recorded engine, also when all engines of its GPU are left out of the fit."""
+    for told in (*RECORDED, *HELD_OUT):
+        assert told.factor < 2
+        assert told.rank > 0.8
+    assert {j.engine for j in RECORDED} == {j.engine for j in HELD_OUT}
+    if ENGINES:
+        assert {j.engine for j in RECORDED} == {f.name for f in profiled()}
+
+
+def test_the_error_of_a_gpu_is_told_or_that_of_those_left_out() -> None:
+    assert "2 recorded engines of RTX 3090" in known_error("RTX 3090")
+    assert "11 recorded engines on GPUs that were left out" in known_error("H100 SXM")
+
+
+@present
+def test_the_layers_own_words_count_what_the_nodes_count() -> None:
+    """Two ways to the same number: the inspector's parameters, and the ONNX nodes mapped to a layer."""
+    for name in ("fuzzy-alexnet-rtx3060laptop-fp16", "fuzzy-mobilenet_v2-rtx3060laptop-fp16"):
+        found, _ = read(name)
+        model = structure(FOLDER / name)
+        assert model.nodes
+        nodes = layer_works(found, relate(model, model, found), model)
+        words = layer_works(found, NOTHING, absent())
+        assert {i: w.macs for i, w in words.items()} == {i: w.macs for i, w in nodes.items()}
+        assert sum(w.macs or 0 for w in works(model).values()) == sum(w.macs or 0 for w in nodes.values())
+
+
+@present
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    [
+        # Published: MobileNetV2 0.30, ResNet18 1.81, ResNet50 of TensorFlow (version 1) 3.86 billion.
+        ("trex-mobilenetv2-titanrtx-int8-qat", 300_774_272),
+        ("trex-resnet18-pytorch-a100-int8-qat-residual", 1_814_073_344),
+        ("trex-resnet50-tf-rtx3090-int8-qat", 3_857_973_248),
+    ],
+)
+def test_engines_without_an_onnx_model_have_the_published_counts(name: str, macs: int) -> None:
+    found, _ = read(name)
+    works_ = layer_works(found, NOTHING, absent())
+    assert macs * batch_of(found, absent()) == sum(w.macs or 0 for w in works_.values())
+
+
+def test_a_convolution_reads_its_input_and_its_weights_once() -> None:
+    found = of(CONV)
+    assert 2 * 8 * 8 * 32 * 64 * 9 == found.macs
+    assert Product(128, 32, 576) == found.product
+    assert 2 * 2 * 64 * 64 + 2 * 32 * 64 * 9 + 4 * 32 == found.read
+    assert 2 * 2 * 32 * 64 == found.written
+    assert ("fp16", True) == (found.precision, found.matrix)
+
+
+def test_layouts_pad_channels() -> None:
+    padded = dataclasses.replace(
+        X, shape=(2, 3, 8, 8), dtype="int8", format="Thirty-two wide channel vectorized row major"
+    )
+    assert 2 * 32 * 64 == of(layer("Reformat", padded, Y)).read
+    assert 2 * 3 * 64 == of(layer("Reformat", dataclasses.replace(padded, format=""), Y)).read
+
+
+def test_a_depthwise_convolution_is_no_matter_of_matrix_units() -> None:
+    found = of(
+        layer(
+            "CaskConvolution",
+            X,
+            X,
+            Kernel=[3, 3],
+            OutMaps=64,
+            Groups=64,
+            Weights={"Type": "Half", "Count": 576},
+        )
+    )
+    assert 2 * 64 * 64 * 9 == found.macs
+    assert not found.matrix
+
+
+def test_a_kernels_name_tells_its_units_and_its_tile() -> None:
+    tiled = dataclasses.replace(CONV, tactic="sm80_xmma_fprop_implicit_gemm_f16f16_tilesize96x128x64_stage3")
+    assert (96, 128) == of(tiled).product.tile
+    assert not of(dataclasses.replace(CONV, tactic="ampere_scudnn_128x64_relu")).matrix
+
+
+def test_a_matrix_product_has_its_depth_from_its_operands() -> None:
+    a, b, c = Tensor("a", "fp16", (4, 10, 7)), Tensor("b", "fp16", (4, 7, 9)), Tensor("c", "fp16", (4, 10, 9))
+    one = Layer("L0", "gemm", "gemm", 0, (a, b), (c,))
+    assert 4 * 10 * 7 * 9 == of(one).macs
+    weights = Layer("L0", "gemm", "gemm", 0, (Tensor("a", "fp16", (10, 7)), Tensor("w", "fp16", (9, 7))),
+                    (Tensor("c", "fp16", (10, 9)),))  # fmt: skip
+    assert 10 * 7 * 9 == of(weights).macs
+
+
+def test_a_larger_batch_moves_more_activations_and_the_same_weights() -> None:
+    weights = 2 * 32 * 64 * 9 + 4 * 32
+    assert 2 * of(CONV).macs == of(CONV, batch=4).macs
+    assert 2 * (of(CONV).read - weights) == of(CONV, batch=4).read - weights
+
+
+def test_a_dynamic_tensor_takes_the_size_of_the_models_value() -> None:
+    model = samples.load("digits_inception", samples=1).model
+    first = model.top[0]
+    x, y = Tensor(model.inputs[0], "fp32", (-1, 1, 32, 32)), Tensor(first.outputs[0], "fp32", None)
+    one = Layer("L0", first.id, "Conv", 0, (x,), (y,))
+    mapping = Mapping((Pair(first.id, "L0", "declared"),), ())
+    for batch in (1, 4):
+        found = layer_works(engine(one), mapping, model, batch=batch)["L0"]
+        assert works(model, batch=batch)[first.id].macs == found.macs
+        assert works(model, batch=batch)[first.id].written == found.written
+
+
+def test_a_node_in_several_layers_counts_once() -> None:
+    model = samples.load("digits_inception", samples=1).model
+    conv = next(n for n in model.top if n.op == "Conv")
+    x, y = Tensor("x", "fp32", (1, 1, 32, 32)), Tensor("y", "fp32", (1, 24, 32, 32))
+    middle = dataclasses.replace(CONV, id="L1", index=1, inputs=(x,), outputs=(y,), attributes={})
+    layers = (layer("Reformat", x, x), middle, layer("kgen", y, y, 2))
+    mapping = Mapping(tuple(Pair(conv.id, i.id, "declared") for i in layers), ())
+    found = layer_works(engine(*layers, inputs=(x,)), mapping, model)
+    assert [0, works(model)[conv.id].macs] == [found["L0"].macs, found["L1"].macs]
+    assert not found["L2"].macs
+
+
+def test_a_node_that_runs_in_two_equal_layers_is_divided() -> None:
+    model = samples.load("digits_inception", samples=1).model
+    conv = next(n for n in model.top if n.op == "Conv")
+    parts = tuple(dataclasses.replace(CONV, id=f"L{i}", index=i, attributes={}) for i in range(2))
+    mapping = Mapping(tuple(Pair(conv.id, i.id, "declared") for i in parts), ())
+    found = layer_works(engine(*parts), mapping, model)
+    assert works(model)[conv.id].macs == sum(w.macs for w in found.values())
+
+
+def test_what_is_not_told_stays_unknown() -> None:
+    found = roofline(
+        engine(layer("kgen", X, Y), layer("Reformat", Tensor("z"), Y, 1)), NOTHING, absent(), ROOFS
+    )
+    assert ("L0", "L1") == found.uncounted
+    kernel, copy = found.layers
+    assert kernel.flops is None
+    assert ("unknown", "unknown") == (kernel.bound, copy.bound)
+    # What it moves it moves all the same.
+    assert kernel.attainable
+    assert copy.attainable is None
+    assert copy.estimated is None
+    assert '"z"' in copy.note
+
+
+def test_still_layers_have_no_point_and_take_no_time() -> None:
+    steps = engine(layer("NoOp", X, X), layer("Reformat", X, Y, 1))
+    assert ["L1"] == [p.layer for p in roofline(steps, NOTHING, absent(), ROOFS).layers]
+    assert 0.0 == estimates(steps, NOTHING, absent(), ROOFS)["L0"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "bound"),
+    [(10**9, 10**5, "compute"), (10**6, 10**6, "memory"), (10, 10, "launch")],
+)
+def test_the_longer_of_computing_and_moving_is_the_bound(flops: int, moved: int, bound: str) -> None:
+    work = LayerWork("l", 0, flops, moved, 0, "fp32")
+    found = point(work, ROOFS)
+    assert bound == found.bound
+    longest = max(flops / 1e10, moved / 1e9) * 1e3
+    assert longest + GPU_EFFICIENCY.launch / 1e3 == pytest.approx(found.attainable)
+    assert flops / moved == found.intensity
+
+
+def test_a_time_of_zero_has_no_distance() -> None:
+    work = LayerWork("l", 0, 10, 10, 10, "fp32")
+    assert point(work, ROOFS, 0.0).distance is None
+    assert 2 == pytest.approx(point(work, ROOFS, 2 * point(work, ROOFS).attainable).distance)
+
+
+def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> None:
+    def product(rows: int) -> LayerWork:
+        macs = rows * 128 * 512
+        return LayerWork("l", macs, 2 * macs, 8, 8, "fp16", True, Product(rows, 128, 512, tile=(128, 128)))
+
+    one, full, more = (point(product(128 * n), ROOFS).estimated for n in (1, 10, 11))
+    assert one == full
+    assert more > 1.5 * full
+    for n in (1, 10, 11, 100):
+        found = point(product(128 * n), ROOFS)
+        assert found.estimated >= found.attainable
+
+
+def test_a_precision_without_a_unit_is_said() -> None:
+    found = point(LayerWork("l", 1, 2, 8, 8, "fp8", True), peaks("A100"))
+    assert "fp16" == found.precision
+    assert "no rate of fp8" in found.note
+
+
+def test_the_totals_are_those_of_the_layers() -> None:
+    found = roofline(engine(CONV, layer("Reformat", Y, Y, 1)), NOTHING, absent(), ROOFS, {"L0": 0.5})
+    assert sum(p.flops for p in found.layers) == found.flops
+    assert sum(p.estimated for p in found.layers) == found.estimated
+    assert 1 == pytest.approx(sum(found.share(b) for b in ("compute", "memory", "launch", "unknown")))
+    assert 0.5 == found.by_layer["L0"].measured
+    assert found.flops / 0.5 * 1e3 == found.by_layer["L0"].rate
+    assert {p.layer: p.estimated for p in found.layers} == estimates(
+        engine(CONV, layer("Reformat", Y, Y, 1)), NOTHING, absent(), ROOFS
+    )
+
+
+def test_an_unknown_gpu_and_a_bad_batch_are_refused() -> None:
+    with pytest.raises(VariantError, match="Voodoo"):
+        roofline(engine(CONV), NOTHING, absent(), "Voodoo")
+    with pytest.raises(ModelError, match="at least 1"):
+        roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=0)
+
+
+def test_judging_leaves_out_what_has_no_time() -> None:
+    found = judge("e", "g", {"a": 1.0, "b": 4.0, "c": 1.0}, {"a": 2.0, "b": 4.0, "c": 0.0})
+    assert (2, 1.5, 1.0, 1.0) == (found.layers, found.factor, found.within, pytest.approx(found.rank))
+    assert 5 / 6 == pytest.approx(found.total)
+    assert math.isnan(judge("e", "g", {}, {}).factor)
+
+
+def test_a_model_without_nodes_has_no_parameters() -> None:
+    model: Model = absent()
+    assert 0 == roofline(engine(CONV), NOTHING, model, ROOFS).parameters
+    assert np.isfinite(roofline(engine(CONV), NOTHING, model, ROOFS).estimated)

@@ -1,0 +1,265 @@
+"""Every formulation computes what the operator computes: ONNX Runtime and NumPy are asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab import load
+from rtlab.core.model import wrap
+from rtlab.errors import ModelError
+from rtlab.formulations import DIRECT, FORMULATIONS, Layer, alone, composed, layer, offered, tunable
+from rtlab.formulations.tiles import fourier, winograd
+from rtlab.study.race import difference
+
+ONE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def run(proto: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(
+        None, feed
+    )
+
+
+def model_of(node: onnx.NodeProto, shape: tuple[int, ...], constants: dict[str, np.ndarray], opset: int = 17):
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, k) for k, a in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@st.composite
+def convolutions(draw) -> tuple[onnx.ModelProto, np.ndarray]:
+    """Convolutions of all kinds, those that tiles compute among them often."""
+    simple = draw(st.booleans())
+    batch, group = draw(st.integers(1, 2)), 1 if simple else draw(st.sampled_from([1, 2, 3]))
+    inputs, outputs = group * draw(st.integers(1, 3)), group * draw(st.integers(1, 3))
+    kernel = [draw(st.integers(1, 5))] * 2 if simple else [draw(st.integers(1, 4)) for _ in range(2)]
+    kernel = [3, 3] if simple and draw(st.booleans()) else kernel
+    size = [draw(st.integers(8, 19)) for _ in range(2)]
+    seed = draw(st.integers(0, 1000))
+    given = {"w": normal(seed, outputs, inputs // group, *kernel)}
+    if draw(st.booleans()):
+        given["b"] = normal(seed + 1, outputs)
+    attributes: dict[str, object] = {"group": group}
+    if not simple:
+        attributes |= {"strides": [draw(st.integers(1, 3)) for _ in range(2)]}
+        attributes |= {"dilations": [draw(st.integers(1, 2)) for _ in range(2)]}
+    padding = draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
+    if padding == "NOTSET":
+        attributes["pads"] = [draw(st.integers(0, 2)) for _ in range(4)]
+    elif "dilations" in attributes:
+        attributes |= {"auto_pad": padding, "dilations": [1, 1]}
+    else:
+        attributes["auto_pad"] = padding
+    node = helper.make_node("Conv", ["x", *given], ["y"], name="n", **attributes)
+    return model_of(node, (batch, inputs, *size), given), normal(seed + 2, batch, inputs, *size)
+
+
+@st.composite
+def products(draw) -> tuple[onnx.ModelProto, np.ndarray]:
+    """Gemm with and without bias and transposition, MatMul with any number of leading dimensions."""
+    depth, outputs, seed = draw(st.integers(1, 9)), draw(st.integers(1, 9)), draw(st.integers(0, 1000))
+    if draw(st.booleans()):
+        shape = (*draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)), depth)
+        node = helper.make_node("MatMul", ["x", "w"], ["y"], name="n")
+        return model_of(node, shape, {"w": normal(seed, depth, outputs)}), normal(seed + 1, *shape)
+    other = draw(st.booleans())
+    given = {"w": normal(seed, outputs, depth) if other else normal(seed, depth, outputs)}
+    if draw(st.booleans()):
+        given["b"] = normal(seed + 2, *draw(st.sampled_from([(outputs,), (1, outputs)])))
+    shape = (draw(st.integers(1, 5)), depth)
+    node = helper.make_node("Gemm", ["x", *given], ["y"], name="n", transB=int(other))
+    return model_of(node, shape, given), normal(seed + 1, *shape)
+
+
+def layer_of(proto: onnx.ModelProto, shape: tuple[int, ...]) -> Layer:
+    model = wrap(proto, name="m")
+    (node,) = tunable(model)
+    found = layer(model, node, shape)
+    assert found is not None
+    return found
+
+
+@ONE
+@given(st.one_of(convolutions(), products()))
+def test_every_offered_formulation_computes_the_operator(drawn) -> None:
+    """The oracle is ONNX Runtime on the node itself; the part of a model and the layer alone are both tried."""
+    proto, data = drawn
+    (wanted,) = run(proto, {"x": data})
+    found = layer_of(proto, data.shape)
+    assert DIRECT == offered(found)[0].name
+    for formulation in offered(found):
+        (made,) = run(alone(found, formulation), {"x": data})
+        assert wanted.shape == made.shape, formulation.name
+        assert difference(made, wanted) <= formulation.tolerance, formulation.name
+        (made,) = run(composed(wrap(proto, name="m"), {"x": data}, {"n": (found, formulation)}), {"x": data})
+        assert difference(made, wanted) <= formulation.tolerance, formulation.name
+
+
+@pytest.mark.parametrize("kernel", [2, 3, 5])
+@pytest.mark.parametrize("kind", ["winograd 2", "winograd 4", "fourier 8", "fourier 16"])
+def test_a_tiling_is_a_correlation(kind: str, kernel: int) -> None:
+    """In double precision, against NumPy's sums over a window."""
+    name, size = kind.split()
+    made = (winograd if name == "winograd" else fourier)(int(size), (kernel, kernel))
+    rng = np.random.default_rng(0)
+    tile, taps = rng.normal(size=made.tile), rng.normal(size=(kernel, kernel))
+    windows = np.lib.stride_tricks.sliding_window_view(tile, (kernel, kernel))
+    wanted = np.einsum("ijkl,kl->ij", windows, taps)
+    found = made.after @ ((made.kernel @ taps.ravel()) * (made.before @ tile.ravel()))
+    assert wanted == pytest.approx(found.reshape(made.step), abs=1e-10)
+    assert made.products < wanted.size * kernel**2 or kernel == 2
+
+
+def test_winograd_takes_the_known_number_of_products() -> None:
+    """Lavin and Gray: 16 for 2×2 outputs, 36 for 4×4."""
+    assert [16, 36] == [winograd(step, (3, 3)).products for step in (2, 4)]
+
+
+def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> Layer:
+    given = {"strides": [1, 1], "pads": [1, 1, 1, 1], "dilations": [1, 1], "group": 1, **attributes}
+    return Layer("n", "Conv", "x", "y", shape, normal(0, *weight), None, given)
+
+
+@pytest.mark.parametrize(
+    ("given_layer", "name", "reason"),
+    [
+        (conv(strides=[2, 2]), "Winograd 2×2", "the stride is not 1"),
+        (conv(dilations=[2, 2]), "Winograd 4×4", "the kernel is dilated"),
+        (conv(weight=(4, 2, 3, 3), group=2), "Fourier 8×8", "the channels are in groups"),
+        (conv(weight=(4, 4, 5, 5)), "Winograd 2×2", "the kernel is not 3×3"),
+        (conv(weight=(4, 4, 5, 5)), "Fourier 8×8", "the kernel is larger than 4×4"),
+        (conv(weight=(4, 4, 1, 3)), "Fourier 8×8", "the kernel is not square"),
+        (conv((1, 4, 3, 3)), "Fourier 16×16", "the map is much smaller than a tile"),
+        (conv(), "GEMM", "the kernel is not 1×1"),
+        (conv(weight=(4, 4, 1, 1)), "GEMM, channels last", "the map is padded"),
+        (conv(weight=(4, 4, 1, 1), pads=[0] * 4), "im2col", "the kernel is 1×1: there is nothing to unfold"),
+        (conv(), "shifted sums", "it is not depthwise"),
+        (conv((1, 9, 12, 12), (9, 3, 3, 3), group=3), "shifted sums", "it is not depthwise"),
+    ],
+)
+def test_what_does_not_fit_is_not_offered(given_layer: Layer, name: str, reason: str) -> None:
+    """And says why."""
+    formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
+    assert reason == formulation.fits(given_layer)
+    assert name not in {f.name for f in offered(given_layer)}
+
+
+def test_spectra_that_would_fill_the_memory_are_not_offered() -> None:
+    """Tiles of 16×16 have 382 products for each pair of channels."""
+    large = dataclasses.replace(conv((1, 512, 14, 14)), weight=np.zeros((512, 512, 3, 3), np.float32))
+    named = {f.name: f.fits(large) for f in FORMULATIONS["Conv"]}
+    assert "transformed weights would take 382 MiB" == named["Fourier 16×16"]
+    assert "" == named["Winograd 4×4"]
+
+
+@pytest.mark.parametrize(
+    ("node", "constants"),
+    [
+        (helper.make_node("Conv", ["x", "w"], ["y"]), {"w": normal(0, 2, 3, 3)}),
+        (helper.make_node("Gemm", ["x", "w"], ["y"], alpha=0.5), {"w": normal(0, 3, 3)}),
+        (helper.make_node("Gemm", ["x", "w"], ["y"], transA=1), {"w": normal(0, 4, 3)}),
+        (helper.make_node("Gemm", ["x", "w", "b"], ["y"]), {"w": normal(0, 3, 3), "b": normal(0, 4, 1)}),
+    ],
+)
+def test_unusual_forms_are_left_alone(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> None:
+    """1-D convolutions, scaled and transposed products, and a bias that is not of the outputs."""
+    shape = (1, 3, 9) if node.op_type == "Conv" else (4, 3)
+    model = wrap(model_of(node, shape, constants), name="m")
+    assert [None] == [layer(model, n, shape) for n in tunable(model)]
+
+
+@pytest.mark.parametrize("what", ["weights first", "no weights", "double"])
+def test_nodes_without_constant_fp32_weights_are_not_tunable(what: str) -> None:
+    """A product of two activations has nothing that could be prepared beforehand."""
+    w = normal(0, 3, 3)
+    nodes = {
+        "weights first": (["w", "x"], {"w": w}),
+        "no weights": (["x", "x"], {}),
+        "double": (["x", "w"], {"w": w.astype(np.float64)}),
+    }
+    inputs, constants = nodes[what]
+    proto = model_of(helper.make_node("MatMul", inputs, ["y"]), (3, 3), constants)
+    assert () == tunable(wrap(proto, name="m"))
+
+
+def test_layers_of_one_key_have_the_same_shapes_and_attributes() -> None:
+    """The numbers in them do not matter; everything else does."""
+    first = conv()
+    assert first.key == dataclasses.replace(first, weight=first.weight + 1, node="other", data="z").key
+    others = [
+        conv(strides=[2, 2]),
+        conv((2, 4, 12, 12)),
+        conv(weight=(5, 4, 3, 3)),
+        dataclasses.replace(first, bias=normal(0, 4)),
+        conv(pads=[0, 1, 1, 1]),
+    ]
+    assert 6 == len({first.key, *(o.key for o in others)})
+
+
+def test_operations_of_a_convolution_are_counted_by_hand() -> None:
+    """2 × outputs × what each sums."""
+    assert 2 * (4 * 12 * 12) * (4 * 9) == conv().flops
+    assert 2 * (4 * 6 * 6) * (2 * 9) == conv(weight=(4, 2, 3, 3), group=2, strides=[2, 2]).flops
+
+
+def test_a_composed_model_keeps_what_is_not_chosen_and_drops_weights_that_nobody_reads(tmp_path) -> None:
+    """Two convolutions share a weight; only one is put in other words."""
+    w = normal(0, 4, 4, 3, 3)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="one", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["r"], name="relu"),
+        helper.make_node("Conv", ["r", "w"], ["y"], name="two", pads=[1] * 4),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 8, 8])],
+        [numpy_helper.from_array(w, "w")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model, data = load(proto), normal(1, 3, 4, 8, 8)
+    (wanted,) = run(proto, {"x": data})
+    layers = [layer(model, n, (3, 4, 8, 8)) for n in tunable(model)]
+    tiles = next(f for f in FORMULATIONS["Conv"] if f.name == "Winograd 4×4")
+    for names in itertools.chain.from_iterable(itertools.combinations(("one", "two"), n) for n in range(3)):
+        chosen = {y.node: (y, tiles) for y in layers if y is not None and y.node in names}
+        made = composed(model, {"x": data}, chosen)
+        assert ("w" in {t.name for t in made.graph.initializer}) == (len(names) < 2)
+        assert {"one", "two"} - set(names) == {n.name for n in made.graph.node} & {"one", "two"}
+        assert difference(run(made, {"x": data})[0], wanted) <= tiles.tolerance
+
+
+def test_an_old_operator_set_is_refused_with_the_way_out() -> None:
+    """Before version 11 nodes have other inputs."""
+    proto = model_of(
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="n"), (2, 3), {"w": normal(0, 3, 3)}, opset=9
+    )
+    model, data = wrap(proto, name="m"), normal(0, 2, 3)
+    found = layer_of(proto, (2, 3))
+    with pytest.raises(
+        ModelError, match=r"it is of operator set 9, .* Convert it with onnx\.version_converter"
+    ):
+        composed(model, {"x": data}, {"n": (found, offered(found)[1])})
+    assert 1 == len(composed(model, {"x": data}, {}).graph.node)

@@ -1,0 +1,162 @@
+"""A recurrence in other words computes the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from recurrent import GATES, recurrent_model
+from rtlab.core.model import wrap
+from rtlab.errors import ModelError
+from rtlab.formulations.recurrent import FORMS, forms, recurrent, timed
+
+
+class Session:
+    """A form in ONNX Runtime as it stands, whose runs take as many milliseconds as it has nodes."""
+
+    def __init__(self, model: bytes, batch) -> None:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.batch, self.nodes = batch, len(onnx.load_from_string(model).graph.node)
+
+    def outputs(self):
+        return {"Y": self.session.run(["Y"], self.batch)[0]}
+
+    def time(self, repeats: int = 1) -> float:
+        assert repeats > 0
+        return float(self.nodes)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    op=st.sampled_from(sorted(GATES)),
+    steps=st.integers(1, 6),
+    inputs=st.integers(1, 7),
+    hidden=st.integers(1, 9),
+    batch=st.integers(1, 4),
+    direction=st.sampled_from(["forward", "reverse", "bidirectional"]),
+    linear=st.integers(0, 1),
+    seed=st.integers(0, 99),
+)
+def test_every_form_computes_what_the_node_itself_computes(
+    op, steps, inputs, hidden, batch, direction, linear, seed
+):
+    """A form that computed something else would be timed for nothing."""
+    model = recurrent_model(
+        op, steps, inputs=inputs, hidden=hidden, batch=batch, direction=direction, linear=linear, head=False
+    )
+    layer = recurrent(model, "/rnn0")
+    given_ = dict(layer.batch_of(seed))
+    # First states other than zero show a form that leaves one out.
+    rng = np.random.default_rng(seed)
+    given_ |= {n: rng.normal(size=given_[n].shape).astype(np.float32) for n in layer.states}
+    made = {
+        name: Session(f.model.SerializeToString(), given_).outputs()["Y"] for name, f in forms(layer).items()
+    }
+    assert set(FORMS) == set(made)
+    for name, value in made.items():
+        np.testing.assert_allclose(value, made["operator"], atol=1e-5, err_msg=name)
+
+
+def test_the_node_itself_is_the_one_of_the_model():
+    """The forms are compared with a copy of the node, which must be no other."""
+    model = recurrent_model("GRU", 5, inputs=4, hidden=6, batch=2, linear=1, head=False)
+    layer = recurrent(model, "/rnn0")
+    batch = layer.batch_of()
+    expected = onnxruntime.InferenceSession(model.bytes()).run(["y0"], {"x": batch["x"]})[0]
+    form = forms(layer)["operator"].model.SerializeToString()
+    np.testing.assert_array_equal(expected, Session(form, batch).outputs()["Y"])
+
+
+@pytest.mark.parametrize(
+    ("op", "linear", "naive", "merged", "hoisted"),
+    [("LSTM", 0, 40, 10, 6), ("GRU", 1, 30, 10, 6), ("GRU", 0, 30, 15, 11), ("RNN", 0, 10, 10, 6)],
+)
+def test_forms_have_the_products_that_their_names_say(op, linear, naive, merged, hoisted):
+    """Five steps: two per gate and step; two per step; one, and one per step."""
+    made = forms(recurrent(recurrent_model(op, 5, linear=linear), "/rnn0"))
+    assert [naive, merged, hoisted, 0] == [made[n].products for n in FORMS]
+    assert made["operator"].nodes == 2
+
+
+def test_forms_are_timed_in_turn_and_compared_with_the_node():
+    """The times are the bench's own, and the fewest runs are three."""
+    layer = recurrent(recurrent_model("LSTM", 4, batch=2), "/rnn0")
+    found = timed(layer, Session, seconds=0.0)
+    assert list(FORMS) == [t.name for t in found]
+    assert [t.nodes for t in found] == [t.median for t in found]
+    assert {3} == {t.runs for t in found}
+    assert max(t.error for t in found) < 1e-5
+    assert found[-1].error == 0
+
+
+def test_a_form_that_computes_something_else_shows_its_error():
+    """Swapped gates are the usual mistake; their times would mean nothing."""
+    layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
+
+    class Other(Session):
+        def __init__(self, model: bytes, batch) -> None:
+            if b"operator" not in model:
+                batch = {**batch, "h": batch["h"] + 1}
+            super().__init__(model, batch)
+
+    errors = {t.name: t.error for t in timed(layer, Other, seconds=0.0)}
+    assert min(errors[n] for n in ("naive", "merged", "hoisted")) > 0.01
+
+
+def changed(**attributes):
+    """The node with other attributes."""
+    proto = recurrent_model("LSTM", 4).proto()
+    node = next(n for n in proto.graph.node if n.op_type == "LSTM")
+    node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+    return wrap(proto, name="changed")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "why"),
+    [
+        ({"clip": 3.0}, "it sets clip"),
+        ({"activations": ["Sigmoid", "Relu", "Relu"]}, "it sets activations"),
+        ({"input_forget": 1}, "it sets input_forget"),
+    ],
+)
+def test_settings_that_no_form_has_are_refused(attributes, why):
+    """Leaving them out would compute something else."""
+    with pytest.raises(ModelError, match=rf'^Cannot put "/rnn0" in other words: {why}\. Choose another'):
+        recurrent(changed(**attributes), "/rnn0")
+
+
+def test_a_node_that_is_no_recurrence_or_has_states_of_its_own_is_refused():
+    """The forms read their first states as inputs."""
+    model = recurrent_model("LSTM", 4)
+    with pytest.raises(ModelError, match="MatMul is no LSTM, GRU or RNN"):
+        recurrent(model, "/head")
+    proto = model.proto()
+    node = next(n for n in proto.graph.node if n.op_type == "LSTM")
+    node.input.extend(["", "first"])
+    zeros = np.zeros((1, 1, 16), np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(zeros, "first"))
+    with pytest.raises(ModelError, match="first states or peepholes of its own"):
+        recurrent(wrap(proto, name="first"), "/rnn0")
+
+
+def test_long_sequences_are_refused_with_the_number():
+    """Graphs of thousands of steps load for minutes."""
+    with pytest.raises(ModelError, match="its 300 steps are more than 256"):
+        recurrent(recurrent_model("RNN", 300), "/rnn0")
+
+
+def test_another_batch_is_a_field():
+    """The model says one; a lesson may want sixteen."""
+    layer = dataclasses.replace(recurrent(recurrent_model("LSTM", 3), "/rnn0"), batch=16)
+    assert (3, 16, 8) == layer.batch_of()["x"].shape
+    made = Session(forms(layer)["naive"].model.SerializeToString(), layer.batch_of()).outputs()["Y"]
+    assert (3, 1, 16, 16) == made.shape

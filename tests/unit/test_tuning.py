@@ -1,0 +1,349 @@
+"""Tuning with times that the test chooses, and results that ONNX Runtime computes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import rtlab
+from rtlab.backends.bench import Bench, Opened
+from rtlab.core.progress import Silent
+from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, VariantError
+from rtlab.formulations import Formulation, layer, offered, tunable
+from rtlab.formulations.convolutions import small_kernel
+from rtlab.formulations.tiles import tiled, winograd
+from rtlab.study.race import LEAST, Race, difference
+from rtlab.study.tuning import tune
+
+Times = Callable[[str, int], float]
+
+
+class Scripted(Bench):
+    """Real sessions whose times are told by formulation and threads; a whole model costs what its layers cost."""
+
+    def __init__(self, times: Times) -> None:
+        super().__init__()
+        self.device, self.threads = "a device", 2
+        self.times, self.asked = times, []
+
+    def open(self, model: bytes, batch, threads: int) -> Timed:
+        return Timed(self, model, batch, threads)
+
+
+class Timed(Opened):
+    def __init__(self, bench: Scripted, model: bytes, batch, threads: int) -> None:
+        super().__init__(model, batch, threads)
+        nodes = [n.name for n in onnx.load_from_string(model).graph.node]
+        # Names are made of node and formulation, or of the formulation alone.
+        words = [n.split("/")[-2] if "/" in n else "direct" for n in nodes if n]
+        self.bench, self.threads = bench, threads
+        self.names = sorted({w for w in words if w != "direct"}) or ["direct"]
+
+    def time(self, repeats: int = 1) -> float:
+        self.bench.asked.append((*self.names, self.threads))
+        return sum(self.bench.times(n, self.threads) for n in self.names)
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def network(opset: int = 17) -> rtlab.Model:
+    """Two alike convolutions with other weights, a third, and a product."""
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["1"], name="one", pads=[1] * 4),
+        helper.make_node("Relu", ["1"], ["2"], name="relu"),
+        helper.make_node("Conv", ["2", "b"], ["3"], name="two", pads=[1] * 4),
+        helper.make_node("Conv", ["3", "c"], ["4"], name="three"),
+        helper.make_node("Flatten", ["4"], ["5"], name="flat"),
+        helper.make_node("Gemm", ["5", "d", "e"], ["y"], name="four"),
+    ]
+    weights = {
+        "a": normal(0, 4, 4, 3, 3),
+        "b": normal(1, 4, 4, 3, 3),
+        "c": normal(2, 2, 4, 1, 1),
+        "d": normal(3, 128, 5),
+        "e": normal(4, 5),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 5])],
+        [numpy_helper.from_array(w, k) for k, w in weights.items()],
+    )
+    return rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
+
+
+BATCH = {"x": normal(9, 1, 4, 8, 8)}
+
+
+def even(name: str, threads: int) -> float:
+    return {"direct": 1.0, "Winograd 2×2": 0.5, "weights first": 0.4}.get(name, 2.0) / threads
+
+
+def test_the_fastest_formulation_with_any_number_of_threads_wins() -> None:
+    """Layers of one shape share their times; each keeps its place in the order of the graph."""
+    bench = Scripted(even)
+    found = tune(network(), BATCH, bench=bench)
+    assert ["one", "two", "three", "four"] == [y.node for y in found.layers]
+    assert [("Winograd 2×2", 2), ("Winograd 2×2", 2), ("direct", 2), ("weights first", 2)] == [
+        (y.winner.formulation, y.winner.threads) for y in found.layers
+    ]
+    assert ["", "one", "", ""] == [y.like for y in found.layers]
+    one, two, three, four = found.layers
+    assert [2.0, 2.0, 1.0, 2.5] == pytest.approx([y.gain for y in found.layers])
+    assert [2.0, 2.0, 2.0, 2.5] == pytest.approx([y.margin for y in found.layers])
+    assert [True, True, False, True] == [y.clear for y in found.layers]
+    # With other weights it was computed anew, not timed.
+    assert one.winner.error != two.winner.error
+    assert 0 < two.winner.error < two.winner.tolerance
+    assert ("direct", 2) == (three.default.formulation, three.default.threads)
+    assert all(LEAST <= t.runs for y in found.layers for t in y.trials if t.ok and not t.note)
+    assert (True, "a device") == (found.complete, found.device)
+    assert four.best(1).median == pytest.approx(0.4)
+
+
+def test_the_whole_model_is_compared_with_the_winners_in_it() -> None:
+    """For each number of threads; a model that loses is told as it is."""
+    found = tune(network(), BATCH, bench=Scripted(even))
+    assert [(1, ("one", "two", "four")), (2, ("one", "two", "four"))] == [
+        (w.threads, w.changed) for w in found.wholes
+    ]
+    # One time for each kind of formulation that is in it, as the script counts.
+    assert [(1.0, 0.9), (0.5, 0.45)] == [pytest.approx((w.default, w.tuned)) for w in found.wholes]
+    assert all(w.ok and 0 < w.error < 1e-4 for w in found.wholes)
+    assert 2 == found.best.threads == found.default.threads
+    slow = tune(
+        network(),
+        BATCH,
+        bench=Scripted(lambda n, t: even(n, t) + 0.3),
+        candidates=["Winograd 2×2"],
+        threads=(1,),
+    )
+    assert pytest.approx((1.3, 0.8)) == (slow.default.default, slow.default.tuned)
+
+
+def test_overlapping_times_change_nothing_in_the_model() -> None:
+    """A winner by noise is shown as such, and the model stays as it is."""
+    rng = np.random.default_rng(0)
+    bench = Scripted(lambda name, threads: rng.uniform(1, 2) - (0.01 if name == "im2col" else 0))
+    found = tune(network(), BATCH, bench=bench, candidates=["im2col"], threads=(1,))
+    assert not any(y.clear for y in found.layers)
+    (whole,) = found.wholes
+    assert ((), 0.0) == (whole.changed, whole.error)
+    assert whole.default == whole.tuned
+
+
+def test_only_the_candidates_asked_for_are_tried_beside_the_direct_one() -> None:
+    found = tune(network(), BATCH, bench=Scripted(even), candidates=["im2col"], threads=(1,))
+    assert [{"direct", "im2col"}, {"direct", "im2col"}, {"direct"}, {"direct"}] == [
+        {t.formulation for t in y.trials} for y in found.layers
+    ]
+
+
+def test_the_hopeless_are_not_timed_further() -> None:
+    """Nine times the fastest in three runs; the direct one is timed whatever it takes."""
+    bench = Scripted(lambda name, threads: {"Winograd 2×2": 1.0, "direct": 9.0}.get(name, 9.0))
+    one = tune(network(), BATCH, bench=bench, threads=(1,)).layers[0]
+    by_name = {t.formulation: t for t in one.trials}
+    assert (3, True) == (by_name["im2col"].runs, by_name["im2col"].ok)
+    assert "not timed further: over 4 times the fastest in its first runs" == by_name["im2col"].note
+    assert LEAST <= by_name["direct"].runs
+
+
+@pytest.mark.parametrize("scale", [1.01, np.nan, np.inf])
+def test_a_wrong_winograd_matrix_is_refused(scale: float) -> None:
+    """One number of the matrices off by a hundredth: fast and wrong."""
+
+    def build(of, graph) -> str:
+        right = winograd(2, (3, 3))
+        before = right.before.copy()
+        before[5, 5] *= scale
+        return tiled(of, graph, dataclasses.replace(right, before=before))
+
+    model = network()
+    first = layer(model, tunable(model)[0], (1, 4, 8, 8))
+    wrong = Formulation("wrong", "", 2e-4, small_kernel, build)
+    right = next(f for f in offered(first) if f.name == "Winograd 2×2")
+    race = Race(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0), (1,), lambda: False)
+    trials = {t.formulation: t for t in race.layer(first, BATCH["x"], [offered(first)[0], wrong, right], 1.0)}
+    assert (False, None) == (trials["wrong"].ok, trials["wrong"].median)
+    assert trials["wrong"].note.startswith("refused: it differs by ")
+    assert trials["wrong"].note.endswith("from the direct one, and rounding explains 0.0002")
+    assert trials["Winograd 2×2"].ok
+
+
+def test_a_formulation_that_does_not_open_is_shown_with_its_reason() -> None:
+    """The others are tuned all the same."""
+
+    class Refusing(Scripted):
+        def open(self, model: bytes, batch, threads: int) -> Timed:
+            opened = super().open(model, batch, threads)
+            if "im2col" in opened.names:
+                raise BuildError("no kernel")
+            return opened
+
+    found = tune(network(), BATCH, bench=Refusing(even), threads=(1,)).layers[0]
+    trial = next(t for t in found.trials if t.formulation == "im2col")
+    assert (False, "no kernel", None) == (trial.ok, trial.note, trial.error)
+    assert "Winograd 2×2" == found.winner.formulation
+
+
+class Stopping(Silent):
+    """Asks to stop after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def advance(self, steps: int = 1) -> None:
+        self.left -= steps
+
+    def stopped(self) -> bool:
+        return self.left <= 0
+
+
+def test_cancelling_keeps_what_was_tuned() -> None:
+    """The costliest come first, and the reason is told."""
+    found = tune(network(), BATCH, bench=Scripted(even), progress=Stopping(1))
+    assert ["one", "two"] == [y.node for y in found.layers]
+    assert ((), False) == (found.wholes, found.complete)
+    assert ("1 of 3 distinct layers, the costliest, were tuned before it was stopped",) == found.notes
+    with pytest.raises(Cancelled, match="Stopped tuning"):
+        tune(network(), BATCH, bench=Scripted(even), progress=Stopping(0))
+
+
+def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
+    found = tune(network(), BATCH, bench=Scripted(even), budget_s=1e-6)
+    assert ["one", "two"] == [y.node for y in found.layers]
+    assert not found.complete
+    assert (
+        "1 of 3 distinct layers, the costliest, were tuned before the time of 1e-06 s was over",
+    ) == found.notes
+    assert 2 == len(found.wholes)
+
+
+def test_a_timing_cache_saves_the_timing_and_not_the_check(tmp_path: Path) -> None:
+    """The second run times whole models only."""
+    path = tmp_path / "times.json"
+    first = tune(network(), BATCH, bench=Scripted(even), cache=path)
+    bench = Scripted(even)
+    second = tune(network(), BATCH, bench=bench, cache=path)
+    assert {("direct",), ("Winograd 2×2", "weights first")} == {names[:-1] for names in bench.asked}
+    for before, after in zip(first.layers, second.layers, strict=True):
+        assert before.winner == dataclasses.replace(after.winner, cached=False)
+        assert after.winner.cached
+    bench.device = "another device"
+    with pytest.raises(ReadError, match='its times are of "a device", and here is "another device"'):
+        tune(network(), BATCH, bench=bench, cache=path)
+
+
+def test_a_whole_model_that_cannot_be_composed_leaves_its_layers_tuned() -> None:
+    """Formulations need operators of version 11; a layer by itself is always of a newer one."""
+    found = tune(network(9), BATCH, bench=Scripted(even))
+    assert 4 == len(found.layers)
+    assert ((), False) == (found.wholes, found.complete)
+    assert "the whole model was not compared: Cannot put layers of model" in found.notes[-1]
+
+
+def test_a_busy_machine_is_told() -> None:
+    """By the spread of the times, layer by layer."""
+    rng = np.random.default_rng(0)
+    busy = tune(network(), BATCH, bench=Scripted(lambda n, t: even(n, t) * rng.choice([1, 5])), threads=(1,))
+    assert 4 == busy.disturbed
+    assert 0 == tune(network(), BATCH, bench=Scripted(even), threads=(1,)).disturbed
+
+
+def test_layers_of_another_form_are_counted() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "a"], ["1"], name="one"),
+            helper.make_node("Squeeze", ["1", "axes"], ["2"]),
+            helper.make_node("Conv", ["2", "b"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 4])],
+        [
+            numpy_helper.from_array(normal(0, 4, 2, 3, 3), "a"),
+            numpy_helper.from_array(normal(0, 4, 4, 3), "b"),
+            numpy_helper.from_array(np.array([2]), "axes"),
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = tune(rtlab.load(proto), {"x": normal(1, 1, 2, 3, 8)}, bench=Scripted(even))
+    assert ["one"] == [y.node for y in found.layers]
+    assert ("1 layers have a form that is not tuned, such as 1-D or 3-D",) == found.notes
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"threads": (0,)}, 'Cannot tune with "0" threads: a number is at least 1. Choose threads=(1, 2).'),
+        (
+            {"threads": (1.5,)},
+            'Cannot tune with "1.5" threads: a number is at least 1. Choose threads=(1, 2).',
+        ),
+        ({"budget_s": 0}, 'Cannot tune in "0" seconds: there is no such time. Choose budget_s=60.'),
+        (
+            {"budget_s": float("nan")},
+            'Cannot tune in "nan" seconds: there is no such time. Choose budget_s=60.',
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(asked: dict, message: str) -> None:
+    with pytest.raises(VariantError) as raised:
+        tune(network(), BATCH, bench=Scripted(even), **asked)
+    assert message == str(raised.value)
+
+
+def test_an_unknown_candidate_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(
+        VariantError, match=r'formulation "winograd": there is none of this name\. Choose of "direct"'
+    ):
+        tune(network(), BATCH, candidates=["winograd"])
+
+
+def test_a_model_without_such_layers_says_so() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(
+        ModelError, match=r"no convolution or product .* Choose the model before quantization"
+    ):
+        tune(rtlab.load(proto), {"x": np.zeros(1, np.float32)}, bench=Scripted(even))
+
+
+def test_differences_are_relative_to_the_greatest_value() -> None:
+    a = np.array([1.0, 4.0], np.float32)
+    assert 0.25 == difference(a + np.float32([0, 1]), a)
+    assert float("inf") == difference(a[:1], a)
+    assert float("inf") == difference(a * np.float32(np.nan), a)
+    assert [0.0, float("inf")] == [difference(np.array([1, k]), np.array([1, 2])) for k in (2, 3)]
+
+
+def test_a_real_model_is_tuned_on_this_processor() -> None:
+    """No times are asserted, only that there are some, and that the whole computes the same."""
+    sample = rtlab.samples.load("digits_inception", samples=2)
+    batch = next(sample.calibration.batches(sample.model, 1))
+    found = tune(
+        sample.model, batch, budget_s=3.0, threads=(1,), candidates=["im2col", "Winograd 4×4", "GEMM"]
+    )
+    assert {"Conv", "Gemm"} == {y.title.split()[0] for y in found.layers}
+    assert all(t.ok for y in found.layers for t in y.trials)
+    (whole,) = found.wholes
+    assert whole.ok
+    assert 0 < whole.tuned
+    assert found.device
+    assert "ONNX Runtime" in found.source

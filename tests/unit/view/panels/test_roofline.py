@@ -1,0 +1,167 @@
+"""The roofline of a variant as a panel."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import plotly.graph_objects as go
+import pytest
+
+from recorded import FOLDER, files, present
+from rtlab import samples
+from rtlab.core.peaks import Peaks
+from rtlab.errors import VariantError
+from rtlab.study import Study
+from rtlab.study import read as read_study
+from rtlab.view.contract import Panel
+from rtlab.view.panel import Scene
+from rtlab.view.panels.roofline import roofline
+
+CPU = Peaks("this CPU", 1e10, {"fp32": 5e10}, origin="measured", source="a test")
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    sample = samples.load("digits_inception", samples=8)
+    made = Study(sample.model, data=sample.calibration)
+    made.add("fp32", backend="onnxruntime")
+    made.run()
+    return made
+
+
+def asked(study: Study, name: str = "fp32", processors: tuple[Peaks, ...] = (), **settings: str) -> Panel:
+    whole = study if not processors else SimpleNamespace(model=study.model, processors=processors)
+    return roofline(Scene(whole, study[name], settings=settings))
+
+
+def fact(shown: Panel, key: str) -> str:
+    return next(f["value"] for f in shown["facts"] if f["key"] == key)
+
+
+def chosen(shown: Panel, key: str) -> str:
+    return next(s["value"] for s in shown["settings"] if s["key"] == key)
+
+
+def recorded(name: str) -> Study:
+    return read_study(*files(FOLDER / name).values())
+
+
+def check(shown: Panel) -> None:
+    """Every panel: Plotly takes its figures, every point and row is linked, and all of it is JSON."""
+    assert not shown["problem"]
+    json.dumps(shown, allow_nan=False)
+    for drawn in shown["figures"]:
+        go.Figure(drawn["data"], drawn["layout"])
+        for trace in drawn["data"]:
+            assert set(trace.get("ids", ())) <= set(shown["links"])
+    assert {r["key"] for r in shown["rows"]} == set(shown["links"])
+    assert all(len(r["cells"]) == len(shown["columns"]) for r in shown["rows"])
+
+
+def test_every_layer_that_launches_has_a_row_and_counts_add_up(study: Study) -> None:
+    shown = asked(study)
+    check(shown)
+    engine = study["fp32"].engine
+    assert {r["key"] for r in shown["rows"]} == {layer.id for layer in engine.layers}
+    assert "16.39 k" == fact(shown, "Parameters")
+    assert "2.356 MMAC" == fact(shown, "Multiply-accumulates")
+    nodes = [n for entry in shown["links"].values() for n in entry["nodes"]]
+    assert set(nodes) <= set(study.model.places)
+
+
+def test_an_estimate_says_what_it_is_and_its_known_error(study: Study) -> None:
+    shown = asked(study, gpu="H100 SXM")
+    told = next(f for f in shown["facts"] if f["key"] == "Estimated time")
+    assert "estimated" == told["origin"]
+    assert "GPUs that were left out" in told["note"]
+    assert "whole inference" in told["note"]
+    assert {"estimated"} == {
+        c["origin"] for c in shown["columns"] if c["title"] in {"Estimated", "Attainable"}
+    }
+
+
+def test_times_of_the_cpu_are_judged_by_its_measured_roofs_only(study: Study) -> None:
+    here, elsewhere = asked(study, processors=(CPU,), gpu="this CPU"), asked(study, gpu="L4")
+    check(here)
+    assert any(r["cells"][-2] for r in here["rows"])
+    assert not any(r["cells"][-2] for r in elsewhere["rows"])
+    assert any("not here" in note for note in elsewhere["notes"])
+    assert "not known" in next(f["note"] for f in here["facts"] if f["key"] == "Estimated time")
+
+
+def test_measured_roofs_are_the_first_choice_for_an_engine_of_the_cpu(study: Study) -> None:
+    assert "this CPU" == chosen(asked(study, processors=(CPU,)), "gpu")
+    assert "RTX 3090" == chosen(asked(study), "gpu")
+
+
+def test_a_larger_batch_computes_more_and_has_no_measured_times(study: Study) -> None:
+    one, eight = asked(study, processors=(CPU,)), asked(study, processors=(CPU,), batch="8")
+    assert "8" == chosen(eight, "batch")
+    assert 8 == pytest.approx(
+        float(fact(eight, "Multiply-accumulates").split()[0])
+        / float(fact(one, "Multiply-accumulates").split()[0]),
+        rel=1e-3,
+    )
+    assert not any(r["cells"][-2] for r in eight["rows"])
+    assert any("batch 1" in note for note in eight["notes"])
+
+
+def test_a_processor_of_ones_own_can_be_chosen(study: Study) -> None:
+    mine = Peaks("mine", 1e12, {"fp32": 1e13})
+    shown = asked(study, processors=(mine,), gpu="mine")
+    assert "mine" == chosen(shown, "gpu")
+    options = next(s["options"] for s in shown["settings"] if s["key"] == "gpu")
+    assert "mine" == options[0]["label"]
+
+
+def test_bad_settings_are_told(study: Study) -> None:
+    with pytest.raises(VariantError, match=r"rtlab\.Peaks"):
+        asked(study, gpu="Voodoo")
+    with pytest.raises(VariantError, match="no whole number"):
+        asked(study, batch="many")
+    assert "at least 1" in asked(study, batch="-3")["problem"]
+
+
+@present
+def test_a_recorded_engine_is_judged_on_its_own_gpu() -> None:
+    shown = asked(read := recorded("trex-resnet50-tf-rtx3090-int8-qat"), next(iter(read.results)))
+    check(shown)
+    assert "RTX 3090" == chosen(shown, "gpu")
+    assert "32" == chosen(shown, "batch")
+    assert "2.38 ms" == fact(shown, "Measured time")
+    assert all(r["cells"][-2] for r in shown["rows"])
+    bounds = {t["name"] for t in shown["figures"][0]["data"] if t.get("ids")}
+    assert {"bound by arithmetic", "bound by memory", "too small: bound by the launch"} == bounds
+    assert 1 < len({t["marker"]["symbol"] for t in shown["figures"][0]["data"] if t.get("ids")})
+
+
+@present
+def test_points_lie_below_the_roof_of_their_precision() -> None:
+    """But for what was still in a cache; on these engines nothing was."""
+    for name in ("trex-resnet18-pytorch-a100-fp32", "trex-resnet50-tf-rtx3090-fp32"):
+        read = recorded(name)
+        drawn = asked(read, next(iter(read.results)))["figures"][0]
+        highest = max(max(t["y"]) for t in drawn["data"] if t["mode"] == "lines")
+        assert all(y <= highest for t in drawn["data"] if t.get("ids") for y in t["y"])
+
+
+@present
+def test_an_engine_without_times_is_estimated() -> None:
+    read = recorded("fuzzy-jetson-orin-torchtrt-resnet18")
+    shown = asked(read, next(iter(read.results)))
+    check(shown)
+    assert any("Nothing was measured" in note for note in shown["notes"])
+
+
+def test_layers_without_shapes_stand_in_the_table(study: Study) -> None:
+    result = study["fp32"]
+    bare = tuple(dataclasses.replace(i, inputs=(), outputs=(), constants=(), attributes={}, kind="kgen")
+                 for i in result.engine.layers)  # fmt: skip
+    blind = dataclasses.replace(
+        result, engine=dataclasses.replace(result.engine, layers=bare, inputs=()), timing=None
+    )
+    shown = roofline(Scene(study, blind))
+    json.dumps(shown, allow_nan=False)
+    assert len(bare) == len(shown["rows"])

@@ -1,0 +1,148 @@
+"""The panels of time: samples, batch sizes, difference, variants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import recorded
+import rtlab
+from rtlab import samples as models
+from rtlab.errors import VariantError
+from rtlab.view.panel import Scene
+from rtlab.view.panels import answer
+
+
+@pytest.fixture(scope="module")
+def study():
+    """A sample in fp32 and int8, both run on the CPU."""
+    digits = models.load("digits_inception", samples=32)
+    study = rtlab.Study(digits.model, data=digits.calibration)
+    study.add("fp32", backend="onnxruntime", target="cpu")
+    study.add("int8", precision="int8", backend="onnxruntime", target="cpu")
+    return study.run()
+
+
+def facts(panel) -> dict[str, str]:
+    return {f["key"]: f["value"] for f in panel["facts"]}
+
+
+def test_the_samples_are_those_that_were_measured(study) -> None:
+    """Median and counts on screen are those of the times in the result, not of a summary of them."""
+    shown = answer("samples", Scene(study, study["fp32"]))
+    times = study["fp32"].timing
+    assert times.total == pytest.approx(float(facts(shown)["Median"].split()[0]), rel=1e-3)
+    assert str(len(times.samples)) == facts(shown)["Runs"]
+    drawn = sum(len(t["x"]) for t in shown["figures"][0]["data"] if t["mode"] == "markers")
+    assert len(times.samples) == drawn
+    (bins,) = (t for t in shown["figures"][0]["data"] if t["mode"] == "lines")
+    assert len(times.samples) == sum(bins["x"][1:-1:2])
+
+
+def test_the_waterfall_ends_where_the_second_variant_is(study) -> None:
+    """Bars that do not add up are a lie about where the time went."""
+    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    (trace,) = shown["figures"][0]["data"]
+    assert ["absolute", *["relative"] * (len(trace["y"]) - 2), "total"] == trace["measure"]
+    assert trace["y"][-1] == pytest.approx(sum(trace["y"][:-1]))
+    assert trace["y"][0] / trace["y"][-1] == pytest.approx(
+        study["fp32"].timing.total / study["int8"].timing.total
+    )
+
+
+def test_rows_and_bars_of_a_difference_select_the_nodes_of_their_group(study) -> None:
+    """From a bar one gets to the nodes, in both engines."""
+    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    held = [set(link["nodes"]) for link in shown["links"].values()]
+    assert len(set().union(*held)) == sum(map(len, held))
+    mapped = {p.node for n in ("fp32", "int8") for p in study[n].measured_mapping.pairs}
+    assert mapped == set().union(*held)
+    assert {r["key"] for r in shown["rows"]} == set(shown["links"])
+
+
+def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> None:
+    """The baseline is only where one starts."""
+    shown = answer("difference", Scene(study, study["fp32"], None, {"from": "int8", "order": "time"}))
+    assert "From int8 to fp32" == shown["title"]
+    alone = rtlab.Study(study.model, data=study.data)
+    alone.results["fp32"] = study["fp32"]
+    assert "nothing to compare with" in answer("difference", Scene(alone, study["fp32"]))["problem"]
+
+
+def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -> None:
+    """Samples per second are the batch divided by its median, whatever is shown."""
+    before = answer("batches", Scene(study, study["fp32"]))
+    assert ("sweep", True) == (before["work"][0]["work"], before["work"][0]["enabled"])
+    found = study.sweep("fp32", (4, 1, 2))
+    assert [1, 2, 4] == [r.batch for r in found.rows]
+    shown = answer("batches", Scene(study, study["fp32"]))
+    for batch, rate, median, lower, upper, each, runs in (r["cells"] for r in shown["rows"]):
+        assert rate == pytest.approx(batch / median * 1e3)
+        assert each == pytest.approx(median / batch)
+        assert lower <= median <= upper
+        assert runs >= 3
+    assert found.knee.batch <= found.best.batch
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (-1, 2)])
+def test_batch_sizes_that_cannot_be_are_refused(study, sizes) -> None:
+    """The person learns what to write."""
+    with pytest.raises(VariantError, match=r"not all positive\. Give sizes such as 1, 2, 4"):
+        study.sweep("fp32", sizes)
+
+
+def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
+    """A model with one batch size is the most common export there is."""
+    model = rtlab.load(models.load("digits_inception").model.static().bytes(), name="fixed")
+    fixed = rtlab.Study(model)
+    fixed.add("fp32", backend="onnxruntime", target="cpu")
+    fixed.run()
+    with pytest.raises(VariantError, match="dynamic_axes"):
+        fixed.sweep("fp32")
+    shown = answer("batches", Scene(fixed, fixed["fp32"]))
+    assert "fixed batch dimension" in shown["problem"]
+    assert not shown["work"][0]["enabled"]
+
+
+@recorded.present
+def test_recorded_times_of_inferences_tell_the_levels_of_the_clock() -> None:
+    """1,600 latencies of an A100: their median is the file's, and what stands apart is explained."""
+    read = rtlab.read(**recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-fp32"))
+    shown = answer("samples", Scene(read, read["engine"]))
+    assert read["engine"].timing.total == pytest.approx(float(np.median(read["engine"].timing.samples)))
+    assert "1600" == facts(shown)["Runs"]
+    assert any("in a row" in note for note in shown["notes"])
+
+
+def test_variants_of_one_choice_are_planned_beside_the_one_they_derive_from(study) -> None:
+    """One click must not change anything else of the variant."""
+    planned = study.vary("int8", "sparsity")
+    assert ("int8 2:4",) == planned
+    made, origin = study.variants["int8 2:4"], study.variants["int8"]
+    assert ("*",) == made.sparsity
+    assert (origin.precision, origin.calibrator, origin.target) == (
+        made.precision,
+        made.calibrator,
+        made.target,
+    )
+    study.remove("int8 2:4")
+
+
+def test_a_choice_that_changes_nothing_says_so(study) -> None:
+    """TF32 is a way to compute FP32; an int8 variant has none."""
+    with pytest.raises(VariantError, match="nothing would differ"):
+        study.vary("int8", "tf32")
+    with pytest.raises(VariantError, match="max_aux_streams=2, for example"):
+        study.vary("int8", "colour")
+    offered = {w["values"]["what"]: w for w in answer("variants", Scene(study, study["int8"]))["work"]}
+    assert not offered["tf32"]["enabled"]
+    assert offered["tf32"]["reason"]
+    assert offered["sparsity"]["enabled"]
+
+
+def test_one_row_for_each_variant_that_is_built(study) -> None:
+    """The table is the comparison; a variant that is only planned is none."""
+    study.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
+    shown = answer("variants", Scene(study, study["int8"]))
+    assert ["fp32", "▸ int8"] == [r["cells"][0] for r in shown["rows"]]
+    study.remove("fp16")

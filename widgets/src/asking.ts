@@ -1,0 +1,108 @@
+import { effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Panel, PanelName } from "./contract";
+import { carried } from "./panels";
+
+/** What the page wants to know. */
+export interface Question {
+  panel: PanelName;
+  variant: string;
+  settings: Record<string, string>;
+}
+
+/** A slider that is dragged asks no more often than this, */
+const PACE_MS = 100;
+/** and not before the last question is answered, unless that takes longer than this. */
+const PATIENCE_MS = 2000;
+
+interface Sent {
+  serial: number;
+  panel: PanelName;
+  key: string;
+}
+
+/** Puts the question of the panel on screen, and keeps the newest answer of each panel. */
+export class Asking {
+  readonly answers: Signal<Partial<Record<PanelName, Panel>>> = signal({});
+  /** The panel on screen shows what was true before. */
+  readonly waiting: Signal<boolean> = signal(false);
+  readonly #send: (asked: string) => void;
+  /** Question and occasion that the answers belong to. */
+  readonly #keys = new Map<PanelName, string>();
+  readonly #serials = new Map<PanelName, number>();
+  readonly #sent = new Map<string, Sent>();
+  #wanted: { question: Question; key: string } | null = null;
+  #serial = 0;
+  #last = Number.NEGATIVE_INFINITY;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  /** `occasion` is what else answers depend on: when it changes, the question is put again. */
+  constructor(
+    question: ReadonlySignal<Question | null>,
+    occasion: ReadonlySignal<string>,
+    send: (asked: string) => void,
+    end: AbortSignal,
+  ) {
+    this.#send = send;
+    const stop = effect(() => this.#want(question.value, occasion.value));
+    end.addEventListener("abort", () => {
+      clearTimeout(this.#timer);
+      stop();
+    });
+  }
+
+  /** An answer of the kernel; one to another view of the same widget, and one that came late, changes nothing. */
+  take(asked: string, content: Panel): void {
+    const sent = this.#sent.get(asked);
+    if (!sent) return;
+    const { panel, serial, key } = sent;
+    // Answers come in order: what was asked before will not be answered any more.
+    for (const [earlier, other] of this.#sent) if (other.serial <= serial) this.#sent.delete(earlier);
+    if (serial > (this.#serials.get(panel) ?? 0)) {
+      this.#serials.set(panel, serial);
+      this.#keys.set(panel, key);
+      this.answers.value = { ...this.answers.value, [panel]: carried(this.answers.value[panel], content) };
+    }
+    this.#settle();
+  }
+
+  /** The kernel has failed: what was asked stays unanswered. */
+  giveUp(): void {
+    this.#wanted = null;
+    this.waiting.value = false;
+  }
+
+  /** Another model: what was told is of the old one. */
+  forget(): void {
+    this.answers.value = {};
+    this.#keys.clear();
+    this.#sent.clear();
+    this.#settle();
+  }
+
+  #want(question: Question | null, occasion: string): void {
+    this.#wanted = question && { question, key: JSON.stringify([question, occasion]) };
+    this.#settle();
+  }
+
+  #settle(): void {
+    const wanted = this.#wanted;
+    this.waiting.value = wanted !== null && this.#keys.get(wanted.question.panel) !== wanted.key;
+    clearTimeout(this.#timer);
+    if (!wanted || !this.waiting.peek()) return;
+    const sent = [...this.#sent.values()].at(-1);
+    // What is wanted may be on its way, however long it takes.
+    if (sent?.key === wanted.key) return;
+    const due = this.#last + (sent ? PATIENCE_MS : PACE_MS) - Date.now();
+    if (due <= 0) this.#ask(wanted);
+    else this.#timer = setTimeout(() => this.#settle(), due);
+  }
+
+  #ask({ question, key }: { question: Question; key: string }): void {
+    const serial = ++this.#serial;
+    // The number tells two answers to one question apart.
+    const asked = JSON.stringify({ ...question, serial });
+    this.#last = Date.now();
+    this.#sent.set(asked, { serial, panel: question.panel, key });
+    this.#send(asked);
+  }
+}

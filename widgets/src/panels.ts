@@ -1,0 +1,145 @@
+import type { Link, Panel, PanelName, Tab, ViewState } from "./contract";
+
+/** What a tab shows: a panel, or the chart of the layers, which needs no question. */
+export type Segment = PanelName | "layers";
+
+const SEGMENTS: Partial<Record<Tab, readonly Segment[]>> = {
+  timing: ["layers", "roofline", "samples", "batches"],
+  compare: ["difference", "variants"],
+  memory: ["memory"],
+  streams: ["schedule"],
+  tuning: ["formulations"],
+  recurrence: ["recurrence"],
+};
+
+export const SEGMENT_LABELS: Record<Segment, string> = {
+  layers: "Layers",
+  roofline: "Roofline",
+  samples: "Inferences",
+  batches: "Batch sizes",
+  difference: "Difference",
+  variants: "Variants",
+  memory: "Memory",
+  schedule: "Streams",
+  formulations: "Formulations",
+  recurrence: "Recurrence",
+};
+
+const TABS: readonly Tab[] = [
+  "timing",
+  "compare",
+  "memory",
+  "streams",
+  "tuning",
+  "recurrence",
+  "accuracy",
+  "engine",
+  "build",
+  "calibration",
+  "findings",
+  "table",
+];
+
+/** What there is to show. */
+export interface Stock {
+  offered: readonly PanelName[];
+  /** Plotly draws charts; a report comes without it. */
+  charts: boolean;
+  /** The accuracy chart has no room beside the other. */
+  narrow: boolean;
+  calibrated: boolean;
+}
+
+/** The bottom of the Explorer: the tabs, the one in front, and which of its panels. */
+export interface Page {
+  tabs: Tab[];
+  tab: Tab;
+  segments: Segment[];
+  segment: Segment | null;
+}
+
+export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, stock: Stock): Page {
+  const { offered, charts, narrow, calibrated } = stock;
+  const segmentsOf = (name: Tab): Segment[] =>
+    (SEGMENTS[name] ?? []).filter((one) => (one === "layers" ? charts : offered.includes(one)));
+  const there = (name: Tab): boolean => {
+    if (name === "accuracy") return charts && narrow;
+    if (name === "calibration") return charts || calibrated;
+    return !(name in SEGMENTS) || segmentsOf(name).length > 0;
+  };
+  const tabs = TABS.filter(there);
+  // A report opens with what it tells of every layer.
+  const shown = tabs.includes(tab) ? tab : charts ? tabs[0]! : "table";
+  const segments = segmentsOf(shown);
+  return {
+    tabs,
+    tab: shown,
+    segments,
+    segment: segments.find((one) => one === settings[shown]) ?? segments[0] ?? null,
+  };
+}
+
+/** What was chosen in a panel, by key. */
+export function chosenIn(panel: PanelName, settings: ViewState["settings"]): Record<string, string> {
+  const start = `${panel}.`;
+  return Object.fromEntries(
+    Object.entries(settings).flatMap(([key, value]) =>
+      key.startsWith(start) ? [[key.slice(start.length), value]] : [],
+    ),
+  );
+}
+
+/** The settings of the view without those of a panel. */
+export function withoutChosen(panel: PanelName, settings: ViewState["settings"]): ViewState["settings"] {
+  return Object.fromEntries(Object.entries(settings).filter(([key]) => !key.startsWith(`${panel}.`)));
+}
+
+/** An answer that is only a problem keeps the title and the settings of the last one, so that it can be put right. */
+export function carried(before: Panel | undefined, answer: Panel): Panel {
+  if (!before || !answer.problem || answer.settings.length) return answer;
+  const { settings, title, lead } = before;
+  return { ...answer, settings, title: answer.title || title, lead: answer.lead || lead };
+}
+
+/** Finds the points and rows of a panel that stand for nodes and layers. */
+export class Joins {
+  readonly #nodes = new Map<string, string[]>();
+  readonly #layers = new Map<string, string[]>();
+  readonly #others = new Map<string, string[]>();
+
+  constructor(links: Record<string, Link>) {
+    for (const [key, { nodes, layers, others }] of Object.entries(links)) {
+      // Where a point names layers these decide: a node may be in several of them.
+      if (!layers.length) for (const id of nodes) append(this.#nodes, id, key);
+      for (const id of layers) append(this.#layers, id, key);
+      for (const id of others) append(this.#others, id, key);
+    }
+  }
+
+  /** Keys of what meets a selection. */
+  keys({ nodes, layers, others }: Link): Set<string> {
+    const found = new Set<string>();
+    for (const [ids, from] of [
+      [nodes, this.#nodes],
+      [layers, this.#layers],
+      [others, this.#others],
+    ] as const)
+      for (const id of ids) for (const key of from.get(id) ?? []) found.add(key);
+    return found;
+  }
+}
+
+function append(into: Map<string, string[]>, id: string, key: string): void {
+  const list = into.get(id);
+  if (list) list.push(key);
+  else into.set(id, [key]);
+}
+
+/**
+ * The link as the panes at hand can follow it: a panel that was asked to compare with another variant than that of the
+ * third pane tells layers of that one, which mean nothing here.
+ */
+export function usable({ others, ...rest }: Link, { settings }: Panel, compared: string): Link {
+  const from = settings.find(({ key }) => key === "from")?.value;
+  return { ...rest, others: from === undefined || from === compared ? others : [] };
+}

@@ -1,0 +1,253 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Fact, Panel, PanelName, Row } from "../contract";
+import { GLYPH, NONE, number, plural, quantity, shorten } from "../format";
+import type { Lab } from "../lab";
+import { Joins, withoutChosen } from "../panels";
+import { Chart, type Joint } from "./chart";
+import { Quoted } from "./quoted";
+import { type Column, Rows } from "./rows";
+import { Settings } from "./settings";
+import { Export, Name } from "./table";
+
+interface Props {
+  lab: Lab;
+  name: PanelName;
+  /** The choice among the panels of the tab. */
+  choice: ComponentChildren;
+}
+
+/** What is older than the question is pale from then on, */
+const PALE_MS = 150;
+/** and words say that it takes its time. */
+const WORDS_MS = 600;
+
+/** A panel that the kernel has worked out, whatever it is about. */
+export function Analysis({ lab, name, choice }: Props) {
+  const panel = lab.asking.answers.value[name];
+  const waiting = lab.asking.waiting.value;
+  const pale = useLater(waiting, PALE_MS);
+  const words = useLater(waiting, WORDS_MS);
+  return (
+    <div class={`rt-analysis ${pale ? "rt-pale" : ""}`} data-panel={name} aria-busy={waiting}>
+      <div class="rt-lead">
+        {choice}
+        <h4>{panel?.title}</h4>
+        <p class="rt-quiet" title={panel?.lead ?? ""}>
+          {panel?.lead}
+        </p>
+        <span role="status" class="rt-working">
+          {words && "Working it out …"}
+        </span>
+      </div>
+      {panel && <Told lab={lab} panel={panel} />}
+    </div>
+  );
+}
+
+/** True once something has been so for a while. */
+function useLater(on: boolean, delay: number): boolean {
+  const [late, setLate] = useState(false);
+  useEffect(() => {
+    if (!on) return setLate(false);
+    const timer = setTimeout(() => setLate(true), delay);
+    return () => clearTimeout(timer);
+  }, [on]);
+  return on && late;
+}
+
+function Told({ lab, panel }: { lab: Lab; panel: Panel }) {
+  const { facts, figures, rows, notes, problem, name } = panel;
+  const joint = useJoint(lab, panel);
+  const told = rows.length > 0 || notes.length > 0;
+  return (
+    <>
+      <div class="rt-known">
+        <Settings lab={lab} panel={panel} />
+        {facts.length > 0 && (
+          <dl class="rt-cards">
+            {facts.map((fact) => (
+              <Card key={fact.key} fact={fact} />
+            ))}
+          </dl>
+        )}
+      </div>
+      {problem && <Problem lab={lab} panel={panel} />}
+      {(figures.length > 0 || told) && (
+        <div class={`rt-columns rt-drawn ${figures.length > 1 ? "rt-many" : ""}`}>
+          {figures.length > 0 && (
+            <section class="rt-figures">
+              {figures.map((figure, k) => (
+                <Chart
+                  key={k}
+                  lab={lab}
+                  name={`${name} ${k}`}
+                  label={figure.title}
+                  figure={figure}
+                  joint={joint}
+                  height={figure.height}
+                />
+              ))}
+            </section>
+          )}
+          {told && (
+            <section>
+              {rows.length > 0 && <Table lab={lab} panel={panel} joint={joint} />}
+              {notes.length > 0 && <Notes lab={lab} notes={notes} alone={!rows.length} />}
+            </section>
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+/** The links of a panel as its figures and its table use them. */
+function useJoint(lab: Lab, panel: Panel): Joint {
+  const { study } = lab;
+  const { links, variant } = panel;
+  const joins = useMemo(() => new Joins(links), [links]);
+  const here = (): boolean => study.engine.value?.variant === variant;
+  return {
+    marked: () => {
+      const { selection: nodes, layers, others } = study.view.value;
+      return here() ? joins.keys({ nodes, layers, others }) : NOTHING;
+    },
+    pointed: () => {
+      if (!study.hover.value || !here()) return NOTHING;
+      const [nodes, layers, others] = [study.hovered("node"), study.hovered("layer"), study.hovered("other")];
+      return joins.keys({ nodes, layers, others });
+    },
+    pick: (key, add) => lab.follow(panel, key, add),
+    point: (key) => {
+      const link = key === null ? null : lab.linkOf(panel, key);
+      if (link?.layers.length) study.point("layer", link.layers[0]);
+      else if (link?.nodes.length) study.point("node", link.nodes[0]);
+      else study.point();
+    },
+  };
+}
+
+const NOTHING: ReadonlySet<string> = new Set();
+
+/** One number with the sign of its origin. */
+function Card({ fact: { key, value, origin, note } }: { fact: Fact }) {
+  return (
+    <div data-fact={key} title={[origin && `${GLYPH[origin]} ${origin}`, note].filter(Boolean).join("\n")}>
+      <dt>{key}</dt>
+      <dd class={origin === "estimated" ? "rt-estimate" : ""}>
+        {origin && value && (
+          <>
+            <span aria-hidden="true">{GLYPH[origin]} </span>
+            <span class="rt-spoken">{origin} </span>
+          </>
+        )}
+        {value || NONE}
+      </dd>
+    </div>
+  );
+}
+
+/** What is missing and what to do; where a choice led there, a way back. */
+function Problem({ lab, panel: { name, problem } }: { lab: Lab; panel: Panel }) {
+  const { settings } = lab.study.view.value;
+  const first = withoutChosen(name, settings);
+  const chosen = Object.keys(first).length < Object.keys(settings).length;
+  return (
+    <div class="rt-problem" role="note" data-control="problem">
+      <p>
+        <Quoted lab={lab} text={problem} plain />
+      </p>
+      {chosen && !lab.saved && (
+        <button type="button" class="rt-field" onClick={() => lab.study.change({ settings: first })}>
+          Back to the first settings
+        </button>
+      )}
+    </div>
+  );
+}
+
+function Notes({ lab, notes, alone }: { lab: Lab; notes: readonly string[]; alone: boolean }) {
+  return (
+    <ul class={alone ? "rt-told rt-pad" : "rt-note"}>
+      {notes.map((note) => (
+        <li key={note}>
+          <Quoted lab={lab} text={note} plain />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Table({ lab, panel, joint }: { lab: Lab; panel: Panel; joint: Joint }) {
+  const { rows, columns, links, title, variant, name } = panel;
+  const [picked, setPicked] = useState("");
+  const shown = useMemo(() => columnsOf(panel), [columns]);
+  const marked = joint.marked();
+  const pointed = joint.pointed();
+  // The arrow keys go on from the row that was picked, as long as it is what is selected.
+  const current = picked && (marked.has(picked) || !lab.linkOf(panel, picked)) ? picked : undefined;
+  const pick = ({ key }: Row, add: boolean): void => {
+    setPicked(key);
+    // A row of this panel is a variant, which can be shown.
+    if (name === "variants" && key !== variant) lab.send("show", key);
+    else joint.pick(key, add);
+  };
+  const cells = (): (string | number | null)[][] => [
+    columns.map((column) => (column.unit ? `${column.title} (${column.unit})` : column.title)),
+    ...rows.map((row) => row.cells),
+  ];
+  return (
+    <>
+      <div class="rt-caption">
+        <span>{plural(rows.length, "row")}</span>
+        <Export name={`${variant} ${title}`} cells={cells} />
+      </div>
+      <Rows
+        label={title}
+        rows={rows}
+        columns={shown}
+        id={({ key }) => key}
+        selected={({ key }) => marked.has(key) || key === current}
+        current={current}
+        attributes={({ key }) => ({
+          "data-row": key,
+          class: `${key in links ? "" : "rt-plain"} ${key === current ? "rt-shown" : ""} ${pointed.has(key) ? "rt-pointed" : ""}`,
+        })}
+        onPick={pick}
+        onPoint={(row) => joint.point(row?.key ?? null)}
+      />
+    </>
+  );
+}
+
+function columnsOf({ columns }: Panel): Column<Row>[] {
+  const named = columns.findIndex(({ numeric }) => !numeric);
+  return columns.map(({ title, unit, numeric, origin }, k) => {
+    const told = (row: Row): string => {
+      const cell = row.cells[k] ?? null;
+      if (typeof cell !== "number") return cell === null || cell === "" ? NONE : cell;
+      return unit ? number(cell) : quantity(cell, "");
+    };
+    const said = origin ? `${GLYPH[origin]} ${origin}` : "";
+    return {
+      key: `${k}`,
+      label: [origin && GLYPH[origin], unit ? `${title}, ${unit}` : title].filter(Boolean).join(" "),
+      title: said,
+      numeric,
+      unit,
+      by: (row) => row.cells[k] ?? null,
+      cell: (row) => {
+        const text = told(row);
+        const hover = [text, row.note].filter(Boolean).join("\n");
+        if (k === named) return <Name key={k} text={hover} shown={text} />;
+        const tone = origin === "estimated" ? "rt-estimate" : "";
+        return (
+          <td key={k} class={numeric ? `rt-num ${tone}` : tone} title={numeric ? said : shorten(hover, 400)}>
+            {shorten(text, 120)}
+          </td>
+        );
+      },
+    };
+  });
+}

@@ -1,0 +1,29 @@
+import { useMemo } from "preact/hooks";
+import type { Lab } from "../lab";
+import { Chart, type Joint } from "./chart";
+
+const LABELS = {
+  timing: "Time of each layer, in order of execution",
+  accuracy: "Signal to noise along the network",
+};
+
+/** A chart of the variant shown whose points are its layers. */
+export function LayerChart({ lab, name, hidden }: { lab: Lab; name: keyof typeof LABELS; hidden: boolean }) {
+  const { study } = lab;
+  const joint = useMemo(
+    (): Joint => ({
+      marked: () => new Set(study.view.value.layers),
+      pointed: () => new Set(study.hovered("layer")),
+      pick: (id, add) => study.select("layer", id, { add, reveal: true }),
+      point: (id) => study.point(id === null ? undefined : "layer", id ?? ""),
+    }),
+    [],
+  );
+  // Charts of a model that is no longer on screen are gone with its engine.
+  const figure = study.engine.value ? lab.charts.value[name] : undefined;
+  return (
+    <Chart lab={lab} name={name} label={LABELS[name]} figure={figure} joint={joint} hidden={hidden}>
+      <p class="rt-quiet">A chart appears here after the first build.</p>
+    </Chart>
+  );
+}

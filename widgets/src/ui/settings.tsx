@@ -1,0 +1,139 @@
+import { useId, useState } from "preact/hooks";
+import type { Panel, Setting, Work } from "../contract";
+import type { Lab } from "../lab";
+import { Select } from "./select";
+
+/** What can be chosen in a panel, and the work that it can start. A report has neither. */
+export function Settings({ lab, panel }: { lab: Lab; panel: Panel }) {
+  const { settings, work, name, variant } = panel;
+  if (lab.saved || !(settings.length || work.length)) return null;
+  const busy = lab.busy();
+  const stale = variant !== lab.study.engine.value?.variant;
+  return (
+    <div class="rt-settings">
+      {settings.map((setting) => (
+        <One
+          key={setting.key}
+          setting={setting}
+          name={`${name}.${setting.key}`}
+          value={shownOf(lab, panel, setting)}
+          onPick={(value) => lab.set(`${name}.${setting.key}`, value)}
+        />
+      ))}
+      {work.map((one) => (
+        <Start
+          key={one.label}
+          work={one}
+          reason={busy || (one.enabled ? "" : one.reason) || (stale ? "Wait for this variant's numbers" : "")}
+          onStart={() => lab.work(one, variant)}
+        />
+      ))}
+    </div>
+  );
+}
+
+/** While the answer is on its way a setting shows what was chosen; then what the kernel made of it. */
+function shownOf(lab: Lab, { name, problem }: Panel, { key, kind, value, options }: Setting): string {
+  const chosen = lab.study.view.value.settings[`${name}.${key}`];
+  if (chosen === undefined || !(lab.asking.waiting.value || problem)) return value;
+  return kind === "text" || options.some(({ id }) => id === chosen) ? chosen : value;
+}
+
+interface OneProps {
+  setting: Setting;
+  name: string;
+  value: string;
+  onPick(value: string): void;
+}
+
+function One({ setting: { kind, label, options, hint }, name, value, onPick }: OneProps) {
+  if (kind === "select")
+    return (
+      <Select
+        label={label}
+        name={name}
+        prefix={`${label}:`}
+        options={options}
+        value={value}
+        onPick={onPick}
+      />
+    );
+  if (kind === "text") return <Field label={label} name={name} value={value} hint={hint} onPick={onPick} />;
+  const at = Math.max(
+    0,
+    options.findIndex(({ id }) => id === value),
+  );
+  const shown = options[at]?.label ?? value;
+  return (
+    <label class="rt-stops">
+      <span>{label}</span>
+      <input
+        type="range"
+        data-control={name}
+        min={0}
+        max={options.length - 1}
+        step={1}
+        value={at}
+        aria-valuetext={shown}
+        onInput={(event) => onPick(options[event.currentTarget.valueAsNumber]?.id ?? value)}
+      />
+      <output>{shown}</output>
+    </label>
+  );
+}
+
+/** What is written counts when Enter is pressed or the field is left. */
+function Field({
+  label,
+  name,
+  value,
+  hint,
+  onPick,
+}: Omit<OneProps, "setting"> & { label: string; hint: string }) {
+  const [draft, setDraft] = useState<string | null>(null);
+  const commit = (): void => {
+    if (draft !== null && draft.trim() !== value) onPick(draft.trim());
+    setDraft(null);
+  };
+  return (
+    <label class="rt-stops">
+      <span>{label}</span>
+      <input
+        class="rt-write"
+        type="text"
+        data-control={name}
+        value={draft ?? value}
+        placeholder={hint}
+        title={hint}
+        spellcheck={false}
+        onInput={(event) => setDraft(event.currentTarget.value)}
+        onBlur={commit}
+        onKeyDown={(event) => event.key === "Enter" && commit()}
+      />
+    </label>
+  );
+}
+
+function Start({ work, reason, onStart }: { work: Work; reason: string; onStart(): void }) {
+  const id = useId();
+  return (
+    <>
+      <button
+        type="button"
+        class="rt-field"
+        data-work={work.work}
+        aria-disabled={reason !== ""}
+        aria-describedby={reason ? id : undefined}
+        title={reason}
+        onClick={() => reason || onStart()}
+      >
+        {work.label}
+      </button>
+      {reason && (
+        <span class="rt-spoken" id={id}>
+          {reason}
+        </span>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,104 @@
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { onKeys } from "../keys";
+import { MoreMenu } from "./menu";
+
+interface Props<T extends string> {
+  names: readonly T[];
+  name: T;
+  /** Names the list for people. */
+  title: string;
+  label(name: T): string;
+  onPick(name: T): void;
+}
+
+interface ListProps<T extends string> extends Props<T> {
+  class: string;
+  /** The attribute by which tests find a tab. */
+  mark: "tab" | "segment";
+}
+
+/** Tabs of which one is chosen: arrow keys go around, Home and End to the ends. */
+export function TabList<T extends string>(props: ListProps<T>) {
+  const { names, name, title, label, onPick, mark } = props;
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    onKeys(box.current, ({ key }) => {
+      const at = names.indexOf(name);
+      const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: -1 }[key];
+      if (to === undefined) return false;
+      const next = names.at(to % names.length)!;
+      onPick(next);
+      box.current?.querySelector<HTMLElement>(`[data-${mark}="${next}"]`)?.focus();
+      return true;
+    });
+  });
+  // The chosen one stays in view where there is no room for all.
+  useLayoutEffect(() => {
+    const row = box.current!;
+    const tab = row.querySelector<HTMLElement>('[aria-selected="true"]');
+    if (!tab) return;
+    const left = tab.offsetLeft - row.offsetLeft;
+    if (left < row.scrollLeft) row.scrollLeft = left - EDGE;
+    else if (left + tab.offsetWidth > row.scrollLeft + row.clientWidth)
+      row.scrollLeft = left + tab.offsetWidth - row.clientWidth + EDGE;
+  });
+  return (
+    <div class={props.class} role="tablist" aria-label={title} ref={box}>
+      {names.map((one) => (
+        <button
+          type="button"
+          role="tab"
+          key={one}
+          {...{ [`data-${mark}`]: one }}
+          aria-selected={one === name}
+          tabIndex={one === name ? 0 : -1}
+          onClick={() => onPick(one)}
+        >
+          {label(one)}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+/** What is left of a neighbour at the edge tells that there is more. */
+const EDGE = 28;
+
+/** A row of tabs; where there is no room for all, a menu has them too. */
+export function TabRow<T extends string>(props: Props<T>) {
+  const { names, name, label, onPick } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const [crowded, setCrowded] = useState(false);
+  useLayoutEffect(() => {
+    const row = box.current!;
+    const measure = (): void => {
+      const list = row.querySelector<HTMLElement>("[role=tablist]")!;
+      const last = list.lastElementChild as HTMLElement | null;
+      setCrowded(last !== null && last.offsetLeft + last.offsetWidth > row.clientWidth);
+    };
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(row);
+    return () => observer.disconnect();
+  }, [names.length]);
+  return (
+    <div class={`rt-tabrow ${crowded ? "rt-crowded" : ""}`} ref={box}>
+      <TabList {...props} class="rt-tabs" mark="tab" />
+      {crowded && (
+        <MoreMenu
+          label={`All ${names.length} tabs`}
+          name="tabs"
+          items={() =>
+            names.map((one) => ({
+              id: one,
+              label: label(one),
+              pick: () => onPick(one),
+              radio: true,
+              checked: one === name,
+            }))
+          }
+        />
+      )}
+    </div>
+  );
+}
