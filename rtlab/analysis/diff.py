@@ -1,14 +1,16 @@
 """Two engines compared by groups of ONNX nodes, although fusions and layer names differ.
 
 Nodes and the layers of both engines are one graph; each of its connected components is a group: the least set of nodes
-that both engines run in layers of their own. What a group costs in one engine can then be set against what it costs in
-the other, whatever was fused in which.
+that both engines run in layers of their own. A layer that only quantizes for a node does not join that node. What a
+group costs in one engine can then be set against what it costs in the other, whatever was fused in which.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -27,8 +29,9 @@ Basis = Literal["nodes", "names", "order", "moves", "alone"]
 class Side:
     """An engine on one side of a comparison.
 
-    ``mapping`` is that of the source's nodes, None without a model; ``times`` are milliseconds by layer id, empty where
-    nothing was measured. ``whole`` is the latency of whole inferences in milliseconds, None where it is not known.
+    ``mapping`` is that of the source's nodes, None without a model, and ``built`` the model that the engine was built
+    from; ``times`` are milliseconds by layer id, empty where nothing was measured. ``whole`` is the latency of whole
+    inferences in milliseconds, None where it is not known.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Side:
     times: Mapping[str, float] = dataclasses.field(default_factory=dict)
     whole: float | None = None
     origin: Origin = "measured"
+    built: Model | None = None
 
     @property
     def summed(self) -> float | None:
@@ -96,6 +100,11 @@ class Difference:
         return f"<Difference {self.first.name} to {self.second.name}: {len(self.groups)} groups>"
 
     @property
+    def origin(self) -> Origin:
+        """Of every time and difference: an estimate on one side makes it an estimate."""
+        return self.second.origin if self.first.origin == self.second.origin else "estimated"
+
+    @property
     def timed(self) -> bool:
         """Whether both engines have times of layers."""
         return bool(self.first.times and self.second.times)
@@ -141,7 +150,7 @@ def difference(first: Side, second: Side, model: Model) -> Difference:
     for number, half in enumerate(halves):
         for layer in half.computing:
             graph.add_node((number, layer.id))
-            for node in half.nodes[layer.id]:
+            for node in half.homed(layer.id):
                 graph.add_edge((number, layer.id), (2, node))
     parts = [_Part.of(part) for part in nx.connected_components(graph)]
     if not model.nodes:
@@ -173,6 +182,26 @@ class _Named:
         ]
         idle = {y.id for y in self.moves}
         self.computing = [y for y in side.engine.layers if y.id not in idle]
+
+    @functools.cached_property
+    def _homes(self) -> Mapping[str, frozenset[str]]:
+        """The layers that run a node itself, where others run only what a preparation put around it, such as its Q.
+
+        The layer before often quantizes for the next node; that must not make one group of the two.
+        """
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for layer in self.side.engine.layers if self.side.built else ():
+            for id_ in layer.origins or (layer.name,):
+                node = self.side.built.by_id.get(id_) if self.side.built else None
+                if node is not None and node.origin == node.id:
+                    found[node.id].add(layer.id)
+        return {node: frozenset(layers) for node, layers in found.items()}
+
+    def homed(self, layer: str) -> tuple[str, ...]:
+        """The nodes that a layer runs itself; of one that runs none so, the first it has a part of."""
+        nodes = self.nodes[layer]
+        mine = tuple(n for n in nodes if layer in self._homes.get(n, (layer,)))
+        return mine or nodes[:1]
 
     def half(self, ids: Sequence[str]) -> Half:
         layers = [self.side.engine.layer(i) for i in ids]

@@ -109,7 +109,7 @@ class Extents:
 
     def has_batch(self, tensor: Tensor) -> bool:
         """Whether the first dimension is a multiple of the batch that the engine is built for."""
-        return bool(self.own and tensor.shape and tensor.shape[0] == self.own)
+        return bool(self.own and tensor.shape and tensor.shape[0] % self.own == 0)
 
     def most(self, mentions: Iterable[Tensor], *, scaled: bool = False) -> int | None:
         """Bytes of the largest of several mentions of one tensor; None where none has a known size.

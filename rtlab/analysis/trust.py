@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
 from rtlab.analysis.roofline import Efficiency
+from rtlab.core.engine import Engine
+from rtlab.core.peaks import TABLE, Peaks, peaks
+from rtlab.errors import VariantError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,3 +100,13 @@ def known_error(gpu: str = "") -> str:
         f"in the median, at worst {max(factors):.2f} for an engine; the sum by {100 * np.median(totals):.0f} %, "
         f"at worst {100 * max(totals):.0f} %"
     )
+
+
+def usual(engine: Engine) -> Peaks:
+    """The engine's own GPU, else one that it was built for: of these one that was recorded, for its error is known."""
+    with contextlib.suppress(VariantError):
+        return peaks(engine.device)
+    target = engine.target.name
+    same = [p for p in TABLE if target == f"sm{p.capability.replace('.', '')}"] or list(TABLE)
+    recorded = {j.gpu for j in RECORDED}
+    return min(same, key=lambda p: ("Laptop" in p.name, p.name not in recorded))

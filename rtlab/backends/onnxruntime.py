@@ -5,19 +5,20 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
+import functools
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 
-from rtlab.backends import placement, providers
+from rtlab.backends import exposed, placement, providers, watch
 from rtlab.backends.files import optimized
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core.data import Batch
@@ -34,18 +35,13 @@ if TYPE_CHECKING:
 
 #: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
 _QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
+_CPU = Target("cpu")
 #: Types whose kernels the CPU lacks.
 _CPU_LACKS = {Precision.BF16, Precision.FP4}
 #: Prefix of ONNX Runtime's settings for the weights of a model that it writes.
 _OPTIMIZED = "session.optimized_model_external_initializers"
-#: Bytes from which a weight lies outside the model that a session reads.
-_EXTERNAL = 1024
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _KEPT = 4
-#: Whole inferences go on until there are so many, or so many seconds are over; a histogram needs more than a median.
-_MOST, _SECONDS = 300, 0.5
-#: Seconds after which timing ends, whatever was asked for, and the fewest inferences by then.
-_BOUND, _FEWEST = 10.0, 3
 #: How notes of an engine begin that tell how to open it again.
 _LEVEL, _TOLD = "optimization level ", "provider options "
 
@@ -104,22 +100,22 @@ class OnnxRuntime:
             VariantError: an option is not one of the provider's, or chooses another device than the target's.
             Unavailable: the provider is missing or cannot start.
         """
-        target = request.variant.target if self.provider != CPU else Target("cpu")
+        target = request.variant.target if self.provider != CPU else _CPU
         progress.phase(f"Optimizing for {self._place(target)}")
         model = request.model
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
         doing = f'Backend "{self.name}" cannot build "{request.variant.name}"'
+        notes: tuple[str, ...] = ()
         if self.provider == CPU:
             data, started = model.bytes(), time.perf_counter()
-            layers, notes, detail = self._optimized(request, data, level, doing), (), "layer"
+            layers = self._optimized(request, data, level, doing)
         else:
             here = self.availability()
             if not here.ok:
                 raise Unavailable(f"{doing}: {here.reason}")
             data, started = _named(model), time.perf_counter()
             layers, level, notes = self._placed(request, data, level, doing)
-            detail = "region" if any(len(y.origins) > 1 for y in layers) else "layer"
         check(progress, "the build")
         return Engine(
             backend=self.name,
@@ -128,7 +124,7 @@ class OnnxRuntime:
             layers=layers,
             inputs=optimized.tensors(model.values, model.inputs),
             outputs=optimized.tensors(model.values, model.outputs),
-            detail=cast('Literal["layer", "region"]', detail),
+            detail="region" if any(len(y.origins) > 1 for y in layers) else "layer",
             seconds=time.perf_counter() - started,
             built=datetime.datetime.now(datetime.timezone.utc),
             notes=(f"{_LEVEL}{level}", *notes),
@@ -188,26 +184,28 @@ class OnnxRuntime:
     ) -> Profile:
         """Time every layer of the engine's optimized graph.
 
-        Whole inferences are timed first, in a session without instrumentation: ``runs``, and more of them within half
-        a second. Layers are timed in a second one, ``runs`` times. Both are bounded by ten seconds, so that a large
-        model does not hold the notebook; the numbers done are in the result.
+        Whole inferences are timed in a session without instrumentation: ``runs``, and more of them within half a
+        second. Layers are timed in a second one, ``runs`` times, in turns with the first. Both are bounded by ten
+        seconds, so that a large model does not hold the notebook; the numbers done are in the result. Its note tells
+        why the layers do not sum to the latency, where they do not.
 
         Raises:
             RunError: ONNX Runtime fails on the inputs.
             Cancelled: ``progress`` asked to stop.
         """
         doing = f'Backend "{self.name}" cannot profile'
-        feed = dict(inputs)
         progress.phase(f"Timing on {self._place(engine.target)}", 2 * runs)
-        plain = self._reopened(engine, _runnable(engine), doing)
-        total = self._time(plain, feed, progress, runs, warmup, most=max(runs, _MOST))
-        del plain
+        data, feed = _runnable(engine), dict(inputs)
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
-            session = self._reopened(engine, _runnable(engine), doing, profile=Path(folder) / "profile")
+            plain = self._reopened(engine, data, doing)
+            profiled = self._reopened(engine, data, doing, profile=Path(folder) / "profile")
             try:
-                whole = self._time(session, feed, progress, runs, warmup)
+                total, whole = watch.alternate(
+                    [functools.partial(_run, one, None, feed) for one in (plain, profiled)],
+                    progress, runs, warmup,
+                )  # fmt: skip
             finally:
-                written = session.end_profiling()
+                written = profiled.end_profiling()
             events = json.loads(Path(written).read_text(encoding="utf-8"))
         samples, notes = self._samples(engine, events, warmup)
         return Profile(
@@ -217,7 +215,7 @@ class OnnxRuntime:
             total=total,
             warmup=warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=". ".join((*notes, *_overhead(total, whole, samples))),
+            note=". ".join((*notes, *watch.differences(total, whole, samples))),
             processor=cast("Processor", engine.target.name.upper()),
             runs=len(whole),
         )
@@ -258,13 +256,33 @@ class OnnxRuntime:
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None:
-            data = _expose(_runnable(engine), names)
+            data = exposed.inside(_runnable(engine), names)
             session = self._reopened(engine, data, f'Backend "{self.name}" cannot run', level="basic")
         self._sessions[key] = (engine, session)
         while len(self._sessions) > _KEPT:
             self._sessions.popitem(last=False)
         wanted = list(names) or [o.name for o in session.get_outputs()]
         return dict(zip(wanted, _run(session, wanted, dict(inputs)), strict=True))
+
+    def unfused(self, engine: Engine, inputs: Batch, progress: Progress) -> tuple[str, ...]:
+        """Values that can be read without changing what is computed.
+
+        All of them, unless the outputs come out differently beside them: OpenVINO 2025 computes another network from a
+        model with Q/DQ pairs whose values are all read. Then those between the layers, which are written anyway.
+
+        Raises:
+            RunError: ONNX Runtime fails on the inputs.
+        """
+        check(progress, "reading values")
+        names = exposed.names(_runnable(engine))
+        plain = self.outputs(engine, inputs)
+        try:
+            read = self.outputs(engine, inputs, names)
+        except (BuildError, RunError):
+            read = {}
+        if all(name in read and _near(plain[name], read[name]) for name in plain):
+            return names
+        return tuple(t.name for layer in engine.layers for t in layer.outputs)
 
     @contextlib.contextmanager
     def reading(self, model: Model, names: Sequence[str]) -> Iterator[Callable[[Batch], Outputs]]:
@@ -290,12 +308,12 @@ class OnnxRuntime:
         doing = f'Backend "{self.name}" cannot run'
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
             written, folded = (Path(folder) / name for name in ("model.onnx", "folded.onnx"))
-            _write(model, wanted, written)
+            exposed.write(model, wanted, written)
             # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
             options = self._options("basic")
             options.optimized_model_filepath = str(folded)
             options.add_session_config_entry(f"{_OPTIMIZED}_file_name", "folded.weights")
-            options.add_session_config_entry(f"{_OPTIMIZED}_min_size_in_bytes", str(_EXTERNAL))
+            options.add_session_config_entry(f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL))
             _free_memory()
             self._session(str(written), options, doing)
             _free_memory()
@@ -315,27 +333,6 @@ class OnnxRuntime:
         for key in [k for k, (kept, _) in tuple(self._sessions.items()) if kept is engine]:
             self._sessions.pop(key, None)
 
-    def _time(
-        self, session: Any, feed: dict[str, Any], progress: Progress, runs: int, warmup: int, *, most: int = 0
-    ) -> NDArray[np.float64]:
-        """Milliseconds of ``runs`` inferences after those of the warm-up, and of up to ``most`` in little time."""
-        for _ in range(warmup):
-            check(progress, "timing")
-            _run(session, None, feed)
-        taken: list[float] = []
-        begun = time.monotonic()
-        while len(taken) < max(runs, most):
-            check(progress, "timing")
-            started = time.perf_counter()
-            _run(session, None, feed)
-            taken.append((time.perf_counter() - started) * 1e3)
-            if len(taken) <= runs:
-                progress.advance()
-            lasted = time.monotonic() - begun
-            if len(taken) >= (runs if lasted < _BOUND else _FEWEST) and lasted > _SECONDS:
-                break
-        return np.asarray(taken)
-
     def _options(self, level: str) -> Any:
         import onnxruntime as ort
 
@@ -353,6 +350,8 @@ class OnnxRuntime:
     ) -> Any:
         """A session with an engine's settings, at its own level or another one."""
         options = self._options(level or _told_by(engine, _LEVEL, "all"))
+        # Threads that wait for more work would take the processor from the session that runs in turn.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if profile is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
@@ -365,7 +364,7 @@ class OnnxRuntime:
         options: Any,
         doing: str,
         told: Mapping[str, str] | None = None,
-        target: Target = Target("cpu"),
+        target: Target = _CPU,
     ) -> Any:
         try:
             return providers.session(data, options, self.provider, told or {}, target)
@@ -382,10 +381,12 @@ class OnnxRuntime:
             ) from error
 
 
-def _overhead(
-    total: NDArray[np.float64], whole: NDArray[np.float64], samples: Mapping[str, NDArray[np.float64]]
-) -> list[str]:
-    return []
+def _near(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays differ by rounding only."""
+    if one.dtype.kind not in "fiu":
+        return bool(np.array_equal(one, other))
+    greatest = float(np.abs(one).max(initial=0.0))
+    return bool(np.allclose(one, other, rtol=0.0, atol=1e-3 * greatest, equal_nan=True))
 
 
 def _told_by(engine: Engine, prefix: str, default: str) -> str:
@@ -438,6 +439,8 @@ def _running() -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    # Its own words stand behind the place in its source.
+    text = re.sub(r"^/\S+:\d+ .*?\) (?=[A-Z])", "", text)
     return text if text.endswith(".") else f"{text}."
 
 
@@ -450,58 +453,12 @@ def _runnable(engine: Engine) -> bytes:
     return engine.runnable
 
 
-def _expose(data: bytes, names: Sequence[str]) -> bytes:
-    """The model with the named values as additional graph outputs."""
-    proto = onnx.load_from_string(data)
-    have = {o.name for o in proto.graph.output}
-    made = {o for n in proto.graph.node for o in n.output} | {i.name for i in proto.graph.input}
-    made |= {i.name for i in proto.graph.initializer}
-    for name in names:
-        if name not in made:
-            raise _unknown(name)
-        if name not in have:
-            have.add(name)
-            proto.graph.output.add(name=name)
-    return bytes(proto.SerializeToString())
-
-
-def _write(model: Model, names: Sequence[str], path: Path) -> None:
-    """Write a model with the named values as outputs, and its weights in a file beside it.
-
-    A session reads such weights without the copies that it makes of those inside a model.
-    """
-    made = {o for n in model.top for o in n.outputs} | set(model.inputs) | set(model.ir.graph.initializers)
-    for name in names:
-        if name not in made:
-            raise _unknown(name)
-    # The clone shares the tensors of the model, which stays as it is.
-    copy = model.ir.clone()
-    large = [
-        v
-        for v in copy.graph.initializers.values()
-        if (t := v.const_value) is not None and t.nbytes >= _EXTERNAL and t.dtype != ir.DataType.STRING
-    ]
-    outside = ir.external_data.convert_tensors_to_external(
-        [v.const_value for v in large if v.const_value is not None], path.parent, "weights"
-    )
-    for value, tensor in zip(large, outside, strict=True):
-        value.const_value = tensor
-    proto = ir.to_proto(copy)
-    have = {o.name for o in proto.graph.output}
-    proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
-    path.write_bytes(proto.SerializeToString())
-
-
 def _free_memory() -> None:
     """Give freed memory back to the system, where the C library keeps it; else a process seems to need it still."""
     import ctypes
 
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _unknown(name: str) -> RunError:
-    return RunError(f'Cannot read value "{name}": the model has no value of this name. See model.values.')
 
 
 def _cores() -> int:

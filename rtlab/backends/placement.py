@@ -175,33 +175,27 @@ def samples(
 
     Compiled subgraphs have names of their own in the profile; their numbers rise as those of the layers do.
     """
-    kernels = [e for e in events if e.get("cat") == "Node" and str(e.get("name", "")).endswith(KERNEL)]
+    kernels = [
+        (str(e["name"]).removesuffix(KERNEL), e)
+        for e in events
+        if e.get("cat") == "Node" and str(e.get("name", "")).endswith(KERNEL)
+    ]
     known = {layer.name for layer in layers}
     strange: dict[str, int] = {}
-    for event in kernels:
-        name, args = str(event["name"]).removesuffix(KERNEL), event.get("args") or {}
+    for name, event in kernels:
+        args = event.get("args") or {}
         if name not in known and args.get("provider") == provider:
             strange[name] = int(args.get("node_index") or 0)
     subgraphs = sorted(
         (n for n in known if n.startswith(f"{title} subgraph ")), key=lambda n: int(n.rpartition(" ")[2])
     )
-    rename: dict[str, str] = {}
+    names: dict[str, str] = {}
     if len(strange) == len(subgraphs):
-        rename = dict(zip(sorted(strange, key=strange.__getitem__), subgraphs, strict=True))
-    renamed = [
-        {
-            **e,
-            "name": rename.get(str(e["name"]).removesuffix(KERNEL), str(e["name"]).removesuffix(KERNEL))
-            + KERNEL,
-        }
-        for e in kernels
-    ]
+        names = dict(zip(sorted(strange, key=strange.__getitem__), subgraphs, strict=True))
+    renamed = [{**event, "name": names.get(name, name) + KERNEL} for name, event in kernels]
     found = optimized.samples(renamed, layers, warmup)
-    others = optimized.samples(
-        renamed,
-        [Layer(n, n, "", 0) for n in dict.fromkeys(str(e["name"]).removesuffix(KERNEL) for e in renamed) if n not in known],
-        warmup,
-    )  # fmt: skip
+    strangers = dict.fromkeys(name for name, _ in kernels if name not in known and name not in names)
+    others = optimized.samples(renamed, [Layer(n, n, "", 0) for n in strangers], warmup)
     if not others:
         return found, ""
     time = sum(float(np.median(taken)) for taken in others.values())

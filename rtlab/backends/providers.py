@@ -101,7 +101,8 @@ KNOWN = (
     ),
     _provider("Dml", "DirectML", "gpu", package="onnxruntime-directml", platforms=_WINDOWS, waits=False),
     Provider(
-        "QNNExecutionProvider", "QNN", {t: {"backend_type": b} for t, b in (("npu", "htp"), ("gpu", "gpu"), ("cpu", "cpu"))},
+        "QNNExecutionProvider", "QNN",
+        {"npu": {"backend_type": "htp"}, "gpu": {"backend_type": "gpu"}, "cpu": {"backend_type": "cpu"}},
         "onnxruntime-qnn", _PC,
     ),
     _provider("WebGpu", "WebGPU", "gpu", package="onnxruntime-webgpu", waits=False),
@@ -226,9 +227,8 @@ def missing(provider: Provider) -> str:
     """Why a provider cannot be used here, with the next step, in words that follow a colon; empty when it can."""
     if not version():
         return 'package "onnxruntime" is not installed. Run pip install onnxruntime.'
-    have = [p.name for p in here()] + [CPU.name, *(n for n in built_in() if n not in plug_ins())]
-    if provider.name not in have:
-        if why := plug_ins().get(provider.name):
+    if provider.name not in built_in() and (why := plug_ins().get(provider.name)) != "":
+        if why:
             return f'{why}. Check the driver of the device, or choose backend="onnxruntime".'
         return (
             f"ONNX Runtime {version()} has no {provider.name} here, only {', '.join(built_in())}. "
@@ -267,8 +267,8 @@ def options(provider: Provider, target: Target, given: BuildOptions | None) -> d
     targets = ", ".join(f'"{t}"' for t in provider.devices)
     if str(target) not in provider.devices:
         raise VariantError(
-            f'Backend "{PREFIX}{provider.short}" cannot build for target "{target}": {provider.title} does not run there. '
-            f"Choose one of {targets}."
+            f'Backend "{PREFIX}{provider.short}" cannot build for target "{target}": {provider.title} does not '
+            f"run there. Choose one of {targets}."
         )
     chosen = dict(provider.devices[str(target)])
     doing = f'Backend "{PREFIX}{provider.short}" cannot take'
@@ -304,7 +304,7 @@ def session(
     import onnxruntime as ort
 
     if provider.name in built_in():
-        asked = [CPU.name] if provider == CPU else [(provider.name, dict(told)), CPU.name]
+        asked = [CPU.name] if provider.name == CPU.name else [(provider.name, dict(told)), CPU.name]
         # Else ONNX Runtime prints what is wrong, and goes on without the provider.
         made = ort.InferenceSession(data, options_, providers=asked, enable_fallback=0)
     else:
@@ -321,9 +321,9 @@ def session(
     started = made.get_providers()
     if provider.name not in started:
         raise Unavailable(
-            f'Backend "{PREFIX}{provider.short}" cannot start {provider.name} for target "{target}": ONNX Runtime goes on '
-            f"with {', '.join(started)} alone. Check the device, its driver and libraries, and the provider's options, "
-            'or choose backend="onnxruntime".'
+            f'Backend "{PREFIX}{provider.short}" cannot start {provider.name} for target "{target}": ONNX Runtime '
+            f"goes on with {', '.join(started)} alone. Check the device, its driver and "
+            f'the options of {provider.title}, or choose backend="onnxruntime".'
         )
     return made
 

@@ -168,7 +168,7 @@ def unfolded(layer: Layer, graph: Fragment) -> str:
     apart = [graph.reshape(part, (batch, groups, per_group, pixels)) for part in _shifted(layer, graph)]
     columns = graph.node("Concat", *apart, axis=2) if len(apart) > 1 else apart[0]
     # Rows of columns come tap by tap, and within a tap channel by channel.
-    weight = layer.weight.reshape(groups, outputs // groups, -1)
+    weight = layer.weight.transpose(0, 2, 3, 1).reshape(groups, outputs // groups, -1)
     if groups == 1:
         columns, weight = graph.reshape(columns, (batch, -1, pixels)), weight[0]
     made = graph.node("MatMul", graph.constant(weight), columns)

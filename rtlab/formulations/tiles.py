@@ -131,9 +131,6 @@ def tiled(layer: Layer, graph: Fragment, tiling: Tiling) -> str:
         )
     ]
     flat = graph.reshape(layer.data, (batch * channels, 1, *size))
-    if min(ends) < 0:
-        flat = graph.cut(flat, (2, 3), (0, 0), [n + min(0, e) for n, e in zip(size, ends, strict=True)])
-        ends = [max(0, e) for e in ends]
     products = tiling.products
     # A convolution whose step is that of the tiles cuts and transforms them at once.
     before = graph.node(

@@ -21,6 +21,7 @@ from rtlab import backends
 from rtlab.analysis import pairs as _pairs
 from rtlab.analysis.diff import Difference, difference
 from rtlab.analysis.pairs import PairUse
+from rtlab.analysis.trust import usual
 from rtlab.backends.bench import Bench
 from rtlab.core.data import Batch, CalibrationData, Task
 from rtlab.core.files import write
@@ -435,13 +436,23 @@ class Study:
         self.forms[node] = timed(layer, lambda model, batch: bench.open(model, batch, bench.threads))
         return self.forms[node]
 
-    def difference(self, first: str, second: str) -> Difference:
+    def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
         """Where the time went from one variant to another, by groups of ONNX nodes: see ``rtlab.analysis.diff``.
 
+        Args:
+            first: The variant before.
+            second: The variant after.
+            gpu: In place of what was measured, times of both engines are estimated for this GPU; ``"target"`` takes
+                for each one of the GPUs that it was built for.
+
         Raises:
-            VariantError: one of them is not built.
+            VariantError: one of them is not built, or the GPU is not known.
+            ModelError: a dimension has no size.
         """
-        return difference(self[first].side, self[second].side, self.model)
+        before, after = (
+            r.side(usual(r.engine) if gpu == "target" else gpu) for r in (self[first], self[second])
+        )
+        return difference(before, after, self.model)
 
     def vary(self, name: str, what: str) -> tuple[str, ...]:
         """Plan the variants that differ from one in a single choice; returns their names, for ``run``.

@@ -177,14 +177,24 @@ class Result:
         """Measured times of the engine's own layers; empty where there are none."""
         return {t.layer: t.median for t in self.own_times.layers} if self.own_times else {}
 
-    @property
-    def side(self) -> Side:
-        """This variant in a comparison: the engine that was timed, else the one that was built."""
+    def side(self, gpu: str | Peaks | None = None) -> Side:
+        """This variant in a comparison: the engine that was timed, else the one that was built.
+
+        With a GPU it is the engine that was built, with times that are estimated for it.
+
+        Raises:
+            VariantError: the processor is not known.
+            ModelError: a dimension has no size.
+        """
+        built = self.prepared.model
+        if gpu is not None:
+            known = estimates(self.engine, self.mapping, self.source, gpu)
+            return Side(self.name, self.engine, self.mapping, known, None, "estimated", built)
         times = self.timing
         if self.measured is None or times is None:
-            return Side(self.name, self.engine, self.mapping)
+            return Side(self.name, self.engine, self.mapping, built=built)
         known = {t.layer: t.median for t in times.layers}
-        return Side(self.name, self.measured, self.measured_mapping, known, times.total)
+        return Side(self.name, self.measured, self.measured_mapping, known, times.total, built=built)
 
     @functools.cached_property
     def coverage(self) -> Coverage:

@@ -43,7 +43,7 @@ def test_plans_of_the_samples_reach_their_bound(name: str, backend: str, batch: 
     assert found.bound <= found.naive
 
 
-@pytest.mark.parametrize("name", [*SAMPLES, *LARGE])
+@pytest.mark.parametrize("name", [*SAMPLES, "googlenet"])
 def test_the_builder_reports_what_the_plan_needs_and_its_reservations(name: str) -> None:
     """Less whole reservations, its total is never below the bound.
 

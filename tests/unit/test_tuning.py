@@ -133,8 +133,9 @@ def test_the_whole_model_is_compared_with_the_winners_in_it() -> None:
 def test_overlapping_times_change_nothing_in_the_model() -> None:
     """A winner by noise is shown as such, and the model stays as it is."""
     rng = np.random.default_rng(0)
-    bench = Scripted(lambda name, threads: rng.uniform(1, 2) - (0.01 if name == "im2col" else 0))
+    bench = Scripted(lambda name, threads: rng.uniform(1, 2) - (0.15 if name == "im2col" else 0))
     found = tune(network(), BATCH, bench=bench, candidates=["im2col"], threads=(1,))
+    assert "im2col" in {y.winner.formulation for y in found.layers}
     assert not any(y.clear for y in found.layers)
     (whole,) = found.wholes
     assert ((), 0.0) == (whole.changed, whole.error)
@@ -194,6 +195,27 @@ def test_a_formulation_that_does_not_open_is_shown_with_its_reason() -> None:
     trial = next(t for t in found.trials if t.formulation == "im2col")
     assert (False, "no kernel", None) == (trial.ok, trial.note, trial.error)
     assert "Winograd 2×2" == found.winner.formulation
+
+
+def test_a_layer_that_shares_times_is_checked_with_its_own_weights() -> None:
+    """Where they make a formulation wrong, it does not win there."""
+
+    class Wrong(Scripted):
+        opened = 0
+
+        def open(self, model: bytes, batch, threads: int) -> Timed:
+            made = super().open(model, batch, threads)
+            self.opened += made.names == ["Winograd 2×2"] and "x" not in batch
+            if self.opened == 1 and made.names == ["Winograd 2×2"]:
+                right = made.outputs()
+                made.outputs = lambda: {k: v * 1.1 for k, v in right.items()}
+            return made
+
+    one, two, *_ = tune(network(), BATCH, bench=Wrong(even), threads=(1,), candidates=["Winograd 2×2"]).layers
+    assert ["Winograd 2×2", "direct"] == [one.winner.formulation, two.winner.formulation]
+    refused = next(t for t in two.trials if t.formulation == "Winograd 2×2")
+    assert not refused.ok
+    assert refused.note.startswith("refused: it differs by 1.0e-01")
 
 
 class Stopping(Silent):

@@ -1,4 +1,14 @@
-import type { Box, BuildStory, EngineView, Finding, Graph, Overlay, Step, Summary } from "../src/contract";
+import type {
+  Box,
+  BuildStory,
+  EngineView,
+  Finding,
+  Graph,
+  Overlay,
+  Panel,
+  Step,
+  Summary,
+} from "../src/contract";
 
 export function box(part: Partial<Box> & { id: string }): Box {
   return {
@@ -40,6 +50,26 @@ export function engineView(part: Partial<EngineView>): EngineView {
     summary: summary({}),
     findings: [],
     panels: [],
+    ...part,
+  };
+}
+
+export function panel(part: Partial<Panel>): Panel {
+  return {
+    name: "memory",
+    asked: "",
+    variant: "fp32",
+    title: "",
+    lead: "",
+    settings: [],
+    work: [],
+    facts: [],
+    figures: [],
+    columns: [],
+    rows: [],
+    links: {},
+    notes: [],
+    problem: "",
     ...part,
   };
 }

@@ -175,6 +175,47 @@ describe("selection", () => {
   });
 });
 
+describe("what a point of a panel stands for", () => {
+  const link = (nodes: string[], layers: string[] = []) => ({ nodes, layers, others: [] });
+
+  it("is selected on all sides at once, as the panel says, and comes into view", async () => {
+    // A tensor is written by one layer and read by another: no mapping from nodes would tell that.
+    const { fake, study } = await start();
+    study.follow(link(["conv"], ["A", "B"]));
+    const { selection, layers, anchor } = fake.saved.at(-1)!.view!;
+    expect([["conv"], ["A", "B"], "node", 1]).toEqual([selection, layers, anchor, fake.saved.length]);
+    expect(["node", "layer", "other"]).toEqual(study.revealed.value.sides);
+  });
+
+  it("follows from the pairs where the panel names one side alone", async () => {
+    const { study } = await start();
+    study.follow(link([], ["A"]));
+    expect(["conv", "relu"]).toEqual(study.view.value.selection);
+    study.follow(link(["relu"]));
+    expect([["relu"], ["A"]]).toEqual([study.view.value.selection, study.view.value.layers]);
+  });
+
+  it("grows with Shift, and goes when all of it was selected", async () => {
+    const { study } = await start();
+    study.follow(link(["reshape"], ["B"]));
+    study.follow(link(["conv"], ["A"]), true);
+    expect([
+      ["reshape", "conv"],
+      ["B", "A"],
+    ]).toEqual([study.view.value.selection, study.view.value.layers]);
+    study.follow(link(["reshape"], ["B"]), true);
+    expect([["conv"], ["A"]]).toEqual([study.view.value.selection, study.view.value.layers]);
+  });
+
+  it("is left alone where nothing of it is on screen", async () => {
+    // A panel may be of an engine that is being replaced.
+    const { fake, study } = await start();
+    study.select("node", "conv");
+    study.follow(link(["gone"], ["Z"]));
+    expect([["conv"], 1]).toEqual([study.view.value.selection, fake.saved.length]);
+  });
+});
+
 describe("a step of the build", () => {
   const told = story({ steps: [step(["conv", "relu", "gone"]), step([], { joins: false })] });
 

@@ -5,7 +5,7 @@ import { decode } from "../src/payload";
 import { START, Study } from "../src/state";
 import { StaticModel } from "../src/static_model";
 import type { GraphTraits } from "../src/traits";
-import { box, engineView, graph, packed, story } from "./payloads";
+import { box, engineView, graph, packed, panel, story } from "./payloads";
 
 const base64 = async (value: unknown): Promise<string> => btoa(String.fromCharCode(...(await packed(value))));
 
@@ -87,6 +87,28 @@ describe("the model of a report", () => {
     expect(calibration).toEqual(await decode(model.get("calibration")));
     expect([]).toEqual(model.get("findings").items);
     expect(null).toBe(await decode(new StaticModel(await saved()).get("calibration")));
+  });
+
+  it("answers for the panels that it holds, and offers those that have something to tell", async () => {
+    // Without figures and without work, a sweep that nobody measured is an empty page.
+    const held = await saved();
+    const facts = [{ key: "Peak", value: "8 kB", origin: "estimated" as const, note: "" }];
+    held.variants[0]!.panels = [panel({ name: "memory", facts }), panel({ name: "batches" })];
+    const model = new StaticModel(held);
+    expect(["memory"]).toEqual(model.get("saved")?.fp32);
+    const told: unknown[] = [];
+    model.on("msg:custom", (message) => told.push(message));
+    const ask = (name: string, variant: string): string => {
+      const value = JSON.stringify({ panel: name, variant, settings: {}, serial: 7 });
+      model.send({ type: "panel", value });
+      return value;
+    };
+    const value = ask("memory", "fp32");
+    ask("memory", "constructor");
+    ask("schedule", "fp32");
+    expect(0).toBe(told.length);
+    await Promise.resolve();
+    expect([{ type: "panel", value, content: held.variants[0]!.panels[0] }]).toEqual(told);
   });
 
   it("leaves everything as it is when a gesture needs a kernel or a variant is not there", async () => {

@@ -1,7 +1,16 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Slice } from "../src/contract";
-import { barsOf, byWidth, cellKey, coverageFact, layersWith, matrixOf, timeFact } from "../src/summary";
+import {
+  barsOf,
+  byWidth,
+  cellKey,
+  coverageFact,
+  layersWith,
+  matrixOf,
+  outsideOf,
+  timeFact,
+} from "../src/summary";
 import { box, graph, summary } from "./payloads";
 
 const slice = (name: string, layers: number, time: number | null): Slice => ({
@@ -152,5 +161,18 @@ describe("the sum of the layers", () => {
       of({ total: 2 })?.text,
       of({}),
     ]);
+  });
+});
+
+describe("time outside the layers", () => {
+  it("is what the latency has beyond them, negative where measuring each cost more than there was", () => {
+    const of = (summed: number | null, total: number | null) => outsideOf(summary({ summed, total }));
+    expect([0.5, 25]).toEqual([of(1.5, 2)?.time, of(1.5, 2)?.share]);
+    expect([-0.5, -50, true]).toEqual([
+      of(1.5, 1)?.time,
+      of(1.5, 1)?.share,
+      of(1.5, 1)?.why.includes("overstates"),
+    ]);
+    expect([null, null, null]).toEqual([of(null, 1), of(1, null), of(1, 0)]);
   });
 });

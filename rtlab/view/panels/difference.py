@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab.analysis.diff import Difference, Group, Half, Side
 from rtlab.analysis.mapping import placed
+from rtlab.core.peaks import TABLE
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row
 from rtlab.view.figure import BETTER, FAINT, MAIN, WORSE, axis, figure
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
 
 #: Bars of groups; what is left is one bar.
 _BARS = 14
+#: Letters of a bar's name.
+_LONG = 24
+#: Where times come from: a setting's value.
+_MEASURED, _TARGET = "measured", "target"
+_ESTIMATES = {
+    _TARGET: "estimated, each on a GPU it was built for",
+    **{p.name: f"estimated on {p.name}" for p in TABLE},
+}
 _BASIS = {
     "nodes": "They run the same ONNX nodes.",
     "names": "Their layers' names tell the same nodes.",
@@ -40,10 +49,13 @@ def difference(scene: Scene) -> Panel:
             problem="There is nothing to compare with yet: this is the only variant. Build a second one, in another "
             "precision or for another GPU for example, or read an engine from files.",
         )
-    found = study.difference(other, result.name)
+    timed = all(study.results[n].timing is not None for n in (other, result.name))
+    gpu = scene.settings.get("times") or (_MEASURED if timed else _TARGET)
+    found = study.difference(other, result.name, gpu=None if gpu == _MEASURED else gpu)
     order = scene.settings.get("order") or "size"
     settings = [
         choices("from", "Compared with", {n: n for n in others}, other),
+        choices("times", "Times", {_MEASURED: "measured", **_ESTIMATES} if timed else _ESTIMATES, gpu),
         choices("order", "Order", {"size": "largest first", "time": "as executed"}, order),
     ]
     groups = sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
@@ -62,9 +74,9 @@ def difference(scene: Scene) -> Panel:
             column("Nodes"),
             column("Layers before", numeric=True),
             column("Layers after", numeric=True),
-            column(f"{other}", "ms", found.first.origin),
-            column(f"{result.name}", "ms", found.second.origin),
-            column("Difference", "ms", found.second.origin),
+            column(f"{other}", "ms", found.origin),
+            column(f"{result.name}", "ms", found.origin),
+            column("Difference", "ms", found.origin),
             column("What differs"),
         ],
         rows=[_row(g, keys[id(g)], scene.model) for g in groups],
@@ -90,7 +102,7 @@ def _facts(found: Difference) -> list[Fact]:
     before, after = found.totals
     whole = found.first.whole is not None and found.second.whole is not None
     what = "Latency" if whole else "Sum of the layers"
-    origin = found.second.origin
+    origin = found.origin
     facts = [
         fact(what, f"{before:.4g} → {after:.4g} ms", origin),
         fact("Difference", f"{found.delta:+.4g} ms ({found.delta / before:+.0%})" if before else "", origin),
@@ -121,7 +133,7 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
         values.append(left)
         ids.append("others")
         hover.append(f"{len(groups) - len(kept)} smaller differences together: {left:+.4g} ms")
-    if found.rest:
+    if found.rest and found.first.whole is not None and found.second.whole is not None:
         labels.append("outside layers")
         values.append(found.rest)
         ids.append("rest")
@@ -142,7 +154,7 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
         "textposition": "outside",
         "cliponaxis": False,
         "customdata": hover,
-        "hovertemplate": f"%{{customdata}}<extra>{found.second.origin}</extra>",
+        "hovertemplate": f"%{{customdata}}<extra>{found.origin}</extra>",
         "decreasing": {"marker": {"color": BETTER}},
         "increasing": {"marker": {"color": WORSE}},
         "totals": {"marker": {"color": MAIN}},
@@ -151,7 +163,7 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
     return figure(
         f"From {found.first.name} to {found.second.name}: {before:.4g} to {after:.4g} ms, by groups of nodes",
         [trace],
-        title=f"● {unit}: down is faster",
+        title=f"{'●' if found.origin == 'measured' else '○'} {unit}, {found.origin}: down is faster",
         xaxis=_names(labels),
         yaxis=axis(unit),
     )
@@ -206,8 +218,11 @@ def _label(group: Group, model: Model) -> str:
     # The end of a path repeats the operator; what stands before it tells the place.
     if nodes and len(parts) > 1 and parts[-1].rstrip("_0123456789") == nodes[0].op:
         parts.pop()
-    short = "/".join(parts[-2:]) or text
-    return short if len(short) <= 22 else f"…{short[-21:]}"
+    short = text
+    for count in range(1, len(parts) + 1):
+        if len(longer := "/".join(parts[-count:])) <= _LONG or count == 1:
+            short = longer
+    return short if len(short) <= _LONG else f"…{short[1 - _LONG :]}"
 
 
 def _hover(group: Group, model: Model) -> str:

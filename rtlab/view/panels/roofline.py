@@ -223,7 +223,7 @@ def _drawn(found: Roofline, names: Mapping[str, str]) -> Figure:
             "type": "scattergl", "mode": "markers", "name": words, "x": [p.intensity for p in points],
             "y": [p.rate for p in points], "ids": [p.layer for p in points],
             "marker": {
-                "symbol": symbol, "color": colour, "opacity": 0.8, "line": {"width": 1, "color": "#808080"},
+                "symbol": symbol, "color": colour, "opacity": 0.8, "line": {"width": 1.5, "color": "#808080"},
                 "size": [_SMALL + (_LARGE - _SMALL) * math.sqrt(_time(p) / longest) for p in points],
             },
             "text": [_hover(p, names[p.layer]) for p in points], "hovertemplate": "%{text}<extra></extra>",
@@ -325,7 +325,10 @@ def _notes(found: Roofline, engine: Engine, why: str) -> list[str]:
             "compute is not told. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."
         )
     if roofs.origin == "measured" and any(p.distance and p.distance < 1 for p in found.layers):
-        notes.append("A layer below 1 is faster than memory allows: its tensors were still in a cache.")
+        notes.append(
+            "A layer below 1 is faster than its roof: its tensors were still in a cache, or the machine was busy with "
+            "something else while its roofs were measured. Measure them again."
+        )
     if engine.detail == "region":
         notes.append("The compiler tells whole regions only, so a mark stands for many kernels.")
     return notes

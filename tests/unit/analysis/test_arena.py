@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import numpy as np
 
 from rtlab.analysis.arena import Arena, place
 from rtlab.analysis.lifetimes import Life
@@ -13,15 +13,13 @@ def life(name: int, first: int, last: int) -> Life:
 
 
 def test_a_search_closes_the_gaps_that_heuristics_leave() -> None:
-    """600 tensors with long ones among them: the first placement is a sixth above the bound."""
-    rng = random.Random(600)
-    lives, sizes = [], []
-    for i in range(600):
-        duration = rng.choice([1, 1, 1, 1, 2, 3, 8, 40])
-        sizes.append(rng.randint(1, 400))
-        lives.append(life(i, i, i + duration))
+    """600 tensors with long ones among them: the first placement is 11 % above the bound."""
+    rng = np.random.default_rng(2)
+    durations = rng.choice([1, 1, 1, 1, 2, 3, 8, 40], 600)
+    sizes = rng.integers(1, 400, 600).tolist()
+    lives = [life(i, i, i + int(duration)) for i, duration in enumerate(durations)]
     found = place(lives, sizes, align=1)
-    assert found.bound <= found.size <= 1.07 * found.bound
+    assert found.bound <= found.size <= 1.05 * found.bound
 
 
 def test_tensors_without_bytes_need_no_memory() -> None:

@@ -274,3 +274,13 @@ def test_layers_that_only_the_mapping_knows_are_unknown():
     (one,) = fused(model, model, engine, pairs)
     assert [("0:region", "unknown")] == [(p.layer, q.role) for p in one.pieces for q in p.parts]
     assert (one.form, one.products) == ("unknown", None)
+
+
+@needs_rtx
+def test_two_steps_of_two_directions_are_no_hoisted_product():
+    """A step of both directions has as many rows as two steps of one."""
+    (one,) = found(*built("LSTM", 2, batch=4, direction="bidirectional", head=False))
+    assert one.hoisted is False
+    assert {(0,): 1, (1,): 1} == Counter(
+        q.steps for p in one.pieces for q in p.parts if q.role == "input product"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -25,6 +26,11 @@ from rtlab.errors import ModelError, VariantError
 
 ROOFS = Peaks("test", bandwidth=1e9, cores={"fp32": 1e10}, tensor={"fp16": 1e12}, multiprocessors=10)
 NOTHING = Mapping((), ())
+
+
+@functools.cache
+def sample(name: str) -> Model:
+    return samples.load(name, samples=1).model
 
 
 def engine(*layers: Layer, inputs: tuple[Tensor, ...] = ()) -> Engine:
@@ -158,7 +164,7 @@ def test_a_larger_batch_moves_more_activations_and_the_same_weights() -> None:
 
 
 def test_a_dynamic_tensor_takes_the_size_of_the_models_value() -> None:
-    model = samples.load("digits_inception", samples=1).model
+    model = sample("digits_inception")
     first = model.top[0]
     x, y = Tensor(model.inputs[0], "fp32", (-1, 1, 32, 32)), Tensor(first.outputs[0], "fp32", None)
     one = Layer("L0", first.id, "Conv", 0, (x,), (y,))
@@ -170,7 +176,7 @@ def test_a_dynamic_tensor_takes_the_size_of_the_models_value() -> None:
 
 
 def test_a_node_in_several_layers_counts_once() -> None:
-    model = samples.load("digits_inception", samples=1).model
+    model = sample("digits_inception")
     conv = next(n for n in model.top if n.op == "Conv")
     x, y = Tensor("x", "fp32", (1, 1, 32, 32)), Tensor("y", "fp32", (1, 24, 32, 32))
     middle = dataclasses.replace(CONV, id="L1", index=1, inputs=(x,), outputs=(y,), attributes={})
@@ -182,7 +188,7 @@ def test_a_node_in_several_layers_counts_once() -> None:
 
 
 def test_a_node_that_runs_in_two_equal_layers_is_divided() -> None:
-    model = samples.load("digits_inception", samples=1).model
+    model = sample("digits_inception")
     conv = next(n for n in model.top if n.op == "Conv")
     parts = tuple(dataclasses.replace(CONV, id=f"L{i}", index=i, attributes={}) for i in range(2))
     mapping = Mapping(tuple(Pair(conv.id, i.id, "declared") for i in parts), ())

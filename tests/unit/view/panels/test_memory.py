@@ -74,6 +74,10 @@ def test_a_small_engine_by_hand(tmp_path: Path) -> None:
     ]
     assert {r[6] for r in rows} == {0.0, 4.096}
     assert "step 2 (second)" in shown["lead"]
+    bars = [t for t in shown["figures"][0]["data"] if t["type"] == "bar"]
+    at = {i: (x, w) for t in bars for i, x, w in zip(t["ids"], t["x"], t["width"], strict=True)}
+    edges = [at[row["key"]] for row in shown["rows"]]
+    assert edges == [(2, 3), (2.5, 2)]
 
 
 def test_a_tensor_leads_to_its_writer_and_then_to_its_readers(tmp_path: Path) -> None:

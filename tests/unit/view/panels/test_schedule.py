@@ -267,6 +267,8 @@ def test_times_of_the_cpu_are_divided_among_the_layers_and_said_to_be_from_there
     layers = tuple(dataclasses.replace(y, id=f"cpu {y.id}") for y in one.engine.layers)
     ran = dataclasses.replace(one.engine, layers=layers)
     mine = dataclasses.replace(mine, measured=ran, timing=timed(ran))
+    layers = tuple(dataclasses.replace(y, id=f"one {y.id}") for y in one.engine.layers)
+    one = dataclasses.replace(one, engine=dataclasses.replace(one.engine, layers=layers))
     panel = schedule(scene(mine, one, times="cpu"))
     assert [9.5, 6.5] == panel["figures"][1]["data"][0]["x"]
     assert any("Measured on the CPU" in n for n in panel["notes"])

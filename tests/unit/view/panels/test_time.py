@@ -60,6 +60,20 @@ def test_rows_and_bars_of_a_difference_select_the_nodes_of_their_group(study) ->
     assert {r["key"] for r in shown["rows"]} == set(shown["links"])
 
 
+def test_a_layer_that_quantizes_for_the_next_node_does_not_join_the_two() -> None:
+    """In INT8 every layer ends with the Q of the next; all of ResNet would be one group, and nothing compared."""
+    built = rtlab.Study(models.load("digits_inception").model)
+    built.add("fp16", target="sm86", precision="fp16", backend="tensorrt-rtx")
+    built.add("int8", target="sm86", precision="int8", backend="tensorrt-rtx")
+    built.run(compare=False)
+    found = built.difference("fp16", "int8", gpu="RTX 3090")
+    convolutions = [n.id for n in built.model.nodes if n.op == "Conv"]
+    held = [sum(n in convolutions for n in g.nodes) for g in found.groups]
+    assert len(convolutions) == sum(held)
+    assert max(held) <= 3
+    assert "estimated" == found.origin
+
+
 def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> None:
     """The baseline is only where one starts."""
     shown = answer("difference", Scene(study, study["fp32"], None, {"from": "int8", "order": "time"}))

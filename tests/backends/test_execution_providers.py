@@ -1,0 +1,138 @@
+"""Conformance of ONNX Runtime's execution providers: each that the installed build has, and the CPU's as one of them.
+
+The CPU's own stands in for providers that run nodes one by one, so that their path is walked wherever tests run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rtlab import backends, samples
+from rtlab.analysis.mapping import relate
+from rtlab.analysis.timing import timing
+from rtlab.backends import providers
+from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.options import BuildOptions
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.errors import BuildError, Cancelled, RtlabError
+from rtlab.quantize import Scale, int8, quantizable
+from rtlab.testing import tiny_model
+
+STAND_IN = dataclasses.replace(providers.CPU, title="Stand-in")
+
+
+@pytest.fixture(scope="module", params=[STAND_IN, *providers.here()], ids=lambda p: p.title)
+def runner(request):
+    return OnnxRuntime(request.param)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return samples.load("digits_inception")
+
+
+@pytest.fixture(scope="module")
+def variant(runner):
+    return Variant.of(target=runner.capabilities().targets[0])
+
+
+@pytest.fixture(scope="module")
+def engine(runner, sample, variant):
+    return runner.build(BuildRequest(sample.model, variant), Silent())
+
+
+@pytest.fixture(scope="module")
+def batch(sample):
+    return next(sample.calibration.batches(sample.model, 1))
+
+
+def test_it_is_available_where_it_is_listed(runner) -> None:
+    """What the table offers can be built with."""
+    assert runner.availability().ok
+
+
+def test_every_node_is_in_a_layer_with_its_provider(runner, sample, engine) -> None:
+    """Whoever sees a layer must know who runs it."""
+    assert () == relate(sample.model, sample.model, engine).missing
+    told = {layer.attributes.get("provider") for layer in engine.layers}
+    assert runner.provider.name in told
+    assert told <= {runner.provider.name, "CPUExecutionProvider", None}
+    assert any(note.startswith(f"{runner.provider.title} runs ") for note in engine.notes)
+
+
+def test_times_say_where_they_were_measured(runner, engine, batch) -> None:
+    """A time without its place is worth nothing."""
+    profile = runner.profile(engine, batch, Silent(), runs=4, warmup=1)
+    assert f"ONNX Runtime {providers.version()} {runner.provider.name}" == profile.source
+    assert engine.target.name.upper() == profile.processor
+    assert profile.device
+    assert 4 == profile.runs
+    assert 4 <= len(profile.total)
+    assert {layer.id for layer in engine.layers} >= set(profile.samples)
+    if runner.provider.waits:
+        assert {4} == {len(s) for s in profile.samples.values()}
+    assert runner.provider.name in timing(profile, engine).origin
+
+
+def test_values_are_those_of_the_cpu(runner, sample, engine, batch) -> None:
+    """The same network, computed elsewhere."""
+    usual = backends.get("onnxruntime")
+    plain = usual.build(BuildRequest(sample.model, Variant.of()), Silent())
+    names = runner.unfused(engine, batch, Silent())
+    expected, found = usual.outputs(plain, batch, names), runner.outputs(engine, batch, names)
+    assert set(sample.model.outputs) <= set(names)
+    for name in names:
+        scale = np.abs(expected[name]).max()
+        np.testing.assert_allclose(expected[name], found[name], atol=1e-2 * scale, rtol=0, err_msg=name)
+    runner.release(engine)
+
+
+def test_values_of_a_quantized_network_are_read_only_where_reading_changes_nothing(runner, variant) -> None:
+    """Outputs beside all inner values must be those without them; else only what is written anyway is offered."""
+    model = tiny_model()
+    quantized = int8(model, {v: Scale(3.0) for v in quantizable(model)})
+    x = {n: np.full(quantized.input_shape(n), 0.5, np.float32) for n in quantized.inputs}
+    built = runner.build(BuildRequest(quantized, variant), Silent())
+    alone, names = runner.outputs(built, x), runner.unfused(built, x, Silent())
+    beside = runner.outputs(built, x, names)
+    for name, value in alone.items():
+        np.testing.assert_allclose(value, beside[name], atol=1e-2 * np.abs(value).max(), rtol=0)
+
+
+def test_an_option_that_it_does_not_know_is_an_error(runner, sample, variant) -> None:
+    """ONNX Runtime would print a line and go on with the CPU."""
+    if runner.provider == STAND_IN:
+        pytest.skip("the CPU's provider takes no options and reads none")
+    options = dataclasses.replace(variant, options=BuildOptions.of(no_such_option=1))
+    with pytest.raises(RtlabError, match="no_such_option|options of"):
+        runner.build(BuildRequest(sample.model, options), Silent())
+
+
+def test_a_build_and_a_profile_stop_when_asked(runner, sample, engine, batch, variant) -> None:
+    """Cancel must work in every phase."""
+    progress = Silent()
+    progress.cancel()
+    with pytest.raises(Cancelled):
+        runner.build(BuildRequest(sample.model, variant), progress)
+    with pytest.raises(Cancelled):
+        runner.profile(engine, batch, progress)
+
+
+def test_a_provider_that_takes_no_node_is_refused(sample) -> None:
+    """All would run on the CPU under another name."""
+    if "AzureExecutionProvider" not in providers.built_in():
+        pytest.skip("this build has no provider that takes no nodes")
+    with pytest.raises(BuildError) as caught:
+        backends.get("onnxruntime:azure").build(
+            BuildRequest(sample.model, Variant.of(target="gpu")), Silent()
+        )
+    assert (
+        f'Backend "onnxruntime:azure" cannot build "fp32": AzureExecutionProvider takes none of the model\'s '
+        f"{len(sample.model.top)} nodes, so that all would run on the CPU. Choose another precision, or "
+        'backend="onnxruntime".' == str(caught.value)
+    )

@@ -1,0 +1,292 @@
+"""The panels in a real JupyterLab: time, comparison, memory, streams, tuning, linked with the graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from explorer import EXPLORER, Explorer
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
+ENGINES = RECORDED / "engines"
+
+DIGITS = """import rtlab
+sample = rtlab.samples.load("digits_inception")
+study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+study.add("fp32")
+study.add("int8")
+study.run()
+explorer = study.explore()
+explorer"""
+
+A100 = f"""import rtlab
+folder = {str(ENGINES)!r}
+def files(name):
+    at = f"{{folder}}/trex-resnet18-pytorch-a100-{{name}}"
+    return {{"layers": f"{{at}}/engine.graph.json", "profile": f"{{at}}/engine.profile.json",
+            "times": f"{{at}}/engine.timing.json"}}
+study = rtlab.read(**files("fp32"))
+study.read("int8", **files("int8-qat"))
+explorer = study.explore()
+explorer"""
+
+GOOGLENET = """import rtlab
+study = rtlab.Study(rtlab.samples.load("googlenet").model)
+study.add("fp32")
+study.run(compare=False)
+explorer = study.explore()
+explorer"""
+
+LSTM = """import rtlab
+study = rtlab.Study(rtlab.samples.load("digits_lstm").model)
+study.add("fp32")
+study.run(compare=False)
+explorer = study.explore()
+explorer"""
+
+#: Tab and panel.
+TABS = [
+    ("timing", "roofline"), ("timing", "samples"), ("timing", "batches"), ("compare", "difference"),
+    ("compare", "variants"), ("memory", "memory"), ("streams", "schedule"), ("tuning", "formulations"),
+]  # fmt: skip
+#: Panels that have a figure before anything was measured by a button.
+DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
+
+
+@pytest.fixture
+def opened(lab_page):
+    def open_(cell: str) -> Explorer:
+        lab_page.open([cell])
+        lab_page.run_all()
+        shown = Explorer(lab_page)
+        shown.ready()
+        return shown
+
+    return open_
+
+
+def offered(shown: Explorer) -> list[str]:
+    return shown.lab.python("__import__('rtlab.view.payload').view.payload.decode(explorer.engine)['panels']")
+
+
+def show(shown: Explorer, tab: str, panel: str) -> str:
+    """Bring a panel to the front as a person does; returns its selector once its answer is there."""
+    page = shown.page
+    page.click(f'{EXPLORER} [data-tab="{tab}"]')
+    segment = f'{EXPLORER} [data-segment="{panel}"]'
+    if page.locator(segment).count():
+        page.click(segment)
+    where = f'{EXPLORER} [data-panel="{panel}"]'
+    page.wait_for_selector(f'{where}[aria-busy="false"] h4:not(:empty)')
+    return where
+
+
+def figure(shown: Explorer, where: str) -> str:
+    """The figure of a panel once it is drawn."""
+    drawn = f"{where} .js-plotly-plot"
+    shown.page.wait_for_selector(f"{drawn} .main-svg >> nth=0")
+    return drawn
+
+
+def click_point(shown: Explorer, where: str, key: str, *, at: str = "center") -> None:
+    """Click the point of a figure that has this id, where it is drawn."""
+    place = shown.page.evaluate(
+        """async ([where, key]) => {
+          const plot = document.querySelector(`${where} .js-plotly-plot`);
+          plot.closest('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'});
+          const points = [...plot.querySelectorAll('.point')].filter(point => {
+            const trace = point.closest('.trace').__data__[0].trace;
+            return trace.ids?.[point.__data__.i] === key;
+          });
+          points[0].scrollIntoView({block: 'nearest', behavior: 'instant'});
+          await new Promise(requestAnimationFrame);
+          const {x, y, width, height} = points[0].getBoundingClientRect();
+          return [x + width / 2, y + height / 2];
+        }""",
+        [where, key],
+    )
+    # Plotly finds the point under the pointer as it moves.
+    shown.page.mouse.move(place[0] - 3, place[1])
+    shown.page.mouse.move(*place)
+    shown.page.wait_for_selector(f"{where} .hoverlayer .hovertext")
+    shown.page.mouse.click(*place)
+
+
+def marked(shown: Explorer, where: str) -> set[str]:
+    """Ids of the points that are outlined."""
+    return set(
+        shown.page.evaluate(
+            """where => [...document.querySelectorAll(`${where} .rt-marked:is(.point)`)].map(
+              point => point.closest('.trace').__data__[0].trace.ids[point.__data__.i])""",
+            where,
+        )
+    )
+
+
+def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
+    """Each tab of a study with two variants, in light and in dark, wide and narrow."""
+    shown = opened(DIGITS)
+    page, lab = shown.page, shown.lab
+    known = offered(shown)
+    assert {p for _, p in TABS} == set(known)
+    for tab, panel in TABS:
+        where = show(shown, tab, panel)
+        if panel in DRAWN:
+            drawn = figure(shown, where)
+            assert page.get_attribute(f"{drawn} >> nth=0", "aria-label")
+            assert 0 == page.locator(f'{where} [data-control="problem"]').count(), panel
+        assert len(page.inner_text(f"{where} .rt-lead p")) > 40
+        # What is in front is in the view that Python reads.
+        lab.wait_python(f"explorer.state.tab == {tab!r}")
+        shown.picture(f"panel-{panel}-light")
+    lab.wait_python("explorer.state.settings['compare'] == 'variants'")
+    lab.theme(dark=True)
+    where = show(shown, "compare", "difference")
+    figure(shown, where)
+    # Text and bars stand out from the ground.
+    ink = page.evaluate(
+        "where => getComputedStyle(document.querySelector(`${where} .xtick text`)).fill", where
+    )
+    assert min(int(c) for c in ink.removeprefix("rgb(").removesuffix(")").split(",")[:3]) > 180
+    shown.picture("panel-difference-dark")
+    lab.theme(dark=False)
+
+    # In a narrow window all tabs stay within reach, by the keyboard too.
+    page.set_viewport_size({"width": 760, "height": 900})
+    page.wait_for_selector(f'{EXPLORER} [data-control="tabs"] button')
+    page.click(f'{EXPLORER} [data-control="tabs"] button')
+    page.click(f'{EXPLORER} [data-item="table"]')
+    lab.wait_python("explorer.state.tab == 'table'")
+    page.focus(f'{EXPLORER} [data-tab="table"]')
+    page.keyboard.press("ArrowRight")
+    lab.wait_python("explorer.state.tab == 'timing'")
+    first = page.locator(f'{EXPLORER} [data-tab="timing"]')
+    assert first.evaluate("tab => document.activeElement === tab")
+    page.keyboard.press("ArrowLeft")
+    last = page.locator(f'{EXPLORER} [data-tab="table"]')
+    assert last.evaluate(
+        "tab => tab.getBoundingClientRect().right <= tab.closest('.rt-tabrow').getBoundingClientRect().right"
+    )
+    assert [] == lab.left_machine
+    assert [] == lab.console_errors
+
+
+def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
+    """A click selects the group in both graphs; what is selected in a graph is outlined in the figure."""
+    shown = opened(DIGITS)
+    page, lab = shown.page, shown.lab
+    where = show(shown, "compare", "difference")
+    figure(shown, where)
+    links = lab.python("explorer.panel('difference')['links']")
+    key, link = next((k, v) for k, v in links.items() if v["nodes"] and v["layers"])
+    click_point(shown, where, key)
+    lab.wait_python(f"set(explorer.state.selection) == set({link['nodes']!r})")
+    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
+    assert key in marked(shown, where)
+    assert page.locator(f'{where} [data-row="{key}"][aria-selected="true"]').count() == 1
+    shown.picture("panel-waterfall-selected")
+
+    # The other way, and by the keyboard: the row below in the table.
+    other, next_link = next((k, v) for k, v in links.items() if k != key and v["nodes"] and v["layers"])
+    lab.python(f"explorer.select(*{next_link['nodes']!r})")
+    page.wait_for_selector(f'{where} [data-row="{other}"][aria-selected="true"]')
+    page.focus(f"{where} .rt-table")
+    page.keyboard.press("ArrowDown")
+    rows = lab.python("[r['key'] for r in explorer.panel('difference')['rows']]")
+    below = rows[min(rows.index(other) + 1, len(rows) - 1)]
+    page.wait_for_selector(f'{where} [data-row="{below}"][aria-selected="true"]')
+    lab.wait_python(f"set(explorer.state.layers) == set({links[below]['layers']!r})")
+
+    # Another variant is asked about anew.
+    page.click(f'{EXPLORER} [data-chip="int8"] button >> nth=0')
+    page.wait_for_selector(f"{where} h4:has-text('to int8')")
+    assert [] == lab.console_errors
+
+
+def test_the_batch_moves_the_memory(opened) -> None:
+    """The slider is felt at once, and Python sees what was chosen; a box of the arena is a tensor."""
+    shown = opened(DIGITS)
+    page, lab = shown.page, shown.lab
+    where = show(shown, "memory", "memory")
+    figure(shown, where)
+    peak = f'{where} [data-fact="Peak"] dd'
+    before = page.inner_text(peak)
+    slider = page.locator(f'{where} [data-control="memory.batch"]')
+    box = slider.bounding_box()
+    page.mouse.move(box["x"] + 8, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    for share in (0.2, 0.4, 0.6):
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+    page.mouse.up()
+    page.wait_for_function(
+        "([peak, before]) => document.querySelector(peak).innerText !== before", arg=[peak, before]
+    )
+    lab.wait_python("explorer.state.settings.get('memory.batch', '1') != '1'")
+    chosen = lab.python("explorer.state.settings['memory.batch']")
+    page.wait_for_selector(f'{where}[aria-busy="false"]')
+    told = lab.python(f"explorer.panel('memory', batch={chosen!r})")
+    # The page shows what Python tells for the last stop, not for one on the way.
+    peaks = {f["key"]: f["value"] for f in told["facts"]}
+    page.wait_for_function(
+        "([peak, value]) => document.querySelector(peak).innerText.includes(value)", arg=[peak, peaks["Peak"]]
+    )
+    shown.picture("panel-memory-batch")
+
+    key, link = next((k, v) for k, v in told["links"].items() if v["layers"] and "layer" not in k)
+    click_point(shown, where, key)
+    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
+    shown.picture("panel-memory-selected")
+    assert [] == lab.console_errors
+
+
+def test_a_bar_of_the_schedule_is_a_layer(opened) -> None:
+    """Who runs beside whom in a network with branches; each bar selects its layer."""
+    shown = opened(GOOGLENET)
+    lab = shown.lab
+    where = show(shown, "streams", "schedule")
+    figure(shown, where)
+    links = lab.python("explorer.panel('schedule')['links']")
+    key, link = next((k, v) for k, v in list(links.items())[3:] if v["layers"])
+    click_point(shown, where, key)
+    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
+    assert key in marked(shown, where)
+    shown.picture("panel-schedule-selected")
+    assert [] == lab.console_errors
+
+
+def test_a_recurrence_has_a_tab_of_its_own(opened) -> None:
+    """What became of the steps of an LSTM; a network without one has no such tab, as the first test tells."""
+    shown = opened(LSTM)
+    where = show(shown, "recurrence", "recurrence")
+    figure(shown, where)
+    assert 0 == shown.page.locator(f'{where} [data-control="problem"]').count()
+    shown.picture("panel-recurrence")
+    assert [] == shown.lab.console_errors
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
+def test_recorded_engines_are_compared_without_their_model(opened) -> None:
+    """Two engines of one network from an A100: fp32 against int8, without an ONNX file."""
+    shown = opened(A100)
+    lab = shown.lab
+    lab.python("explorer.show('int8')")
+    where = show(shown, "compare", "difference")
+    figure(shown, where)
+    told = lab.python("explorer.panel('difference')")
+    key, link = next((k, v) for k, v in told["links"].items() if len(v["layers"]) > 1)
+    row = f"{where} [data-row={json.dumps(key)}]"
+    shown.page.locator(row).scroll_into_view_if_needed()
+    shown.page.click(row)
+    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
+    shown.picture("panel-recorded-difference")
+    where = show(shown, "timing", "samples")
+    figure(shown, where)
+    # What cannot be measured here says why, to those who cannot hover too.
+    where = show(shown, "timing", "batches")
+    button = shown.page.locator(f'{where} [data-work="sweep"]')
+    assert "true" == button.get_attribute("aria-disabled")
+    assert button.get_attribute("title")
+    assert [] == lab.console_errors

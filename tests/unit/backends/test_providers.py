@@ -1,0 +1,430 @@
+"""Execution providers: their names, what is refused and how, whose nodes are whose, and what the clock tells."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import rtlab
+from rtlab import backends
+from rtlab.analysis.mapping import relate
+from rtlab.backends import placement, providers, watch
+from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.model import wrap
+from rtlab.core.options import BuildOptions
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Target, Variant
+from rtlab.errors import Cancelled, Unavailable, VariantError
+from rtlab.testing import tiny_model
+
+CPU = "CPUExecutionProvider"
+OPENVINO = providers.named("openvino")
+CUDA = providers.named("cuda")
+
+
+@pytest.fixture
+def build(monkeypatch):
+    """Pretend that ONNX Runtime has these providers, and these plug-ins with what is wrong with them."""
+
+    def pretend(*names: str, plug_ins: dict[str, str] | None = None) -> None:
+        monkeypatch.setattr(providers, "built_in", lambda: (*names, CPU))
+        monkeypatch.setattr(providers, "plug_ins", lambda: plug_ins or {})
+        monkeypatch.setattr(providers, "version", lambda: "1.99.0")
+
+    return pretend
+
+
+@pytest.mark.parametrize("provider", providers.KNOWN, ids=lambda p: p.short)
+def test_a_provider_answers_to_its_name_in_any_case_with_or_without_its_ending(provider) -> None:
+    """Nobody should look up how ONNX Runtime spells a name."""
+    bare = provider.name.removesuffix("ExecutionProvider")
+    spelled = [provider.name, provider.name.lower(), bare, bare.upper(), provider.title, provider.short]
+    assert [provider] * len(spelled) == [providers.named(s) for s in spelled]
+
+
+def test_no_two_providers_answer_to_one_name() -> None:
+    """Else the order of a table would choose."""
+    for one, other in itertools.combinations(providers.KNOWN, 2):
+        assert not one.spellings & other.spellings
+
+
+def test_one_backend_answers_to_every_spelling_and_the_cpu_is_the_usual_one() -> None:
+    """Sessions are kept in the backend, so there must be one."""
+    assert backends.get("onnxruntime:OpenVINO") is backends.get("onnxruntime:openvinoexecutionprovider")
+    assert "onnxruntime:nvtensorrtrtx" == backends.get("onnxruntime:nv-tensorrt-rtx").name
+    assert backends.get("onnxruntime") is backends.get("onnxruntime:cpu")
+
+
+def test_an_unknown_provider_is_refused_with_those_that_are_here(build) -> None:
+    """Three parts: what was tried, what is so, what to choose."""
+    build("OpenVINOExecutionProvider", "DnnlExecutionProvider")
+    with pytest.raises(Unavailable) as caught:
+        backends.get("onnxruntime:quantum")
+    assert (
+        'Cannot use backend "onnxruntime:quantum": ONNX Runtime knows no execution provider of this name. Choose one '
+        'of "onnxruntime:openvino", "onnxruntime:dnnl", or see rtlab.available() for those of other builds.'
+        == str(caught.value)
+    )
+
+
+def test_a_provider_that_the_build_lacks_is_refused_with_the_command_that_brings_it(
+    build, monkeypatch
+) -> None:
+    """Builds overwrite each other's files, so one must go first; a plug-in stands beside a build."""
+    monkeypatch.setattr("sys.platform", "linux")
+    build("OpenVINOExecutionProvider")
+    with pytest.raises(Unavailable) as caught:
+        OnnxRuntime(CUDA).build(BuildRequest(tiny_model(), Variant.of(target="gpu")), Silent())
+    assert (
+        'Backend "onnxruntime:cuda" cannot build "fp32": ONNX Runtime 1.99.0 has no CUDAExecutionProvider here, only '
+        "OpenVINOExecutionProvider, CPUExecutionProvider. Run pip uninstall --yes onnxruntime, then pip install "
+        'onnxruntime-gpu: only one build can be installed at a time. Or choose backend="onnxruntime".'
+        == str(caught.value)
+    )
+    plug_in = providers.missing(providers.named("nvtensorrtrtx"))
+    assert plug_in.endswith(
+        'Run pip install onnxruntime-ep-nv-tensorrt-rtx, or choose backend="onnxruntime".'
+    )
+    other = providers.missing(providers.named("coreml"))
+    assert other.endswith('has it on darwin, or choose one that is here: "onnxruntime:openvino".')
+
+
+def test_a_plug_in_without_a_device_tells_so(build) -> None:
+    """To install it once more would not help."""
+    build(plug_ins={"OpenVINOExecutionProvider": 'plug-in "p" finds no device that it supports'})
+    assert (
+        'plug-in "p" finds no device that it supports. Check the driver of the device, or choose '
+        'backend="onnxruntime".' == providers.missing(OPENVINO)
+    )
+    assert OPENVINO not in providers.here()
+    build(plug_ins={"OpenVINOExecutionProvider": ""})
+    assert "" == providers.missing(OPENVINO)
+    assert (OPENVINO,) == providers.here()
+
+
+def test_a_release_that_does_not_tell_whose_nodes_are_whose_is_refused(build, monkeypatch) -> None:
+    """Layers without their processor would be shown as the provider's."""
+    build("OpenVINOExecutionProvider")
+    monkeypatch.setattr(providers, "version", lambda: "1.23.2")
+    assert providers.missing(OPENVINO).endswith("Install release 1.24 or later.")
+
+
+def test_running_on_the_cpu_instead_is_refused(build, monkeypatch) -> None:
+    """ONNX Runtime goes on without a provider that cannot start, and times would be those of the CPU."""
+
+    class Fallen:
+        def __init__(self, *_: object, providers: list[object], enable_fallback: int) -> None:
+            assert [("CUDAExecutionProvider", {}), CPU] == providers
+            assert 0 == enable_fallback
+
+        def get_providers(self) -> list[str]:
+            return [CPU]
+
+    build("CUDAExecutionProvider")
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Fallen)
+    with pytest.raises(Unavailable) as caught:
+        OnnxRuntime(CUDA).build(BuildRequest(tiny_model(), Variant.of(target="gpu")), Silent())
+    assert (
+        'Backend "onnxruntime:cuda" cannot start CUDAExecutionProvider for target "gpu": ONNX Runtime goes on with '
+        "CPUExecutionProvider alone. Check the device, its driver and the options of CUDA, or choose "
+        'backend="onnxruntime".' == str(caught.value)
+    )
+
+
+def test_every_provider_is_listed_with_the_reason_where_it_is_missing(build, monkeypatch) -> None:
+    """The table is where one learns what there is."""
+    monkeypatch.setattr("sys.platform", "linux")
+    build("OpenVINOExecutionProvider", "AzureExecutionProvider")
+    table = rtlab.available()
+    assert table["onnxruntime:openvino"].ok
+    assert "pip install onnxruntime-gpu" in table["onnxruntime:cuda"].reason
+    # No wheel for this platform brings them, and the cloud's runs no network.
+    assert not {"onnxruntime:coreml", "onnxruntime:dml", "onnxruntime:azure"} & set(table)
+
+
+def test_the_version_is_that_of_the_import_whatever_package_brought_it() -> None:
+    """Builds are packages of many names with one module."""
+    assert onnxruntime.__version__ == providers.version()
+
+
+def test_the_target_chooses_the_device() -> None:
+    """One way to say it for all providers."""
+    assert [Target("cpu"), Target("gpu"), Target("npu")] == [*OPENVINO.targets]
+    assert {"device_type": "NPU"} == providers.options(OPENVINO, Target("npu"), None)
+    assert {} == providers.options(CUDA, Target("gpu"), None)
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "says"),
+    [
+        ("sm86", {}, 'cannot build for target "sm86": OpenVINO does not run there. Choose one of "cpu", "gpu", "npu"'),
+        ("cpu", {"device_type": "GPU"}, 'cannot take device_type="GPU" for target "cpu": that is another device'),
+        ("cpu", {"flags": ["FP16"]}, r'cannot take options "\+FP16": flags, pools, profiles and timing caches are'),
+        ("cpu", {"cache_dir": ["a"]}, "takes numbers and texts only. Write the value as one text"),
+    ],
+)  # fmt: skip
+def test_options_that_a_provider_cannot_take_are_refused(target, given, says) -> None:
+    """What ONNX Runtime ignores or takes for something else must not stand in a variant's name."""
+    with pytest.raises(VariantError, match=says):
+        providers.options(OPENVINO, Target(target), BuildOptions.of(**given))
+
+
+def test_options_reach_the_provider_as_texts() -> None:
+    """ONNX Runtime takes no numbers; a finer choice of the same device is one's own."""
+    given = BuildOptions.of(num_of_threads=2, device_type="GPU.1")
+    assert {"num_of_threads": "2", "device_type": "GPU.1"} == providers.options(
+        OPENVINO, Target("gpu"), given
+    )
+
+
+def chain():
+    """Two branches with nodes that are removed (Identity) or made anew by ONNX Runtime."""
+    make = helper.make_node
+    nodes = [
+        make("MatMul", ["x", "w"], ["a"]), make("Relu", ["a"], ["b"], "r1"), make("Identity", ["b"], ["c"], "id"),
+        make("Unique", ["c"], ["u"], "uniq", sorted=1), make("Size", ["u"], ["s"], "size"),
+        make("Cast", ["s"], ["f"], "cast", to=1), make("Mul", ["c", "f"], ["m"], "mul"),
+        make("MatMul", ["m", "w"], ["d"], "m2"), make("Sigmoid", ["x"], ["e"], "sig"),
+        make("MatMul", ["e", "w"], ["q"], "m3"), make("Det", ["q"], ["det"], "det"),
+        make("Add", ["d", "e"], ["y0"], "add"), make("Add", ["y0", "det"], ["y"], "add2"),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [8, 8])],
+        [helper.make_tensor_value_info("y", 1, [8, 8])],
+        [numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return wrap(model, name="chain")
+
+
+P = "OpenVINOExecutionProvider"
+#: What OpenVINO 2025 takes of it, as ONNX Runtime 1.24 told.
+PLACED = (
+    placement.Part(P, (("#0", "MatMul"), ("r1", "Relu"))),
+    placement.Part(P, (("cast", "Cast"), ("mul", "Mul"), ("m2/MatMulAddFusion", "Gemm"), ("sig", "Sigmoid"))),
+    placement.Part(P, (("add2", "Add"),)),
+    placement.Part(CPU, (("uniq", "Unique"),)),
+    placement.Part(CPU, (("size", "Size"),)),
+    placement.Part(CPU, (("m3", "MatMul"),)),
+    placement.Part(CPU, (("det", "Det"),)),
+)  # fmt: skip
+
+
+def test_compiled_subgraphs_are_layers_between_the_nodes_that_are_left() -> None:
+    """Removed and renewed nodes are in the subgraph whose values they carry on."""
+    layers = placement.regions(chain(), PLACED, P, "OpenVINO")
+    assert [
+        ("OpenVINO subgraph 1", ("#0", "r1", "id"), ["x"], ["c"]),
+        ("uniq", ("uniq",), ["c"], ["u"]),
+        ("size", ("size",), ["u"], ["s"]),
+        ("OpenVINO subgraph 2", ("cast", "mul", "m2", "sig", "add"), ["s", "c", "x"], ["e", "y0"]),
+        ("m3", ("m3",), ["e"], ["q"]),
+        ("det", ("det",), ["q"], ["det"]),
+        ("OpenVINO subgraph 3", ("add2",), ["y0", "det"], ["y"]),
+    ] == [(y.name, y.origins, [t.name for t in y.inputs], [t.name for t in y.outputs]) for y in layers]
+    assert [P, CPU, CPU, P, CPU, CPU, P] == [y.attributes["provider"] for y in layers]
+    assert ["w"] == [t.name for t in layers[0].constants]
+    model = chain()
+    assert () == relate(model, model, Engine("b", "", Target("cpu"), layers)).missing
+
+
+def test_what_is_left_to_the_cpu_is_told() -> None:
+    """A slow inference often has its reason there."""
+    assert (
+        "OpenVINO runs 7 of 11 nodes, compiled to 3 subgraphs; 4 are left to the CPU: Unique, Size, MatMul, Det"
+        == placement.note(P, "OpenVINO", PLACED)
+    )
+    assert "OpenVINO runs 2 of 2 nodes, compiled to 1 subgraph" == placement.note(P, "OpenVINO", PLACED[:1])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_layers_of_any_placement_hold_every_node_once_and_can_run_in_their_order(seed) -> None:
+    """Whatever a provider takes, in whichever order it tells."""
+    rng, model = np.random.default_rng(seed), tiny_model()
+    cuts = sorted({0, len(model.top), *rng.integers(0, len(model.top), 4).tolist()})
+    given = [
+        placement.Part(rng.choice([P, CPU]), tuple((n.id, n.op) for n in model.top[a:b]))
+        for a, b in itertools.pairwise(cuts)
+    ]
+    # The CPU's nodes are told one by one.
+    given = [
+        one
+        for part in given
+        for one in ([part] if part.provider == P else [placement.Part(CPU, (n,)) for n in part.nodes])
+    ]
+    rng.shuffle(given)
+    layers = placement.regions(model, given, P, "OpenVINO")
+    origins = [o for y in layers for o in y.origins]
+    assert sorted(n.id for n in model.top) == sorted(origins)
+    have = set(model.inputs)
+    for layer in layers:
+        assert {t.name for t in layer.inputs} <= have
+        have |= {t.name for t in layer.outputs}
+    assert set(model.outputs) <= have
+
+
+def test_a_placement_in_circles_is_still_listed() -> None:
+    """A removed node may be given to the wrong part; that must not end a build."""
+    model = tiny_model()
+    first, last = model.top[0], model.top[-1]
+    rest = tuple((n.id, n.op) for n in model.top[1:-1])
+    given = [placement.Part(P, ((first.id, first.op), (last.id, last.op))), placement.Part(P, rest)]
+    assert 2 == len(placement.regions(model, given, P, "OpenVINO"))
+
+
+def event(name: str, dur: float, provider: str, index: int) -> dict[str, object]:
+    return {
+        "cat": "Node", "name": f"{name}_kernel_time", "dur": dur,
+        "args": {"provider": provider, "node_index": str(index)},
+    }  # fmt: skip
+
+
+def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
+    """Their names in the profile are ONNX Runtime's, and the first to run need not be the first that was compiled."""
+    layers = placement.regions(chain(), PLACED, P, "OpenVINO")
+    run = [
+        event("ov_3_2", 3000, P, 15), event("ov_1_0", 1000, P, 13), event("ov_2_1", 2000, P, 14),
+        event("det", 500, CPU, 9), event("copy", 700, CPU, 16),
+    ]  # fmt: skip
+    found, note = placement.samples([*run, *run], layers, P, "OpenVINO", 1)
+    named = {i.partition(":")[2]: s.tolist() for i, s in found.items()}
+    subgraphs = {f"OpenVINO subgraph {n}": [float(n)] for n in (1, 2, 3)}
+    assert {**subgraphs, "det": [0.5]} == named
+    assert "0.7 ms more in 1 nodes that are no layers: copy" == note
+
+
+def test_subgraphs_that_cannot_be_told_apart_have_no_times() -> None:
+    """A time at the wrong layer is worse than none."""
+    layers = placement.regions(chain(), PLACED, P, "OpenVINO")
+    found, _ = placement.samples([event("ov_1_0", 1000, P, 13)], layers, P, "OpenVINO", 0)
+    assert {} == found
+
+
+def test_a_fused_layer_has_the_provider_of_the_value_that_it_writes() -> None:
+    """ONNX Runtime fuses after it has placed the nodes."""
+    layers = optimized_layers()
+    found = placement.marked(layers, chain(), PLACED)
+    assert [P, P, CPU, None] == [y.attributes.get("provider") for y in found]
+
+
+def optimized_layers() -> list[Layer]:
+    from rtlab.core.engine import Tensor
+
+    return [
+        Layer("0", "fused MatMul Relu", "Fused", 0, outputs=(Tensor("b"),)),
+        Layer("1", "m2/MatMulAddFusion", "Gemm", 1, outputs=(Tensor("y0"),)),
+        Layer("2", "det", "Det", 2, outputs=(Tensor("det"),)),
+        Layer("3", "Memcpy", "MemcpyToHost", 3, outputs=(Tensor("Memcpy_0"),)),
+    ]
+
+
+class Clock:
+    """A clock that goes on only while something runs."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, seconds: float):
+        def run() -> None:
+            self.now += seconds
+            self.ran.append(seconds)
+
+        self.ran = getattr(self, "ran", [])
+        return run
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts"),
+    [
+        (0.0001, (300, 30)),  # brief: as many as a histogram takes
+        (0.015, (34, 30)),  # up to half a second
+        (0.1, (30, 30)),  # longer: what was asked for
+        (0.999, (11, 11)),  # ten seconds at most
+        (60.0, (3, 3)),  # but a median's worth
+    ],
+)
+def test_brief_inferences_are_timed_more_often_and_long_ones_less(monkeypatch, seconds, counts) -> None:
+    """A histogram needs hundreds, and a notebook cannot wait for them."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    found = watch.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
+    assert counts == tuple(len(f) for f in found)
+    np.testing.assert_allclose(np.concatenate(found), seconds * 1e3)
+    assert sum(counts) + 4 == len(clock.ran)
+
+
+def test_both_are_timed_in_turns(monkeypatch) -> None:
+    """Else a load that comes and goes would be taken for the cost of the profiler."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    watch.alternate([clock.work(1.0), clock.work(2.0)], Silent(), 6, 0)
+    assert [1.0, 1.0, 2.0, 2.0] * 3 == clock.ran
+
+
+def test_timing_stops_when_asked() -> None:
+    """Cancel must work in every phase."""
+    progress = Silent()
+
+    def work() -> None:
+        progress.cancel()
+
+    with pytest.raises(Cancelled):
+        watch.alternate([work], progress, 30, 0)
+
+
+def test_layers_that_sum_to_the_latency_need_no_words() -> None:
+    """A note that always stands there is not read."""
+    layers = {"a": np.full(5, 6.0), "b": np.full(5, 3.5)}
+    assert [] == watch.differences(np.full(9, 10.0), np.full(5, 10.5), layers)
+    assert [] == watch.differences(np.full(9, 10.0), np.full(5, 99.0), {})
+
+
+@pytest.mark.parametrize(
+    ("latency", "slowed", "layers", "said"),
+    [
+        (5.0, 10.0, [[6.0] * 3, [3.5] * 3], "An inference took 10 ms with the profiler, 5 ms without"),
+        (10.0, 10.0, [[5.0] * 3, [1.0] * 3], "Of a profiled inference, 4 ms passed between the layers"),
+        (
+            12.0, 12.0, [[1.0, 1.0, 10.0], [1.0, 10.0, 1.0], [10.0, 1.0, 1.0]],
+            (
+                "Times are uneven, as where other work takes the processor: layers of one inference took 12 ms "
+                "together, their medians 3 ms"
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, said) -> None:
+    """The profiler's cost, time between layers and an uneven load are different remedies."""
+    samples = {str(i): np.asarray(row) for i, row in enumerate(layers)}
+    assert [said] == watch.differences(np.full(3, latency), np.full(3, slowed), samples)
+
+
+def test_times_of_handing_work_over_are_not_shown_as_times_of_layers(monkeypatch) -> None:
+    """CUDA's kernels run on after the profiler has stopped its watch, unless each launch waits."""
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    layer = Layer("0:det", "det", "Det", 0)
+    engine = Engine("onnxruntime:cuda", "", Target("gpu"), (layer,))
+    events = [event("det", 5, "CUDAExecutionProvider", 0)]
+    runner = OnnxRuntime(CUDA)
+    found, notes = runner._samples(engine, events, 0)
+    assert {} == found
+    assert notes[-1].endswith("; for them, set CUDA_LAUNCH_BLOCKING=1 before Python starts")
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    found, _ = runner._samples(engine, events, 0)
+    assert [0.005] == found["0:det"].tolist()
+
+
+def test_a_provider_nobody_knows_is_still_offered(build) -> None:
+    """New ones come with every release."""
+    build("FutureExecutionProvider")
+    found = providers.named("future")
+    assert ("FutureExecutionProvider", (Target("gpu"),)) == (found.name, found.targets)
+    assert found in providers.here()
