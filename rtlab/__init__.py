@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model, load
     from rtlab.core.node import Node
     from rtlab.core.options import BuildOptions
+    from rtlab.core.peaks import Peaks
     from rtlab.core.protocols import Limits
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant

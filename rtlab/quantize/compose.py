@@ -340,7 +340,8 @@ def _read(node: Node, typed: Model) -> Precision | None:
 def _held(node: Node, source: Model) -> Precision | None:
     """The 16-bit type that the source itself gives a node's first output."""
     kinds = {str(p): p for p in HALVES}
-    return next((kinds[k] for v in node.outputs if (k := source.values[v].dtype) in kinds), None)
+    # An output that nobody wants has no name.
+    return next((kinds[k] for v in node.outputs if v and (k := source.values[v].dtype) in kinds), None)
 
 
 def _stored(node: Node, typed: Model) -> Iterator[str]:

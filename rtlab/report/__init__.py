@@ -109,7 +109,7 @@ def saved(study: Study) -> Saved:
                 status=list(chrome.status(study, name)),
                 panels=[
                     Panel({**panels.answer(p, Scene(study, result)), "figures": []})
-                    for p in panels.offered(result, study.model)
+                    for p in panels.offered(study.model)
                 ],
             )
             for name, result in ((n, study.results[n]) for n in built)

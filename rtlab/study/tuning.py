@@ -236,7 +236,7 @@ def _winners(
     chosen = {}
     for layer in tuned:
         best, direct = layer.best(threads), layer.direct(threads)
-        if best is None or direct is None or best.formulation == DIRECT :
+        if best is None or direct is None or best.formulation == DIRECT or not clearly(best, direct):
             continue
         own = layers[layer.node]
         chosen[layer.node] = own, next(f for f in offered(own) if f.name == best.formulation)

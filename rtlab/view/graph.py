@@ -311,7 +311,7 @@ def engine_view(result: Result, model: Model) -> EngineView:
         overlays=overlays(result, model),
         summary=summary(result, model),
         findings=listed(model, result.findings),
-        panels=offered(result, model),
+        panels=offered(model),
     )
 
 

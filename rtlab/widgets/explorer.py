@@ -464,7 +464,12 @@ class Explorer(Delivering):
 
     def _show_aside(self, name: str, progress: Reporting) -> None:
         progress.phase("Preparing the engine's view")
-        self.show(name)
+        try:
+            self.show(name)
+        except BaseException:
+            # The page waits for the engine of the variant that it was told.
+            self._put(dataclasses.replace(self.state, variant=""))
+            raise
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""

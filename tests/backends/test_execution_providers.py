@@ -109,7 +109,7 @@ def test_an_option_that_it_does_not_know_is_an_error(runner, sample, variant) ->
     if runner.provider == STAND_IN:
         pytest.skip("the CPU's provider takes no options and reads none")
     options = dataclasses.replace(variant, options=BuildOptions.of(no_such_option=1))
-    with pytest.raises(RtlabError, match="no_such_option|options of"):
+    with pytest.raises(RtlabError, match="no_such_option"):
         runner.build(BuildRequest(sample.model, options), Silent())
 
 

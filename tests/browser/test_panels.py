@@ -91,7 +91,18 @@ def figure(shown: Explorer, where: str) -> str:
     return drawn
 
 
-def click_point(shown: Explorer, where: str, key: str, *, at: str = "center") -> None:
+def largest(shown: Explorer, where: str) -> str:
+    """Id of the bar that covers most of a figure."""
+    return shown.page.evaluate(
+        """where => [...document.querySelectorAll(`${where} .js-plotly-plot .bars .point`)].map(point => {
+          const {width, height} = point.getBoundingClientRect();
+          return [width * height, point.closest('.trace').__data__[0].trace.ids[point.__data__.i]];
+        }).sort((a, b) => b[0] - a[0])[0][1]""",
+        where,
+    )
+
+
+def click_point(shown: Explorer, where: str, key: str) -> None:
     """Click the point of a figure that has this id, where it is drawn."""
     place = shown.page.evaluate(
         """async ([where, key]) => {
@@ -224,8 +235,9 @@ def test_the_batch_moves_the_memory(opened) -> None:
     page.wait_for_function(
         "([peak, before]) => document.querySelector(peak).innerText !== before", arg=[peak, before]
     )
-    lab.wait_python("explorer.state.settings.get('memory.batch', '1') != '1'")
-    chosen = lab.python("explorer.state.settings['memory.batch']")
+    chosen = page.inner_text(f"{where} .rt-stops output")
+    assert "1" != chosen
+    lab.wait_python(f"explorer.state.settings.get('memory.batch') == {chosen!r}")
     page.wait_for_selector(f'{where}[aria-busy="false"]')
     told = lab.python(f"explorer.panel('memory', batch={chosen!r})")
     # The page shows what Python tells for the last stop, not for one on the way.
@@ -235,7 +247,8 @@ def test_the_batch_moves_the_memory(opened) -> None:
     )
     shown.picture("panel-memory-batch")
 
-    key, link = next((k, v) for k, v in told["links"].items() if v["layers"] and "layer" not in k)
+    key = largest(shown, where)
+    link = told["links"][key]
     click_point(shown, where, key)
     lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
     shown.picture("panel-memory-selected")
@@ -276,7 +289,8 @@ def test_recorded_engines_are_compared_without_their_model(opened) -> None:
     where = show(shown, "compare", "difference")
     figure(shown, where)
     told = lab.python("explorer.panel('difference')")
-    key, link = next((k, v) for k, v in told["links"].items() if len(v["layers"]) > 1)
+    key = next(r["key"] for r in told["rows"][:6] if told["links"].get(r["key"], {}).get("layers"))
+    link = told["links"][key]
     row = f"{where} [data-row={json.dumps(key)}]"
     shown.page.locator(row).scroll_into_view_if_needed()
     shown.page.click(row)

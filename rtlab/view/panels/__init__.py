@@ -16,19 +16,18 @@ from rtlab.view.panel import Scene, panel
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
-    from rtlab.study import Result
 
 #: In the order of the tabs.
 PANELS: tuple[PanelName, ...] = (
     "roofline", "samples", "batches", "difference", "variants", "memory", "schedule", "formulations", "recurrence",
 )  # fmt: skip
 #: Operators that carry a state from step to step.
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN", "Loop", "Scan"})
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
 
-def offered(result: Result, model: Model) -> list[PanelName]:
+def offered(model: Model) -> list[PanelName]:
     """The panels that have something to say of a variant."""
-    recurrent = any(n.op in _RECURRENT for m in (model, result.prepared.model) for n in m.nodes)
+    recurrent = any(n.op in _RECURRENT for n in model.nodes)
     return [name for name in PANELS if recurrent or name != "recurrence"]
 
 

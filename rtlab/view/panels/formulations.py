@@ -34,7 +34,7 @@ def formulations(scene: Scene) -> Panel:
     Raises:
         VariantError: a setting names a layer, or a way of tuning, that there is not.
     """
-    found: Tuned | None = getattr(scene.study, "tuned", None)
+    found: Tuned | None = scene.study.tuned
     log = scene.result.log
     told = contests(log) if log is not None else ()
     sources = {}

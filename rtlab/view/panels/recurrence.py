@@ -62,7 +62,7 @@ def recurrence(scene: Scene) -> Panel:
         direction = direction if direction in both else "forward"
         settings.append(choices("direction", "Direction above", both, direction))
     backward = at.before.direction == "reverse" or direction == "backward"
-    times: Sequence[Timed] = getattr(scene.study, "forms", {}).get(at.before.node, ())
+    times: Sequence[Timed] = scene.study.forms.get(at.before.node, ())
     places = list(model.where(at.before.node))
     bars = list(_bars(at))
     figures = [_grid(at, bars, backward=backward)]

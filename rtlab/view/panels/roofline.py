@@ -11,7 +11,7 @@ from rtlab.analysis.layerwork import batch_of
 from rtlab.analysis.mapping import placed
 from rtlab.analysis.roofline import Bound, Point, Roofline, efficiency_of
 from rtlab.analysis.roofline import roofline as under_roofs
-from rtlab.analysis.trust import RECORDED, known_error
+from rtlab.analysis.trust import RECORDED, known_error, usual
 from rtlab.core.peaks import TABLE, Peaks, peaks
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting, Work
@@ -87,26 +87,14 @@ def roofline(scene: Scene) -> Panel:
 
 def _processors(scene: Scene) -> dict[str, Peaks]:
     """What can be chosen by name: the table, and what the user gave or measured."""
-    given: tuple[Peaks, ...] = tuple(getattr(scene.study, "processors", ()))
+    given: tuple[Peaks, ...] = tuple(scene.study.processors)
     return {p.name: p for p in (*given, *TABLE)}
 
 
 def _default(result: Result, known: Mapping[str, Peaks]) -> Peaks:
-    """The engine's own processor, else one of its compute capability, a recorded one before others."""
-    if result.engine.device:
-        try:
-            return peaks(result.engine.device)
-        except VariantError:
-            pass
+    """This CPU for what runs on it, once it was measured; else the GPU that is usual for the engine."""
     measured = [p for p in known.values() if p.origin == "measured"]
-    target = result.engine.target.name
-    if target == "cpu" and measured:
-        return measured[0]
-    recorded = {j.gpu for j in RECORDED}
-    same = [p for p in known.values() if target == f"sm{p.capability.replace('.', '')}"]
-    same.sort(key=lambda p: p.name not in recorded)
-    desktop = [p for p in same if "Laptop" not in p.name]
-    return next(iter((*desktop, *same)), known["RTX 3090"])
+    return measured[0] if measured and result.engine.target.name == "cpu" else usual(result.engine)
 
 
 def _times(result: Result, roofs: Peaks, batch: int, own: int) -> tuple[dict[str, float], str]:

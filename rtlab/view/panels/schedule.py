@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import html
@@ -16,7 +15,8 @@ from rtlab.analysis.roofline import estimates
 from rtlab.analysis.schedule import Schedule, divided, unit_durations
 from rtlab.analysis.schedule import schedule as scheduled
 from rtlab.analysis.timing import on_layers
-from rtlab.core.peaks import TABLE, peaks
+from rtlab.analysis.trust import usual
+from rtlab.core.peaks import TABLE
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Origin, Panel, Row, Setting, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure
@@ -137,11 +137,7 @@ def _gpu(scene: Scene) -> str:
     """The one that was chosen, else that of the engine, else one of its target."""
     if chosen := scene.settings.get("gpu"):
         return chosen
-    engine = scene.result.engine
-    with contextlib.suppress(VariantError):
-        return peaks(engine.device).name
-    sm = engine.target.sm
-    return next((p.name for p in TABLE if sm and p.capability.replace(".", "") == str(sm)), TABLE[0].name)
+    return usual(scene.result.engine).name
 
 
 def _own(result: Result) -> Mapping[str, float]:

@@ -14,7 +14,7 @@ from rtlab.analysis.work import Work, parameters, works
 from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
 
-SAMPLES = ("resnet50", "mobilenet_v2", "bert", "googlenet")
+SAMPLES = ("resnet50", "mobilenet_v2", "bert")
 
 
 @functools.cache

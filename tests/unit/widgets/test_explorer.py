@@ -12,9 +12,11 @@ import urllib.request
 import onnx
 import pytest
 
-from rtlab import CalibrationData, Study, backends, load
+import engines
+import recorded
+from rtlab import CalibrationData, Study, backends, load, read
 from rtlab.core.variant import CALIBRATORS, Precision, Target
-from rtlab.errors import ModelError, RtlabError
+from rtlab.errors import ModelError, RtlabError, RunError
 from rtlab.testing import tiny_model
 from rtlab.view.payload import decode
 from rtlab.widgets.explorer import Explorer
@@ -609,3 +611,106 @@ def test_a_model_without_pairs_says_where_findings_come_from(shown) -> None:
     """An empty tab would look broken."""
     assert [] == shown.findings["items"]
     assert "no Q/DQ pairs of its own" in shown.findings["note"]
+
+
+@recorded.present
+def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
+    """The page draws thousands of nodes while the kernel prepares thousands of layers, so both take half as long."""
+    engines.write(tmp_path, 1_200)
+    model = engines.model(tmp_path)
+    study = read(layers=tmp_path / "layers.json", profile=tmp_path / "profile.json", model=model)
+    order = []
+
+    class Watched(Explorer):
+        def _deliver(self, name: str) -> None:
+            if getattr(self, name):
+                order.append((name, self.view.get("variant")))
+            super()._deliver(name)
+
+    explorer = Watched(study)
+    # The page knows by then which engine is on its way.
+    assert "engine" == explorer.view["variant"]
+    explorer.wait()
+    names = [name for name, _ in order]
+    assert names.index("source") < names.index("engine")
+    assert ("engine", "engine") in order
+    assert not explorer.build["running"]
+
+
+@recorded.present
+def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
+    """On a thread an error would go to a log that nobody reads."""
+    engines.write(tmp_path, 1_200)
+    study = read(layers=tmp_path / "layers.json", model=engines.model(tmp_path))
+
+    class Broken(Explorer):
+        def _encoded(self, name: str) -> bytes:
+            raise RunError("Cannot draw it.")
+
+    explorer = Broken(study).wait()
+    assert "Cannot draw it." == explorer.failure["message"]
+    assert "" == explorer.view["variant"]
+
+
+def answered(explorer: Explorer, monkeypatch) -> list[dict]:
+    """What the kernel sends to the page."""
+    sent: list[dict] = []
+    monkeypatch.setattr(explorer, "send", lambda content, buffers=None: sent.append(content))
+    return sent
+
+
+def test_a_panel_that_is_asked_for_comes_with_what_was_asked(shown, monkeypatch) -> None:
+    """The page takes only the answer to its latest question."""
+    sent = answered(shown, monkeypatch)
+    asked = json.dumps({"panel": "memory", "variant": "fp32", "settings": {"batch": "8"}})
+    shown._gesture(shown, {"type": "panel", "value": asked}, [])
+    (reply,) = sent
+    assert ("panel", asked, "memory") == (reply["type"], reply["value"], reply["content"]["name"])
+    (batch,) = (s for s in reply["content"]["settings"] if s["key"] == "batch")
+    assert "8" == batch["value"]
+    assert reply["content"] == {**shown.panel("memory", batch=8), "asked": asked}
+
+
+def test_a_question_about_what_is_gone_or_unknown_is_ignored(shown, monkeypatch) -> None:
+    """A newer page, or one of a moment ago, must not end in an error card."""
+    sent = answered(shown, monkeypatch)
+    for panel, variant in (("memory", "gone"), ("crystal ball", "fp32")):
+        asked = json.dumps({"panel": panel, "variant": variant, "settings": {}})
+        shown._gesture(shown, {"type": "panel", "value": asked}, [])
+    assert ([], None) == (sent, shown.failure)
+
+
+def test_a_setting_that_cannot_be_is_told_in_the_panel(shown) -> None:
+    """The settings stay at hand, so that it can be put right where it was done."""
+    found = shown.panel("memory", batch="many")
+    assert 'Cannot use batch "many"' in found["problem"]
+    assert [] == found["figures"]
+
+
+def test_work_of_a_panel_runs_on_a_thread_and_the_page_asks_again(shown) -> None:
+    """Batch sizes are measured when one asks, with progress, and the answer changes."""
+    before = shown.stamp
+    value = json.dumps({"work": "sweep", "variant": "fp32", "values": {}})
+    shown._gesture(shown, {"type": "work", "value": value}, [])
+    shown.wait(60)
+    assert shown.failure is None
+    assert before < shown.stamp
+    assert "fp32" in shown.study.sweeps
+    assert shown.panel("batches")["figures"]
+
+
+def test_a_variant_of_one_choice_is_built_beside_the_others(shown) -> None:
+    """The button of a panel does what ``Study.vary`` does, and shows the last that was built."""
+    value = json.dumps({"work": "rebuild", "variant": "fp32", "values": {"what": "sparsity"}})
+    shown._gesture(shown, {"type": "work", "value": value}, [])
+    shown.wait(60)
+    assert shown.failure is None
+    assert {"fp32", "fp32 2:4"} == set(shown.study.results)
+    assert "fp32 2:4" == shown.state.variant
+
+
+def test_work_on_a_variant_that_is_gone_is_a_card(shown) -> None:
+    """A page that was left open asks for what was removed."""
+    value = json.dumps({"work": "sweep", "variant": "gone", "values": {}})
+    shown._gesture(shown, {"type": "work", "value": value}, [])
+    assert "the study has none of this name" in shown.failure["message"]

@@ -87,6 +87,6 @@ def test_links_lead_to_nodes_and_layers_that_there_are(name, studies) -> None:
 
 def test_recurrence_is_offered_where_there_is_one(studies) -> None:
     """A tab that has nothing to say of nine models in ten is in the way."""
-    study, name, _ = studies["run here"]
-    assert "recurrence" not in offered(study[name], study.model)
-    assert {"samples", "difference"} <= set(offered(study[name], study.model))
+    study = studies["run here"][0]
+    assert set(PANELS) - {"recurrence"} == set(offered(study.model))
+    assert list(PANELS) == offered(samples.load("digits_lstm").model)

@@ -190,6 +190,8 @@ def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
         values(panel)[k] for k in ("Fastest of all layers", "All runners-up instead", "Device")
     ]
     assert {"reported"} == {f["origin"] for f in panel["facts"]} - {""}
+    others, seconds = panel["figures"][0]["data"]
+    assert ([], [1.5], ["one"]) == (others["y"], seconds["y"], seconds["ids"])
     one = checked(formulations(scene(log=told, contest="one")))
     assert ["tactic 0", "Cask", "0x0", 1.0, None, None, None, "a"] == one["rows"][0]["cells"]
     assert ["tactic 1", "Cask", "0x1", 1.5, 0.5, 50.0, 10.0, "b"] == one["rows"][1]["cells"]

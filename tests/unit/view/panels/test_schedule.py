@@ -247,7 +247,7 @@ def test_a_rebuild_that_cannot_be_is_disabled_with_the_reason(model, changes, wh
 def test_an_engine_without_times_is_drawn_with_estimates_for_a_gpu_of_its_target(model) -> None:
     panel = schedule(scene(result(model, measured=False)))
     options = {s["key"]: s["value"] for s in panel["settings"]}
-    assert ("estimated", "A10") == (options["times"], options["gpu"])
+    assert ("estimated", "RTX 3090") == (options["times"], options["gpu"])
     assert {"estimated"} == {f["origin"] for f in panel["facts"]} - {"", "reported"}
     slow = schedule(scene(result(model, measured=False), gpu="T4"))
     assert "estimated, T4" in slow["figures"][0]["layout"]["title"]["text"]
