@@ -210,12 +210,16 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape", action="append", default=[], metavar="NAME=1x3x224x224", help="size of a dynamic input"
     )
-    parser.add_argument("--target", default=None, help="cpu, sm86, sm89, sm120, ... (default: the backend's)")
+    parser.add_argument(
+        "--target", default=None, help="cpu, gpu, npu, sm86, sm89, sm120, ... (default: the backend's)"
+    )
 
 
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--backend", default=None, help="tensorrt-rtx or onnxruntime (default: the best available)"
+        "--backend",
+        default=None,
+        help="tensorrt-rtx, onnxruntime, onnxruntime:openvino, ...: see rtlab backends (default: the best available)",
     )
     parser.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
 

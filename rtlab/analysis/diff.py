@@ -10,9 +10,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
+
+import numpy as np
 
 from rtlab.analysis import dataflow
 from rtlab.analysis.mapping import Mapping as NodeMapping
@@ -23,6 +26,9 @@ from rtlab.core.model import Model
 #: How the layers of both sides came into one group: they run the same nodes, bear the same names, stand at the same
 #: place in the order of like layers; or they only move data, or stand alone.
 Basis = Literal["nodes", "names", "order", "moves", "alone"]
+
+#: A layer of the first or the second engine (0 or 1) by id, or a node (2).
+_Vertex: TypeAlias = tuple[int, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,17 +148,15 @@ def difference(first: Side, second: Side, model: Model) -> Difference:
     beside what stands at the same place of the other among layers of the same kind and output shape, as after an export
     that numbers its nodes anew.
     """
-    # Most comparisons are asked for later than the first picture; importing it takes a while.
-    import networkx as nx
-
     halves = (_Named(first, model), _Named(second, model))
-    graph = nx.Graph()
-    for number, half in enumerate(halves):
-        for layer in half.computing:
-            graph.add_node((number, layer.id))
-            for node in half.homed(layer.id):
-                graph.add_edge((number, layer.id), (2, node))
-    parts = [_Part.of(part) for part in nx.connected_components(graph)]
+    edges = [
+        ((number, layer.id), (2, node))
+        for number, half in enumerate(halves)
+        for layer in half.computing
+        for node in half.homed(layer.id)
+    ]
+    alone = ((number, layer.id) for number, half in enumerate(halves) for layer in half.computing)
+    parts = [_Part.of(part) for part in _components(edges, alone)]
     if not model.nodes:
         parts = _aligned(parts, halves)
     order = {n.id: n.index for n in model.nodes}
@@ -163,6 +167,25 @@ def difference(first: Side, second: Side, model: Model) -> Difference:
         title = "Data movement and bookkeeping"
         groups.append(Group(title, (), halves[0].half(moved[0]), halves[1].half(moved[1]), "moves"))
     return Difference(first, second, tuple(groups))
+
+
+def _components(edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Vertex]) -> list[list[_Vertex]]:
+    """The connected components of a graph of edges and of vertices that may have none."""
+    # Importing it takes a while, and most people compare later than they look.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    edges = list(edges)
+    if not edges:
+        return [[v] for v in alone]
+    at = {v: i for i, v in enumerate(dict.fromkeys([*itertools.chain.from_iterable(edges), *alone]))}
+    ends = np.asarray([(at[a], at[b]) for a, b in edges], np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(at), len(at)))
+    count, labels = connected_components(graph, directed=False)
+    found: list[list[_Vertex]] = [[] for _ in range(count)]
+    for vertex, label in zip(at, labels, strict=True):
+        found[label].append(vertex)
+    return found
 
 
 class _Named:

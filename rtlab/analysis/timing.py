@@ -25,13 +25,14 @@ PERCENTILES = (50, 90, 95, 99)
 class LayerTime:
     """Median time in milliseconds, half the interquartile range, and the share of the sum of all layers.
 
-    ``spread`` is None where only a summary of the samples is known.
+    ``spread`` and the ``quartiles``, in milliseconds, are None where only a summary of the samples is known.
     """
 
     layer: str
     median: float
     spread: float | None
     share: float
+    quartiles: tuple[float, float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +109,16 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     summed = sum(median for median, _ in reduced.values())
     layers = tuple(
         [
-            LayerTime(layer.id, median, spread, median / summed if summed else 0.0)
+            LayerTime(
+                layer.id,
+                median,
+                None if quartiles is None else (quartiles[1] - quartiles[0]) / 2,
+                median / summed if summed else 0.0,
+                quartiles,
+            )
             for layer in engine.layers
             if layer.id in reduced
-            for median, spread in (reduced[layer.id],)
+            for median, quartiles in (reduced[layer.id],)
         ]
     )
     return Timing(
@@ -135,18 +142,19 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     )
 
 
-def _reduced(samples: MappingType[str, np.ndarray[Any, Any]]) -> dict[str, tuple[float, float | None]]:
-    """Median and spread by layer, of all layers with as many samples at once; those without any are left out."""
+def _reduced(samples: MappingType[str, np.ndarray[Any, Any]]) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    """Median and quartiles by layer, of all layers with as many samples at once; those without any are left out."""
     alike: defaultdict[int, list[str]] = defaultdict(list)
     for layer, taken in samples.items():
         alike[len(taken)].append(layer)
-    found: dict[str, tuple[float, float | None]] = {}
+    found: dict[str, tuple[float, tuple[float, float] | None]] = {}
     for count, ids in alike.items():
         if count > 1:
             table = np.stack([samples[i] for i in ids])
             low, high = np.percentile(table, [25, 75], axis=1)
-            spreads = ((high - low) / 2).tolist()
-            found.update(zip(ids, zip(np.median(table, axis=1).tolist(), spreads, strict=True), strict=True))
+            medians = np.median(table, axis=1).tolist()
+            quartiles = zip(low.tolist(), high.tolist(), strict=True)
+            found.update(zip(ids, zip(medians, quartiles, strict=True), strict=True))
         elif count:
             found.update((i, (float(samples[i][0]), None)) for i in ids)
     # In the order of the samples, for a sum of floats depends on it.

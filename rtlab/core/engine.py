@@ -143,9 +143,8 @@ class Engine:
             "trtexec": "TensorRT",
             "onnxruntime": "ONNX Runtime",
         }
-        return (
-            f"{names.get(self.backend, self.backend)} {self.version or '(version not told)'} · {self.place}"
-        )
+        name = names.get(self.backend.partition(":")[0], self.backend)
+        return f"{name} {self.version or '(version not told)'} · {self.place}"
 
     @property
     def place(self) -> str:

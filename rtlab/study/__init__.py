@@ -582,6 +582,8 @@ class Study:
         variant = self.variants[name]
         builder = variant.backend or (builder_for(None, variant.target) if build else "")
         runner = "onnxruntime" if backends.get("onnxruntime").availability().ok else None
+        if builder.startswith("onnxruntime:"):
+            runner = builder
         return Job(
             name=name,
             variant=variant,

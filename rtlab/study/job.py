@@ -410,8 +410,9 @@ class _Computed:
 def _measure(job: Job, result: Result, progress: Progress) -> Result:
     prepared = result.prepared
     backend: Any = backends.get(result.engine.backend)
-    if result.engine.plan is not None and backend.capabilities().runs:
-        # The real engine on its GPU: its own times, and the tensors that fusion left.
+    own = result.engine.plan is not None or result.engine.backend.startswith("onnxruntime:")
+    if own and backend.capabilities().runs:
+        # The real engine on its processor: its own times, and the tensors that fusion left.
         result = _time(job, result, backend, progress)
         batch = next(job.data.batches(prepared.model, 1))
         made = {*backend.unfused(result.engine, batch, progress), *prepared.model.outputs}

@@ -84,7 +84,7 @@ def builder_for(backend: str | None, target: str | Target | None) -> str:
             raise Unavailable(
                 f'Backend "{backend}" cannot build: it only runs or reads. Choose another backend, or use study.read.'
             )
-        return backend
+        return found.name
     if str(target) == "cpu":
         return "onnxruntime"
     builders = {

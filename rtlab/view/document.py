@@ -8,9 +8,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analysis.diff import Difference
+from rtlab.analysis.trust import known_error, usual
 from rtlab.analysis.tuning import contests
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
+from rtlab.errors import RtlabError
 from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ def document(result: Result, model: Model) -> dict[str, Any]:
     """Everything that is known of a variant.
 
     The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``summary``,
-    ``findings`` and ``build``.
+    ``memory``, ``estimate``, ``findings`` and ``build``.
     Times are in milliseconds unless their key says another unit, shares go from 0 to 1, errors are in decibel or in
     the value's unit; null where nothing was measured. An infinite SQNR (equal values) is null with ``equal`` true.
     Without an ONNX model, ``model`` has no name and no nodes.
@@ -100,6 +102,8 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         "timing": _timing(result),
         "accuracy": _accuracy(result),
         "summary": _summary(result, model),
+        "memory": _memory(result),
+        "estimate": _estimate(result),
         "findings": [
             dataclasses.asdict(f) | {"origin": None if f.microseconds is None else "measured"}
             for f in result.findings
@@ -174,6 +178,7 @@ def _timing(result: Result) -> dict[str, Any] | None:
                 "layer": t.layer,
                 "median_ms": t.median,
                 "spread_ms": t.spread,
+                "quartiles_ms": t.quartiles,
                 "share": t.share,
                 "nodes": list(mapping.nodes(t.layer)),
             }
@@ -190,6 +195,51 @@ def _summary(result: Result, model: Model) -> dict[str, Any]:
         for key in ("kinds", "precisions")
     }
     return {**found, **slices, "origin": "measured" if found["source"] else None}
+
+
+def _memory(result: Result) -> dict[str, Any] | None:
+    """Where the activations could lie, in bytes; null where the engine does not tell its tensors."""
+    try:
+        plan = result.memory()
+    except RtlabError:
+        return None
+    return {
+        "origin": "estimated",
+        "batch": plan.batch,
+        "peak": plan.peak,
+        "least": plan.bound,
+        "each_on_its_own": plan.naive,
+        "weights": plan.weights,
+        "reported_activations": plan.reported,
+    }
+
+
+def _estimate(result: Result) -> dict[str, Any] | None:
+    """Times on the GPU that is usual for the engine; null where its sizes are not known."""
+    roofs = usual(result.engine)
+    try:
+        found = result.roofline(roofs)
+    except RtlabError:
+        return None
+    return {
+        "origin": "estimated",
+        "gpu": roofs.name,
+        "batch": found.batch,
+        "error": known_error(roofs.name),
+        "sum_of_layers_ms": found.estimated,
+        "layers": [
+            {
+                "layer": p.layer,
+                "flops": p.flops,
+                "read_bytes": p.read,
+                "written_bytes": p.written,
+                "bound": p.bound,
+                "attainable_ms": p.attainable,
+                "estimated_ms": p.estimated,
+            }
+            for p in found.layers
+        ],
+    }
 
 
 def _build(result: Result) -> dict[str, Any] | None:

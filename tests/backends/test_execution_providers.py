@@ -19,7 +19,7 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError, Cancelled, RtlabError
+from rtlab.errors import BuildError, Cancelled, RtlabError, Unavailable
 from rtlab.quantize import Scale, int8, quantizable
 from rtlab.testing import tiny_model
 
@@ -136,3 +136,18 @@ def test_a_provider_that_takes_no_node_is_refused(sample) -> None:
         f"{len(sample.model.top)} nodes, so that all would run on the CPU. Choose another precision, or "
         'backend="onnxruntime".' == str(caught.value)
     )
+
+
+def test_a_plug_in_is_opened_by_its_device(sample, monkeypatch) -> None:
+    """The CPU's own device stands in for that of a plug-in, which ONNX Runtime takes in the same way."""
+    monkeypatch.setattr(providers, "built_in", lambda: ())
+    monkeypatch.setattr(providers, "plug_ins", lambda: {STAND_IN.name: ""})
+    runner = OnnxRuntime(STAND_IN)
+    target = Variant.of(target="cpu")
+    engine = runner.build(BuildRequest(sample.model, target), Silent())
+    assert {STAND_IN.name} == {layer.attributes.get("provider") for layer in engine.layers} - {None}
+    runner = OnnxRuntime(dataclasses.replace(STAND_IN, devices={"npu": {}}))
+    with pytest.raises(
+        Unavailable, match=r"no such device here \(it finds: cpu\)\. Choose one of these as target="
+    ):
+        runner.build(BuildRequest(sample.model, Variant.of(target="npu")), Silent())

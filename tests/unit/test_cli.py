@@ -46,6 +46,10 @@ def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, t
     assert {n["id"] for n in found["model"]["nodes"]} == placed | {u["node"] for u in found["unmapped"]}
     assert "measured" == found["timing"]["origin"] == found["accuracy"]["origin"]
     assert 8 == found["accuracy"]["samples"]
+    assert "estimated" == found["memory"]["origin"] == found["estimate"]["origin"]
+    assert found["memory"]["least"] <= found["memory"]["peak"] <= found["memory"]["each_on_its_own"]
+    assert len(found["engine"]["layers"]) >= len(found["estimate"]["layers"]) > 0
+    assert "recorded engines" in found["estimate"]["error"]
 
 
 def test_inspect_prints_a_table_for_people(capsys, file) -> None:
@@ -63,7 +67,7 @@ def test_inspect_prints_a_table_for_people(capsys, file) -> None:
         (["/nowhere.onnx"], "no such file"),
         (["FILE", "--precision", "fp7"], 'no such precision exists. Choose one of "fp32"'),
         (["FILE", "--target", "sm86", "--precision", "fp8"], 'Target "sm86" has no "fp8" arithmetic'),
-        (["FILE", "--target", "gpu"], 'Choose for example "sm86"'),
+        (["FILE", "--target", "rtx4090"], 'Choose for example "sm86"'),
         (["FILE", "--data", "/nowhere.npz"], "Save it with numpy.savez"),
         (["FILE", "--shape", "x=1xtwo"], "it is not NAME=1x3x224x224"),
         (["FILE", "--backend", "nonsense"], 'no backend has this name. Choose one of "tensorrt-rtx"'),

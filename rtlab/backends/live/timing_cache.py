@@ -1,129 +1,176 @@
-"""TensorRT's editable timing cache: which tactic it remembers for what it timed, and another one in its place.
+"""TensorRT's editable timing cache: which tactic it remembers for an operator, and another one in its place.
 
 A cache can be read and edited when it was written by a build with ``flags=["EDITABLE_TIMING_CACHE"]`` and
-``timing_cache=...``. A build with both, and the edited file, takes the tactic that stands in it: so a tactic is forced.
-Entries bear opaque keys; a layer's own is the one with its tactic and time, which the verbose log tells.
+``timing_cache=...``. A build with both, and an edited file, takes the tactic that stands in it: so a tactic is forced.
+Only the verbose log of the build that timed an operator tells its key and its tactics; the cache itself lists none.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rtlab.backends.live import child
 from rtlab.backends.live.running import Running
+from rtlab.backends.log import listing
 from rtlab.core import files
+from rtlab.core.buildlog import TacticTime
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import ReadError, VariantError
 
 #: What a build must be told, so that its timing cache can be read and edited.
 FLAG = "EDITABLE_TIMING_CACHE"
-#: Times in a cache are 32-bit floats, and a log writes six digits.
-_SAME_TIME = 1e-3
+#: What a cache answers for a key that it does not have.
+_NONE = 2**64 - 1
+_OPERATOR = re.compile(
+    r"Autotuning op (?P<name>.+?)(?:\(key: (?P<key>0x[0-9a-fA-F]{32})\))?:(?:\s*(?P<labels>\[ONNX Layer: .*))?\s*$"
+)
+_ROW = re.compile(
+    r"(?:^|\s)\d+, (?P<time>[^,\s]+), [^,\s]+, [^,\s]+, (?P<name>.+?), (?P<tactic>0x[0-9a-fA-F]{1,16}),"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """An operator that TensorRT's graph compiler tuned, as the log tells.
+
+    ``key`` is its own in the timing cache, empty where the build was not editable. ``nodes`` are the labels of its
+    ONNX nodes. ``timed`` are its tactics, the fastest first, by what the builder *reported*.
+    """
+
+    name: str
+    key: str
+    nodes: tuple[str, ...]
+    timed: tuple[TacticTime, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What the cache remembers at one ``position``: a tactic by its hash, and its time as the builder *reported* it."""
+    """What a cache remembers of one operator: a tactic by its hash, and its time as the builder *reported* it."""
 
-    position: int
+    key: str
     tactic: int
     milliseconds: float
 
     @property
     def id(self) -> str:
-        """The tactic as the verbose log writes it."""
-        return f"{self.tactic:#018x}"
+        """The tactic as the log writes it."""
+        return f"{self.tactic:#x}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """A cache, and the entries that are to be put in it; none only reads it."""
+    """A cache, the keys that are asked for, and the entries that are to be put in first."""
 
     binding: str
     content: bytes
     doing: str
+    keys: tuple[str, ...]
     entries: tuple[Entry, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Edited:
-    """The entries of a cache, and its bytes after they were put in."""
+    """The entries that were asked for, and the cache's bytes."""
 
     entries: tuple[Entry, ...]
     content: bytes
 
 
-def read(path: str | Path, backend: Running, progress: Progress | None = None) -> tuple[Entry, ...]:
-    """The entries of a timing cache, in the binding's own order.
+def operators(log: str) -> tuple[Operator, ...]:
+    """The operators whose tactics a verbose log lists, in its order; one for each key, and each table without one."""
+    found: dict[str, Operator] = {}
+    current, rows = None, list[TacticTime]()
+    for line in log.splitlines():
+        if "Autotuning op " in line and (head := _OPERATOR.search(line)):
+            # A table that was timed again counts as it was last.
+            current = (head["key"] or f"line {len(found)}").lower()
+            rows = []
+            nodes = tuple(listing.origins(head["labels"] or ""))
+            found[current] = Operator(head["name"], (head["key"] or "").lower(), nodes, ())
+        elif current is not None and "selected tactic" in line:
+            current = None
+        elif current is not None and (row := _ROW.search(line)) and (time := _time(row["time"])) is not None:
+            rows.append(TacticTime(row["tactic"], row["name"], time))
+            ordered = tuple(sorted(rows, key=lambda t: t.milliseconds))
+            found[current] = dataclasses.replace(found[current], timed=ordered)
+    return tuple(operator for operator in found.values() if operator.timed)
+
+
+def _time(text: str) -> float | None:
+    try:
+        time = float(text)
+    except ValueError:
+        return None
+    return time if math.isfinite(time) and time >= 0 else None
+
+
+def read(
+    path: str | Path, keys: Sequence[str], backend: Running, progress: Progress | None = None
+) -> Mapping[str, Entry]:
+    """What a timing cache remembers, by those of ``keys`` that it has.
 
     Raises:
         ReadError: the file cannot be read, is of another version or GPU, or was not written by an editable build.
         VariantError: the installed TensorRT cannot edit timing caches.
         BackendError: the child process crashed or passed a limit.
     """
-    return _edited(Path(path), backend, progress, ()).entries
+    return {e.key: e for e in _edited(Path(path), backend, progress, tuple(keys), ()).entries}
 
 
 def force(
     path: str | Path,
-    tactics: dict[int, tuple[str, float]],
+    copy: str | Path,
+    entries: Sequence[Entry],
     backend: Running,
     progress: Progress | None = None,
-) -> tuple[Entry, ...]:
-    """Put other tactics in a timing cache and write it; the next editable build takes them.
+) -> Mapping[str, Entry]:
+    """Write a copy of a timing cache with other tactics in it; an editable build with the copy takes them.
 
     Args:
-        path: The file.
-        tactics: By the position of an entry the tactic's id, as the log writes it, and its time in milliseconds.
+        path: The cache, which is only read.
+        copy: Where the edited one goes.
+        entries: The tactics, by the keys that the log tells.
         backend: TensorRT, as it is installed here.
         progress: Asked whether to stop.
 
     Returns:
-        The entries as they are then.
+        What the copy remembers of these keys.
 
     Raises:
-        ReadError, VariantError, BackendError: as ``read``; besides, there is no such entry or no such id.
-        RtlabError: the file cannot be written.
+        ReadError, VariantError, BackendError: as ``read``; besides, a key is not in the cache, a hash has more than 64
+            bits, or the copy is the cache itself.
+        RtlabError: the copy cannot be written.
     """
-    path = Path(path)
-    wanted = tuple(Entry(at, _hash(path, id_), time) for at, (id_, time) in sorted(tactics.items()))
-    found = _edited(path, backend, progress, wanted)
-    files.write(path, found.content, what="the timing cache")
-    return found.entries
-
-
-def matching(entries: tuple[Entry, ...], tactic: str, milliseconds: float) -> tuple[Entry, ...]:
-    """The entries that may be those of a layer: with the tactic and the time that the log tells of it."""
-    return tuple(
-        e
-        for e in entries
-        if _int(tactic) == e.tactic
-        and abs(e.milliseconds - milliseconds) <= _SAME_TIME * max(milliseconds, 1e-9)
-    )
-
-
-def _int(tactic: str) -> int | None:
-    try:
-        return int(tactic, 0)
-    except ValueError:
-        return None
-
-
-def _hash(path: Path, tactic: str) -> int:
-    found = _int(tactic)
-    if found is None or not 0 <= found < 1 << 64:
+    path, copy = Path(path), Path(copy)
+    if copy.resolve() == path.resolve() or (copy.exists() and path.exists() and copy.samefile(path)):
         raise VariantError(
-            f'Cannot force tactic "{tactic}" in timing cache "{path}": it is no id of 64 bits. Give one as the verbose '
-            "log writes it, such as 0xdd39499496c9cc38."
+            f'Cannot write the edited timing cache to "{copy}": it is the cache that is read. Choose another name.'
         )
-    return found
+    for entry in entries:
+        if not 0 < entry.tactic < _NONE:
+            raise VariantError(
+                f'Cannot force tactic "{entry.tactic:#x}" in timing cache "{path}": it is no hash of 64 bits. Choose '
+                "one that the log lists, such as 0x665ded9abbf88."
+            )
+    found = _edited(path, backend, progress, tuple(e.key for e in entries), tuple(entries))
+    files.write(copy, found.content, what="the timing cache")
+    return {e.key: e for e in found.entries}
 
 
-def _edited(path: Path, backend: Running, progress: Progress | None, entries: tuple[Entry, ...]) -> Edited:
+def _edited(
+    path: Path,
+    backend: Running,
+    progress: Progress | None,
+    keys: tuple[str, ...],
+    entries: tuple[Entry, ...],
+) -> Edited:
     doing = f'Cannot {"edit" if entries else "read"} timing cache "{path}"'
     if backend.product != "TensorRT":
         raise VariantError(
@@ -138,7 +185,7 @@ def _edited(path: Path, backend: Running, progress: Progress | None, entries: tu
         ) from error
     made: Edited = child.call(
         "rtlab.backends.live.timing_cache:edit",
-        Edit(backend.binding, content, doing, entries),
+        Edit(backend.binding, content, doing, keys, entries),
         limits=Limits(),
         progress=progress or Silent(),
         doing=doing,
@@ -166,26 +213,28 @@ def edit(order: Edit, report: Any) -> Edited:
             f'flags=["{FLAG}"], timing_cache=... here.',
             details="\n".join(said),
         )
-    keys = cache.queryKeys()
-    if not keys:
+    if not cache.queryKeys():
         raise ReadError(
             f'{order.doing}: it has no entries that can be edited. Build with flags=["{FLAG}"] and this file, after '
             "it was deleted."
         )
     for entry in order.entries:
-        if not 0 <= entry.position < len(keys):
+        key = trt.TimingCacheKey.parse(entry.key)
+        if cache.query(key).tacticHash == _NONE:
             raise VariantError(
-                f"{order.doing}: there is no entry {entry.position}. Choose a position from 0 to {len(keys) - 1}."
+                f"{order.doing}: it has no entry of key {entry.key}, so it is not of the build whose log tells it. "
+                "Build once more with this file, after it was deleted."
             )
-        if not cache.update(keys[entry.position], trt.TimingCacheValue(entry.tactic, entry.milliseconds)):
+        if not cache.update(key, trt.TimingCacheValue(entry.tactic, entry.milliseconds)):
             raise VariantError(
                 f"{order.doing}: TensorRT refuses tactic {entry.id}. Choose another of the log."
             )
-    values = [cache.query(key) for key in keys]
-    return Edited(
-        tuple(Entry(i, int(v.tacticHash), float(v.timingMSec)) for i, v in enumerate(values)),
-        bytes(cache.serialize()),
-    )
+    found = []
+    for text in order.keys:
+        value = cache.query(trt.TimingCacheKey.parse(text))
+        if value.tacticHash != _NONE:
+            found.append(Entry(text, int(value.tacticHash), float(value.timingMSec)))
+    return Edited(tuple(found), bytes(cache.serialize()))
 
 
 def _logger(trt: Any, said: list[str]) -> Any:

@@ -192,7 +192,7 @@ def _notes(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[st
             "Streams run side by side, so that a tensor is free only when every stream is known to be past its last "
             "reader. The lower curve follows the order of issue; the bound counts what may be alive at a time."
         )
-    if engine.backend == "onnxruntime":
+    if engine.backend.partition(":")[0] == "onnxruntime":
         notes.append(
             "ONNX Runtime allocates while it runs: this is what its layers would need in a planned arena."
         )

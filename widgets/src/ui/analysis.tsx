@@ -35,6 +35,7 @@ export function Analysis({ lab, name, choice }: Props) {
         <h4>{panel?.title}</h4>
         <p class="rt-quiet" title={panel?.lead ?? ""}>
           {panel?.lead}
+          {panel && lab.saved && " A notebook draws the figure."}
         </p>
         <span role="status" class="rt-working">
           {words && "Working it out …"}

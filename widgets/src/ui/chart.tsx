@@ -54,11 +54,15 @@ export function Chart({ lab, name, label, figure, joint, hidden = false, height,
     let frame = 0;
     let gone = false;
     const { data, layout } = dressed(figure, theme);
+    let drawn = "";
     const draw = (): void => {
-      const { clientWidth: width, clientHeight } = place;
-      if (!width || !clientHeight) return;
+      const { clientWidth: width, clientHeight: height } = place;
+      const size = `${width} ${height}`;
+      // An observer calls at once, although nothing has changed yet.
+      if (!width || !height || size === drawn) return;
+      drawn = size;
       plotly
-        .react(place, data, { ...layout, width, height: clientHeight }, { displayModeBar: false })
+        .react(place, data, { ...layout, width, height }, { displayModeBar: false })
         .then((plot) => {
           if (!gone) joined.current ??= join(plot, rings.current!, latest);
         })
