@@ -359,7 +359,9 @@ class Api:
         if kind == "property":
             return property(functools.partial(_get, name), functools.partial(_set, name))
         if isinstance(kind, list):
-            return self._method(cls, name, kind)
+            bound = _parameters(kind[0])
+            static = bound is not None and [p[0] for p in bound[:1]] != ["self"]
+            return self._static(cls, name, kind) if static else self._method(cls, name, kind)
         if kind == "Severity":
             return self.severity[name]
         return self.severity if name == "Severity" else None
@@ -370,6 +372,13 @@ class Api:
             return getattr(_driver_of(this, name), name)(**bound)
 
         return method
+
+    def _static(self, cls: str, name: str, signatures: list[str]) -> Any:
+        def function(*given, **named):
+            bound = self.bind(f"{cls}.{name}", signatures, given, named)
+            return _STATIC[f"{cls}.{name}"](self, **bound)
+
+        return staticmethod(function)
 
     def _function(self, name: str, signatures: list[str]) -> Callable[..., Any]:
         def function(*given, **named):
@@ -816,6 +825,8 @@ def _pack(value: np.ndarray) -> np.ndarray:
 
 
 _DRIVERS: dict[str, Any] = {"Runtime": _Runtime}
+#: What stands behind static methods, by class and name.
+_STATIC: dict[str, Callable[..., Any]] = {}
 
 
 @functools.cache

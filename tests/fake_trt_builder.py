@@ -7,7 +7,9 @@ JSON how it was configured, so that a test sees it in the engine's log. In a chi
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import sys
 import types
 from typing import Any
@@ -21,6 +23,11 @@ from fake_trt import Api, Spec, layers_of, plan
 #: Timing caches are ``TC:<version>:<gpu>:<builds>``, and after a further colon the entries of one that can be edited,
 #: ``<key>=<tactic>=<milliseconds>`` each; the GPU that is "here" is this one.
 GPU = "here"
+#: The fastest tactic of the first operator; those of one operator follow each other, the fastest first.
+FIRST = 0x665DED9AB0000
+_COLUMNS = (
+    "tactic_id, cost(in ms), cost/fastest_cost, prediction_correlation, kernel_name, tactic_hash, tunable"
+)
 
 
 class _Builder:
@@ -68,13 +75,13 @@ class _Builder:
             told["calibration"] = self._calibrate(calibrator, net, conf)
             told["state"]["int8_calibrator"] = "set"
         conf.timing["builds"] += 1
+        costs: dict[str, float] = {}
         if any(f.name == "EDITABLE_TIMING_CACHE" for f in conf.on):
-            entries = conf.timing["entries"]
-            for i, node in enumerate(net.model.graph.node):
-                entries.setdefault(f"{node.op_type}{i}", (0xDD39499496C9CC00 + i, 0.25))
-            told["tactics taken"] = {
-                n.name: entries[f"{n.op_type}{i}"][0] for i, n in enumerate(net.model.graph.node)
+            taken = {
+                n.name: self._tuned(i, n, conf.timing["entries"]) for i, n in enumerate(net.model.graph.node)
             }
+            told["tactics taken"] = {name: tactic for name, (tactic, _) in taken.items()}
+            costs = {name: cost for name, (_, cost) in taken.items()}
         monitor.phase_finish("Building")
         self.log("VERBOSE", "CONFIGURED " + json.dumps(told))
         self.log("VERBOSE", "Total Activation Memory: 4242")
@@ -83,11 +90,38 @@ class _Builder:
             self.api.name,
             net.model.SerializeToString(),
             layers_of(net.model, groups, era=11 if "11" in self.api.name else 10),
-            rows=tuple((g[0], 0.5) for g in groups),
+            rows=tuple((g[0], costs.get(g[0], 0.5)) for g in groups),
             profiles=tuple(p.bounds for p in conf.profiles),
             inner=tuple(o for n in net.model.graph.node for o in n.output) if net.debug else None,
         )
         return _memory(self.api, plan(spec))
+
+    def _tuned(
+        self, position: int, node: onnx.NodeProto, entries: dict[str, tuple[int, float]]
+    ) -> tuple[int, float]:
+        """The tactic of a node and what it costs: the one that the cache remembers, or the fastest, timed aloud.
+
+        The words are those of TensorRT 10.8 and later, whose graph compiler logs so.
+        """
+        key = f"0x{hashlib.md5(f'{node.op_type}{position}'.encode()).hexdigest()}"  # noqa: S324 - a name, no secret
+        tactics = {FIRST + 16 * position + rank: 0.25 * (1 + rank / 4) for rank in range(3)}
+        if key not in entries:
+            self.log(
+                "VERBOSE",
+                f" (foreignNode) Autotuning op {node.name}(key: {key}): [ONNX Layer: {node.name}]",
+            )
+            self.log("VERBOSE", " (foreignNode) Sorted table of all evaluated tactics:")
+            self.log("VERBOSE", f" (foreignNode) {_COLUMNS}")
+            for rank, (tactic, cost) in enumerate(tactics.items()):
+                row = f"{rank:4}, {cost:.7f}, {cost / 0.25:.5f}, 0.9, kernel_{rank}, {tactic:#x},"
+                self.log("VERBOSE", f" (foreignNode) {row}")
+            self.log(
+                "VERBOSE",
+                f" (foreignNode) The selected tactic is (tactic hash, cost(in ms)):{FIRST + 16 * position:#x}, 0.25",
+            )
+            entries[key] = (FIRST + 16 * position, 0.25)
+        tactic = entries[key][0]
+        return tactic, tactics.get(tactic, 1.0)
 
     def _calibrate(self, calibrator: Any, net: Any, conf: Any) -> dict[str, Any]:
         base = next(c.__name__ for c in type(calibrator).__mro__ if c.__name__.startswith("IInt8"))
@@ -296,10 +330,12 @@ class _Cache:
         return [self.api.wrap("TimingCacheKey", _Key(key)) for key in self.state["entries"]]
 
     def query(self, key: Any) -> Any:
-        return self.api.classes["TimingCacheValue"](*self.state["entries"][key._driver.text])
+        # The greatest hash is that of no tactic.
+        found = self.state["entries"].get(key._driver.text, (2**64 - 1, 0.0))
+        return self.api.classes["TimingCacheValue"](*found)
 
     def update(self, key: Any, value: Any) -> bool:
-        if value.tacticHash == 0:
+        if not value.timingMSec >= 0:
             return False
         self.state["entries"][key._driver.text] = (value.tacticHash, value.timingMSec)
         return True
@@ -308,6 +344,12 @@ class _Cache:
 class _Key:
     def __init__(self, text: str) -> None:
         self.text = text
+
+
+def _parse(api: Api, text: str) -> Any:
+    if not re.fullmatch(r"0[xX][0-9a-fA-F]{32}", text):
+        raise ValueError("The text should have exactly 34 characters.")
+    return api.wrap("TimingCacheKey", _Key(text))
 
 
 class _Value:
@@ -337,6 +379,7 @@ def _is(self: Api, value: Any, type_: str) -> bool:
 
 Api._is = _is
 fake_trt._DRIVERS |= {"Builder": _Builder, "OnnxParser": _Parser, "TimingCacheValue": _Value}
+fake_trt._STATIC |= {"TimingCacheKey.parse": _parse}
 for _binding in fake_trt.BINDINGS:
     _module: types.ModuleType = fake_trt.api(_binding).module()
     sys.modules[_binding.replace("fake_trt", __name__)] = _module

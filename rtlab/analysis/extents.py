@@ -10,6 +10,7 @@ from rtlab.analysis.reformats import packed
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import Model
 from rtlab.core.value import shape_text
+from rtlab.core.whole import whole
 from rtlab.errors import VariantError
 
 
@@ -48,9 +49,7 @@ class Extents:
             self.own: int | None = next(iter(opened.values()), 1)
         else:
             self.own = next(iter(first)) if len(first) == 1 else None
-        self.batch = self.own if batch is None else batch
-        if self.batch is not None and self.batch < 1:
-            raise VariantError(f'Cannot plan memory for batch "{batch}": a batch is at least 1. Choose 1.')
+        self.batch = self.own if batch is None else whole(batch, "Cannot plan memory for", "batch")
         if self.own is None and batch is not None:
             raise VariantError(
                 f'Cannot plan memory for batch "{batch}": the inputs of the engine have the first dimensions '

@@ -205,10 +205,11 @@ class _Layers:
     ) -> tuple[int | None, int | None, str]:
         """Multiply-accumulates and operations: from the nodes, or else from the layer's own words."""
         if parts and all(w.flops is not None for w, _ in parts):
+            most = max(n for _, n in parts)
             return (
                 sum((w.macs or 0) // n for w, n in parts),
                 sum((w.flops or 0) // n for w, n in parts),
-                "",
+                f"Work of a node that {most} layers run, divided evenly among them." if most > 1 else "",
             )
         told = next((w.note for w, _ in parts if w.flops is None), "")
         out = math.prod(self._shape(layer.outputs[0], layer) or (0,)) if layer.outputs else 0

@@ -51,7 +51,7 @@ def nbytes(dtype: str, shape: Sequence[int | str | None] | None) -> int | None:
 def of_nodes(model: Model) -> dict[str, Footprint]:
     """Estimates by place (``Model.places``), at the sizes that ``sizes`` gives dynamic dimensions.
 
-    A node with an output of unknown shape or type is left out.
+    A node with an output of unknown shape or type is left out, and so is a constant, which no run computes.
     """
     known = sizes(model)
 
@@ -63,6 +63,8 @@ def of_nodes(model: Model) -> dict[str, Footprint]:
     table: dict[str, Footprint] = {}
     for scope in model.scopes:
         for node, place in zip(scope.nodes, scope.places, strict=True):
+            if node.op_type == "Constant":
+                continue
             values = [describe(v, "activation") for v in node.outputs if v.name]
             if found := estimated(*[(v.dtype, v.shape) for v in values]):
                 table[place.id] = found

@@ -89,6 +89,10 @@ class MemoryPlan:
         return sum(size for life, size in self.bound_by_caller if life.place == where)
 
 
+#: Bytes that addresses with a sign reach.
+_ADDRESSES = 2**63 - 1
+
+
 @growing()
 def plan(
     engine: Engine,
@@ -134,8 +138,18 @@ def plan(
         for life in lives
     ]
     inner = [(life, size) for life, size in sized if life.place == "arena" and size is not None]
+    if all(size is None for _, size in sized):
+        raise VariantError(
+            f"Cannot plan memory: no file tells the size of any of the {len(sized)} tensors of this engine. Export the "
+            "layers with the shapes of their tensors, or load the ONNX model with rtlab.load(..., shapes={...})."
+        )
     kept = tuple(life for life, _ in inner)
     told = [size for _, size in inner]
+    if (most := sum(told) + align * len(told)) > _ADDRESSES:
+        raise VariantError(
+            f"Cannot plan memory: at batch {extents.batch} the tensors take {most / 2**60:,.0f} EiB, and addresses "
+            "have 64 bits. Choose a smaller batch, or other sizes."
+        )
     arena = place(kept, told, align=align)
     weights, origin = _weights(engine, built)
     return MemoryPlan(

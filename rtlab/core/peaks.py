@@ -33,7 +33,8 @@ class Peaks:
     precision and has at least ``fp32``; ``tensor`` those of the matrix units, empty without any. A multiply-accumulate
     is two operations. Where a data sheet gives two rates of FP16, the higher one stands here, that of FP16 sums: no
     kernel is faster. ``cache`` is the last-level cache in bytes, 0 where unknown, ``multiprocessors`` how many blocks
-    of work run side by side, ``power`` watts or modes that the numbers belong to. ``clock`` is in Hz, 0 where unknown.
+    of work run side by side, ``power`` watts or modes that the numbers belong to. ``clock`` is the boost clock of the
+    ordinary units in Hz, 0 where unknown; matrix units may run at a lower one, which their rates then have in them.
     ``origin`` is ``reported`` for a data sheet and ``measured`` for a benchmark on this machine.
 
     Raises:
@@ -81,7 +82,8 @@ class Peaks:
             matrix: Whether the matrix units can do it: convolutions and products, not pointwise or depthwise ones.
         """
         wanted = precision
-        while matrix and wanted not in self.tensor and wanted in _INSTEAD:
+        # V100 multiplies INT8 on its cores: a unit of this very precision goes before a wider one.
+        while matrix and wanted not in {*self.tensor, *self.cores} and wanted in _INSTEAD:
             wanted = _INSTEAD[wanted]
         if matrix and wanted in self.tensor:
             return self.tensor[wanted], wanted
@@ -106,8 +108,8 @@ def _gpu(  # noqa: PLR0917 - a row of a table
 ) -> Peaks:
     """A row of the table: GB/s, MiB, MHz and tera-operations/s.
 
-    Every multiprocessor from 6.1 on does 64 dot products of four bytes in a clock (CUDA C++ Programming Guide,
-    arithmetic throughput), which no data sheet lists.
+    Data sheets do not list INT8 without matrix units. Here every multiprocessor does 64 dot products of four bytes in a
+    clock, which makes the 62.8 TOPS of V100; for the later ones no document was found that says so.
     """
     cores = {"int8": 64 * 8 * multiprocessors * clock * 1e6 / 1e12, **cores}
     return Peaks(
@@ -122,10 +124,14 @@ def _ampere(fp32: float) -> dict[str, float]:
 
 
 _TURING = "NVIDIA Turing GPU Architecture, WP-09183-001"
+_VOLTA = "NVIDIA Tesla V100 data sheet; NVIDIA Tesla V100 GPU Architecture, WP-08608-001"
 _A100 = "NVIDIA A100 Tensor Core GPU data sheet, 2188504"
 _GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, V2"
 _HOPPER = "NVIDIA H100 Tensor Core GPU Architecture whitepaper and data sheet"
-_ORIN = "NVIDIA Jetson Orin module data sheets; AGX Orin Series Technical Brief 1.2; GPU alone, without DLA"
+_ORIN = (
+    "NVIDIA Jetson Orin module data sheets; AGX Orin Series Technical Brief 1.2; GPU alone, without DLA; FP16 of the "
+    "cores, which they do not list, as twice FP32"
+)
 _A100_TENSOR = {"tf32": 156, "bf16": 312, "fp16": 312, "int8": 624, "int4": 1248}
 _H100_TENSOR = {"tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "int8": 1978.9}
 
@@ -133,8 +139,9 @@ _H100_TENSOR = {"tf32": 494.7, "bf16": 989.4, "fp16": 989.4, "fp8": 1978.9, "int
 TABLE: tuple[Peaks, ...] = (
     _gpu("T4", "7.5", 40, 320, 4, 1590, "70 W", f"NVIDIA T4 data sheet; {_TURING}",
          {"fp32": 8.1, "fp16": 16.2}, {"fp16": 65, "int8": 130, "int4": 260}, "Tesla T4"),
-    _gpu("V100", "7.0", 80, 900, 6, 1530, "SXM2, 300 W", "NVIDIA Tesla V100 data sheet; WP-08608-001",
+    _gpu("V100", "7.0", 80, 900, 6, 1530, "SXM2, 300 W", _VOLTA,
          {"fp32": 15.7, "fp16": 31.4, "int8": 62.8}, {"fp16": 125}, "Tesla V100", "V100-SXM2"),
+    _gpu("V100 PCIe", "7.0", 80, 900, 6, 1380, "250 W", _VOLTA, {"fp32": 14, "fp16": 28}, {"fp16": 112}),
     _gpu("A10", "8.6", 72, 600, 6, 1695, "150 W", "NVIDIA A10 data sheet",
          {"fp32": 31.2, "fp16": 31.2}, {"tf32": 62.5, "bf16": 125, "fp16": 125, "int8": 250, "int4": 500}),
     _gpu("A100 40GB", "8.0", 108, 1555, 40, 1410, "SXM4 400 W, PCIe 250 W", _A100,
@@ -147,15 +154,17 @@ TABLE: tuple[Peaks, ...] = (
          {"fp32": 30.3, "fp16": 30.3}, {"tf32": 60, "bf16": 121, "fp16": 121, "fp8": 242.5, "int8": 242.5}),
     _gpu("L40S", "8.9", 142, 864, 96, 2520, "350 W", "NVIDIA L40S data sheet",
          {"fp32": 91.6, "fp16": 91.6}, {"tf32": 183, "bf16": 362, "fp16": 362, "fp8": 733, "int8": 733}),
-    _gpu("H100 SXM", "9.0", 132, 3350, 50, 1830, "700 W", _HOPPER,
+    _gpu("H100 SXM", "9.0", 132, 3350, 50, 1980, "700 W", _HOPPER,
          {"fp32": 66.9, "fp16": 133.8, "bf16": 133.8}, _H100_TENSOR, "H100 80GB HBM3", "H100"),
     _gpu("H100 PCIe", "9.0", 114, 2000, 50, 1755, "350 W", _HOPPER,
          {"fp32": 51.2, "fp16": 102.4, "bf16": 102.4},
          {"tf32": 378, "bf16": 756, "fp16": 756, "fp8": 1513, "int8": 1513}),
-    _gpu("H200", "9.0", 132, 4800, 50, 1830, "SXM, 700 W", "NVIDIA H200 Tensor Core GPU data sheet",
+    _gpu("H200", "9.0", 132, 4800, 50, 1980, "SXM, 700 W", "NVIDIA H200 Tensor Core GPU data sheet",
          {"fp32": 66.9, "fp16": 133.8, "bf16": 133.8}, _H100_TENSOR),
-    _gpu("B200", "10.0", 148, 8000, 126, 1965, "1000 W", "NVIDIA Blackwell Architecture Technical Brief, HGX B200",
-         {"fp32": 75, "fp16": 75}, {"tf32": 1100, "bf16": 2250, "fp16": 2250, "fp8": 4500, "int8": 4500, "fp4": 9000}),
+    _gpu("B200", "10.0", 148, 7700, 126, 1965, "180 GB, 1000 W",
+         "NVIDIA Blackwell data sheet, HGX B200, halved where it counts sparsity; clock and cache as drivers tell; "
+         "FP16 of the cores, which it does not list, as twice FP32",
+         {"fp32": 75, "fp16": 150}, {"tf32": 1100, "bf16": 2250, "fp16": 2250, "fp8": 4500, "int8": 4500, "fp4": 9000}),
     _gpu("TITAN RTX", "7.5", 72, 672, 6, 1770, "280 W", _TURING,
          {"fp32": 16.3, "fp16": 32.6}, {"fp16": 130.5, "int8": 261, "int4": 522}),
     _gpu("RTX 3060 Laptop", "8.6", 30, 336, 3, 1425, "60 to 115 W: from 1283 to 1703 MHz, here at 1425 MHz",
@@ -167,13 +176,16 @@ TABLE: tuple[Peaks, ...] = (
     _gpu("RTX 5090", "12.0", 170, 1792, 96, 2407, "575 W", "NVIDIA RTX Blackwell GPU Architecture whitepaper, V1.1",
          {"fp32": 104.8, "fp16": 104.8},
          {"tf32": 104.8, "bf16": 209.5, "fp16": 419, "fp8": 838, "int8": 838, "fp4": 1676}),
-    _gpu("Jetson AGX Orin", "8.7", 16, 204.8, 4, 1300, "64 GB module, MAXN", _ORIN,
+    _gpu("Jetson AGX Orin", "8.7", 16, 204.8, 4, 1300, "64 GB module, MAXN",
+         f"{_ORIN}. The driver calls every Orin so: choose another module by name",
          {"fp32": 5.3, "fp16": 10.6}, {"tf32": 21.2, "bf16": 42.5, "fp16": 42.5, "int8": 85}, "AGX Orin", "Orin"),
-    _gpu("Jetson Orin NX 16GB", "8.7", 8, 102.4, 4, 918, "25 W", _ORIN,
+    _gpu("Jetson Orin NX 16GB", "8.7", 8, 102.4, 2, 918, "25 W", _ORIN,
          {"fp32": 1.88, "fp16": 3.76}, {"tf32": 7.5, "bf16": 15, "fp16": 15, "int8": 30}, "Orin NX"),
-    _gpu("Jetson Orin Nano 8GB", "8.7", 8, 68, 4, 625, "15 W, not the Super mode", _ORIN,
+    _gpu("Jetson Orin Nano 8GB", "8.7", 8, 68, 2, 625, "15 W, not the Super mode", _ORIN,
          {"fp32": 1.28, "fp16": 2.56}, {"tf32": 5.1, "bf16": 10.2, "fp16": 10.2, "int8": 20}, "Orin Nano"),
-    _gpu("Jetson Thor", "11.0", 20, 273, 32, 1575, "T5000, 130 W", "NVIDIA Jetson Thor data sheet, T5000; GPU alone",
+    _gpu("Jetson Thor", "11.0", 20, 273, 32, 1575, "T5000, 130 W",
+         "NVIDIA Jetson Thor data sheet, T5000, halved where it counts sparsity; INT8, which it does not list, as FP8, "
+         "FP16 of the cores as FP32, the cache as drivers tell it",
          {"fp32": 8.06, "fp16": 8.06}, {"tf32": 129, "bf16": 258, "fp16": 258, "fp8": 517, "int8": 517, "fp4": 1035},
          "AGX Thor", "Thor"),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from rtlab.core.data import Batch
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
+from rtlab.core.value import numbers
 from rtlab.errors import ModelError
 from rtlab.formulations.fragment import Fragment
 
@@ -152,8 +153,8 @@ def recurrent(model: Model, node: str) -> Recurrent:
     names = found.inputs[1:4]
     if any(n and n not in held for n in names):
         raise refuse("its weights are no constants")
-    w, r = (np.asarray(held[n].numpy(), np.float32) for n in names[:2])
-    bias = held[names[2]].numpy() if len(names) > 2 and names[2] else np.zeros((w.shape[0], 2 * w.shape[1]))
+    w, r = (np.asarray(numbers(held[n]), np.float32) for n in names[:2])
+    bias = numbers(held[names[2]]) if len(names) > 2 and names[2] else np.zeros((w.shape[0], 2 * w.shape[1]))
     value = model.static().values[found.inputs[0]]
     sizes = [d for d in value.shape or () if isinstance(d, int)]
     if len(sizes) != 3:

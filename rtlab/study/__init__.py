@@ -51,6 +51,9 @@ from rtlab.quantize.export import Exported
 from rtlab.quantize.ranges import STRIDE, Ranges
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.calibrating import Calibration, Ranked, rank
+from rtlab.study.forcing import Tactics, copy_path
+from rtlab.study.forcing import force as forced
+from rtlab.study.forcing import tactics as timed_tactics
 from rtlab.study.job import Job, Result, Score, prepared, work
 from rtlab.study.observer import Observer, observe_values
 from rtlab.study.peaks import measured_peaks
@@ -412,6 +415,47 @@ class Study:
             self.tuned = tune(self.model, batch, progress=watched, budget_s=budget_s, cache=cache, **more)
         return self.tuned
 
+    def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[Tactics, ...]:
+        """What the builder timed for each layer of a variant, and what its timing cache holds: see ``study.forcing``.
+
+        Raises:
+            VariantError: the variant is not built, or no log tells of tactics.
+            ReadError: the timing cache cannot be read.
+        """
+        with watching(progress) as watched:
+            return timed_tactics(self[name], self.results.values(), watched)
+
+    def force(
+        self,
+        name: str,
+        tactics: Mapping[str, str | int],
+        *,
+        as_: str = "forced",
+        cache: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> Variant:
+        """Plan a variant that is built with other tactics, for ``run`` and ``difference``.
+
+        Args:
+            name: A variant that was built with backend ``tensorrt`` and the options ``flags=["EDITABLE_TIMING_CACHE"]``
+                and ``timing_cache``; that file is only read.
+            tactics: By layer one that ``study.tactics`` lists: its id, or its kernel's name.
+            as_: What the new variant is called.
+            cache: Where the edited cache goes; beside the other by default.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: the variant's timing cache cannot be edited, or a layer or tactic is unknown.
+            ReadError: the timing cache cannot be read.
+            RtlabError: the edited one cannot be written.
+        """
+        result = self[name]
+        with watching(progress) as watched:
+            made = forced(
+                result, tactics, copy_path(result, as_, cache, self.variants), self.results.values(), watched
+            )
+        return self._plan(as_, made, self._scales.get(name))
+
     def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
 
@@ -477,14 +521,15 @@ class Study:
 
     def varied(self, name: str) -> dict[str, tuple[str, str]]:
         """What ``vary`` can do with a variant: by choice the label of a button, and why it cannot be had."""
+        self._known(name, "vary")
         result = self.results.get(name)
         if result is not None and result.recorded:
             return {
                 w: (label, "It was read from files of another machine") for w, label in VARIATIONS.items()
             }
         found = {}
+        variant = self.variants[name]
         for what, label in VARIATIONS.items():
-            variant = self.variants[name]
             try:
                 able = backends.get(builder_for(variant.backend, variant.target)).capabilities()
                 variations(name, variant, what, able.targets)

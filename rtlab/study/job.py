@@ -25,6 +25,7 @@ from rtlab.analysis.recurrence import Fused, fused
 from rtlab.analysis.reformats import Reformat, reformats
 from rtlab.analysis.roofline import Roofline, estimates, roofline
 from rtlab.analysis.schedule import Schedule, schedule, unit_durations
+from rtlab.analysis.trust import usual
 from rtlab.backends.files import reading
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.data import CalibrationData, Task
@@ -127,16 +128,16 @@ class Result:
         """Every layer under the roofs of a processor: what bounds it, how far from that it is, an estimate of its time.
 
         Args:
-            gpu: A name of the table, or ``rtlab.Peaks`` of one's own; the engine's own GPU by default.
+            gpu: A name of the table, or ``rtlab.Peaks`` of one's own; by default the engine's own GPU, or one of its
+                target where it was only built.
             batch: Samples in an inference, where they are not the engine's own.
 
         Raises:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
         """
-        return roofline(
-            self.engine, self.mapping, self.source, gpu or self.engine.device, self._milliseconds, batch=batch
-        )
+        chosen = gpu or self.engine.device or usual(self.engine)
+        return roofline(self.engine, self.mapping, self.source, chosen, self._milliseconds, batch=batch)
 
     def memory(self, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
         """Where the activations of the engine could lie in one piece of memory: an estimate from their lifetimes.
@@ -450,11 +451,8 @@ def _time(job: Job, result: Result, runner: Any, progress: Progress) -> Result:
     batch = next(job.data.batches(prepared.model, 1))
     profile = runner.profile(measured, batch, progress)
     foreign = sorted(str(p) for p in job.variant.precisions - _NATIVE) if profile.processor == "CPU" else []
-    note = (
-        f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
-        if foreign
-        else ""
-    )
+    kernels = f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
+    note = ". ".join(filter(None, (kernels if foreign else "", profile.note)))
     return dataclasses.replace(
         result,
         measured=measured,

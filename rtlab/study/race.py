@@ -119,19 +119,34 @@ class Race:
     order: random.Random = dataclasses.field(default_factory=lambda: random.Random(0))  # noqa: S311
 
     def layer(
-        self, layer: Layer, data: NDArray[Any], formulations: Sequence[Formulation], seconds: float
+        self,
+        layer: Layer,
+        data: NDArray[Any],
+        formulations: Sequence[Formulation],
+        seconds: float,
+        latest: float = float("inf"),
     ) -> tuple[Trial, ...]:
-        """All formulations of one layer with all numbers of threads, the direct one among them.
+        """All formulations of one layer with all numbers of threads, the direct one first among them.
+
+        Args:
+            layer: The layer.
+            data: What it reads.
+            formulations: The candidates.
+            seconds: How long further rounds are run, once each has been timed.
+            latest: When it must be over, of the monotonic clock; candidates that do not fit are left out.
 
         Raises:
             ModelError: the direct one does not run.
         """
-        end = time.monotonic() + seconds
+        end = min(time.monotonic() + seconds, latest)
         entrants = [Entrant(f, t) for f in formulations for t in self.threads]
         wanted: NDArray[Any] | None = None
         content: dict[str, bytes] = {}
         for entrant in entrants:
             name = entrant.formulation.name
+            if name != DIRECT and time.monotonic() > latest:
+                entrant.note = "not tried: the time was over"
+                continue
             if name not in content:
                 content = {name: alone(layer, entrant.formulation).SerializeToString()}
             try:
@@ -149,7 +164,7 @@ class Race:
             wanted = made if wanted is None else wanted
             if entrant.judge(made, wanted):
                 self._recall(layer, entrant)
-        self._rounds([e for e in entrants if e.ready is not None], end)
+        self._rounds([e for e in entrants if e.ready is not None], end, latest)
         trials = tuple(e.trial() for e in entrants)
         if self.cache is not None:
             for trial in trials:
@@ -190,7 +205,7 @@ class Race:
         if known.cached:
             entrant.known, entrant.ready = known, None
 
-    def _rounds(self, entrants: Sequence[Entrant], end: float) -> None:
+    def _rounds(self, entrants: Sequence[Entrant], end: float, latest: float) -> None:
         """Some runs of each, then rounds of those that have a chance, until the time is over."""
         for entrant in entrants:
             entrant.sample()
@@ -199,15 +214,21 @@ class Race:
                 entrant.sample()
         fastest = min((min(e.times) for e in entrants), default=0.0)
         running = []
-        for entrant in entrants:
-            # A layer as the model has it is what all others are compared with.
-            if min(entrant.times) <= HOPELESS * fastest or entrant.formulation.name == DIRECT:
+        left = 1000 * (latest - time.monotonic())
+        # A layer as the model has it is what all others are compared with, so it has its time first.
+        for entrant in sorted(entrants, key=lambda e: (e.formulation.name != DIRECT, min(e.times))):
+            direct, best = entrant.formulation.name == DIRECT, min(entrant.times)
+            left -= LEAST * entrant.repeats * best
+            if direct or best <= fastest or (best <= HOPELESS * fastest and left >= 0):
                 # The first runs were only to know who has a chance.
                 entrant.times.clear()
                 running.append(entrant)
             else:
-                entrant.note = f"not timed further: over {HOPELESS:g} times the fastest in its first runs"
-                entrant.ready = None
+                slow = best > HOPELESS * fastest
+                why = (
+                    f"over {HOPELESS:g} times the fastest in its first runs" if slow else "the time was over"
+                )
+                entrant.note, entrant.ready = f"not timed further: {why}", None
         for turn in range(ROUNDS):
             if turn >= LEAST and (time.monotonic() > end or self.stopped()):
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from rtlab.core.data import Batch, CalibrationData
 from rtlab.core.progress import check
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Processor
+from rtlab.core.whole import whole
 from rtlab.errors import RtlabError, RunError, VariantError
 
 if TYPE_CHECKING:
@@ -88,13 +89,9 @@ def sweep(
             f"{doing}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
             'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
         )
-    if not batches or min(batches) < 1:
-        raise VariantError(
-            f"{doing}: batch sizes {list(batches)} are not all positive. Give sizes such as 1, 2, 4."
-        )
+    sizes = _sizes(batches, doing)
     runner: Any = backends.get(engine.backend)
     rows: list[BatchTime] = []
-    sizes = sorted({int(b) for b in batches})
     for number, size in enumerate(sizes):
         progress.phase(f"Timing batch {size}, {number + 1} of {len(sizes)}")
         check(progress, "timing batch sizes")
@@ -115,6 +112,13 @@ def sweep(
         yield last
         if note:
             return
+
+
+def _sizes(batches: Any, doing: str) -> list[int]:
+    given = list(batches) if isinstance(batches, Iterable) and not isinstance(batches, str) else [batches]
+    if not given:
+        raise VariantError(f"{doing}: no batch size is given. Give sizes such as 1, 2, 4.")
+    return sorted({whole(b, f"{doing}, with", "batch") for b in given})
 
 
 def _filled(data: CalibrationData, model: Model, size: int) -> Batch:

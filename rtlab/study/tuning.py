@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 #: Part of the time that is kept for whole models.
 _FOR_WHOLE = 0.25
+#: Part that layers have in any case, and how many times as long as opening and running the model the comparison takes.
+_FOR_LAYERS, _WHOLE_RUNS = 0.4, 6
+#: ONNX Runtime starts as many as it is told, and the machine stands still.
+_MOST_THREADS = 1024
 
 
 def tune(
@@ -72,30 +76,42 @@ def tune(
     """
     progress = progress or Silent()
     bench = bench or OnnxRuntime()
-    wanted = threads or (1, bench.threads)
-    _checked(wanted, budget_s, candidates)
+    wanted = (1, bench.threads) if threads is None else threads
+    names = candidates if candidates is None or _several(candidates) else (str(candidates),)
+    _checked(wanted, budget_s, names)
     counts = tuple(sorted({*wanted}))
+    if cache is not None and not isinstance(cache, (str, Path)):
+        raise VariantError(f'Cannot keep times in "{cache}": it is no path. Choose cache="times.json".')
     known = timing_cache(cache, bench.device, bench.source) if cache is not None else None
     race = Race(bench, counts, progress.stopped, known)
-    only = frozenset(candidates) if candidates is not None else None
+    only = frozenset(names) if names is not None else None
     return _Tuning(model, dict(batch), race, only, progress, budget_s).run()
 
 
 def _checked(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
-    if any(isinstance(t, bool) or not isinstance(t, int) or t < 1 for t in threads):
-        listed = ", ".join(map(str, threads))
+    if (
+        not _several(threads)
+        or not threads
+        or any(isinstance(t, bool) or not isinstance(t, int) or not 1 <= t <= _MOST_THREADS for t in threads)
+    ):
+        listed = ", ".join(map(str, threads)) if _several(threads) else threads
         raise VariantError(
-            f'Cannot tune with "{listed}" threads: a number is at least 1. Choose threads=(1, 2).'
+            f'Cannot tune with "{listed}" threads: a number is at least 1, and at most {_MOST_THREADS}. '
+            "Choose threads=(1, 2)."
         )
-    if not 0 < budget_s < float("inf"):
+    if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
         raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
     known = dict.fromkeys(f.name for found in FORMULATIONS.values() for f in found)
-    unknown = [c for c in candidates or () if c not in known]
+    unknown = [c for c in candidates or () if not isinstance(c, str) or c not in known]
     if unknown:
         listed = ", ".join(f'"{name}"' for name in known)
         raise VariantError(
             f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of {listed}.'
         )
+
+
+def _several(given: object) -> bool:
+    return isinstance(given, Collection) and not isinstance(given, (str, bytes))
 
 
 @dataclasses.dataclass(eq=False)
@@ -117,16 +133,24 @@ class _Tuning:
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
+        # The model was opened and run once until here; to compare it takes several times that.
+        whole = _WHOLE_RUNS * (time.monotonic() - self.started)
         end = self.started + self.budget * (1 - _FOR_WHOLE)
+        end = max(self.started + self.budget * _FOR_LAYERS, min(end, self.started + self.budget - whole))
         found: dict[str, TunedLayer] = {}
-        tuned = 0
+        tuned, spent = 0, 0.0
         self.progress.phase("Tuning layers on the CPU", len(costly))
         for position, group in enumerate(costly):
-            left = end - time.monotonic()
-            if self.progress.stopped() or (tuned and left <= 0):
+            begun = time.monotonic()
+            left = end - begun
+            # One of fewer operations takes about as much less time than the one before.
+            before = costly[position - 1][0].flops if position else 0
+            expected = spent * min(1.0, group[0].flops / before) if before else 0.0
+            if self.progress.stopped() or (tuned and left <= expected):
                 break
-            for made in self._group(group, inputs, max(0.2, left / (len(costly) - position))):
+            for made in self._group(group, inputs, max(0.2, left / (len(costly) - position)), end):
                 found[made.node] = made
+            spent = time.monotonic() - begun
             tuned += 1
             self.progress.advance()
         if not found:
@@ -169,10 +193,12 @@ class _Tuning:
             )
         return layers, inputs
 
-    def _group(self, group: list[Layer], inputs: Outputs, seconds: float) -> Iterator[TunedLayer]:
+    def _group(
+        self, group: list[Layer], inputs: Outputs, seconds: float, latest: float
+    ) -> Iterator[TunedLayer]:
         """Layers of one key: the first is timed, the others share its times once they are seen to compute the same."""
         first = group[0]
-        trials = self.race.layer(first, inputs[first.data], self._offered(first), seconds)
+        trials = self.race.layer(first, inputs[first.data], self._offered(first), seconds, latest)
         timed = self._tuned(first, trials)
         yield timed
         for layer in group[1:]:

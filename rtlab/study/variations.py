@@ -61,8 +61,9 @@ def _made(variant: Variant, what: str, targets: Iterable[Target]) -> dict[str, d
         return {str(other): {"precision": {"*": other, **dict(variant.pins)}}} if other else {}
     if what == "sparsity":
         return {} if variant.sparsity else {"2:4": {"sparsity": True}}
-    option, _, value = what.partition("=")
-    if not value.isdigit():
+    option, _, value = str(what).partition("=")
+    # Other digits than these are digits to Python too, and not all of them are numbers.
+    if not (option and value.isascii() and value.isdigit()):
         raise VariantError(
             f'Cannot vary "{what}": it is neither one of {", ".join(VARIATIONS)} nor an option with a number. '
             "Write max_aux_streams=2, for example."

@@ -80,8 +80,19 @@ def parts(found: Sequence[Contest], engine: Engine, mapping: NodeMapping, layer:
             column("Timed", numeric=True),
         ],
         "rows": [_row(i, c, priced[c.layer]) for i, c in enumerate(found, 1)],
-        "links": {c.layer: _link(ids.get(c.layer), mapping) for c in found},
+        "links": {
+            key: stands
+            for c in found
+            for stands in [_link(ids.get(c.layer), mapping)]
+            for key in (c.layer, *(_key(c, p) for p in priced[c.layer]))
+        },
     }
+
+
+def _key(contest: Contest, price: Price) -> str:
+    """The point of a tactic: its rank among those of its layer, for two runners may have tactics of one name."""
+    rank = next(i for i, c in enumerate(contest.candidates) if c is price.candidate)
+    return f"{contest.layer}|{rank}"
 
 
 def _link(layer: str | None, mapping: NodeMapping) -> Link:
@@ -157,7 +168,8 @@ def _trace(
         "name": name,
         "x": [position for position, *_ in rows],
         "y": [1 + (p.of_layer or 0.0) for *_, p in rows],
-        "ids": [c.layer for _, c, _ in rows],
+        # Points of one id are one point to Plotly, and a layer has many tactics.
+        "ids": [_key(c, p) for _, c, p in rows],
         "marker": marker,
         "text": [
             f"<b>{html.escape(_short(c.layer))}</b><br>{html.escape(_short(p.candidate.name))}<br>"

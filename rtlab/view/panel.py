@@ -85,8 +85,11 @@ def link(nodes: Iterable[str] = (), layers: Iterable[str] = (), others: Iterable
 
 
 def stops(key: str, label: str, values: Iterable[int | str], value: int | str) -> Setting:
-    """A slider over given values."""
-    options = [Option(id=str(v), label=str(v), enabled=True, reason="") for v in values]
+    """A slider over given values, and over the one that it stands at."""
+    listed = list(values)
+    if value not in listed:
+        listed = sorted([*listed, value], key=int)
+    options = [Option(id=str(v), label=str(v), enabled=True, reason="") for v in listed]
     return Setting(key=key, label=label, kind="range", value=str(value), options=options, hint="")
 
 

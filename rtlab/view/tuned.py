@@ -125,8 +125,17 @@ def parts(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: 
             column("Candidates", numeric=True),
         ],
         "rows": [_row(i, y, titles) for i, y in enumerate(found.layers, 1)],
-        "links": {y.node: link([y.node], mapping.layers(y.node)) for y in found.layers},
+        "links": {
+            key: stands
+            for y in found.layers
+            for stands in [link([y.node], mapping.layers(y.node))]
+            for key in (y.node, *(_key(y, t) for t in y.trials))
+        },
     }
+
+
+def _key(layer: TunedLayer, trial: Trial) -> str:
+    return f"{layer.node}|{trial.formulation}|{trial.threads}"
 
 
 def _row(position: int, layer: TunedLayer, titles: Mapping[str, str]) -> Row:
@@ -178,7 +187,8 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
                 "name": name,
                 "x": [p for p, *_ in rows],
                 "y": [ratio for *_, ratio in rows],
-                "ids": [y.node for _, y, *_ in rows],
+                # Points of one id are one point to Plotly, and each number of threads has a point.
+                "ids": [_key(y, t) for _, y, t, _ in rows],
                 "marker": {
                     "color": colour,
                     "size": 7,
@@ -290,7 +300,7 @@ def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
     hows = {f.name: f.how for found in FORMULATIONS.values() for f in found}
     ranked = list(layer.ranked)
     failed = [t for t in layer.trials if not t.ok]
-    keys = {id(t): f"{layer.node}|{t.formulation}|{t.threads}" for t in layer.trials}
+    keys = {id(t): _key(layer, t) for t in layer.trials}
     stands = link([layer.node], mapping.layers(layer.node))
     shown = list(reversed(ranked))
     times = [(t.median or 0.0, t.quartiles or (0.0, 0.0)) for t in shown]

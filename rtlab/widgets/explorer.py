@@ -696,7 +696,9 @@ class Explorer(Delivering):
             progress.phase("Timing the forms of the recurrence")
             self.study.time_forms(node)
         else:
-            self.study.tune(progress=progress)
+            told = values.get("budget_s")
+            given: dict[str, Any] = {"budget_s": float(told)} if told else {}
+            self.study.tune(progress=progress, **given)
 
     def _worked(self, work: WorkName, variant: str, values: collections.abc.Mapping[str, str]) -> None:
         self._check_known(variant)

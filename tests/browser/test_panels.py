@@ -81,6 +81,9 @@ def show(shown: Explorer, tab: str, panel: str) -> str:
         page.click(segment)
     where = f'{EXPLORER} [data-panel="{panel}"]'
     page.wait_for_selector(f'{where}[aria-busy="false"] h4:not(:empty)')
+    page.evaluate(
+        "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+    )
     return where
 
 
@@ -119,8 +122,8 @@ def click_point(shown: Explorer, where: str, key: str) -> None:
         }""",
         [where, key],
     )
-    # Plotly finds the point under the pointer as it moves.
-    shown.page.mouse.move(place[0] - 3, place[1])
+    # Plotly finds the point under the pointer as it moves, and clicks what it found last: never over a neighbour.
+    shown.page.mouse.move(place[0], place[1] - 1)
     shown.page.mouse.move(*place)
     shown.page.wait_for_selector(f"{where} .hoverlayer .hovertext")
     shown.page.mouse.click(*place)

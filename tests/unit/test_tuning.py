@@ -308,11 +308,30 @@ def test_layers_of_another_form_are_counted() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"threads": (0,)}, 'Cannot tune with "0" threads: a number is at least 1. Choose threads=(1, 2).'),
-        (
-            {"threads": (1.5,)},
-            'Cannot tune with "1.5" threads: a number is at least 1. Choose threads=(1, 2).',
+        *(
+            (
+                {"threads": given},
+                f'Cannot tune with "{told}" threads: a number is at least 1, and at most 1024. '
+                "Choose threads=(1, 2).",
+            )
+            for given, told in (
+                ((0,), "0"),
+                ((1.5,), "1.5"),
+                ((2000,), "2000"),
+                ((), ""),
+                (3, "3"),
+                ("12", "12"),
+                ([None], "None"),
+            )
         ),
+        *(
+            (
+                {"budget_s": given},
+                f'Cannot tune in "{given}" seconds: there is no such time. Choose budget_s=60.',
+            )
+            for given in ("soon", None, [])
+        ),
+        ({"cache": 3}, 'Cannot keep times in "3": it is no path. Choose cache="times.json".'),
         ({"budget_s": 0}, 'Cannot tune in "0" seconds: there is no such time. Choose budget_s=60.'),
         (
             {"budget_s": float("nan")},
@@ -331,6 +350,28 @@ def test_an_unknown_candidate_is_refused_with_those_that_there_are() -> None:
         VariantError, match=r'formulation "winograd": there is none of this name\. Choose of "direct"'
     ):
         tune(network(), BATCH, candidates=["winograd"])
+    for wrong in (["winograd", []], "winograd", 3, [None]):
+        with pytest.raises(VariantError, match='"direct", '):
+            tune(network(), BATCH, candidates=wrong, bench=Scripted(even))
+
+
+def test_one_candidate_needs_no_list() -> None:
+    """A word is not its letters."""
+    found = tune(network(), BATCH, bench=Scripted(even), candidates="im2col", threads=(1,))
+    assert {"direct", "im2col"} == {t.formulation for y in found.layers for t in y.trials}
+
+
+def test_weights_that_are_gone_are_told_in_words(tmp_path) -> None:
+    """Large models keep theirs in a file of their own, which may be moved while the model is open."""
+    path = tmp_path / "model.onnx"
+    proto = onnx.load_from_string(network().bytes())
+    onnx.save(proto, path, save_as_external_data=True, location="weights", size_threshold=0)
+    opened = rtlab.load(path)
+    (tmp_path / "weights").unlink()
+    with pytest.raises(ModelError, match=r"the file that holds them is not where it was\. Put it back"):
+        tune(opened, BATCH, bench=Scripted(even))
+    with pytest.raises(ModelError, match="is not where it was"):
+        rtlab.Study(opened).weights(opened.top[0].id)
 
 
 def test_a_model_without_such_layers_says_so() -> None:

@@ -28,7 +28,6 @@ export class Asking {
   readonly #send: (asked: string) => void;
   /** Question and occasion that the answers belong to. */
   readonly #keys = new Map<PanelName, string>();
-  readonly #serials = new Map<PanelName, number>();
   readonly #sent = new Map<string, Sent>();
   #wanted: { question: Question; key: string } | null = null;
   #serial = 0;
@@ -55,13 +54,10 @@ export class Asking {
     const sent = this.#sent.get(asked);
     if (!sent) return;
     const { panel, serial, key } = sent;
-    // Answers come in order: what was asked before will not be answered any more.
+    // An answer to what was asked before is old by now.
     for (const [earlier, other] of this.#sent) if (other.serial <= serial) this.#sent.delete(earlier);
-    if (serial > (this.#serials.get(panel) ?? 0)) {
-      this.#serials.set(panel, serial);
-      this.#keys.set(panel, key);
-      this.answers.value = { ...this.answers.value, [panel]: carried(this.answers.value[panel], content) };
-    }
+    this.#keys.set(panel, key);
+    this.answers.value = { ...this.answers.value, [panel]: carried(this.answers.value[panel], content) };
     this.#settle();
   }
 

@@ -88,8 +88,14 @@ describe("what was chosen", () => {
       shown.settings.length,
       shown.rows.length,
     ]);
+    // Others stay as they are: the first answer, one that is no problem, one that offers a choice of its own.
     const good = panel({ title: "" });
-    expect([good, problem]).toEqual([carried(before, good), carried(undefined, problem)]);
+    const offering = panel({ problem: "No such batch", settings: [setting("shape", "")] });
+    expect([good, problem, offering]).toEqual([
+      carried(before, good),
+      carried(undefined, problem),
+      carried(before, offering),
+    ]);
   });
 });
 

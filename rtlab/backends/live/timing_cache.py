@@ -85,22 +85,21 @@ class Edited:
 
 def operators(log: str) -> tuple[Operator, ...]:
     """The operators whose tactics a verbose log lists, in its order; one for each key, and each table without one."""
-    found: dict[str, Operator] = {}
-    current, rows = None, list[TacticTime]()
+    found: dict[str, tuple[Operator, list[TacticTime]]] = {}
+    rows: list[TacticTime] = []
     for line in log.splitlines():
         if "Autotuning op " in line and (head := _OPERATOR.search(line)):
-            # A table that was timed again counts as it was last.
-            current = (head["key"] or f"line {len(found)}").lower()
+            key, nodes = (head["key"] or "").lower(), tuple(listing.origins(head["labels"] or ""))
+            # What was timed again counts as it was last.
             rows = []
-            nodes = tuple(listing.origins(head["labels"] or ""))
-            found[current] = Operator(head["name"], (head["key"] or "").lower(), nodes, ())
-        elif current is not None and "selected tactic" in line:
-            current = None
-        elif current is not None and (row := _ROW.search(line)) and (time := _time(row["time"])) is not None:
+            found[key or f"table {len(found)}"] = (Operator(head["name"], key, nodes, ()), rows)
+        elif found and (row := _ROW.search(line)) and (time := _time(row["time"])) is not None:
             rows.append(TacticTime(row["tactic"], row["name"], time))
-            ordered = tuple(sorted(rows, key=lambda t: t.milliseconds))
-            found[current] = dataclasses.replace(found[current], timed=ordered)
-    return tuple(operator for operator in found.values() if operator.timed)
+    return tuple(
+        dataclasses.replace(operator, timed=tuple(sorted(timed, key=lambda t: t.milliseconds)))
+        for operator, timed in found.values()
+        if timed
+    )
 
 
 def _time(text: str) -> float | None:

@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rtlab.core.heap import growing
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Panel, PanelName
 from rtlab.view.panel import Scene, panel
@@ -44,6 +45,7 @@ def answer(name: PanelName | str, scene: Scene) -> Panel:
     module = importlib.import_module(f"{__name__}.{name}")
     make: Callable[[Scene], Panel] = getattr(module, name)
     try:
-        return make(scene)
+        with growing():
+            return make(scene)
     except RtlabError as error:
         return panel(scene, name, "", "", problem=str(error))

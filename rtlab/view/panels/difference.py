@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analysis.diff import Difference, Group, Half, Side
 from rtlab.analysis.mapping import placed
-from rtlab.core.peaks import TABLE
+from rtlab.core.peaks import TABLE, peaks
+from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row
 from rtlab.view.figure import BETTER, FAINT, MAIN, WORSE, axis, figure
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
@@ -20,10 +22,9 @@ _BARS = 14
 _LONG = 24
 #: Where times come from: a setting's value.
 _MEASURED, _TARGET = "measured", "target"
-_ESTIMATES = {
-    _TARGET: "estimated, each on a GPU it was built for",
-    **{p.name: f"estimated on {p.name}" for p in TABLE},
-}
+_ORDERS = {"size": "largest first", "time": "as executed"}
+_TITLE = "Where the time went"
+_LEAD = "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."
 _BASIS = {
     "nodes": "They run the same ONNX nodes.",
     "names": "Their layers' names tell the same nodes.",
@@ -39,32 +40,41 @@ def difference(scene: Scene) -> Panel:
     others = [n for n in study.results if n != result.name]
     chosen = scene.settings.get("from") or (scene.baseline.name if scene.baseline else "")
     other = chosen if chosen in others else next(iter(others), "")
-    lead = "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."
     if not other:
         return panel(
             scene,
             "difference",
-            "Where the time went",
-            lead,
+            _TITLE,
+            _LEAD,
             problem="There is nothing to compare with yet: this is the only variant. Build a second one, in another "
             "precision or for another GPU for example, or read an engine from files.",
         )
     timed = all(study.results[n].timing is not None for n in (other, result.name))
-    gpu = scene.settings.get("times") or (_MEASURED if timed else _TARGET)
-    found = study.difference(other, result.name, gpu=None if gpu == _MEASURED else gpu)
-    order = scene.settings.get("order") or "size"
+    estimates = {_TARGET: "estimated, each on a GPU it was built for"}
+    estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
+    sources = {_MEASURED: "measured", **estimates} if timed else estimates
+    # What was chosen for two other variants may not be had for these.
+    gpu = _source(scene.settings.get("times", ""), sources) or next(iter(sources))
+    order = scene.settings.get("order", "")
+    order = order if order in _ORDERS else next(iter(_ORDERS))
     settings = [
         choices("from", "Compared with", {n: n for n in others}, other),
-        choices("times", "Times", {_MEASURED: "measured", **_ESTIMATES} if timed else _ESTIMATES, gpu),
-        choices("order", "Order", {"size": "largest first", "time": "as executed"}, order),
+        choices("times", "Times", sources, gpu),
+        choices("order", "Order", _ORDERS, order),
     ]
+    own = {p.name: p for p in study.processors}
+    try:
+        found = study.difference(other, result.name, gpu=None if gpu == _MEASURED else own.get(gpu, gpu))
+    except RtlabError as error:
+        # Other times may be had: the choice stays at hand.
+        return panel(scene, "difference", _TITLE, _LEAD, settings=settings, problem=str(error))
     groups = sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
     keys = {id(g): f"g{i}" for i, g in enumerate(found.groups)}
     return panel(
         scene,
         "difference",
         f"From {other} to {result.name}",
-        lead,
+        _LEAD,
         settings=settings,
         facts=_facts(found),
         figures=[_waterfall(found, groups, keys, scene.model)]
@@ -83,6 +93,17 @@ def difference(scene: Scene) -> Panel:
         links=_links(found, keys, scene),
         notes=_notes(found),
     )
+
+
+def _source(asked: str, sources: Mapping[str, str]) -> str:
+    """The choice itself, or the GPU of the table that it is another name of; empty where it is neither."""
+    if asked in sources:
+        return asked
+    try:
+        found = peaks(asked).name
+    except VariantError:
+        return ""
+    return found if found in sources else ""
 
 
 def _weight(group: Group) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.analysis.mapping import placed
 from rtlab.analysis.tuning import contests
+from rtlab.core.whole import whole
 from rtlab.errors import VariantError
 from rtlab.view import contested, tuned
 from rtlab.view.contract import Panel, Setting, Work
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 #: Seconds that the button may spend.
 _BUDGETS = (10, 30, 60, 120, 300)
 _USUAL = 60
+#: A day: nobody waits longer.
+_LONGEST = 86_400
 _HERE, _BUILDER = "here", "builder"
 _TITLE = "Auto-tuning"
 _LEAD = (
-    "A convolution can be computed in many ways that give the same: directly, as one large product of matrices "
-    "(im2col), by Winograd's algorithm, by spectra. Which is fastest depends on its shape and on the processor, so a "
-    "compiler tries them and keeps the fastest. Do the same here: every way is built as an ONNX graph, checked, timed."
+    "A convolution can be computed in many ways that give the same but for rounding: directly, as one large product of "
+    "matrices (im2col), by Winograd's algorithm, by spectra. Which is fastest depends on its shape and on the "
+    "processor, so a compiler tries them and keeps the fastest. Do the same here: every way is built as an ONNX graph, "
+    "checked, timed."
 )
 
 
@@ -54,7 +58,7 @@ def formulations(scene: Scene) -> Panel:
 
 
 def _here(scene: Scene, found: Tuned | None, settings: list[Setting]) -> Panel:
-    budget = stops("budget", "Seconds", _BUDGETS, scene.number("budget", _USUAL))
+    budget = stops("budget", "Seconds", _BUDGETS, _budget(scene))
     work = [_work(scene, found)]
     if found is None:
         return panel(scene, "formulations", _TITLE, _LEAD, settings=[*settings, budget], work=work)
@@ -109,7 +113,7 @@ def _title(scene: Scene, node: str) -> str:
 
 
 def _work(scene: Scene, found: Tuned | None) -> Work:
-    budget = scene.number("budget", _USUAL)
+    budget = _budget(scene)
     reason = "" if scene.model.nodes else "No ONNX model was given with this engine: give it with model=..."
     again = "Tune again" if found else "Tune on this CPU"
     return {
@@ -119,6 +123,10 @@ def _work(scene: Scene, found: Tuned | None) -> Work:
         "enabled": not reason,
         "reason": reason,
     }
+
+
+def _budget(scene: Scene) -> int:
+    return whole(scene.number("budget", _USUAL), "Cannot tune for", "number of seconds", most=_LONGEST)
 
 
 def _nothing(scene: Scene) -> str:

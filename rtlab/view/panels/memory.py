@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab.analysis.mapping import Mapping, placed
 from rtlab.analysis.plan import RESERVATION, MemoryPlan, plan
-from rtlab.core.heap import growing
 from rtlab.core.value import shape_text
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting
@@ -30,7 +29,6 @@ _EDGE = "rgba(128,128,128,0.8)"
 _SIZES = re.compile(r"\s*([^=,;]+?)\s*=\s*(\d+)\s*(?:[,;]|$)")
 
 
-@growing()
 def memory(scene: Scene) -> Panel:
     """Lifetimes and addresses of all activations, at a batch of one's choice.
 
@@ -177,11 +175,14 @@ def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fa
 def _notes(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[str]:
     notes = ["Addresses are rtlab's plan: compilers do not tell theirs."]
     if found.reported and engine.backend == "tensorrt-rtx":
-        notes.append(
-            "The compiler's total is higher than the tensors need: for every library kernel that may run at a time it "
-            "holds 8.192 MB, because only the GPU will tell how much scratch memory the kernel wants. It reports the "
-            "same total as scratch."
-        )
+        told = "The compiler reports the same total as scratch: it does not tell tensors and scratch apart."
+        if found.reservations:
+            told = (
+                "The compiler's total is higher than the tensors need: for every library kernel that may run at a time "
+                "it holds 8.192 MB, because only the GPU will tell how much scratch memory the kernel wants. It "
+                "reports the same total as scratch."
+            )
+        notes.append(told)
     if found.scaled:
         notes.append(
             f"The engine is built for batch {found.own_batch}. At batch {found.batch} it is shown as if it were built "

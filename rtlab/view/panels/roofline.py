@@ -114,7 +114,7 @@ def _times(result: Result, roofs: Peaks, batch: int, own: int) -> tuple[dict[str
             here = False
     if not here:
         where = timing.device or result.engine.device or "another processor"
-        return {}, f"Times were measured on {where}, not here, so the figure shows estimates."
+        return {}, f"Times were measured on {where}, not on {roofs.name}, so the figure shows estimates."
     times = {i: t.median for i, t in result.layer_times.items() if t.shared == 1}
     joined = result.own_times is None
     return times, "Times are those of the engine that ran, joined by node." if joined else ""
@@ -138,11 +138,17 @@ def _work() -> list[Work]:
 def _lead(found: Roofline) -> str:
     if not found.layers:
         return "This engine has no layer that computes or moves anything."
-    return (
-        "A layer left of the bend waits for memory, right of it for arithmetic. The height is how many operations it "
-        "does per second: the nearer to the roof, the less there is to gain. To go faster, look at large marks far "
-        "below the line."
+    roof = (
+        "A layer left of the bend of its roof waits for memory, right of it for arithmetic. The height is how many "
+        "operations it does per second: the nearer to the roof, the less there is to gain. "
     )
+    if found.share("launch") > 0.5:
+        return (
+            f"{roof}But most of these layers are too small for {found.peaks.name}: to start them takes longer than to "
+            "compute them, so that neither faster arithmetic nor faster memory helps. Choose a larger batch, and see "
+            "where fewer layers would do."
+        )
+    return f"{roof}To go faster, look at large marks far below the line."
 
 
 def _facts(found: Roofline) -> list[Fact]:
@@ -153,20 +159,24 @@ def _facts(found: Roofline) -> list[Fact]:
     error = (
         "not known for a processor that was measured"
         if roofs.origin == "measured"
-        else f"{known_error(roofs.name)}. "
-        "The layers of these engines sum to 1.02 to 1.78 times a whole inference"
+        else f"{known_error(roofs.name)}. Timed one by one, layers of recorded engines sum to 1.02 to 1.78 times a "
+        "whole inference"
     )
     return [
         fact("Operations", _scaled(found.flops, "FLOP"), "estimated", f"two per multiply-accumulate{more}"),
         fact(
             "Multiply-accumulates", _scaled(found.macs, "MAC"), "estimated", f"at batch {found.batch}{more}"
         ),
-        fact("Parameters", _scaled(found.parameters, ""), None, "of the ONNX model; 0 where none is given"),
+        *(
+            [fact("Parameters", _scaled(found.parameters, ""), None, "of the ONNX model")]
+            if found.parameters
+            else []
+        ),
         fact(
             "Moved",
             _scaled(found.moved, "B"),
             "estimated",
-            f"read and written by all layers after fusion{more}",
+            f"read and written by all layers after fusion, as if no cache kept any of it{more}",
         ),
         fact(
             "Estimated time",
@@ -174,7 +184,12 @@ def _facts(found: Roofline) -> list[Fact]:
             "estimated",
             f"sum of the layers on {roofs.name}; {error}",
         ),
-        fact("Attainable time", number(found.attainable, "ms"), "estimated", "were every layer at its roof"),
+        fact(
+            "Attainable time",
+            number(found.attainable, "ms"),
+            "estimated",
+            f"were every layer at its roof, after {efficiency_of(roofs).launch} µs to start it",
+        ),
         *(
             [fact("Measured time", number(sum(measured), "ms"), "measured", "sum of the layers")]
             if measured
@@ -265,7 +280,7 @@ def _hover(point: Point, name: str) -> str:
         f"<b>{html.escape(_short(name))}</b>",
         f"{_scaled(point.flops or 0, 'FLOP')}, {_scaled(point.moved or 0, 'B')} (estimated)",
         f"{point.precision}, {_MARKS[point.bound][2]}",
-        f"at best {1e3 * (point.attainable or 0):.3g} µs, estimated {1e3 * (point.estimated or 0):.3g} µs",
+        f"attainable {1e3 * (point.attainable or 0):.3g} µs, estimated {1e3 * (point.estimated or 0):.3g} µs",
         *([f"{time}, {point.distance:.2g} times the attainable"] if time and point.distance else []),
         *([html.escape(point.note)] if point.note else []),
     ]
@@ -281,7 +296,7 @@ def _row(point: Point, name: str) -> Row:
         scaled(point.moved, 1e-3), point.intensity, scaled(point.attainable, 1e3), scaled(point.estimated, 1e3),
         scaled(point.measured, 1e3), point.distance,
     ]  # fmt: skip
-    return Row(key=point.layer, cells=cells, note=point.note or name)
+    return Row(key=point.layer, cells=cells, note=f"{name}: {point.note}" if point.note else name)
 
 
 def _links(found: Roofline, nodes: Any) -> dict[str, Link]:
@@ -296,7 +311,7 @@ def _notes(found: Roofline, engine: Engine, why: str) -> list[str]:
         notes.append("They are dense, at the boost clock; another clock or power limit moves all roofs.")
     if roofs.origin != "measured":
         notes.append(
-            f"An estimate takes {reached.launch} µs for a launch, {reached.memory:.0%} of the bandwidth and "
+            f"An estimate takes {reached.launch} µs to start a kernel, {reached.memory:.0%} of the bandwidth and "
             f"{reached.matrix:.0%} of the matrix units, with whole waves of tiles: fitted to {len(RECORDED)} recorded "
             f"engines. Known error {known_error(roofs.name)}."
         )
@@ -304,22 +319,35 @@ def _notes(found: Roofline, engine: Engine, why: str) -> list[str]:
         notes.append(why)
     still = sum(p.flops == 0 for p in found.layers)
     if still:
-        notes.append(
-            f"{still} layers only move data; they have no place in the figure, and stand in the table."
-        )
+        many = "layers only move data; they have" if still > 1 else "layer only moves data; it has"
+        notes.append(f"{still} {many} no place in the figure, but a row in the table.")
     if found.uncounted:
         notes.append(
             f"{len(found.uncounted)} of {len(found.layers)} layers are not counted, because their shapes or what they "
             "compute is not told. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."
         )
-    if roofs.origin == "measured" and any(p.distance and p.distance < 1 for p in found.layers):
+    below = sum(p.distance is not None and p.distance < 1 for p in found.layers)
+    if below:
         notes.append(
-            "A layer below 1 is faster than its roof: its tensors were still in a cache, or the machine was busy with "
-            "something else while its roofs were measured. Measure them again."
+            f"{below} of {len(found.layers)} layers took less than the attainable time: {_beaten(roofs)}"
         )
     if engine.detail == "region":
         notes.append("The compiler tells whole regions only, so a mark stands for many kernels.")
     return notes
+
+
+def _beaten(roofs: Peaks) -> str:
+    """Why a layer may be faster than its roof."""
+    if roofs.origin == "measured":
+        return (
+            "their tensors were still in a cache, or the machine was busy with something else while its roofs were "
+            "measured. Measure them again."
+        )
+    size = f" of {roofs.cache / 2**20:.3g} MiB" if roofs.cache else ""
+    return (
+        f"their tensors were still in the cache{size}, they started faster than most, the clock was higher than that "
+        "of the data sheet, or the kernel did not read all of its input, such as a 1×1 convolution of stride 2."
+    )
 
 
 def _short(name: str) -> str:

@@ -246,14 +246,15 @@ def _notes(scene: Scene, plan: Schedule, chosen: _Source) -> list[str]:
     if len(plan.streams) > 1:
         notes.append(
             "As soon as possible: layers side by side do not slow each other down here, and signals and waits cost "
-            "nothing. On a GPU they share its units, so that what streams buy is at most this."
+            "nothing. On a GPU they share its units, and one thread of the CPU starts them one after the other unless "
+            "a CUDA graph does: what streams buy is at most this."
         )
         return notes
     if math.isclose(plan.chain, plan.serial, rel_tol=1e-6):
         why = "All layers that take time are one chain of tensors: a second stream would have nothing to do."
     else:
         free = number(plan.serial - plan.chain, plan.unit)
-        why = f"Its tensors would allow to end up to {free} earlier, were other layers to run beside."
+        why = f"Its tensors would allow it to end up to {free} earlier, were layers to run side by side."
     engine = scene.result.engine
     if engine.backend not in _BACKENDS or scene.result.recorded:
         return [*notes, why]
@@ -284,7 +285,7 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
         ),
     ]
     if len(plan.streams) > 1:
-        idle = ", ".join(f"{plan.idle(s):.0%} on {s.id}" for s in few)
+        idle = ", ".join(f"{max(0.0, plan.idle(s)):.0%} on {s.id}" for s in few)
         found += [
             fact(
                 "Ends after",
@@ -297,7 +298,7 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
                 "Cannot end before",
                 number(plan.bound, unit),
                 made,
-                "longest chain of tensors, or work spread out",
+                "the longest chain of tensors, or all work shared out evenly among the streams",
             ),
             fact("Stands still", idle, made, "share of the time in which nothing runs, by stream"),
         ]

@@ -119,10 +119,27 @@ def test_open_dimensions_take_the_sizes_that_were_named() -> None:
         plan(given, load(proto))
 
 
-@pytest.mark.parametrize("batch", [0, -3])
+@pytest.mark.parametrize("batch", [0, -3, 1.5, "3", float("nan"), True, 2**31])
 def test_a_batch_is_at_least_one(batch) -> None:
     with pytest.raises(VariantError, match=f'for batch "{batch}": a batch is at least 1'):
         plan(CHAIN, absent(), batch=batch)
+
+
+def test_what_no_address_reaches_is_refused() -> None:
+    """The allocator counts in 64 bits."""
+    large = tensor("a", 1, 2**40)
+    given = engine(([X], [large]), ([large], [Y]), inputs=[X], outputs=[Y])
+    assert plan(given, absent(), batch=2**20).peak == 2**60
+    with pytest.raises(VariantError, match=r"addresses have 64 bits\. Choose a smaller batch"):
+        plan(given, absent(), batch=2**30)
+
+
+def test_an_engine_without_shapes_has_no_plan_and_asks_for_them() -> None:
+    """A peak of nothing would be a wrong number, not a small one."""
+    x, a, y = (Tensor(n, "fp32", None) for n in "xay")
+    given = engine(([x], [a]), ([a], [y]), inputs=[x], outputs=[y])
+    with pytest.raises(VariantError, match=r"no file tells the size of any of the 3 tensors .*shapes="):
+        plan(given, absent())
 
 
 def test_inputs_of_several_batches_have_none_to_choose() -> None:

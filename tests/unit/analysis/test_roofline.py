@@ -194,6 +194,7 @@ def test_a_node_that_runs_in_two_equal_layers_is_divided() -> None:
     mapping = Mapping(tuple(Pair(conv.id, i.id, "declared") for i in parts), ())
     found = layer_works(engine(*parts), mapping, model)
     assert works(model)[conv.id].macs == sum(w.macs for w in found.values())
+    assert all("2 layers run, divided evenly" in w.note for w in found.values())
 
 
 def test_what_is_not_told_stays_unknown() -> None:
@@ -255,10 +256,62 @@ def test_a_precision_without_a_unit_is_said() -> None:
     assert "no rate of fp8" in found.note
 
 
+@pytest.mark.parametrize(
+    ("precision", "roofs", "note"),
+    [("tf32", peaks("T4"), ""), ("fp32", peaks("T4"), ""), ("fp16", peaks("T4"), ""), ("int8", peaks("V100"), ""),
+     ("bf16", peaks("T4"), "no rate of bf16")],
+)  # fmt: skip
+def test_only_a_precision_that_is_missed_is_said_to_be_missing(
+    precision: str, roofs: Peaks, note: str
+) -> None:
+    """TF32 is how a compiler multiplies FP32 where it can: FP32 in its place is nothing to be told."""
+    found = point(LayerWork("l", 1, 2, 8, 8, precision, True), roofs)
+    assert bool(note) == bool(found.note)
+    assert note in found.note
+
+
+@pytest.mark.parametrize(("matrix", "units"), [(True, "matrix"), (False, "cores")])
+def test_the_units_are_those_whose_rate_bounds_the_layer(matrix: bool, units: str) -> None:
+    assert units == point(LayerWork("l", 1, 2, 8, 8, "fp16", matrix), ROOFS).units
+    # What would go to matrix units goes to the cores of a processor that has none for it.
+    assert "cores" == point(LayerWork("l", 1, 2, 8, 8, "fp32", matrix), ROOFS).units
+
+
+def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
+    """They are what its kernels did; only a call is added."""
+    cpu = dataclasses.replace(ROOFS, origin="measured")
+    for work in (
+        LayerWork("l", 0, 10**9, 10**5, 0, "fp32"),
+        LayerWork("l", 0, 10, 10**8, 0, "fp32", scattered=True),
+        LayerWork("l", 10**8, 2 * 10**8, 10**5, 0, "fp16", True, Product(100, 100, 10**4)),
+    ):
+        found = point(work, cpu)
+        assert found.attainable == pytest.approx(found.estimated)
+        assert found.attainable < point(work, ROOFS).attainable
+
+
+def test_the_bound_is_the_launch_wherever_it_is_longest() -> None:
+    """Also of a layer whose arithmetic takes longer than its bytes."""
+    assert "launch" == point(LayerWork("l", 0, 10**4, 10, 0, "fp32"), ROOFS).bound
+
+
+def test_another_batch_is_that_of_the_roofline() -> None:
+    found = roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=8)
+    assert 8 == found.batch
+    assert 2 == roofline(engine(CONV), NOTHING, absent(), ROOFS).batch
+    assert 4 * roofline(engine(CONV), NOTHING, absent(), ROOFS).macs == found.macs
+
+
 def test_the_totals_are_those_of_the_layers() -> None:
     found = roofline(engine(CONV, layer("Reformat", Y, Y, 1)), NOTHING, absent(), ROOFS, {"L0": 0.5})
     assert sum(p.flops for p in found.layers) == found.flops
     assert sum(p.estimated for p in found.layers) == found.estimated
+    assert sum(p.attainable for p in found.layers) == found.attainable
+    assert sum(p.macs for p in found.layers) == found.macs
+    assert sum(p.moved for p in found.layers) == found.moved
+    for bound in {p.bound for p in found.layers}:
+        of_it = sum(p.estimated for p in found.layers if p.bound == bound)
+        assert of_it / found.estimated == pytest.approx(found.share(bound))
     assert 1 == pytest.approx(sum(found.share(b) for b in ("compute", "memory", "launch", "unknown")))
     assert 0.5 == found.by_layer["L0"].measured
     assert found.flops / 0.5 * 1e3 == found.by_layer["L0"].rate

@@ -10,8 +10,9 @@ import pytest
 
 import fake_trt
 from fake_gpu import VERSIONS, Here
-from rtlab.backends.live.timing_cache import FLAG, Entry, force, matching, read
+from rtlab.backends.live.timing_cache import FLAG, Entry, Operator, force, operators, read
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.core.buildlog import TacticTime
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
@@ -20,10 +21,8 @@ from rtlab.core.variant import Variant
 from rtlab.errors import ReadError, VariantError
 from rtlab.testing import tiny_model
 
-pytestmark = pytest.mark.skipif(
-    not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
-)
-FIRST = 0xDD39499496C9CC00
+lists = pytest.mark.skipif(not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout")
+LOG = Path(__file__).parents[4] / "shared/recorded/build-logs/mnist-trt10.16-h100-level5.log"
 
 
 def build(release: str, file: Path, *flags: str) -> Engine:
@@ -38,56 +37,65 @@ def taken(engine: Engine) -> list[int]:
     return list(told["tactics taken"].values())
 
 
+@lists
 @pytest.mark.parametrize("release", VERSIONS)
 def test_a_forced_tactic_is_the_one_that_is_built(tmp_path: Path, release: str) -> None:
-    """Build, read, edit, build again: the other layers keep theirs."""
-    file = tmp_path / "timing"
-    before = taken(build(release, file, FLAG))
-    entries = read(file, Here(release))
-    assert [(i, FIRST + i, 0.25) for i in range(len(before))] == [
-        (e.position, e.tactic, e.milliseconds) for e in entries
+    """Build, read, edit a copy, build with it: the other operators keep theirs, and the first cache its bytes."""
+    file, copy = tmp_path / "timing", tmp_path / "forced"
+    engine = build(release, file, FLAG)
+    told = operators(engine.log)
+    keys = [o.key for o in told]
+    assert len(keys) == len(set(keys)) == len(taken(engine)) > 2
+    entries = read(file, keys, Here(release))
+    assert keys == list(entries)
+    # The log and the cache tell of the same tactics and times.
+    assert [(o.timed[0].tactic, o.timed[0].milliseconds) for o in told] == [
+        (entries[k].id, entries[k].milliseconds) for k in keys
     ]
-    assert before == [e.tactic for e in entries]
-    assert "0xdd39499496c9cc00" == entries[0].id
-    changed = force(file, {1: ("0x0090bbea764abf95", 0.125)}, Here(release))
-    assert Entry(1, 0x0090BBEA764ABF95, 0.125) == changed[1]
-    assert changed == read(file, Here(release))
-    assert [before[0], 0x0090BBEA764ABF95, *before[2:]] == taken(build(release, file, FLAG))
-    assert [file] == list(tmp_path.iterdir())
+    assert taken(engine) == [entries[k].tactic for k in keys]
+    before, kept = file.stat().st_mtime_ns, file.read_bytes()
+    other = Entry(keys[1], int(told[1].timed[2].tactic, 0), told[1].timed[2].milliseconds)
+    assert {keys[1]: other} == force(file, copy, [other], Here(release))
+    assert {**entries, keys[1]: other} == read(copy, keys, Here(release))
+    again = build(release, copy, FLAG)
+    assert [taken(engine)[0], other.tactic, *taken(engine)[2:]] == taken(again)
+    # What the cache knows is not timed again.
+    assert () == operators(again.log)
+    assert (before, kept) == (file.stat().st_mtime_ns, file.read_bytes())
+    assert {file, copy} == set(tmp_path.iterdir())
+    # Keys of no operator of this cache are left out.
+    assert {} == read(file, ["0x" + "0" * 32], Here(release))
 
 
-def test_the_log_tells_which_entry_is_a_layers() -> None:
-    """The same kernel may serve layers of several sizes, whose times differ."""
-    entries = (Entry(0, 0xA, 0.5), Entry(1, 0xA, 0.25), Entry(2, 0xB, 0.25))
-    assert (entries[1],) == matching(entries, "0x000000000000000a", 0.25001)
-    assert () == matching(entries, "0x000000000000000a", 0.3)
-    assert () == matching(entries, "Myelin", 0.25)
-
-
+@lists
 def test_what_cannot_be_edited_says_why(tmp_path: Path) -> None:
-    file, backend = tmp_path / "timing", Here("trt10")
+    file, copy, backend = tmp_path / "timing", tmp_path / "copy", Here("trt10")
     with pytest.raises(ReadError, match=r"No such file .*Name a file that a build has written"):
-        read(file, backend)
+        read(file, [], backend)
     build("trt10", file)
     with pytest.raises(
         ReadError, match=r'no entries that can be edited\. Build with flags=\["EDITABLE_TIMING_CACHE"\]'
     ):
-        read(file, backend)
+        read(file, [], backend)
     file.unlink()
-    build("trt10", file, FLAG)
+    key = operators(build("trt10", file, FLAG).log)[0].key
     kept = file.read_bytes()
-    with pytest.raises(VariantError, match=r"there is no entry 99\. Choose a position from 0 to \d+"):
-        force(file, {99: ("0x1", 0.1)}, backend)
-    with pytest.raises(VariantError, match="TensorRT refuses tactic 0x0000000000000000"):
-        force(file, {0: ("0x0", 0.1)}, backend)
-    for wrong in ("Myelin", "-1", "0x1ffffffffffffffff"):
-        with pytest.raises(VariantError, match="it is no id of 64 bits"):
-            force(file, {0: (wrong, 0.1)}, backend)
-    assert kept == file.read_bytes()
+    with pytest.raises(VariantError, match=r"no entry of key 0xf{32}, .*after it was deleted"):
+        force(file, copy, [Entry("0x" + "f" * 32, 1, 0.1)], backend)
+    with pytest.raises(VariantError, match=r"TensorRT refuses tactic 0x1\. Choose another of the log"):
+        force(file, copy, [Entry(key, 1, -0.1)], backend)
+    for wrong in (-1, 0, 2**64 - 1, 2**64):
+        with pytest.raises(VariantError, match="it is no hash of 64 bits"):
+            force(file, copy, [Entry(key, wrong, 0.1)], backend)
+    (tmp_path / "link").hardlink_to(file)
+    for same in (file, tmp_path / "." / "timing", tmp_path / "link"):
+        with pytest.raises(VariantError, match=r"it is the cache that is read\. Choose another name"):
+            force(file, same, [Entry(key, 1, 0.1)], backend)
+    assert (kept, False) == (file.read_bytes(), copy.exists())
     for content in (b"none", kept.replace(b"here", b"there")):
         file.write_bytes(content)
         with pytest.raises(ReadError, match="it is damaged, or of another version or GPU"):
-            read(file, backend)
+            read(file, [], backend)
 
 
 def test_a_compiler_that_times_nothing_while_it_builds_says_so(tmp_path: Path) -> None:
@@ -95,4 +103,51 @@ def test_a_compiler_that_times_nothing_while_it_builds_says_so(tmp_path: Path) -
     with pytest.raises(
         VariantError, match=r'TensorRT-RTX times kernels when it runs, .*Choose backend="tensorrt"'
     ):
-        read(tmp_path / "timing", TensorRTRTX())
+        read(tmp_path / "timing", [], TensorRTRTX())
+
+
+KEY = "0x1814870c44ff0f8574df6e3dda04cbd7"
+HEAD = "tactic_id, cost(in ms), cost/fastest_cost, prediction_correlation, kernel_name, tactic_hash, tunable"
+
+
+def test_the_log_of_an_editable_build_tells_keys_and_tactics() -> None:
+    """With tags and without; the fastest first; a time that is none is left out; what is timed again replaces."""
+    loud = KEY.upper().replace("X", "x")
+    rows = [
+        f"[V] [TRT]  (foreignNode) Autotuning op matMul1(key: {loud}): [ONNX Layer: a][ONNX Layer: b]",
+        f" (foreignNode) {HEAD}",
+        "   5, 0.0118784, 1.05455, 0.51157, sm80_slow, 0x393e4ef8ad243,",
+        " (foreignNode)   3, 0.0112640, 1.00000, 0.50673, sm80, fast, 0x665ded9abbf88,",
+        "   6, inf, 1.05455, 0.51157, sm80_never, 0x1,",
+        " (foreignNode) The selected tactic is (tactic hash, cost(in ms)):0x665ded9abbf88,  0.011264",
+        "Autotuning op plain:",
+        "   1, 2.0, 1.0, 0.5, kernel, 0x2,",
+        "Autotuning op empty(key: 0x" + "1" * 32 + "):",
+        "Autotuning op plain:",
+        "   1, 3.0, 1.0, 0.5, kernel, 0x2,",
+    ]
+    fast, slow = (
+        TacticTime("0x665ded9abbf88", "sm80, fast", 0.011264),
+        TacticTime("0x393e4ef8ad243", "sm80_slow", 0.0118784),
+    )
+    plain = [Operator("plain", "", (), (TacticTime("0x2", "kernel", t),)) for t in (2.0, 3.0)]
+    assert (Operator("matMul1", KEY, ("a", "b"), (fast, slow)), *plain) == operators("\n".join(rows))
+    again = [f"Autotuning op matMul1(key: {KEY}):", "   1, 2.0, 1.0, 0.5, kernel, 0x2,"]
+    assert [("matMul1", KEY, 1), ("plain", "", 1), ("plain", "", 1)] == [
+        (o.name, o.key, len(o.timed)) for o in operators("\n".join(rows + again))
+    ]
+    assert () == operators("")
+
+
+@pytest.mark.skipif(not LOG.is_file(), reason="no ../shared/recorded beside the checkout")
+def test_a_recorded_log_without_the_flag_lists_tactics_without_keys() -> None:
+    """As many tables and rows as the text has, counted by a plainer pattern."""
+    text = LOG.read_text()
+    found = operators(text)
+    tables = re.split(r"Autotuning op ", text)[1:]
+    assert [table.partition(":")[0] for table in tables] == [o.name for o in found]
+    rows = [re.findall(r"\(foreignNode\) +\d+, ([\d.]+), .*, (0x\w+),", table) for table in tables]
+    assert [len(r) for r in rows] == [len(o.timed) for o in found]
+    assert [min(float(t) for t, _ in r) for r in rows] == [o.timed[0].milliseconds for o in found]
+    assert {""} == {o.key for o in found}
+    assert ("node_conv2d", "node_relu") in {o.nodes for o in found}

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from rtlab import samples
+from rtlab import Study, samples
 from rtlab.core.model import Model, load
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, ModelError, VariantError
@@ -391,3 +391,31 @@ def test_a_product_in_fp16_is_not_said_to_stay_in_fp32(precision: str):
     net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
     notes = ready(net, precision).notes
     assert any(n.startswith("1 node stays as exported: its weight is no FP32 tensor") for n in notes), notes
+
+
+def test_an_lstm_of_which_only_the_last_state_is_wanted_can_be_mixed(make):
+    """Its first output has no name then, and the plan asks for the type of each."""
+    nodes = [
+        node("MatMul", ["x", "m"], ["p"], name="product"),
+        node("LSTM", ["p", "w", "r"], ["", "h"], name="lstm", hidden_size=4),
+        node("Squeeze", ["h", "axis"], ["s"], name="squeeze"),
+        node("MatMul", ["s", "v"], ["y"], name="head"),
+    ]
+    weights = {
+        "m": weight(8, 6), "w": weight(1, 16, 6, seed=1), "r": weight(1, 16, 4, seed=2), "v": weight(4, 8, seed=3),
+        "axis": np.array([0]),
+    }  # fmt: skip
+    net = make(nodes, weights, {"x": [5, 2, 8]}, {"y": [2, 8]})
+    study = Study(net)
+    study.add("mixed", precision={"*": "fp16", "op:MatMul": "int8"}, target="cpu")
+    done = study.prepare("mixed")
+    assert {"product": "int8", "lstm": "fp16", "squeeze": "fp16", "head": "int8"} == {
+        name: str(precision) for name, precision in done.precisions.items()
+    }
+    study.run()
+    lstm = next(n for n in study["mixed"].prepared.model.nodes if n.op == "LSTM")
+    assert ("", "fp16") == (lstm.outputs[0], study["mixed"].prepared.model.values[lstm.outputs[1]].dtype)
+    assert study["mixed"].accuracy.worst(1)[0].sqnr > 20
+    # As it was exported, nobody asks for precisions: the types of the source count.
+    half = make(nodes, weights, {"x": [5, 2, 8]}, {"y": [2, 8]})
+    assert {} == ready(half, "fp32").precisions

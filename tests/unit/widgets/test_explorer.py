@@ -699,6 +699,20 @@ def test_work_of_a_panel_runs_on_a_thread_and_the_page_asks_again(shown) -> None
     assert shown.panel("batches")["figures"]
 
 
+def test_tuning_takes_the_seconds_that_its_button_names(shown, monkeypatch) -> None:
+    """A button that says ten seconds must not take a minute."""
+    taken = []
+    monkeypatch.setattr(
+        type(shown.study), "tune", lambda _study, **given: taken.append(given.get("budget_s"))
+    )
+    (work,) = shown.panel("formulations", budget="10")["work"]
+    value = json.dumps({"work": work["work"], "variant": "fp32", "values": work["values"]})
+    shown._gesture(shown, {"type": "work", "value": value}, [])
+    shown.wait(60)
+    assert [10] == taken
+    assert "10 s" in work["label"]
+
+
 def test_a_variant_of_one_choice_is_built_beside_the_others(shown) -> None:
     """The button of a panel does what ``Study.vary`` does, and shows the last that was built."""
     value = json.dumps({"work": "rebuild", "variant": "fp32", "values": {"what": "sparsity"}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import plotly.graph_objects as go
@@ -83,6 +84,20 @@ def test_links_lead_to_nodes_and_layers_that_there_are(name, studies) -> None:
             assert set(link["nodes"]) <= set(scene.model.places), (title, key)
             assert set(link["layers"]) <= layers, (title, key)
             assert set(link["others"]) <= others, (title, key)
+
+
+def test_no_search_for_garbage_while_a_panel_is_made(studies, monkeypatch) -> None:
+    """With a large engine in the heap each search takes as long as a panel of it."""
+    study, name, _ = studies["run here"]
+    seen = []
+
+    def look(_scene: Scene) -> None:
+        seen.append(gc.isenabled())
+
+    monkeypatch.setattr("rtlab.view.panels.variants.variants", look)
+    answer("variants", Scene(study, study[name]))
+    assert [False] == seen
+    assert gc.isenabled()
 
 
 def test_recurrence_is_offered_where_there_is_one(studies) -> None:

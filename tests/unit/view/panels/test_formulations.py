@@ -6,6 +6,8 @@ import dataclasses
 import datetime
 import functools
 import json
+import math
+import re
 import types
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from rtlab.testing import tiny_model
 from rtlab.view import contract
 from rtlab.view.panel import Scene
 from rtlab.view.panels.formulations import formulations
+from rtlab.view.table import number
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
 # Recordings live beside the checkout, not in it.
@@ -82,7 +85,10 @@ def checked(panel: Any) -> Any:
     for figure in panel["figures"]:
         plotly.graph_objects.Figure(figure["data"], figure["layout"])
         for trace in figure["data"]:
-            assert set(trace.get("ids", ())) <= set(panel["links"])
+            ids = trace.get("ids", ())
+            assert set(ids) <= set(panel["links"])
+            # Points of one id are one point to Plotly: the others are not drawn.
+            assert len(ids) == len(set(ids))
     assert {r["key"] for r in panel["rows"]} <= set(panel["links"])
     assert len({r["key"] for r in panel["rows"]}) == len(panel["rows"])
     assert all(len(r["cells"]) == len(panel["columns"]) for r in panel["rows"])
@@ -191,7 +197,7 @@ def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
     ]
     assert {"reported"} == {f["origin"] for f in panel["facts"]} - {""}
     others, seconds = panel["figures"][0]["data"]
-    assert ([], [1.5], ["one"]) == (others["y"], seconds["y"], seconds["ids"])
+    assert ([], [1.5], ["one|1"]) == (others["y"], seconds["y"], seconds["ids"])
     one = checked(formulations(scene(log=told, contest="one")))
     assert ["tactic 0", "Cask", "0x0", 1.0, None, None, None, "a"] == one["rows"][0]["cells"]
     assert ["tactic 1", "Cask", "0x1", 1.5, 0.5, 50.0, 10.0, "b"] == one["rows"][1]["cells"]
@@ -230,6 +236,41 @@ def test_recorded_logs_make_panels(path: Path) -> None:
         checked(formulations(scene(log=parsed.log, tuned="builder", contest=row["key"])))
 
 
+def test_every_number_of_threads_is_a_point_that_selects_its_layer() -> None:
+    """One formulation has one trace for all numbers of threads."""
+    found = tuned(nodes()[:1])
+    (layer,) = found.layers
+    both = dataclasses.replace(layer, trials=(*layer.trials, trial("direct", 3.0, 1)))
+    panel = checked(formulations(scene(dataclasses.replace(found, layers=(both,)))))
+    direct = next(t for t in panel["figures"][0]["data"] if t["name"] == "direct")
+    assert [1.0, 1.5] == direct["y"]
+    assert [[layer.node]] * 2 == [panel["links"][i]["nodes"] for i in direct["ids"]]
+
+
+def test_every_tactic_of_a_layer_is_a_point_that_selects_its_layer() -> None:
+    """Two runners may have tactics of one name and one time."""
+    told = log({"one": [("a", 1.0), ("b", 1.5), ("c", 2.0), ("c", 2.0)]})
+    others, seconds = checked(formulations(scene(log=told)))["figures"][0]["data"]
+    assert (["one|2", "one|3"], ["one|1"]) == (others["ids"], seconds["ids"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [("0", "a number of seconds is at least 1"), ("999999999", "up to 86,400"), ("soon", "no whole number")],
+)
+def test_a_time_that_nobody_can_tune_for_is_refused(asked: str, message: str) -> None:
+    with pytest.raises(VariantError, match=message):
+        formulations(scene(budget=asked))
+
+
+def test_a_time_between_those_of_the_slider_is_one_of_its_stops() -> None:
+    """A slider that stands nowhere is drawn at its start."""
+    (budget,) = (s for s in formulations(scene(budget="45"))["settings"] if s["key"] == "budget")
+    assert ("45", ["10", "30", "45", "60", "120", "300"]) == (
+        budget["value"], [o["id"] for o in budget["options"]],
+    )  # fmt: skip
+
+
 def test_five_thousand_layers_are_one_trace_for_each_formulation() -> None:
     """A trace for each layer would freeze the page."""
     some = [f"layer {i}" for i in range(5000)]
@@ -237,3 +278,84 @@ def test_five_thousand_layers_are_one_trace_for_each_formulation() -> None:
     assert ["scattergl"] * 3 == [t["type"] for t in panel["figures"][0]["data"]]
     told = log({name: [("a", 1.0), ("b", 2.0), ("c", 3.0)] for name in some})
     assert ["scattergl"] * 2 == [t["type"] for t in formulations(scene(log=told))["figures"][0]["data"]]
+
+
+def by_hand(text: str, strategy: int) -> dict[str, list[tuple[float, str, str, str]]]:
+    """By layer that a backend strategy tunes: milliseconds, runner, formats and tactic of all that any strategy timed.
+
+    A plain reading of TensorRT 10's log, line by line; of what a timing cache answered, only what was not timed.
+    """
+    timed, cached, wanted = {}, {}, {}
+    layer = runner = formats = now = None
+    for line in text.splitlines():
+        if found := re.search(r"Building graph using backend strategy (\d+)", line):
+            now = int(found[1])
+        elif found := re.search(r"Autotuning (?:format combination|Reformat): (.*?) \*+$", line):
+            formats = found[1]
+        elif found := re.search(r"Timing Runner: (.*) \((\w+)\[", line):
+            layer, runner = found.groups()
+        elif "Fastest Tactic" not in line and (
+            found := re.search(r"Tactic: (0x\w+) Time: ([\d.e-]+)$", line)
+        ):
+            key = layer, runner, formats, found[1]
+            timed[key] = min(float(found[2]), timed.get(key, math.inf))
+        elif found := re.search(
+            r"\[TRT\] (.+?) \[(.*)\] got cached result: (\w+), tactic (0x\w+), (\S+) ms", line
+        ):
+            layer, formats, runner = found[1], found[2], found[3]
+            cached[layer, runner, formats, found[4]] = float(found[5])
+        else:
+            continue
+        if layer is not None and now == strategy and runner != "Reformat":
+            wanted[layer] = None
+    told = {**cached, **timed}
+    return {
+        name: sorted((t, r, f, tactic) for (y, r, f, tactic), t in told.items() if y == name)
+        for name in wanted
+    }
+
+
+@recorded
+def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
+    """Winner, margin, runner-up and what forcing it costs, against a second reading of the log."""
+    path = LOGS / "mnist-trt10.16-h100-level5.log"
+    text = path.read_text()
+    # Of three networks that it tried, it took the last that was faster.
+    chosen = int(re.findall(r"Chose this engine with backend strategy (\d+)", text)[-1])
+    table = by_hand(text, chosen)
+    panel = checked(formulations(scene(log=parse(path).log)))
+    assert list(table) == [r["key"] for r in panel["rows"]]
+    engine = sum(rows[0][0] for rows in table.values())
+    assert 0.03986911 == pytest.approx(engine)
+    more = 0.0
+    figure = panel["figures"][0]
+    for row, rows in zip(panel["rows"], table.values(), strict=True):
+        cell = dict(zip((c["label"] for c in panel["columns"]), row["cells"], strict=True))
+        assert rows[0][0] == cell["Time"]
+        drawn = [
+            y
+            for t in figure["data"]
+            for y, i in zip(t["y"], t["ids"], strict=True)
+            if i.rpartition("|")[0] == row["key"]
+        ]
+        # One dot for each but the fastest, of those that are kept.
+        assert pytest.approx([t / rows[0][0] for t, *_ in rows[1:20]]) == sorted(drawn)
+        if len(rows) == 1:
+            assert ("", None, None, None) == (
+                cell["Runner-up"], cell["Margin"], cell["Forcing it costs"], cell["Of the engine"],
+            )  # fmt: skip
+            continue
+        extra = rows[1][0] - rows[0][0]
+        more += extra
+        shown = [cell[k] for k in ("Margin", "Forcing it costs", "Of the layer", "Of the engine")]
+        assert (
+            pytest.approx([rows[1][0] / rows[0][0], extra, 100 * extra / rows[0][0], 100 * extra / engine])
+            == shown
+        )
+        assert ("yes" if rows[0][2] == rows[1][2] else "no") == cell["Same formats"]
+        assert len(rows) == cell["Timed"]
+        ids = {tactic: name for name, tactic in re.findall(r"Tactic Name: (\S+) Tactic: (0x\w+)", text)}
+        for (_, runner, _, tactic), name in zip(rows, (cell["Winner"], cell["Runner-up"]), strict=False):
+            assert name in {ids.get(tactic), f"{runner} {tactic}"} or runner == "CaskPooling"
+    assert 0.00370211 == pytest.approx(more)
+    assert f"+{number(more, 'ms')} ({more / engine:.0%})" == values(panel)["All runners-up instead"]

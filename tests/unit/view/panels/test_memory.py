@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -195,6 +196,21 @@ def test_an_engine_of_one_layer_has_an_empty_arena(tmp_path: Path) -> None:
     assert facts(shown)["Peak"] == ("0 bytes", "estimated")
     assert (shown["figures"], shown["rows"]) == ([], [])
     assert "keeps nothing between its layers" in shown["lead"]
+
+
+@pytest.mark.parametrize(("total", "told"), [(8_000, "does not tell tensors and scratch apart"),
+                                            (8_210_000, "it holds 8.192 MB")])  # fmt: skip
+def test_scratch_is_explained_as_far_as_the_total_holds_any(tmp_path: Path, total: int, told: str) -> None:
+    """TensorRT-RTX of an engine without library kernels reserves nothing."""
+    given = small(tmp_path)
+    engine = dataclasses.replace(
+        given.result.engine, backend="tensorrt-rtx", totals={"activation": total, "scratch": total}
+    )
+    shown = memory(Scene(given.study, dataclasses.replace(given.result, engine=engine)))
+    notes = [note for note in shown["notes"] if "scratch" in note]
+    assert 1 == len(notes)
+    assert told in notes[0]
+    assert (total > 8_192_000) == ("Without reservations" in facts(shown))
 
 
 def test_two_streams_tell_what_they_cost(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_times_of_the_cpu_are_judged_by_its_measured_roofs_only(study: Study) ->
     check(here)
     assert any(r["cells"][-2] for r in here["rows"])
     assert not any(r["cells"][-2] for r in elsewhere["rows"])
-    assert any("not here" in note for note in elsewhere["notes"])
+    assert any("not on L4" in note for note in elsewhere["notes"])
     assert "not known" in next(f["note"] for f in here["facts"] if f["key"] == "Estimated time")
 
 
@@ -135,6 +135,39 @@ def test_a_recorded_engine_is_judged_on_its_own_gpu() -> None:
     bounds = {t["name"] for t in shown["figures"][0]["data"] if t.get("ids")}
     assert {"bound by arithmetic", "bound by memory", "too small: bound by the launch"} == bounds
     assert 1 < len({t["marker"]["symbol"] for t in shown["figures"][0]["data"] if t.get("ids")})
+
+
+def test_small_layers_are_said_to_need_no_faster_units(study: Study) -> None:
+    """Most time of this little model goes into starting its kernels: the distance to a roof tells nothing then."""
+    assert 1 == float(fact(asked(study, gpu="H100 SXM"), "Bound by the launch").rstrip("%")) / 100
+    assert "too small for H100 SXM" in asked(study, gpu="H100 SXM")["lead"]
+    slow = Peaks("slow", 1e6, {"fp32": 1e9})
+    assert "far below the line" in asked(study, processors=(slow,), gpu="slow")["lead"]
+
+
+def test_the_attainable_time_says_what_it_holds_beside_the_roofs(study: Study) -> None:
+    shown = asked(study, gpu="L4")
+    told = next(f for f in shown["facts"] if f["key"] == "Attainable time")
+    assert "4.5 µs to start" in told["note"]
+    assert "as if no cache" in next(f["note"] for f in shown["facts"] if f["key"] == "Moved")
+
+
+@present
+def test_layers_that_beat_their_roof_are_explained() -> None:
+    shown = asked(read := recorded("trex-mobilenetv2-titanrtx-int8-qat"), next(iter(read.results)))
+    ratio = [c["title"] for c in shown["columns"]].index("Measured by attainable")
+    below = sum(1 for r in shown["rows"] if r["cells"][ratio] and r["cells"][ratio] < 1)
+    note = next(n for n in shown["notes"] if "less than the attainable time" in n)
+    assert below
+    assert note.startswith(f"{below} of {len(shown['rows'])} ")
+    assert "6 MiB" in note
+
+
+@present
+def test_an_engine_without_a_model_has_no_parameters_to_tell() -> None:
+    shown = asked(read := recorded("trex-resnet50-tf-rtx3090-int8-qat"), next(iter(read.results)))
+    assert "Parameters" not in {f["key"] for f in shown["facts"]}
+    assert "far below the line" in shown["lead"]
 
 
 @present

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import recorded
 import rtlab
 from rtlab import samples as models
-from rtlab.errors import VariantError
+from rtlab.errors import ModelError, VariantError
 from rtlab.view.panel import Scene
 from rtlab.view.panels import answer
 
@@ -83,6 +85,45 @@ def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> No
     assert "nothing to compare with" in answer("difference", Scene(alone, study["fp32"]))["problem"]
 
 
+def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study) -> None:
+    """Settings stay when another variant is shown; of one without times none are measured."""
+    untimed = rtlab.Study(study.model, data=study.data)
+    untimed.results.update({n: dataclasses.replace(r, timing=None) for n, r in study.results.items()})
+    for asked, of, wanted in (
+        ({"times": "measured"}, untimed, {"times": "target", "order": "size"}),
+        ({"times": "nonsense", "order": "nonsense"}, study, {"times": "measured", "order": "size"}),
+        ({"times": "H100"}, study, {"times": "H100 SXM"}),
+    ):
+        shown = answer("difference", Scene(of, of["int8"], of["fp32"], asked))
+        assert "" == shown["problem"]
+        for setting in shown["settings"]:
+            assert setting["value"] in [o["id"] for o in setting["options"]]
+        assert wanted.items() <= {s["key"]: s["value"] for s in shown["settings"]}.items()
+
+
+def test_a_processor_of_ones_own_can_be_compared_for(study) -> None:
+    """What ``measure_peaks`` found, or the user added, is as good as the table."""
+    own = rtlab.Peaks("my GPU", bandwidth=1e9, cores={"fp32": 1e9})
+    asked = rtlab.Study(study.model, data=study.data)
+    asked.results.update(study.results)
+    asked.processors.append(own)
+    shown = answer("difference", Scene(asked, study["int8"], study["fp32"], {"times": "my GPU"}))
+    told = study.difference("fp32", "int8", gpu=own)
+    assert f"{told.totals[0]:.4g} → {told.totals[1]:.4g} ms" == facts(shown)["Sum of the layers"]
+
+
+def test_times_that_cannot_be_had_leave_the_choice_of_others(study, monkeypatch) -> None:
+    """Sizes that are not known stand in the way of estimates, not of what was measured."""
+
+    def refuse(*_args, **_given):
+        raise ModelError("Cannot count. Name sizes.")
+
+    monkeypatch.setattr(type(study), "difference", refuse)
+    shown = answer("difference", Scene(study, study["int8"], study["fp32"], {"times": "H100"}))
+    assert "Cannot count. Name sizes." == shown["problem"]
+    assert ["from", "times", "order"] == [s["key"] for s in shown["settings"]]
+
+
 def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -> None:
     """Samples per second are the batch divided by its median, whatever is shown."""
     before = answer("batches", Scene(study, study["fp32"]))
@@ -98,10 +139,25 @@ def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -
     assert found.knee.batch <= found.best.batch
 
 
-@pytest.mark.parametrize("sizes", [(), (0,), (-1, 2)])
-def test_batch_sizes_that_cannot_be_are_refused(study, sizes) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((), r"no batch size is given\. Give sizes such as 1, 2, 4"),
+        ((0,), 'with batch "0": a batch is at least 1'),
+        ((-1, 2), 'with batch "-1": a batch is at least 1'),
+        ((1.5,), 'with batch "1.5": a batch is at least 1'),
+        ((float("nan"),), 'with batch "nan"'),
+        ((True,), 'with batch "True"'),
+        ((None,), 'with batch "None"'),
+        (("8",), 'with batch "8"'),
+        ("8", 'with batch "8"'),
+        (None, 'with batch "None"'),
+        ((10**30,), "up to 2,147,483,647"),
+    ],
+)
+def test_batch_sizes_that_cannot_be_are_refused(study, sizes, message) -> None:
     """The person learns what to write."""
-    with pytest.raises(VariantError, match=r"not all positive\. Give sizes such as 1, 2, 4"):
+    with pytest.raises(VariantError, match=message):
         study.sweep("fp32", sizes)
 
 
@@ -146,8 +202,11 @@ def test_a_choice_that_changes_nothing_says_so(study) -> None:
     """TF32 is a way to compute FP32; an int8 variant has none."""
     with pytest.raises(VariantError, match="nothing would differ"):
         study.vary("int8", "tf32")
-    with pytest.raises(VariantError, match="max_aux_streams=2, for example"):
-        study.vary("int8", "colour")
+    for what in ("colour", "max_aux_streams=²", "max_aux_streams=٣", "=3", None):
+        with pytest.raises(VariantError, match="max_aux_streams=2, for example"):
+            study.vary("int8", what)
+    with pytest.raises(VariantError, match='Cannot vary variant "gone"'):
+        study.varied("gone")
     offered = {w["values"]["what"]: w for w in answer("variants", Scene(study, study["int8"]))["work"]}
     assert not offered["tf32"]["enabled"]
     assert offered["tf32"]["reason"]

@@ -1,0 +1,36 @@
+"""Whole numbers that people give: batches, threads, seconds."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from rtlab.errors import VariantError
+
+#: The largest dimension that ONNX Runtime and TensorRT count to.
+LARGEST = 2**31 - 1
+
+
+def whole(given: Any, doing: str, what: str, *, least: int = 1, most: int = LARGEST) -> int:
+    """The number, as Python's own.
+
+    Args:
+        given: Any object.
+        doing: What it is needed for, as the start of a message: ``Cannot plan memory for``.
+        what: What it counts, such as ``batch``.
+        least: The least that can be.
+        most: The most that can be.
+
+    Raises:
+        VariantError: it is no whole number, or out of bounds.
+    """
+    try:
+        number = least - 1 if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        number = least - 1
+    if least <= number <= most:
+        return number
+    raise VariantError(
+        f'{doing} {what} "{given}": a {what} is at least {least}, and a whole number up to {most:,}. '
+        f"Choose {max(least, min(8, most))}."
+    )
