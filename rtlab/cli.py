@@ -283,10 +283,11 @@ def _compare(given: argparse.Namespace) -> int:
     names = []
     for place, what in (("first", given.first), ("second", given.second)):
         path = Path(what)
-        title = path.name if path.exists() else what
+        given_file = bool(what) and path.exists()
+        title = path.name if given_file else what
         name = title if title not in names else f"{title} ({place})"
         names.append(name)
-        if path.exists():
+        if given_file:
             files = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
             study.read(name, *(f for f in files if f.suffix != ".onnx"))
         elif given.model is None:
@@ -303,8 +304,9 @@ def _compare(given: argparse.Namespace) -> int:
         return 0
     if found.totals is not None and found.delta is not None:
         before, after = found.totals
+        places = " and ".join(dict.fromkeys(s.engine.place for s in (found.first, found.second)))
         print(f"{names[0]} {number(before, 'ms')} → {names[1]} {number(after, 'ms')}: "
-              f"{found.delta:+.4g} ms ({found.second.origin})")  # fmt: skip
+              f"{found.delta:+.4g} ms ({found.origin} on {places})")  # fmt: skip
     rows = [
         (
             _plain(g.title),
@@ -319,6 +321,8 @@ def _compare(given: argparse.Namespace) -> int:
     if found.rest is not None:
         rows.append(("outside the layers", "", "", "", f"{found.rest:+.4g} ms", ""))
     _columns(("nodes", "layers", "before", "after", "difference", "what differs"), rows)
+    for doubt in found.doubts:
+        print(f"\n{doubt}")
     return 0
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from rtlab.analysis import dataflow
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.names import operator, words
-from rtlab.core.engine import Engine, Layer, Origin
+from rtlab.core.engine import NOWHERE, Engine, Layer, Origin
 from rtlab.core.model import Model
 
 #: How the layers of both sides came into one group: they run the same nodes, bear the same names, stand at the same
@@ -134,6 +134,27 @@ class Difference:
         if self.delta is None or not self.timed:
             return None
         return self.delta - sum(g.delta or 0.0 for g in self.groups)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the difference of the times is not that of the engines alone: other processors, other batches."""
+        if self.totals is None:
+            return ()
+        sides = (self.first, self.second)
+        told = []
+        places = [s.engine.place for s in sides]
+        if self.origin == "measured" and places[0] != places[1] and NOWHERE not in places:
+            told.append(
+                f"The times were measured on two processors, {places[0]} and {places[1]}: they tell which engine is "
+                "faster there, not what the compiler changed."
+            )
+        batches = [next((t.shape[0] for t in s.engine.inputs if t.shape), 0) for s in sides]
+        if min(batches) > 0 and batches[0] != batches[1]:
+            told.append(
+                f"One inference of {self.first.name} is a batch of {batches[0]}, one of {self.second.name} a batch of "
+                f"{batches[1]}: build both for the same."
+            )
+        return tuple(told)
 
     def largest(self, count: int = 5) -> tuple[Group, ...]:
         """The groups whose times differ most."""

@@ -111,7 +111,8 @@ class Schedule:
 
     def idle(self, stream: Stream) -> float:
         """The share of the makespan in which nothing runs on a stream, from 0 to 1."""
-        return 1 - stream.busy / self.makespan if self.makespan else 0.0
+        # Sums of the same times in another order may differ in their last bit.
+        return max(0.0, 1 - stream.busy / self.makespan) if self.makespan else 0.0
 
 
 def unit_durations(engine: Engine) -> dict[str, float]:

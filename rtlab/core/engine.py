@@ -13,6 +13,8 @@ from rtlab.core.variant import Target
 
 #: Where a number comes from. An estimate is never displayed as a measurement.
 Origin = Literal["measured", "reported", "estimated"]
+#: What stands for a device that no file names.
+NOWHERE = "device not recorded"
 #: TensorRT's names of types in rtlab's words, those of ``Tensor.dtype``.
 DTYPES = {
     "Float": "fp32",
@@ -151,7 +153,7 @@ class Engine:
         """The device, or the target where none is named."""
         if self.device:
             return self.device
-        return "device not recorded" if self.target.name == "unknown" else str(self.target)
+        return NOWHERE if self.target.name == "unknown" else str(self.target)
 
     @property
     def sync(self) -> int:

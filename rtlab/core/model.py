@@ -134,6 +134,10 @@ class Model:
         Raises:
             ModelError: there is none, or several have this name; the message names their ids or the nearest.
         """
+        if not isinstance(id, str):
+            raise ModelError(
+                f'Cannot find node "{id}" in model "{self.name}": it is no name. Give one id, see model.nodes.'
+            )
         if id in self.by_id:
             return self.by_id[id]
         if id in self.places:

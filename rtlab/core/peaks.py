@@ -246,8 +246,6 @@ def _named(text: str) -> Peaks:
     found: list[tuple[int, Peaks]] = []
     for row in TABLE:
         names = [_words(n) for n in (row.name, *row.aliases)]
-        if words in names:
-            return row
         # A driver's name is longer than ours; a user's may be shorter.
         found += [
             (len(n), row) for n in names if set(n) <= set(words) and not (set(words) - set(n)) & _OTHERS

@@ -143,12 +143,18 @@ class Study:
         return study_html(self)
 
     def __getitem__(self, name: str) -> Result:
-        if name in self.results:
+        # A list has no hash to look for.
+        called = isinstance(name, str)
+        if called and name in self.results:
             return self.results[name]
-        if name in self.failures:
+        if called and name in self.failures:
             raise self.failures[name]
         known = ", ".join(f'"{n}"' for n in self.variants) or "none yet"
-        hint = "Run study.run()." if name in self.variants else f"Add it with study.add; there is {known}."
+        hint = (
+            "Run study.run()."
+            if called and name in self.variants
+            else f"Add it with study.add; there is {known}."
+        )
         raise VariantError(f'Cannot show variant "{name}": it is not built. {hint}')
 
     def __iter__(self) -> Iterator[str]:
@@ -602,7 +608,7 @@ class Study:
         return self
 
     def _known(self, name: str, what: str) -> None:
-        if name not in self.variants:
+        if not isinstance(name, str) or name not in self.variants:
             raise VariantError(
                 f'Cannot {what} variant "{name}": there is none of this name. Add it with study.add.'
             )

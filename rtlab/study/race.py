@@ -185,7 +185,11 @@ class Race:
         end: float,
     ) -> tuple[Whole, ...]:
         """A model as it is and, for each number of threads, with the nodes that are put in other words there."""
-        pairs = [_Pair.of(self.bench, batch, count, plain, tuned=tuned[count]) for count in self.threads]
+        pairs: list[_Pair] = []
+        for count in reversed(self.threads):
+            # The most threads are what ONNX Runtime takes by itself; fewer are compared while there is time.
+            if not pairs or time.monotonic() <= end:
+                pairs.insert(0, _Pair.of(self.bench, batch, count, plain, tuned=tuned[count]))
         running = [opened for pair in pairs for opened in pair.running]
         for entrant in running:
             entrant.ready.time()

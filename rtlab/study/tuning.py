@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Part of the time that is kept for whole models.
 _FOR_WHOLE = 0.25
-#: Part that layers have in any case, and how many times as long as opening and running the model the comparison takes.
-_FOR_LAYERS, _WHOLE_RUNS = 0.4, 6
 #: ONNX Runtime starts as many as it is told, and the machine stands still.
 _MOST_THREADS = 1024
 
@@ -133,10 +131,7 @@ class _Tuning:
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        # The model was opened and run once until here; to compare it takes several times that.
-        whole = _WHOLE_RUNS * (time.monotonic() - self.started)
         end = self.started + self.budget * (1 - _FOR_WHOLE)
-        end = max(self.started + self.budget * _FOR_LAYERS, min(end, self.started + self.budget - whole))
         found: dict[str, TunedLayer] = {}
         tuned, spent = 0, 0.0
         self.progress.phase("Tuning layers on the CPU", len(costly))
@@ -245,11 +240,18 @@ class _Tuning:
                 content = composed(self.model, self.batch, chosen).SerializeToString() if chosen else b""
                 made[count] = tuple(chosen), content
             plain = composed(self.model, self.batch, {}).SerializeToString()
-            return self.race.wholes(self.batch, plain, made, self.started + self.budget)
+            found = self.race.wholes(self.batch, plain, made, self.started + self.budget)
         except RtlabError as error:
             why = str(error)
         except (EncodeError, ValueError):
             why = "with transformed weights it is larger than the two gigabytes of one ONNX file."
+        else:
+            if len(found) < len(made):
+                listed = ", ".join(str(w.threads) for w in found)
+                self.notes.append(
+                    f"the whole model was compared with {listed} threads only: the time was over"
+                )
+            return found
         # What its layers told is worth keeping.
         self.notes.append(f"the whole model was not compared: {why}")
         return ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab.analysis.tuning import Contest, Price, prices, second_best, total
 from rtlab.view.contract import Fact, Figure, Link, Row
-from rtlab.view.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
+from rtlab.view.figure import BETTER, FAINT, MAIN, OTHER, axis, figure, legend, logarithmic
 from rtlab.view.panel import column, fact, link
 from rtlab.view.table import number
 
@@ -137,14 +137,15 @@ def _all(found: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figu
         _trace(kind, "other tactics", rest, {"color": grey, "size": 5, "symbol": "circle"}),
         _trace(kind, "runner-up", seconds, {"color": OTHER, "size": 10, "symbol": "triangle-up"}),
     ]
+    most = max((y for t in data for y in t["y"]), default=1.0)
     return figure(
         f"Times of the tactics of {len(found)} layers, relative to the fastest of each",
         data,
         height=320,
         xaxis=axis("layer, by its number in the table", range=[0.3, len(found) + 0.7]),
-        yaxis=axis("time by that of the fastest", type="log"),
+        yaxis=axis("time by that of the fastest", **logarithmic(1.0, most)),
         showlegend=True,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=legend(),
         shapes=[
             {
                 "type": "line",

@@ -121,7 +121,7 @@ def compared(found: Difference, model: Model) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "model": model.name if model.nodes else None,
-        "origin": found.second.origin if found.timed else None,
+        "origin": None if found.totals is None else found.origin,
         "variants": [
             {
                 "name": s.name,
@@ -134,6 +134,7 @@ def compared(found: Difference, model: Model) -> dict[str, Any]:
         ],
         "difference_ms": found.delta,
         "outside_layers_ms": found.rest,
+        "doubts": list(found.doubts),
         "groups": [
             {
                 "title": g.title,

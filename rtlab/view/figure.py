@@ -5,6 +5,7 @@ Plotly's Python classes take a second to check thousands of layers; the tests ch
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rtlab.view.contract import Figure
@@ -14,6 +15,9 @@ FONT = {"family": "system-ui, sans-serif", "size": 11}
 MAIN, OTHER, FAINT = "#31688e", "#d95f02", "rgba(128,128,128,0.25)"
 #: Better and worse, told apart by sign and place as well.
 BETTER, WORSE = "#2a8a57", "#c0392b"
+
+#: From so many powers of ten on, a logarithmic axis has no ticks between them.
+_DECADES = 2.5
 
 
 def layout(title: str = "", **more: Any) -> dict[str, Any]:
@@ -40,6 +44,28 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
         "gridcolor": FAINT,
         **more,
     }
+
+
+def legend(**more: Any) -> dict[str, Any]:
+    """A legend in a row above the plot, without a ground of its own; for a figure that has no title."""
+    ground = "rgba(0,0,0,0)"
+    return {
+        "orientation": "h",
+        "x": 0,
+        "y": 1.02,
+        "yanchor": "bottom",
+        "bgcolor": ground,
+        "itemsizing": "constant",
+        **more,
+    }
+
+
+def logarithmic(least: float, most: float) -> dict[str, Any]:
+    """The ticks of a logarithmic axis as whole numbers: Plotly writes a bare 2 and 5 between powers of ten."""
+    decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    steps = (1, 2, 5) if math.log10(most / least) < _DECADES else (1,)
+    values = [step * 10.0**d for d in decades for step in steps]
+    return {"type": "log", "tickvals": values, "ticktext": [f"{v:,.10g}" for v in values]}
 
 
 def figure(said: str, data: list[Any], /, *, height: int = 0, **more: Any) -> Figure:

@@ -27,18 +27,21 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
         caption: Where the durations come from.
     """
     rows = {s.id: y for y, s in enumerate(plan.streams)}
+    sign = {"measured": "● durations ", "estimated": "○ durations "}.get(plan.origin, "")
     more = [_gaps(plan, rows), _arrows(plan, rows, names), _path(plan, rows)] if len(rows) > 1 else []
+    unit, factor = ("µs", 1e3) if plan.origin and plan.makespan < 1 else ("ms", 1.0)
+    data = [_scaled(t, factor) for t in (_bars(plan, rows, names), *more)]
     height = min(max(200, 90 + 44 * len(rows)), 640)
     return figure(
         f"{len(plan.streams)} streams over {number(plan.makespan, plan.unit)}, from {_told(plan)}: "
         f"{sum(s.critical and not s.sync for s in plan.steps)} layers on the critical path",
-        [_bars(plan, rows, names), *more],
+        data,
         height=height,
-        title=f"● {caption}"
+        title=f"{sign}{caption}"
         + (" · line below: critical path · hatched: stands still" if len(rows) > 1 else ""),
         barmode="overlay",
         hovermode="closest",
-        xaxis=axis("time, ms" if plan.origin else "step", rangemode="tozero"),
+        xaxis=axis(f"time, {unit}" if plan.origin else "step", rangemode="tozero"),
         yaxis=axis(
             "stream",
             tickvals=list(rows.values()),
@@ -48,6 +51,14 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
             showgrid=False,
         ),
     )
+
+
+def _scaled(trace: dict[str, Any], factor: float) -> dict[str, Any]:
+    """A trace with its times in another unit."""
+    times = {
+        key: [None if v is None else v * factor for v in trace[key]] for key in ("x", "base") if key in trace
+    }
+    return {**trace, **times}
 
 
 def _told(plan: Schedule) -> str:

@@ -19,7 +19,25 @@ def number(value: float | None, unit: str = "", *, signed: bool = False) -> str:
     if unit == "ms" and 0 < abs(value) < 1:
         value, unit = value * 1e3, "µs"
     text = f"{value:+.3g}" if signed else f"{value:.3g}"
+    if "e+" in text and abs(value) < 1e7:
+        # 1,100 rather than 1.1e+03.
+        text = f"{float(text):{'+' if signed else ''},.0f}"
     return f"{text.replace('-', '−')} {unit}".strip()
+
+
+def storage(nbytes: int | None, *, signed: bool = False) -> str:
+    """Bytes in the decimal unit that reads best, such as 1.1 GB; an em dash where they are not told."""
+    if nbytes is None:
+        return "—"
+    if abs(nbytes) < 1000:
+        return f"{nbytes:{'+' if signed else ''}d} bytes".replace("-", "−")
+    unit, scale = storage_unit(abs(nbytes))
+    return number(nbytes / scale, unit, signed=signed)
+
+
+def storage_unit(most: int) -> tuple[str, float]:
+    """The decimal unit for up to so many bytes, and how many it holds."""
+    return next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if most >= s), ("kB", 1e3))
 
 
 def failure(error: BaseException) -> Failure:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab.formulations import FORMULATIONS
 from rtlab.formulations.trial import notch
 from rtlab.view.contract import Fact, Figure, Row
-from rtlab.view.figure import BETTER, FAINT, OTHER, axis, figure
+from rtlab.view.figure import BETTER, FAINT, OTHER, axis, figure, legend, logarithmic
 from rtlab.view.panel import column, fact, link
 from rtlab.view.table import number
 
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 LEAD = (
     "Each dot is one way to compute a layer, timed on this CPU; on the line it takes as long as what ONNX Runtime does "
     "by itself, below it less. A ring marks the fastest of each layer. Open marks use one thread."
+)
+BEFORE = (
+    (
+        "Nothing was tuned yet. The button above times every way to compute each layer on this CPU, then the whole "
+        "model with the fastest of them; it takes about as long as the slider says."
+    ),
+    (
+        "Then a figure shows each way beside what ONNX Runtime does by itself, and a table tells the fastest of each "
+        "layer, by how much it wins, and whether that is more than noise."
+    ),
 )
 ONE_LEAD = (
     "All ways to compute this layer, the fastest first, with the middle half of their times. Those that do not compute "
@@ -216,9 +226,9 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
         data,
         height=320,
         xaxis=axis("layer, by its number in the table"),
-        yaxis=axis("time by that of the default", type="log", dtick="D2"),
+        yaxis=axis("time by that of the default", **_ratios(y for t in data for y in t["y"])),
         showlegend=True,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        legend=legend(),
         shapes=[
             {
                 "type": "line",
@@ -280,7 +290,7 @@ def _wholes(found: Tuned) -> list[Figure]:
             xaxis=axis("whole inference, ms, measured", rangemode="tozero"),
             yaxis=axis(),
             showlegend=True,
-            legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+            legend=legend(),
         )
     ]
 
@@ -376,6 +386,11 @@ def _colour(trial: Trial, layer: TunedLayer) -> str:
     if trial is layer.winner:
         return BETTER
     return OTHER if trial is layer.default else FAINT.replace("0.25", "0.7")
+
+
+def _ratios(values: Iterable[float]) -> dict[str, Any]:
+    shown = [1.0, *values]
+    return logarithmic(min(shown), max(shown))
 
 
 def _gain(whole: Whole, best: Whole) -> str:

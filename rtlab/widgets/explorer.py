@@ -585,6 +585,8 @@ class Explorer(Delivering):
         try:
             self._do(kind, value, buffers)
         except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
+            # One like that on screen would be no change, and the page would go on waiting.
+            self.failure = None
             self.failure = dict(failure(error))
 
     def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
@@ -677,15 +679,26 @@ class Explorer(Delivering):
         planned = self.study.vary(name, what)
         # Targets and options change nothing of what the CPU runs.
         compare = what in {"tf32", "sparsity"}
-        for title in planned:
-            self._building = title
-            self._refresh(building=title)
-            try:
-                self.study.run([title], progress=progress, compare=compare)
-            except Cancelled:
-                self.study.remove(title)
-                raise
-        self.show(planned[-1])
+        failed: RtlabError | None = None
+        try:
+            for title in planned:
+                self._building = title
+                self._refresh(building=title)
+                try:
+                    self.study.run([title], progress=progress, compare=compare)
+                except Cancelled:
+                    raise
+                except RtlabError as error:
+                    failed = failed or error
+        finally:
+            # What nobody built was only planned by the button.
+            for title in planned:
+                if title not in self.study.results and title not in self.study.failures:
+                    self.study.remove(title)
+        if built := [t for t in planned if t in self.study.results]:
+            self.show(built[-1])
+        if failed is not None:
+            raise failed
 
     def tune(self) -> Explorer:
         """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""

@@ -269,6 +269,7 @@ def test_compare_reads_folders_of_two_engines(capsys) -> None:
     first, head, largest, *_ = out.splitlines()
     assert "1.99 ms" in first
     assert "862 µs" in first
+    assert first.endswith("(measured on NVIDIA A100 80GB PCIe)")
     assert head.split()[:2] == ["nodes", "layers"]
     assert largest.startswith("Conv_0 ")
     assert "fp32 became fp16" in largest
@@ -280,3 +281,18 @@ def test_compare_says_what_it_needs(capsys) -> None:
     assert 1 == code
     assert 'Cannot compare "nowhere"' in err
     assert "--model with a precision" in err
+    # No name is not the folder that one stands in.
+    code, _, err = run(capsys, "compare", "", "int8")
+    assert (1, True) == (code, 'Cannot compare "":' in err)
+
+
+@recorded.present
+def test_compare_doubts_times_of_two_processors(capsys) -> None:
+    """An A100 beside a TITAN RTX is a comparison of GPUs; whoever reads only the number takes it for the compiler's."""
+    folders = [
+        str(recorded.FOLDER / f) for f in ("trex-resnet18-pytorch-a100-fp32", "trex-resnet50-tf-rtx3090-fp32")
+    ]
+    _, out, _ = run(capsys, "compare", *folders)
+    assert "measured on two processors" in out.splitlines()[-1]
+    _, out, _ = run(capsys, "compare", *folders, "--json")
+    assert "measured on two processors" in json.loads(out)["doubts"][0]

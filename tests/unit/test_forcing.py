@@ -90,7 +90,7 @@ def test_a_forced_variant_is_built_with_the_tactic_and_compared(
     assert [t.timed for t in table] == [t.timed for t in again]
     # The stand-in's engine takes as long as its tactics: the difference is the price.
     found = study.difference("base", "slow one")
-    assert pytest.approx([0.125 if layer in g.nodes else 0.0 for g in found.groups]) == [
+    assert pytest.approx([0.125 if layer in g.nodes else 0.0 for g in found.groups], rel=0.05) == [
         g.delta for g in found.groups
     ]
     assert 1 == sum(layer in g.nodes for g in found.groups)

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from rtlab import CalibrationData, Study, Task, backends, samples
 from rtlab.core.progress import Silent
-from rtlab.errors import CalibrationError, Cancelled, RunError, Unavailable, VariantError
+from rtlab.errors import CalibrationError, Cancelled, ModelError, RunError, Unavailable, VariantError
 from rtlab.testing import tiny_model
 from rtlab.view.payload import decode
 
@@ -99,6 +99,22 @@ def test_one_failure_leaves_the_others_standing(model) -> None:
     assert {"fp32"} == set(study.results)
     with pytest.raises(CalibrationError, match="planted"):
         study["int8"]
+
+
+@pytest.mark.parametrize("name", [None, 3, [], ["fp32"], {}, b"fp32"])
+def test_what_is_no_name_is_refused_in_words(study, name) -> None:
+    """A list of variants is what study.run takes, so it is tried elsewhere too."""
+    for ask in (
+        lambda: study[name],
+        lambda: study.difference(name, "fp32"),
+        lambda: study.sweep(name),
+        lambda: study.vary(name, "tf32"),
+        lambda: study.varied(name),
+    ):
+        with pytest.raises(VariantError, match=r"^Cannot (show|vary) variant .*study\.add"):
+            ask()
+    with pytest.raises(ModelError, match=r"it is no name\. Give one id"):
+        study.time_forms(name)
 
 
 def test_an_unbuilt_variant_says_what_to_do(model) -> None:

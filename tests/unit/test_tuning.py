@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -243,13 +245,53 @@ def test_cancelling_keeps_what_was_tuned() -> None:
 
 
 def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
+    """Of it the direct form is timed with all threads, and the whole model with as many as are usual."""
     found = tune(network(), BATCH, bench=Scripted(even), budget_s=1e-6)
     assert ["one", "two"] == [y.node for y in found.layers]
     assert not found.complete
     assert (
         "1 of 3 distinct layers, the costliest, were tuned before the time of 1e-06 s was over",
+        "the whole model was compared with 2 threads only: the time was over",
     ) == found.notes
-    assert 2 == len(found.wholes)
+    assert [2] == [w.threads for w in found.wholes]
+    direct = [t for t in found.layers[0].trials if t.formulation == "direct"]
+    other = [t for t in found.layers[0].trials if t.formulation != "direct"]
+    assert [(1, LEAST), (2, LEAST)] == [(t.threads, t.runs) for t in direct]
+    assert {(False, "not tried: the time was over")} == {(t.ok, t.note) for t in other}
+
+
+def test_a_layer_that_would_not_fit_is_not_begun(monkeypatch) -> None:
+    """What the one before took tells; one of a hundredth of the operations fits where a like one does not."""
+    clock = [0.0]
+    still = types.SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr("rtlab.study.tuning.time", still)
+    monkeypatch.setattr("rtlab.study.race.time", still)
+
+    class Slow(Scripted):
+        def open(self, model: bytes, batch, threads: int) -> Timed:
+            clock[0] += 1.0
+            return super().open(model, batch, threads)
+
+    def tuned(budget: float) -> int:
+        clock[0] = time.monotonic()
+        found = tune(network(), BATCH, bench=Slow(even), threads=(1,), candidates=[], budget_s=budget)
+        return len({y.key for y in found.layers})
+
+    # Each distinct layer opens one session of a second; three quarters of the time are for layers.
+    flops = sorted({y.flops for y in tune(network(), BATCH, bench=Scripted(even), threads=(1,)).layers})
+    assert flops[-2] < flops[-1] / 2
+    assert [1, 1, 2] == [tuned(b) for b in (0.1, 4 / 3, (1 + 1.01 * flops[-2] / flops[-1]) * 4 / 3)]
+
+
+def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
+    """The direct form is kept whatever it takes, and so is the fastest."""
+    first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
+    seconds = {"direct": 300.0, "im2col": 200.0, "Winograd 2×2": 100.0}
+    race = Race(Scripted(lambda name, threads: seconds.get(name, 250.0)), (1,), lambda: False)
+    trials = race.layer(first, BATCH["x"], offered(first), 1.0, time.monotonic() + 5.0)
+    kept = {t.formulation for t in trials if not t.note}
+    assert {"direct", "Winograd 2×2"} == kept
+    assert {"not timed further: the time was over"} == {t.note for t in trials if t.ok} - {""}
 
 
 def test_a_timing_cache_saves_the_timing_and_not_the_check(tmp_path: Path) -> None:
@@ -311,8 +353,10 @@ def test_layers_of_another_form_are_counted() -> None:
         *(
             (
                 {"threads": given},
-                f'Cannot tune with "{told}" threads: a number is at least 1, and at most 1024. '
-                "Choose threads=(1, 2).",
+                (
+                    f'Cannot tune with "{told}" threads: a number is at least 1, and at most 1024. '
+                    "Choose threads=(1, 2)."
+                ),
             )
             for given, told in (
                 ((0,), "0"),

@@ -10,6 +10,10 @@ _LEAD = (
     "A larger batch keeps more of the processor busy. The rate rises until it is busy enough; from then on only the "
     "latency does."
 )
+_BEFORE = (
+    "Nothing was measured yet. The button above runs this variant with 1, 2, 4 … 64 samples at a time; small models "
+    "take seconds, large ones minutes. Then a figure shows samples per second and latency for each batch size."
+)
 
 
 def batches(scene: Scene) -> Panel:
@@ -37,7 +41,15 @@ def batches(scene: Scene) -> Panel:
             if reason
             else ""
         )
-        return panel(scene, "batches", "Batch sizes", _LEAD, work=work, problem=problem)
+        return panel(
+            scene,
+            "batches",
+            "Batch sizes",
+            _LEAD,
+            work=work,
+            problem=problem,
+            notes=[] if problem else [_BEFORE],
+        )
     sizes = [r.batch for r in found.rows]
     at = {"x": [str(b) for b in sizes], "mode": "lines+markers"}
     rate = {

@@ -12,6 +12,7 @@ from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row
 from rtlab.view.figure import BETTER, FAINT, MAIN, WORSE, axis, figure
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
+from rtlab.view.table import number
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -25,6 +26,8 @@ _MEASURED, _TARGET = "measured", "target"
 _ORDERS = {"size": "largest first", "time": "as executed"}
 _TITLE = "Where the time went"
 _LEAD = "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."
+#: Numbers above bars, all of one size.
+_TEXTS = {"textposition": "outside", "constraintext": "none", "textangle": 0, "textfont": {"size": 10}}
 _BASIS = {
     "nodes": "They run the same ONNX nodes.",
     "names": "Their layers' names tell the same nodes.",
@@ -106,6 +109,11 @@ def _source(asked: str, sources: Mapping[str, str]) -> str:
     return found if found in sources else ""
 
 
+def _signed(text: str) -> str:
+    """A true minus sign instead of a hyphen."""
+    return text.replace("-", "−")
+
+
 def _weight(group: Group) -> float:
     return abs(group.delta) if group.delta is not None else abs(_more(group))
 
@@ -126,12 +134,16 @@ def _facts(found: Difference) -> list[Fact]:
     origin = found.origin
     facts = [
         fact(what, f"{before:.4g} → {after:.4g} ms", origin),
-        fact("Difference", f"{found.delta:+.4g} ms ({found.delta / before:+.0%})" if before else "", origin),
+        fact(
+            "Difference",
+            _signed(f"{found.delta:+.4g} ms ({found.delta / before:+.0%})") if before else "",
+            origin,
+        ),
         *facts,
     ]
     if found.rest is not None and whole:
         note = "What whole inferences differ by beyond their layers: gaps between layers, and the cost of timing them."
-        facts.append(fact("Outside the layers", f"{found.rest:+.4g} ms", origin, note))
+        facts.append(fact("Outside the layers", _signed(f"{found.rest:+.4g} ms"), origin, note))
     return facts
 
 
@@ -153,12 +165,12 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
         labels.append(f"{len(groups) - len(kept)} others")
         values.append(left)
         ids.append("others")
-        hover.append(f"{len(groups) - len(kept)} smaller differences together: {left:+.4g} ms")
+        hover.append(f"{len(groups) - len(kept)} smaller differences together: {_signed(f'{left:+.4g}')} ms")
     if found.rest and found.first.whole is not None and found.second.whole is not None:
         labels.append("outside layers")
         values.append(found.rest)
         ids.append("rest")
-        hover.append(f"outside the layers: {found.rest:+.4g} ms")
+        hover.append(f"outside the layers: {_signed(f'{found.rest:+.4g}')} ms")
     labels.append(found.second.name)
     values.append(after)
     ids.append("after")
@@ -171,8 +183,8 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
         "y": shares,
         "measure": ["absolute", *["relative"] * (len(labels) - 2), "total"],
         "ids": ids,
-        "text": [f"{shares[0]:.3g}", *(f"{v:+.3g}" for v in shares[1:-1]), f"{shares[-1]:.3g}"],
-        "textposition": "outside",
+        "text": [number(shares[0]), *(number(v, signed=True) for v in shares[1:-1]), number(shares[-1])],
+        **_TEXTS,
         "cliponaxis": False,
         "customdata": hover,
         "hovertemplate": f"%{{customdata}}<extra>{found.origin}</extra>",
@@ -186,8 +198,17 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
         [trace],
         title=f"{'●' if found.origin == 'measured' else '○'} {unit}, {found.origin}: down is faster",
         xaxis=_names(labels),
-        yaxis=axis(unit),
+        # Room for the numbers above the highest bar and below the lowest.
+        yaxis=axis(unit, range=_room(shares)),
     )
+
+
+def _room(shares: list[float]) -> list[float]:
+    """A range of the y axis that holds all bars of a waterfall and their numbers."""
+    levels = [shares[0], *(sum(shares[:i]) for i in range(2, len(shares))), shares[-1], 0.0]
+    low, high = min(levels), max(levels)
+    spare = 0.14 * (high - low)
+    return [low - spare if low < 0 else 0.0, high + spare]
 
 
 def _names(labels: list[str]) -> dict[str, Any]:
@@ -204,8 +225,8 @@ def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
         "y": [_more(g) for g in shown],
         "ids": [keys[id(g)] for g in shown],
         "marker": {"color": [WORSE if _more(g) > 0 else BETTER for g in shown]},
-        "text": [f"{_more(g):+d}" for g in shown],
-        "textposition": "outside",
+        "text": [_signed(f"{_more(g):+d}") for g in shown],
+        **_TEXTS,
         "cliponaxis": False,
         "customdata": [_hover(g, model) for g in shown],
         "hovertemplate": "%{customdata}<extra>reported</extra>",
@@ -248,7 +269,7 @@ def _label(group: Group, model: Model) -> str:
 
 def _hover(group: Group, model: Model) -> str:
     times = (
-        f"<br>{group.first.time:.4g} → {group.second.time:.4g} ms ({group.delta:+.4g})"
+        f"<br>{group.first.time:.4g} → {group.second.time:.4g} ms ({_signed(f'{group.delta:+.4g}')})"
         if group.delta is not None
         else ""
     )
@@ -289,7 +310,8 @@ def _shown(side: Side, half: Half, places: list[str], scene: Scene, mapping: Any
 
 
 def _notes(found: Difference) -> list[str]:
-    notes = [
+    notes = list(found.doubts)
+    notes += [
         f'"{s.name}" has no times of its layers, so layers are counted instead.'
         for s in (found.first, found.second)
         if not s.times

@@ -61,7 +61,15 @@ def _here(scene: Scene, found: Tuned | None, settings: list[Setting]) -> Panel:
     budget = stops("budget", "Seconds", _BUDGETS, _budget(scene))
     work = [_work(scene, found)]
     if found is None:
-        return panel(scene, "formulations", _TITLE, _LEAD, settings=[*settings, budget], work=work)
+        return panel(
+            scene,
+            "formulations",
+            _TITLE,
+            _LEAD,
+            settings=[*settings, budget],
+            work=work,
+            notes=list(tuned.BEFORE),
+        )
     titles = {y.node: _title(scene, y.node) for y in found.layers}
     names = {"": "all layers", **titles}
     layer = _option(scene, "layer", names, "")

@@ -12,9 +12,9 @@ from rtlab.analysis.plan import RESERVATION, MemoryPlan, plan
 from rtlab.core.value import shape_text
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting
-from rtlab.view.figure import MAIN, OTHER, axis, figure
+from rtlab.view.figure import MAIN, OTHER, axis, figure, legend
 from rtlab.view.panel import Scene, column, fact, field, link, panel, stops
-from rtlab.view.table import number
+from rtlab.view.table import storage, storage_unit
 
 if TYPE_CHECKING:
     from rtlab.analysis.lifetimes import Life
@@ -43,7 +43,7 @@ def memory(scene: Scene) -> Panel:
         one = plan(engine, built, batch=batch, sizes=sizes, one_stream=True) if found.streams > 1 else None
     except RtlabError as error:
         return panel(scene, "memory", _TITLE, "", settings=_settings(scene, None, batch), problem=str(error))
-    unit, scale = _unit(found.peak)
+    unit, scale = storage_unit(found.peak)
     return panel(
         scene,
         "memory",
@@ -93,21 +93,6 @@ def _settings(scene: Scene, found: MemoryPlan | None, batch: int | None) -> list
     return settings
 
 
-def _unit(most: int) -> tuple[str, float]:
-    return next(
-        ((u, s) for u, s in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if most >= s), ("kB", 1e3)
-    )  # fmt: skip
-
-
-def _bytes(count: int | None) -> str:
-    if count is None:
-        return "—"
-    if count < 1000:
-        return f"{count} bytes"
-    unit, scale = _unit(count)
-    return number(count / scale, unit)
-
-
 def _lead(found: MemoryPlan, engine: Engine) -> str:
     if not found.lives:
         return "This engine keeps nothing between its layers but what the caller gives and takes."
@@ -124,15 +109,15 @@ def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fa
     facts = [
         fact(
             "Peak",
-            _bytes(found.peak),
+            storage(found.peak),
             "estimated",
             f"the arena of this plan: {len(found.lives):,} tensors, addresses at multiples of {found.align} bytes",
         ),
-        fact("Lower bound", _bytes(found.bound), "estimated", "the most that is alive at once: no plan needs less"),
+        fact("Lower bound", storage(found.bound), "estimated", "the most that is alive at once: no plan needs less"),
         fact("Above the bound", f"{found.overhead:.1%}", "estimated", "what the plan wastes in gaps"),
         fact(
             "Each its own memory",
-            _bytes(found.naive),
+            storage(found.naive),
             "estimated",
             f"the sum of all tensors, were no memory used twice{times}",
         ),
@@ -142,29 +127,31 @@ def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fa
         facts.append(
             fact(
                 "On one stream",
-                _bytes(one.peak),
+                storage(one.peak),
                 "estimated",
-                f"that layers run side by side costs {_bytes(more)} more" if more else "streams cost nothing",
+                f"that layers run side by side costs {storage(more)} more"
+                if more
+                else "streams cost nothing",
             )
         )
     if found.reported:
         facts.append(
-            fact("Compiler's total", _bytes(found.reported), "reported", f"at batch {found.own_batch or 'as built'}")
+            fact("Compiler's total", storage(found.reported), "reported", f"at batch {found.own_batch or 'as built'}")
         )  # fmt: skip
         if engine.backend == "tensorrt-rtx" and found.reservations and not found.scaled:
             rest = found.reported - found.reservations * RESERVATION
             facts.append(
-                fact("Without reservations", _bytes(rest), "estimated", f"{found.reservations} of 8.192 MB taken off")
+                fact("Without reservations", storage(rest), "estimated", f"{found.reservations} of 8.192 MB taken off")
             )  # fmt: skip
     kept = "beside the arena, as long as the engine lives"
     if found.weights is not None:
-        facts.append(fact("Weights", _bytes(found.weights), found.weights_origin, kept))
+        facts.append(fact("Weights", storage(found.weights), found.weights_origin, kept))
     if found.scratch:
-        facts.append(fact("Scratch", _bytes(found.scratch), "reported", "a part of the compiler's total"))
+        facts.append(fact("Scratch", storage(found.scratch), "reported", "a part of the compiler's total"))
     facts.append(
         fact(
             "Inputs and outputs",
-            f"{_bytes(found.caller('input'))} + {_bytes(found.caller('output'))}",
+            f"{storage(found.caller('input'))} + {storage(found.caller('output'))}",
             "estimated",
             "memory of the caller, not in the arena",
         )
@@ -261,15 +248,15 @@ def _drawn(found: MemoryPlan, engine: Engine, unit: str, scale: float) -> Figure
     names = [html.escape(_short(layer.name)) for layer in engine.layers]
     ends = [0.5, steps + 0.5]
     return figure(
-        f"Memory over the steps of the engine: {len(found.lives):,} tensors in an arena of {_bytes(found.peak)}, and "
-        f"what is alive at each step, at most {_bytes(int(found.alive.max()))} at step {found.step + 1}.",
+        f"Memory over the steps of the engine: {len(found.lives):,} tensors in an arena of {storage(found.peak)}, and "
+        f"what is alive at each step, at most {storage(int(found.alive.max()))} at step {found.step + 1}.",
         [
             _boxes(found, names, scale, peak, first=True),
             _boxes(found, names, scale, peak, first=False),
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": "alive",
+                "name": "alive at a step",
                 "x": list(range(1, steps + 1)),
                 "y": (found.alive / scale).tolist(),
                 "yaxis": "y2",
@@ -284,22 +271,13 @@ def _drawn(found: MemoryPlan, engine: Engine, unit: str, scale: float) -> Figure
             _level("lower bound", found.bound / scale, ends, unit, {"color": _EDGE, "dash": "dash"}),
         ],
         height=380,
-        title="Arena (boxes) and bytes alive (curve)",
-        margin={"l": 8, "r": 12, "t": 30, "b": 8},
         barmode="overlay",
         hovermode="closest",
         showlegend=True,
-        legend={
-            "orientation": "h",
-            "x": 1,
-            "xanchor": "right",
-            "y": 1,
-            "yanchor": "bottom",
-            "bgcolor": "rgba(0,0,0,0)",
-        },
+        legend=legend(itemsizing="trace"),
         xaxis=axis("step, in the order of issue", anchor="y2", range=ends),
-        yaxis=axis(f"address, {unit}", domain=[0.36, 1], range=[0, found.peak / scale * 1.04]),
-        yaxis2=axis(f"alive, {unit}", domain=[0, 0.28], range=[0, found.peak / scale * 1.15]),
+        yaxis=axis(f"address, {unit}", domain=[0.42, 1], range=[0, found.peak / scale * 1.04], nticks=6),
+        yaxis2=axis(f"alive, {unit}", domain=[0, 0.32], range=[0, found.peak / scale * 1.15], nticks=4),
         shapes=[
             {
                 "type": "line",
@@ -347,7 +325,7 @@ def _boxes(
 def _told(life: Life, nbytes: int, names: list[str]) -> str:
     shown = _shown(life)
     kind = f"{shape_text(shown.shape)} {shown.dtype}"
-    text = f"<b>{html.escape(_short(life.id))}</b><br>{kind} · {_bytes(nbytes)} (estimated)"
+    text = f"<b>{html.escape(_short(life.id))}</b><br>{kind} · {storage(nbytes)} (estimated)"
     if life.writers:
         text += f"<br>written by step {life.writers[0] + 1}: {names[life.writers[0]]}"
     if life.readers:

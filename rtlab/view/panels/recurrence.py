@@ -34,6 +34,8 @@ _ROLES = {
 _FEW = 64
 #: Up to so many steps there is room for numbers.
 _NUMBERED = 32
+#: Every row has its name, however low the figure is.
+_EVERY: dict[str, Any] = {"dtick": 1, "tickfont": {"size": 9}, "showgrid": False}
 _FORMS = {"whole": "one layer", "unknown": "not told"}
 
 
@@ -174,7 +176,7 @@ def _grid(found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], *, ba
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
-        "textfont": {"color": "#ffffff"},
+        "textfont": {"color": "#ffffff", "size": 9},
         "constraintext": "none",
         "hovertext": [_hover(b[1], b[2]) for b in bars],
         "hovertemplate": "%{hovertext}<extra>after</extra>",
@@ -195,14 +197,14 @@ def _grid(found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], *, ba
             domain=[0, share - 0.02],
             categoryorder="array",
             categoryarray=[labels[row] for row in order][::-1],
-            showgrid=False,
+            **_EVERY,
         ),
         yaxis2=axis(
             "before",
             domain=[share + 0.02, 1],
             categoryorder="array",
             categoryarray=[r[0] for r in rows][::-1],
-            showgrid=False,
+            **_EVERY,
         ),
     )
 

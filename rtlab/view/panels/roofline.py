@@ -15,7 +15,7 @@ from rtlab.analysis.trust import RECORDED, known_error, usual
 from rtlab.core.peaks import TABLE, Peaks, peaks
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting, Work
-from rtlab.view.figure import FONT, MAIN, OTHER, axis, figure
+from rtlab.view.figure import MAIN, OTHER, axis, figure, legend
 from rtlab.view.panel import Scene, choices, column, fact, link, panel, stops
 from rtlab.view.table import number
 
@@ -235,11 +235,12 @@ def _drawn(found: Roofline, names: Mapping[str, str]) -> Figure:
         f"Roofline on {found.peaks.name}: arithmetic intensity against operations per second, one mark for each layer",
         data,
         height=380,
-        title=f"{found.peaks.name}, batch {found.batch} (size of a mark: its time)",
         showlegend=True,
-        legend={"orientation": "h", "y": -0.22, "yanchor": "top", "font": FONT},
-        xaxis=axis("Arithmetic intensity (FLOP per byte moved)", type="log", dtick=1),
-        yaxis=axis("Operations per second (FLOP/s)", type="log", dtick=1, exponentformat="SI"),
+        legend=legend(),
+        xaxis=axis(
+            "arithmetic intensity, FLOP per byte moved (size of a mark: its time)", type="log", dtick=1
+        ),
+        yaxis=axis("FLOP/s", type="log", dtick=1, exponentformat="SI"),
     )
 
 

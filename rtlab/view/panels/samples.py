@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from rtlab.analysis.samples import WORDS, spread
-from rtlab.view.contract import Panel, Row
-from rtlab.view.figure import FAINT, MAIN, WORSE, axis, figure
+from rtlab.view.contract import Fact, Panel, Row
+from rtlab.view.figure import FAINT, MAIN, WORSE, axis, figure, logarithmic
 from rtlab.view.panel import Scene, column, fact, panel
+
+if TYPE_CHECKING:
+    from rtlab.analysis.timing import Timing
 
 _LEAD = "One number hides how times scatter. Each point is one whole inference; diamonds stand apart from the others."
 #: Points that the page draws one by one; of more every n-th is shown, and all that stand apart.
 _MOST = 4_000
 #: From this ratio of the most to the median on, times are shown on a logarithmic scale.
 _WIDE = 5
+
+
+def _layers(times: Timing) -> list[Fact]:
+    """What the layers sum up to, and the difference to the whole inference, which no layer accounts for."""
+    if not times.layers or times.total is None:
+        return []
+    rest = times.total - times.summed
+    note = (
+        "The time of whole inferences less the sum of their layers: gaps between layers, or, below zero, what it costs "
+        f"to time each layer. The sum is {times.ratio or 0:.2f} of the latency."
+    )
+    return [
+        fact("Sum of the layers", f"{times.summed:.4g} ms", "measured"),
+        fact("Outside the layers", f"{rest:+.4g} ms".replace("-", "−"), "measured", note),
+    ]
 
 
 def samples(scene: Scene) -> Panel:
@@ -88,6 +108,7 @@ def samples(scene: Scene) -> Panel:
             fact("Quartiles", f"{found.lower:.4g} to {found.upper:.4g} ms", "measured"),
             fact("Least, most", f"{found.least:.4g}, {found.most:.4g} ms", "measured"),
             *(fact(f"p{p}", f"{v:.4g} ms", "measured") for p, v in times.percentiles.items() if p != 50),
+            *_layers(times),
             fact(
                 "Runs", f"{found.count}", None, f"After {times.warmup} untimed ones." if times.warmup else ""
             ),
@@ -105,7 +126,10 @@ def samples(scene: Scene) -> Panel:
                 title=f"● {unit} of each inference, in order" + ("   ◆ stands apart" if apart else ""),
                 xaxis=axis("inference", domain=[0, 0.72], showgrid=False),
                 xaxis2=axis("how many", domain=[0.76, 1], showgrid=False),
-                yaxis=axis(f"{unit}, logarithmic" if wide else unit, type="log" if wide else "linear"),
+                yaxis=axis(
+                    f"{unit}, logarithmic" if wide else unit,
+                    **(logarithmic(found.least * factor, found.most * factor) if wide else {}),
+                ),
                 shapes=[median],
             )
         ],

@@ -22,7 +22,7 @@ from rtlab.view.contract import Fact, Figure, Link, Origin, Panel, Row, Setting,
 from rtlab.view.figure import MAIN, OTHER, axis, figure
 from rtlab.view.gantt import gantt
 from rtlab.view.panel import Scene, choices, column, fact, link, panel, stops
-from rtlab.view.table import number
+from rtlab.view.table import number, storage
 
 if TYPE_CHECKING:
     from rtlab.core.variant import Variant
@@ -285,7 +285,7 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
         ),
     ]
     if len(plan.streams) > 1:
-        idle = ", ".join(f"{max(0.0, plan.idle(s)):.0%} on {s.id}" for s in few)
+        idle = ", ".join(f"{plan.idle(s):.0%} on {s.id}" for s in few)
         found += [
             fact(
                 "Ends after",
@@ -305,7 +305,7 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
     memory = scene.result.engine.totals.get("activation")
     if memory is None:
         return found
-    found.append(fact("Activation memory", _megabytes(memory), "reported", "as the builder plans it"))
+    found.append(fact("Activation memory", storage(memory), "reported", "as the builder plans it"))
     other = next(
         (r for r, _ in beside if r.name != scene.result.name and r.engine.totals.get("activation")), None
     )
@@ -314,16 +314,12 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
         found.append(
             fact(
                 f"Against {other.name}",
-                number(more / 1e6, "MB", signed=True),
+                storage(more, signed=True),
                 "reported",
-                f"activation memory; {_megabytes(other.engine.totals['activation'])} there",
+                f"activation memory; {storage(other.engine.totals['activation'])} there",
             )
         )
     return found
-
-
-def _megabytes(nbytes: int) -> str:
-    return number(nbytes / 1e6, "MB")
 
 
 def _rows(plan: Schedule, names: Mapping[str, str]) -> list[Row]:
@@ -381,7 +377,7 @@ def _compared(beside: list[tuple[Result, Schedule]]) -> Figure:
     return figure(
         "Time and activation memory of the variants that differ in their streams: "
         + "; ".join(
-            f"{label}, {number(p.makespan, unit)}, {'memory not told' if m is None else _megabytes(m)}"
+            f"{label}, {number(p.makespan, unit)}, {'memory not told' if m is None else storage(m)}"
             for label, (_, p), m in zip(labels, beside, memory, strict=True)
         ),
         data,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rtlab.view.contract import Column, Figure, Panel, Row, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure
 from rtlab.view.panel import Scene, column, fact, link, panel
-from rtlab.view.story import size
+from rtlab.view.table import number
 
 if TYPE_CHECKING:
     from rtlab.study import Result
@@ -102,14 +102,16 @@ def _figure(results: list[Result], shown: str) -> Figure:
         "orientation": "h",
         "y": [f"▸ {n}" if n == shown else n for n in names],
         "marker": {"color": [OTHER if n == shown else MAIN for n in names]},
-        "textposition": "auto",
+        "textposition": "outside",
+        "constraintext": "none",
+        "cliponaxis": False,
     }
     bars = {**same, "x": layers, "text": layers, "hovertemplate": "%{y}: %{x} layers<extra>reported</extra>"}
     memory = {
         **same,
         "x": [_mebi(b) for b in kept],
         "xaxis": "x2",
-        "text": [size(b) if b else "" for b in kept],
+        "text": [number(_mebi(b), "MiB") if b else "" for b in kept],
         "hovertemplate": "%{y}: %{text} of activations<extra>reported</extra>",
     }
     told = any(kept)
@@ -117,8 +119,11 @@ def _figure(results: list[Result], shown: str) -> Figure:
         f"Layers and memory of {len(results)} variants",
         [bars, memory] if told else [bars],
         title="Layers" + (" and activation memory" if told else ""),
-        xaxis=axis("layers", domain=[0, 0.48 if told else 1], rangemode="tozero"),
-        xaxis2=axis("MiB, reported", domain=[0.52, 1], rangemode="tozero"),
+        # Room for the numbers beside the longest bars.
+        xaxis=axis("layers, reported", domain=[0, 0.48 if told else 1], range=[0, 1.18 * max(layers)]),
+        xaxis2=axis(
+            "MiB, reported", domain=[0.52, 1], range=[0, 1.25 * max(_mebi(b) or 0 for b in kept) or 1]
+        ),
         yaxis=axis(type="category", autorange="reversed", showgrid=False),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import recorded
@@ -48,6 +50,30 @@ def test_what_the_layers_do_not_explain_is_told_apart(model) -> None:
     second = side("y", engine("q"), {"q": [a, b, c]}, {"q": 1.0}, 2.5)
     found = difference(first, second, model)
     assert (-0.5, 0.5) == (found.delta, found.rest)
+
+
+def test_what_makes_times_incomparable_is_told(model) -> None:
+    """Times of two processors, or of two batches, differ whatever the compiler did."""
+    nodes = {"p": [n.id for n in model.nodes]}
+    batches = [(Tensor("x", "fp32", (n, 3)),) for n in (1, 8)]
+    here, there = (dataclasses.replace(engine("p"), device=d, inputs=batches[0]) for d in ("A", "B"))
+    large = dataclasses.replace(here, inputs=batches[1])
+
+    def doubts(one: Engine, two: Engine, **more) -> tuple[str, ...]:
+        first, second = (
+            dataclasses.replace(side(n, e, nodes, {"p": 2.0}), **more)
+            for n, e in (("one", one), ("two", two))
+        )
+        return difference(first, second, model).doubts
+
+    assert () == doubts(here, here)
+    (found,) = doubts(here, there)
+    assert "two processors, A and B" in found
+    (found,) = doubts(here, large)
+    assert "One inference of one is a batch of 1, one of two a batch of 8" in found
+    assert () == doubts(here, there, origin="estimated")
+    assert () == doubts(here, there, times={})
+    assert () == doubts(here, dataclasses.replace(engine("p"), target=Target("unknown")))
 
 
 def test_layers_that_only_move_data_are_one_group_of_their_own(model) -> None:

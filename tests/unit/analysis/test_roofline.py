@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
+import statistics
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from rtlab import samples
 from rtlab.analysis.layerwork import LayerWork, Product, batch_of, layer_works
 from rtlab.analysis.mapping import Mapping, Pair, relate
 from rtlab.analysis.roofline import GPU_EFFICIENCY, estimate, estimates, point, roofline
-from rtlab.analysis.trust import HELD_OUT, RECORDED, WITHOUT, judge, known_error
+from rtlab.analysis.trust import HELD_OUT, RECORDED, WITHOUT, Judged, judge, known_error, usual
 from rtlab.analysis.work import works
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, absent
@@ -78,6 +80,36 @@ def test_estimates_are_within_a_factor_of_two_and_in_the_right_order() -> None:
 def test_the_error_of_a_gpu_is_told_or_that_of_those_left_out() -> None:
     assert "2 recorded engines of RTX 3090" in known_error("RTX 3090")
     assert "11 recorded engines on GPUs that were left out" in known_error("H100 SXM")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "table", "rows"),
+    [
+        ("A100 80GB PCIe", RECORDED, 4),
+        ("RTX 3090", RECORDED, 2),
+        ("H100 SXM", HELD_OUT, 11),
+    ],
+)
+def test_the_error_that_is_told_is_that_of_the_rows(gpu: str, table: tuple[Judged, ...], rows: int) -> None:
+    """An engine that is estimated too fast errs as much as one that is estimated too slow."""
+    own = [j for j in table if j.gpu == gpu or rows == 11]
+    assert rows == len(own)
+    factors, totals = [j.factor for j in own], [100 * abs(j.total - 1) for j in own]
+    told = [float(n) for n in re.findall(r"\d+\.\d+|\d+(?= %)", known_error(gpu).partition(":")[2])]
+    expected = [statistics.median(factors), max(factors), statistics.median(totals), max(totals)]
+    assert expected == pytest.approx(told, abs=0.51)
+    assert expected[:2] == pytest.approx(told[:2], abs=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("target", "device", "name"),
+    [("sm86", "", "RTX 3090"), ("sm75", "", "TITAN RTX"), ("sm80", "", "A100 80GB PCIe"), ("cpu", "", "RTX 3090"),
+     ("sm86", "NVIDIA A10", "A10"), ("sm86", "a GPU that nobody knows", "RTX 3090"), ("sm90", "", "H100 SXM")],
+)  # fmt: skip
+def test_the_usual_gpu_is_the_engines_own_or_a_recorded_one_of_its_target(
+    target: str, device: str, name: str
+) -> None:
+    assert name == usual(dataclasses.replace(engine(CONV), target=Target(target), device=device)).name
 
 
 @present

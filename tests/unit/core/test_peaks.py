@@ -107,6 +107,7 @@ def test_precisions_are_those_of_the_generation(row: Peaks) -> None:
         ("Tesla V100-SXM2-16GB", "V100"),
         ("Tesla V100-PCIE-16GB", "V100 PCIe"),
         ("v100", "V100"),
+        ("NVIDIA A100 80 GB PCIe", "A100 80GB PCIe"),
         ("rtx3090", "RTX 3090"),
         ("3090", "RTX 3090"),
         ("orin nx", "Jetson Orin NX 16GB"),
@@ -156,6 +157,23 @@ def test_a_bad_description_says_how_to_write_one(tmp_path: Path, text: str) -> N
         peaks(path)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"bandwidth": float("inf")}, {"bandwidth": float("nan")}, {"tensor": {"fp16": -1.0}}, {"cores": {"fp32": 0}},
+     {"multiprocessors": 0}],
+)  # fmt: skip
+def test_a_peak_that_is_no_positive_number_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(VariantError, match="positive number"):
+        peaks({"name": "x", "bandwidth": 1e11, "cores": {"fp32": 1e12}} | wrong)
+
+
+def test_a_row_of_the_table_is_in_bytes_hertz_and_operations() -> None:
+    found = peaks("NVIDIA GeForce RTX 3090")
+    assert (936e9, 6 * 1024**2, 1.695e9) == (found.bandwidth, found.cache, found.clock)
+    assert 35.6e12 == pytest.approx(found.cores["fp32"])
+    assert 142.4e12 == pytest.approx(found.tensor["fp16"])
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(VariantError, match=r"none\.json"):
         peaks(tmp_path / "none.json")
@@ -166,6 +184,7 @@ def test_a_type_without_a_unit_runs_as_a_wider_one() -> None:
     assert (312e12, "fp16") == a100.rate("fp8", matrix=True)
     assert (156e12, "tf32") == a100.rate("tf32", matrix=True)
     assert (19.5e12, "fp32") == a100.rate("tf32", matrix=False)
+    assert (78e12, "fp16") == a100.rate("fp8", matrix=False)
     assert (8.1e12, "fp32") == peaks("T4").rate("tf32", matrix=True)
     assert (1e12, "fp32") == MINE.rate("nonsense", matrix=True)
     assert (4e12, "fp16") == MINE.rate("int8", matrix=True)

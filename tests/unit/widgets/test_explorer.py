@@ -16,7 +16,7 @@ import engines
 import recorded
 from rtlab import CalibrationData, Study, backends, load, read
 from rtlab.core.variant import CALIBRATORS, Precision, Target
-from rtlab.errors import ModelError, RtlabError, RunError
+from rtlab.errors import BuildError, Cancelled, ModelError, RtlabError, RunError
 from rtlab.testing import tiny_model
 from rtlab.view.payload import decode
 from rtlab.widgets.explorer import Explorer
@@ -492,6 +492,15 @@ def test_the_selected_part_comes_as_a_file(shown, monkeypatch) -> None:
     assert "no node is chosen" in shown.failure["message"]
 
 
+def test_a_failure_like_the_one_on_screen_is_told_again(shown) -> None:
+    """Without a change the page would not know that its question failed, and wait for the answer."""
+    gesture(shown, "extract", "[]")
+    told = []
+    shown.observe(lambda change: told.append(change["new"]), "failure")
+    gesture(shown, "extract", "[]")
+    assert [None, shown.failure] == told
+
+
 def test_a_gesture_that_fails_in_an_unforeseen_way_is_a_card(shown) -> None:
     """Jupyter would write it to a log, and the click would seem to do nothing."""
     gesture(shown, "extract", "no JSON")
@@ -711,6 +720,47 @@ def test_tuning_takes_the_seconds_that_its_button_names(shown, monkeypatch) -> N
     shown.wait(60)
     assert [10] == taken
     assert "10 s" in work["label"]
+
+
+def rebuilding(shown, monkeypatch, run) -> None:
+    """Press the button of a variation of three, with another ``Study.run``."""
+    planned = ("fp32 a", "fp32 b", "fp32 c")
+
+    def vary(study, name: str, _what: str) -> tuple[str, ...]:
+        study.variants.update(dict.fromkeys(planned, study.variants[name]))
+        return planned
+
+    monkeypatch.setattr(type(shown.study), "vary", vary)
+    monkeypatch.setattr(type(shown.study), "run", run)
+    shown.vary("targets").wait(60)
+
+
+def test_a_variation_that_is_stopped_leaves_nothing_planned(shown, monkeypatch) -> None:
+    """What the button planned would be built by the next study.run(), which nobody asked for."""
+
+    def run(study, names, **_given) -> None:
+        if names == ["fp32 b"]:
+            raise Cancelled("stopped")
+        study.results[names[0]] = study.results["fp32"]
+
+    rebuilding(shown, monkeypatch, run)
+    assert ["fp32", "fp32 a"] == list(shown.study.variants)
+    assert shown.failure is None
+
+
+def test_a_variation_goes_on_after_a_failure_and_tells_it(shown, monkeypatch) -> None:
+    """One target that cannot be built for is no reason not to see the others."""
+
+    def run(study, names, **_given) -> None:
+        if names == ["fp32 b"]:
+            study.failures["fp32 b"] = BuildError("It cannot be.")
+            raise study.failures["fp32 b"]
+        study.results[names[0]] = study.results["fp32"]
+
+    rebuilding(shown, monkeypatch, run)
+    assert {"fp32", "fp32 a", "fp32 c"} == set(shown.study.results)
+    assert "fp32 c" == shown.state.variant
+    assert "It cannot be." == shown.failure["message"]
 
 
 def test_a_variant_of_one_choice_is_built_beside_the_others(shown) -> None:

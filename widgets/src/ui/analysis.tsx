@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fact, Panel, PanelName, Row } from "../contract";
 import { GLYPH, NONE, number, plural, quantity, shorten } from "../format";
 import type { Lab } from "../lab";
@@ -65,13 +65,7 @@ function Told({ lab, panel }: { lab: Lab; panel: Panel }) {
     <>
       <div class="rt-known">
         <Settings lab={lab} panel={panel} />
-        {facts.length > 0 && (
-          <dl class="rt-cards">
-            {facts.map((fact) => (
-              <Card key={fact.key} fact={fact} />
-            ))}
-          </dl>
-        )}
+        {facts.length > 0 && <Cards facts={facts} />}
       </div>
       {problem && <Problem lab={lab} panel={panel} />}
       {(figures.length > 0 || told) && (
@@ -130,6 +124,45 @@ function useJoint(lab: Lab, panel: Panel): Joint {
 }
 
 const NOTHING: ReadonlySet<string> = new Set();
+
+/** The numbers in one row; a button unfolds those that have no room in it. */
+function Cards({ facts }: { facts: readonly Fact[] }) {
+  const box = useRef<HTMLDListElement>(null);
+  const [open, setOpen] = useState(false);
+  const [beyond, setBeyond] = useState(0);
+  useLayoutEffect(() => {
+    const list = box.current!;
+    const count = (): void => {
+      const cards = [...list.children] as HTMLElement[];
+      const below = cards.filter(({ offsetTop }) => offsetTop > cards[0]!.offsetTop).length;
+      setBeyond(below);
+    };
+    count();
+    const observer = new ResizeObserver(count);
+    observer.observe(list);
+    return () => observer.disconnect();
+  }, [facts]);
+  return (
+    <div class="rt-facts-row">
+      <dl class={`rt-cards ${open ? "" : "rt-one-row"}`} ref={box}>
+        {facts.map((fact) => (
+          <Card key={fact.key} fact={fact} />
+        ))}
+      </dl>
+      {(open || beyond > 0) && (
+        <button
+          type="button"
+          class="rt-link"
+          data-control="more-facts"
+          aria-expanded={open}
+          onClick={() => setOpen(!open)}
+        >
+          {open ? "less" : `${beyond} more`}
+        </button>
+      )}
+    </div>
+  );
+}
 
 /** One number with the sign of its origin. */
 function Card({ fact: { key, value, origin, note } }: { fact: Fact }) {

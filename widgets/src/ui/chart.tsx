@@ -23,7 +23,7 @@ interface Props {
   figure: Plotted | undefined;
   joint: Joint;
   hidden?: boolean;
-  /** What it likes best, in pixels; it fills a place of at least half of that. */
+  /** What it likes best, in pixels; it fits what place there is, unless that is far too low. */
   height?: number;
   /** What stands there without a figure. */
   children?: ComponentChildren;

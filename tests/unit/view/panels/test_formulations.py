@@ -330,7 +330,7 @@ def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
     more = 0.0
     figure = panel["figures"][0]
     for row, rows in zip(panel["rows"], table.values(), strict=True):
-        cell = dict(zip((c["label"] for c in panel["columns"]), row["cells"], strict=True))
+        cell = dict(zip((c["title"] for c in panel["columns"]), row["cells"], strict=True))
         assert rows[0][0] == cell["Time"]
         drawn = [
             y

@@ -11,7 +11,8 @@ import pytest
 
 from recorded import FOLDER, files, present
 from rtlab import samples
-from rtlab.core.peaks import Peaks
+from rtlab.core.peaks import Peaks, peaks
+from rtlab.core.variant import Target
 from rtlab.errors import VariantError
 from rtlab.study import Study
 from rtlab.study import read as read_study
@@ -94,6 +95,59 @@ def test_times_of_the_cpu_are_judged_by_its_measured_roofs_only(study: Study) ->
 def test_measured_roofs_are_the_first_choice_for_an_engine_of_the_cpu(study: Study) -> None:
     assert "this CPU" == chosen(asked(study, processors=(CPU,)), "gpu")
     assert "RTX 3090" == chosen(asked(study), "gpu")
+    elsewhere = dataclasses.replace(
+        study["fp32"], engine=dataclasses.replace(study["fp32"].engine, target=Target("sm89"))
+    )
+    whole = SimpleNamespace(model=study.model, processors=(CPU,))
+    assert "8.9" == peaks(chosen(roofline(Scene(whole, elsewhere)), "gpu")).capability
+
+
+def test_times_of_another_processor_or_of_files_are_no_times_of_this_cpu(study: Study) -> None:
+    """Each would be judged by roofs that it never had."""
+    result = study["fp32"]
+    with_cpu = SimpleNamespace(model=study.model, processors=(CPU,))
+
+    def times(changed: object, gpu: str) -> list[object]:
+        shown = roofline(Scene(with_cpu, changed, settings={"gpu": gpu}))
+        return [r["cells"][-2] for r in shown["rows"] if r["cells"][-2]]
+
+    assert times(result, "this CPU")
+    assert not times(dataclasses.replace(result, recorded=True), "this CPU")
+    # A machine with both: what the CPU took is not what its GPU takes.
+    timing = dataclasses.replace(result.timing, device="NVIDIA GeForce RTX 3090")
+    assert not times(dataclasses.replace(result, timing=timing), "RTX 3090")
+    assert times(dataclasses.replace(result, timing=dataclasses.replace(timing, processor="GPU")), "RTX 3090")
+
+
+def test_a_time_that_several_layers_share_is_of_none_and_joined_times_are_called_so(study: Study) -> None:
+    result = study["fp32"]
+    layers = result.engine.layers
+    one = {i: dataclasses.replace(t, shared=2) for i, t in result.layer_times.items() if i == layers[0].id}
+    changed = dataclasses.replace(result, measured=dataclasses.replace(result.engine))
+    vars(changed)["layer_times"] = {**result.layer_times, **one}
+    whole = SimpleNamespace(model=study.model, processors=(CPU,))
+    shown = roofline(Scene(whole, changed, settings={"gpu": "this CPU"}))
+    measured = {r["key"]: r["cells"][-2] for r in shown["rows"]}
+    assert measured[layers[0].id] is None
+    assert all(measured[y.id] for y in layers[1:] if y.id in measured)
+    assert any("joined by node" in note for note in shown["notes"])
+    assert not any("joined by node" in note for note in asked(study, processors=(CPU,))["notes"])
+
+
+def test_names_are_text_in_the_hover(study: Study) -> None:
+    """Plotly reads a hover as HTML, and names come from files."""
+    result = study["fp32"]
+    layers = tuple(dataclasses.replace(y, name=f"<b>{y.name} & more") for y in result.engine.layers)
+    engine = dataclasses.replace(result.engine, layers=layers)
+    shown = roofline(Scene(study, dataclasses.replace(result, engine=engine)))
+    texts = [text for t in shown["figures"][0]["data"] if t.get("ids") for text in t["text"]]
+    assert texts
+    assert all("&lt;b&gt;" in text and "&amp; more" in text for text in texts)
+
+
+def test_a_batch_between_the_stops_is_a_stop(study: Study) -> None:
+    options = next(s["options"] for s in asked(study, batch="3")["settings"] if s["key"] == "batch")
+    assert "3" in {o["id"] for o in options}
 
 
 def test_a_larger_batch_computes_more_and_has_no_measured_times(study: Study) -> None:
@@ -164,6 +218,48 @@ def test_layers_that_beat_their_roof_are_explained() -> None:
 
 
 @present
+def test_figure_table_and_facts_tell_the_same() -> None:
+    """Of an engine with times: positions, sizes and words against the analysis."""
+    read = recorded("trex-resnet50-tf-rtx3090-int8-qat")
+    result = next(iter(read.results.values()))
+    found = result.roofline()
+    shown = asked(read, result.name)
+    expected = {
+        p.layer: [p.flops / 1e6, p.moved / 1e3, p.intensity, 1e3 * p.attainable, 1e3 * p.estimated, 1e3 * p.measured]
+        for p in found.layers
+    }  # fmt: skip
+    for row in shown["rows"]:
+        assert expected[row["key"]] == pytest.approx(row["cells"][3:9])
+        assert row["cells"][8] / row["cells"][6] == pytest.approx(row["cells"][9])
+    names = {y.id: y.name for y in result.engine.layers}
+    marks = [t for t in shown["figures"][0]["data"] if t.get("ids")]
+    sizes = {}
+    for trace in marks:
+        for i, x, y, text, size in zip(
+            *(trace[k] for k in ("ids", "x", "y", "text")), trace["marker"]["size"], strict=True
+        ):
+            point = found.by_layer[i]
+            assert (point.intensity, point.flops / point.measured * 1e3) == pytest.approx((x, y))
+            assert names[i][:40] in text
+            sizes[point.measured] = size
+    assert sorted(sizes.values()) == [sizes[t] for t in sorted(sizes)]
+    assert len(set(sizes.values())) > 10
+    assert {p.layer for p in found.layers if p.flops} == {i for t in marks for i in t["ids"]}
+    bandwidth = found.peaks.bandwidth
+    rates = {"int8, matrix units": 284.8e12, "int8, cores": found.peaks.cores["int8"], "fp32, cores": 35.6e12}
+    roofs = [t for t in shown["figures"][0]["data"] if t["mode"] == "lines"]
+    assert set(rates) == {t["name"].partition("FLOP/s ")[2] for t in roofs}
+    for trace in roofs:
+        rate = rates[trace["name"].partition("FLOP/s ")[2]]
+        assert [trace["x"][0] * bandwidth, rate, rate] == pytest.approx(trace["y"])
+        assert rate / bandwidth == pytest.approx(trace["x"][1])
+    for bound, title in (("memory", "Bound by memory"), ("launch", "Bound by the launch")):
+        assert f"{found.share(bound):.0%}" == fact(shown, title)
+    assert f"{sum(p.flops == 0 for p in found.layers)} layers only move data" in " ".join(shown["notes"])
+    assert not any("not counted" in note for note in shown["notes"])
+
+
+@present
 def test_an_engine_without_a_model_has_no_parameters_to_tell() -> None:
     shown = asked(read := recorded("trex-resnet50-tf-rtx3090-int8-qat"), next(iter(read.results)))
     assert "Parameters" not in {f["key"] for f in shown["facts"]}
@@ -198,3 +294,10 @@ def test_layers_without_shapes_stand_in_the_table(study: Study) -> None:
     shown = roofline(Scene(study, blind))
     json.dumps(shown, allow_nan=False)
     assert len(bare) == len(shown["rows"])
+    told = " ".join(shown["notes"])
+    assert f" of {len(bare)} layers are not counted" in told
+    # What computes nothing is told apart from what nobody knows.
+    assert f"{sum(r['cells'][3] == 0 for r in shown['rows'])} layers only move data" in told
+    assert "whole regions" not in told
+    region = dataclasses.replace(blind, engine=dataclasses.replace(blind.engine, detail="region"))
+    assert "whole regions" in " ".join(roofline(Scene(study, region))["notes"])

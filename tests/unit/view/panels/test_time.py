@@ -35,6 +35,10 @@ def test_the_samples_are_those_that_were_measured(study) -> None:
     times = study["fp32"].timing
     assert times.total == pytest.approx(float(facts(shown)["Median"].split()[0]), rel=1e-3)
     assert str(len(times.samples)) == facts(shown)["Runs"]
+    parts = (
+        facts(shown)[k].split()[0].replace("−", "-") for k in ("Sum of the layers", "Outside the layers")
+    )
+    assert times.total == pytest.approx(sum(map(float, parts)), rel=1e-2)
     drawn = sum(len(t["x"]) for t in shown["figures"][0]["data"] if t["mode"] == "markers")
     assert len(times.samples) == drawn
     (bins,) = (t for t in shown["figures"][0]["data"] if t["mode"] == "lines")

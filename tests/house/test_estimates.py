@@ -1,0 +1,24 @@
+"""The README tells the errors of the estimates that the code tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rtlab.analysis.trust import HELD_OUT, RECORDED
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("own", "held"), list(zip(RECORDED, HELD_OUT, strict=True)), ids=[j.engine for j in RECORDED]
+)
+def test_the_readme_tells_the_error_of_each_recorded_engine(own, held) -> None:
+    """A reader trusts a table more than a tooltip; an old one would promise what is not kept."""
+    assert own.engine == held.engine
+    row = (
+        f"| {own.engine} | {own.gpu} | {own.layers} | {own.factor:.2f} | {own.rank:.2f} | {own.total:.2f} "
+        f"| {held.factor:.2f}, {held.rank:.2f}, {held.total:.2f} |"
+    )
+    assert row in README.splitlines()
