@@ -19,7 +19,7 @@ from rtlab.analysis.work import Work, works
 from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.value import Value
-from rtlab.errors import ModelError
+from rtlab.core.whole import whole
 
 _PRODUCTS: frozenset[Kind] = frozenset({"convolution", "deconvolution", "matmul"})
 _BLOCKS: frozenset[Kind] = frozenset({"region", "kernel", "other"})
@@ -118,8 +118,8 @@ def batch_of(engine: Engine, model: Model) -> int:
 
 class _Layers:
     def __init__(self, engine: Engine, mapping: NodeMapping, model: Model, batch: int | None) -> None:
-        if batch is not None and batch < 1:
-            raise ModelError(f'Cannot count at batch "{batch}": a batch is at least 1. Choose one.')
+        if batch is not None:
+            batch = whole(batch, "Cannot count the work of", "batch")
         self.engine, self.model = engine, model
         self.built = batch_of(engine, model)
         self.batch = self.built if batch is None else batch

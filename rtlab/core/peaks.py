@@ -55,6 +55,11 @@ class Peaks:
     origin: Origin = "reported"
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.cores, Mapping) and isinstance(self.tensor, Mapping)):
+            raise VariantError(
+                f'Cannot use the peaks of "{self.name}": "cores" and "tensor" are no rates by precision. '
+                f"Describe it as {_HOW}."
+            )
         rates = {
             "bandwidth": self.bandwidth,
             **self.cores,
@@ -207,18 +212,16 @@ def peaks(given: str | Peaks | Mapping[str, Any] | Path) -> Peaks:
         given = _read(Path(given))
     if isinstance(given, str):
         return _named(given)
+    if not isinstance(given, Mapping):
+        raise VariantError(
+            f"Cannot read the peaks of a processor: {given!r} is a {type(given).__name__}. Give a name, or describe it "
+            f"as {_HOW}."
+        )
     known = {f.name for f in dataclasses.fields(Peaks)}
     strange = [k for k in given if k not in known]
     missing = [k for k in ("name", "bandwidth", "cores") if k not in given]
-    shaped = all(isinstance(given.get(k, {}), Mapping) for k in ("cores", "tensor"))
-    if strange or missing or not shaped:
-        told = (
-            f'it has "{strange[0]}", which is no field'
-            if strange
-            else f'it has no "{missing[0]}"'
-            if missing
-            else '"cores" and "tensor" are no objects of rates by precision'
-        )
+    if strange or missing:
+        told = f'it has "{strange[0]}", which is no field' if strange else f'it has no "{missing[0]}"'
         raise VariantError(f"Cannot read the peaks of a processor: {told}. Describe it as {_HOW}.")
     fields: dict[str, Any] = {**given, "aliases": tuple(given.get("aliases", ()))}
     return Peaks(**fields)

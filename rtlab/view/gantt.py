@@ -55,10 +55,10 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
 
 def _scaled(trace: dict[str, Any], factor: float) -> dict[str, Any]:
     """A trace with its times in another unit."""
-    times = {
+    times: dict[str, Any] = {
         key: [None if v is None else v * factor for v in trace[key]] for key in ("x", "base") if key in trace
     }
-    return {**trace, **times}
+    return trace | times
 
 
 def _told(plan: Schedule) -> str:

@@ -140,6 +140,24 @@ def marked(shown: Explorer, where: str) -> set[str]:
     )
 
 
+def cut(shown: Explorer, where: str) -> list[str]:
+    """Texts of a panel's figures that are not to be seen whole without scrolling or hovering."""
+    return shown.page.evaluate(
+        """where => {
+          const panel = document.querySelector(where).getBoundingClientRect();
+          return [...document.querySelectorAll(`${where} .js-plotly-plot`)].flatMap(plot => {
+            const whole = plot.closest('.rt-figures').getBoundingClientRect();
+            const bottom = Math.min(panel.bottom, whole.bottom) + 1;
+            return [...plot.querySelectorAll('.xtitle, .ytitle, .y2title, .xtick text, .gtitle')].filter(text => {
+              const box = text.getBoundingClientRect();
+              return box.width && (box.bottom > bottom || box.top < whole.top - 1 || box.left < whole.left - 1);
+            }).map(text => text.textContent);
+          });
+        }""",
+        where,
+    )
+
+
 def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
     """Each tab of a study with two variants, in light and in dark, wide and narrow."""
     shown = opened(DIGITS)
@@ -152,6 +170,10 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
             drawn = figure(shown, where)
             assert page.get_attribute(f"{drawn} >> nth=0", "aria-label")
             assert 0 == page.locator(f'{where} [data-control="problem"]').count(), panel
+            assert [] == cut(shown, where), panel
+        else:
+            # What will be there, and how long it takes.
+            assert "Then a figure shows" in page.inner_text(f"{where} .rt-told"), panel
         assert len(page.inner_text(f"{where} .rt-lead p")) > 40
         # What is in front is in the view that Python reads.
         lab.wait_python(f"explorer.state.tab == {tab!r}")
@@ -167,6 +189,21 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
     assert min(int(c) for c in ink.removeprefix("rgb(").removesuffix(")").split(",")[:3]) > 180
     shown.picture("panel-difference-dark")
     lab.theme(dark=False)
+
+    # Facts take one row; those that have no room unfold.
+    page.set_viewport_size({"width": 1240, "height": 900})
+    where = show(shown, "memory", "memory")
+    figure(shown, where)
+    more = page.locator(f'{where} [data-control="more-facts"]')
+    last = page.locator(f"{where} [data-fact] >> nth=-1")
+    row = page.locator(f"{where} .rt-cards")
+    below = "([dt, dl]) => dt.getBoundingClientRect().top >= dl.getBoundingClientRect().bottom"
+    assert page.evaluate(below, [last.element_handle(), row.element_handle()])
+    assert [] == cut(shown, where)
+    more.click()
+    assert "true" == more.get_attribute("aria-expanded")
+    assert not page.evaluate(below, [last.element_handle(), row.element_handle()])
+    more.click()
 
     # In a narrow window all tabs stay within reach, by the keyboard too.
     page.set_viewport_size({"width": 760, "height": 900})

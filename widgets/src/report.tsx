@@ -1,12 +1,14 @@
 import type { AnyModel } from "@anywidget/types";
 import type { Saved } from "./contract";
 import explorer from "./explorer";
+import { fromBase64, gunzip } from "./payload";
 import { StaticModel } from "./static_model";
 import type { ExplorerTraits } from "./traits";
 
 /** The Explorer as the whole page, on what the file holds. */
-function open(el: HTMLElement): void {
-  const model = new StaticModel(JSON.parse(document.getElementById("saved")!.textContent!) as Saved);
+async function open(el: HTMLElement): Promise<void> {
+  const packed = fromBase64(document.getElementById("saved")!.textContent!);
+  const model = new StaticModel((await gunzip(packed).json()) as Saved);
   const fill = (): void => model.set("height", window.innerHeight);
   fill();
   window.addEventListener("resize", fill);
@@ -14,11 +16,9 @@ function open(el: HTMLElement): void {
 }
 
 const place = document.getElementById("report")!;
-try {
-  open(place);
-} catch (error) {
+open(place).catch((error: unknown) => {
   console.error(error);
   place.appendChild(document.createElement("p")).textContent =
     "This report cannot be shown: the file is damaged, or only a part of it was copied. Copy it again, or write " +
     "it anew with study.to_html.";
-}
+});

@@ -114,6 +114,11 @@ def _signed(text: str) -> str:
     return text.replace("-", "−")
 
 
+def _brief(value: float) -> str:
+    """A difference above a narrow bar: two digits, and all of a whole number; the rest is in the hover text."""
+    return _signed(f"{value:+.0f}" if abs(value) >= 10 else f"{value:+.2g}")
+
+
 def _weight(group: Group) -> float:
     return abs(group.delta) if group.delta is not None else abs(_more(group))
 
@@ -183,7 +188,7 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
         "y": shares,
         "measure": ["absolute", *["relative"] * (len(labels) - 2), "total"],
         "ids": ids,
-        "text": [number(shares[0]), *(number(v, signed=True) for v in shares[1:-1]), number(shares[-1])],
+        "text": [number(shares[0]), *map(_brief, shares[1:-1]), number(shares[-1])],
         **_TEXTS,
         "cliponaxis": False,
         "customdata": hover,

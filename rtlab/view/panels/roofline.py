@@ -57,6 +57,18 @@ def roofline(scene: Scene) -> Panel:
     except RtlabError as error:
         settings = _settings(known, roofs, batch or 1, batch or 1)
         return panel(scene, "roofline", _TITLE, "", settings=settings, work=_work(), problem=str(error))
+    if len(found.uncounted) == len(found.layers):
+        return panel(
+            scene,
+            "roofline",
+            _TITLE,
+            "",
+            settings=_settings(known, roofs, found.batch, own),
+            work=_work(),
+            problem="Cannot count operations and bytes: the layers tell no shapes. Export them with "
+            "profilingVerbosity=detailed (trtexec --profilingVerbosity=detailed --exportLayerInfo), or load the ONNX "
+            "model with rtlab.load(..., shapes={...}).",
+        )
     names = {layer.id: layer.name for layer in result.engine.layers}
     return panel(
         scene,
@@ -237,9 +249,7 @@ def _drawn(found: Roofline, names: Mapping[str, str]) -> Figure:
         height=380,
         showlegend=True,
         legend=legend(),
-        xaxis=axis(
-            "arithmetic intensity, FLOP per byte moved (size of a mark: its time)", type="log", dtick=1
-        ),
+        xaxis=axis("FLOP per byte moved (size of a mark: its time)", type="log", dtick=1),
         yaxis=axis("FLOP/s", type="log", dtick=1, exponentformat="SI"),
     )
 
@@ -318,6 +328,11 @@ def _notes(found: Roofline, engine: Engine, why: str) -> list[str]:
         )
     if why:
         notes.append(why)
+    if engine.device:
+        try:
+            peaks(engine.device)
+        except VariantError as error:
+            notes.append(f"The engine's own GPU is not in the table, so another stands here. {error}")
     still = sum(p.flops == 0 for p in found.layers)
     if still:
         many = "layers only move data; they have" if still > 1 else "layer only moves data; it has"

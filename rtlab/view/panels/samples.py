@@ -125,7 +125,7 @@ def samples(scene: Scene) -> Panel:
                 [steady, strange, bars] if apart else [steady, bars],
                 title=f"● {unit} of each inference, in order" + ("   ◆ stands apart" if apart else ""),
                 xaxis=axis("inference", domain=[0, 0.72], showgrid=False),
-                xaxis2=axis("how many", domain=[0.76, 1], showgrid=False),
+                xaxis2=axis("how many", domain=[0.76, 1], showgrid=False, nticks=3, tickangle=0),
                 yaxis=axis(
                     f"{unit}, logarithmic" if wide else unit,
                     **(logarithmic(found.least * factor, found.most * factor) if wide else {}),

@@ -111,18 +111,19 @@ def _figure(results: list[Result], shown: str) -> Figure:
         **same,
         "x": [_mebi(b) for b in kept],
         "xaxis": "x2",
-        "text": [number(_mebi(b), "MiB") if b else "" for b in kept],
-        "hovertemplate": "%{y}: %{text} of activations<extra>reported</extra>",
+        "text": [number(_mebi(b)) if b else "" for b in kept],
+        "hovertemplate": "%{y}: %{text} MiB of activations<extra>reported</extra>",
     }
     told = any(kept)
     return figure(
         f"Layers and memory of {len(results)} variants",
         [bars, memory] if told else [bars],
-        title="Layers" + (" and activation memory" if told else ""),
         # Room for the numbers beside the longest bars.
         xaxis=axis("layers, reported", domain=[0, 0.48 if told else 1], range=[0, 1.18 * max(layers)]),
         xaxis2=axis(
-            "MiB, reported", domain=[0.52, 1], range=[0, 1.25 * max(_mebi(b) or 0 for b in kept) or 1]
+            "activations, MiB, reported",
+            domain=[0.52, 1],
+            range=[0, 1.3 * max(_mebi(b) or 0 for b in kept) or 1],
         ),
         yaxis=axis(type="category", autorange="reversed", showgrid=False),
     )

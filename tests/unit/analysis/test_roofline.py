@@ -24,7 +24,7 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, absent
 from rtlab.core.peaks import Peaks, peaks
 from rtlab.core.variant import Target
-from rtlab.errors import ModelError, VariantError
+from rtlab.errors import VariantError
 
 ROOFS = Peaks("test", bandwidth=1e9, cores={"fp32": 1e10}, tensor={"fp16": 1e12}, multiprocessors=10)
 NOTHING = Mapping((), ())
@@ -355,8 +355,9 @@ def test_the_totals_are_those_of_the_layers() -> None:
 def test_an_unknown_gpu_and_a_bad_batch_are_refused() -> None:
     with pytest.raises(VariantError, match="Voodoo"):
         roofline(engine(CONV), NOTHING, absent(), "Voodoo")
-    with pytest.raises(ModelError, match="at least 1"):
-        roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=0)
+    for batch in (0, -1, 2.5, "many", float("nan")):
+        with pytest.raises(VariantError, match="at least 1"):
+            roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=batch)  # type: ignore[arg-type]
 
 
 def test_judging_leaves_out_what_has_no_time() -> None:

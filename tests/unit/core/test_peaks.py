@@ -195,3 +195,17 @@ def test_a_precision_of_the_cores_is_not_given_to_wider_matrix_units() -> None:
     rate, precision = peaks("V100").rate("int8", matrix=True)
     assert "int8" == precision
     assert 62.8e12 == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("given", [3, 2.5, None, ["A100"], b"A100", object()])
+def test_what_is_neither_a_name_nor_a_description_is_refused(given) -> None:
+    """Whatever a notebook holds under this name, the sentence says how to write it."""
+    with pytest.raises(VariantError, match=r"Give a name, or describe it as rtlab\.Peaks"):
+        peaks(given)
+
+
+@pytest.mark.parametrize("cores", [None, 35.6e12, ["fp32"]])
+def test_rates_without_their_precision_are_refused(cores) -> None:
+    """One number is what most people would write first."""
+    with pytest.raises(VariantError, match="no rates by precision"):
+        Peaks("mine", 936e9, cores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html.parser
 import json
@@ -46,7 +47,7 @@ class Page(html.parser.HTMLParser):
 
     @property
     def saved(self) -> dict:
-        return json.loads(self.texts["saved"])
+        return json.loads(gzip.decompress(base64.b64decode(self.texts["saved"])))
 
     @property
     def policy(self) -> str:

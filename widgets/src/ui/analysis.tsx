@@ -256,7 +256,8 @@ function Table({ lab, panel, joint }: { lab: Lab; panel: Panel; joint: Joint }) 
 }
 
 function columnsOf({ columns }: Panel): Column<Row>[] {
-  const named = columns.findIndex(({ numeric }) => !numeric);
+  // What names a row stands first, or after its number; words further right are no names.
+  const named = columns.slice(0, 2).findIndex(({ numeric }) => !numeric);
   return columns.map(({ title, unit, numeric, origin }, k) => {
     const told = (row: Row): string => {
       const cell = row.cells[k] ?? null;

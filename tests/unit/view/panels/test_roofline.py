@@ -11,6 +11,8 @@ import pytest
 
 from recorded import FOLDER, files, present
 from rtlab import samples
+from rtlab.analysis.mapping import Mapping
+from rtlab.core.model import absent
 from rtlab.core.peaks import Peaks, peaks
 from rtlab.core.variant import Target
 from rtlab.errors import VariantError
@@ -301,3 +303,30 @@ def test_layers_without_shapes_stand_in_the_table(study: Study) -> None:
     assert "whole regions" not in told
     region = dataclasses.replace(blind, engine=dataclasses.replace(blind.engine, detail="region"))
     assert "whole regions" in " ".join(roofline(Scene(study, region))["notes"])
+
+
+def test_a_gpu_that_is_not_in_the_table_is_told_with_how_to_add_it(study: Study) -> None:
+    """Another GPU must not stand in its place without a word."""
+    result = study["fp32"]
+    strange = dataclasses.replace(result, engine=dataclasses.replace(result.engine, device="Voodoo 5"))
+    notes = " ".join(roofline(Scene(study, strange))["notes"])
+    assert "not in the table, so another stands here" in notes
+    assert "Voodoo 5" in notes
+    assert "rtlab.Peaks(" in notes
+
+
+def test_an_engine_without_shapes_asks_for_them(study: Study) -> None:
+    """Nothing counted is not nothing done."""
+    result = study["fp32"]
+    bare = tuple(
+        dataclasses.replace(y, inputs=tuple(dataclasses.replace(t, shape=None) for t in y.inputs),
+                            outputs=tuple(dataclasses.replace(t, shape=None) for t in y.outputs), origins=())
+        for y in result.engine.layers
+    )  # fmt: skip
+    nothing = Mapping((), ())
+    untold = dataclasses.replace(
+        result, engine=dataclasses.replace(result.engine, layers=bare), mapping=nothing
+    )
+    found = roofline(Scene(Study(absent()), untold))
+    assert "the layers tell no shapes" in found["problem"]
+    assert [] == found["facts"]

@@ -120,6 +120,26 @@ def checked(panel: Panel) -> dict[str, Any]:
     return panel["figures"][0]
 
 
+def test_the_picture_says_where_its_durations_come_from_and_in_which_unit(model) -> None:
+    """Short schedules are drawn in microseconds; an estimate is never marked as measured."""
+    short = {name: t / 1e4 for name, t in TIMES.items()}
+    told = [
+        (
+            drawn["layout"]["title"]["text"][0],
+            drawn["layout"]["xaxis"]["title"]["text"],
+            drawn["data"][0]["x"][0],
+        )
+        for drawn in (
+            checked(schedule(scene(result(model)))),
+            checked(schedule(scene(result(model, times=short)))),
+            checked(schedule(scene(result(model, measured=False), times="unit"))),
+        )
+    ]
+    assert [("●", "time, ms", 1.0), ("●", "time, µs", pytest.approx(0.1)), ("e", "step", 1.0)] == told
+    guessed = checked(schedule(scene(result(model, measured=False), times="estimated")))
+    assert guessed["layout"]["title"]["text"].startswith("○ durations estimated")
+
+
 def test_a_bar_for_each_layer_stands_on_its_stream_at_its_time(model) -> None:
     bars = checked(schedule(scene(result(model))))["data"][0]
     drawn = dict(zip(bars["ids"], zip(bars["y"], bars["base"], bars["x"], strict=True), strict=True))
