@@ -47,6 +47,12 @@ class Node:
         return self.name or f"{self.op} {self.index}"
 
 
+def bodies(node: ir.Node) -> list[ir.Attr]:
+    """The attributes that hold a graph, in their order; those of most nodes hold none."""
+    # The dictionary below is many times faster than the methods that a UserDict inherits from Mapping.
+    return [a for a in node.attributes.data.values() if a.type == ir.AttributeType.GRAPH and not a.is_ref()]
+
+
 def walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[ir.Node | str, ...]]]:
     """Every node with the chain of its owners, in graph order, without recursion into Python's stack."""
     stack: list[tuple[Iterator[ir.Node], tuple[ir.Node | str, ...]]] = [
@@ -60,11 +66,7 @@ def walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[ir.Node | str, ...]]]
             stack.pop()
             continue
         yield node, owners
-        stack.extend(
-            (iter(attribute.as_graph()), (*owners, node))
-            for attribute in reversed(list(node.attributes.values()))
-            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref()
-        )
+        stack.extend((iter(body.as_graph()), (*owners, node)) for body in reversed(bodies(node)))
 
 
 def assign_ids(model: ir.Model) -> None:

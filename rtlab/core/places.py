@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
-from rtlab.core.node import Node
+from rtlab.core.node import Node, bodies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -96,11 +96,10 @@ def _open(model: ir.Model) -> Iterator[_Found]:
         yield at
         for position, node in enumerate(at.graph):
             owner = (scope, position)
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
-                    body = attribute.as_graph()
-                    total += len(body)
-                    todo.append(_Found(body, owner, attribute.name, at.space, at.call, at.functions))
+            for attribute in bodies(node):
+                body = attribute.as_graph()
+                total += len(body)
+                todo.append(_Found(body, owner, attribute.name, at.space, at.call, at.functions))
             if not model.functions:
                 continue
             key = node.op_identifier()

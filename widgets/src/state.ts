@@ -323,6 +323,8 @@ export class Study {
   /** The kernel changed the view: the sides that it did not name follow from the pairs. */
   #receive(next: ViewState): void {
     if (JSON.stringify(next) === this.#published) return;
+    // From here on the kernel may well go back to what was once published here.
+    this.#published = "";
     const old = this.view.peek();
     const nodes = !same(next.selection, old.selection);
     // Layers of picked nodes only follow, and the kernel has another order of them. Those of another variant mean
