@@ -142,7 +142,9 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     )
 
 
-def _reduced(samples: MappingType[str, np.ndarray[Any, Any]]) -> dict[str, tuple[float, tuple[float, float] | None]]:
+def _reduced(
+    samples: MappingType[str, np.ndarray[Any, Any]],
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
     """Median and quartiles by layer, of all layers with as many samples at once; those without any are left out."""
     alike: defaultdict[int, list[str]] = defaultdict(list)
     for layer, taken in samples.items():

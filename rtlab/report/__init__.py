@@ -134,7 +134,9 @@ def page(content: Saved) -> str:
         policy=policy,
         title=html.escape(f"{name} · rtlab report"),
         # Base64 has no "<", which would be able to end the element.
-        saved=_base64(gzip.compress(json.dumps(content, separators=(",", ":"), allow_nan=False).encode(), mtime=0)),
+        saved=_base64(
+            gzip.compress(json.dumps(content, separators=(",", ":"), allow_nan=False).encode(), mtime=0)
+        ),
         script=script,
     )
 

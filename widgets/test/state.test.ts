@@ -166,6 +166,16 @@ describe("selection", () => {
     expect(count).toBe(fake.saved.length);
   });
 
+  it("follows the kernel back to what was once published here", async () => {
+    // A tab picked by hand, another one shown by a cell, and the first by a cell again.
+    const { fake, study } = await start();
+    study.change({ tab: "table" });
+    const picked = { ...fake.get("view") };
+    fake.set("view", { ...picked, tab: "memory" });
+    fake.set("view", picked);
+    expect("table").toBe(study.view.value.tab);
+  });
+
   it("leaves the rest of the view alone", async () => {
     // Colour and tab are the user's too.
     const { study } = await start({ colour: "time", tab: "table", baseline: "fp32@sm86" });
