@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -110,7 +111,7 @@ class Explorer(Delivering):
         self._ours = {"variant": "", "baseline": "", "compared": ""}
         self._inspecting = Inspecting(self._inspect, self._publish)
         self._building, self._busy = "", False
-        self._figures: dict[str, dict[str, Any]] = {}
+        self._figures: dict[str, Callable[[], dict[str, Any]]] = {}
         super().__init__("explorer.js", height=height)
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
         self.choice = offer.choice(study.model, first or offer.start())
@@ -152,7 +153,7 @@ class Explorer(Delivering):
         result = self.study[name]
         self.engine = self._encoded(name)
         self.story = self._stories[name]
-        self.charts = self._figures[name]
+        self.charts = self._figures[name]()
         state = self.state
         self._put(state.show(name, self._mapping(name), self._mapping(state.compared)))
         # What was read from files is no choice that could be built here.
@@ -500,10 +501,13 @@ class Explorer(Delivering):
         result = self.study[name]
         if name not in self._views:
             view = engine_view(result, self.study.model)
-            self._figures[name] = {
-                "timing": figures.timing(view),
-                "accuracy": figures.accuracy(view, compared=result.accuracy is not None),
-            }
+            # Figures come after the graph, which the page draws meanwhile.
+            self._figures[name] = functools.cache(
+                lambda: {
+                    "timing": figures.timing(view),
+                    "accuracy": figures.accuracy(view, compared=result.accuracy is not None),
+                }
+            )
             self._views[name] = encode(view, EngineView)
             told = result.log
             self._stories[name] = (
