@@ -19,7 +19,7 @@ def scene(steps: int) -> Scene:
     result = SimpleNamespace(
         name="fp32", engine=engine, prepared=SimpleNamespace(model=model), mapping=nothing
     )
-    return Scene(SimpleNamespace(model=model), result)
+    return Scene(SimpleNamespace(model=model, forms={}), result)
 
 
 def test_the_panel_of_5100_layers_takes_as_much_longer_as_it_has_layers(benchmark) -> None:
