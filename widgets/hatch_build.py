@@ -22,7 +22,7 @@ Program = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class BundleHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Runs ``npm ci`` and the bundler in ``widgets/`` unless the bundles are newer than every source."""
+    """Runs ``npm ci`` where it has not run, and the bundler, unless the bundles are newer than every source."""
 
     PLUGIN_NAME = "custom"
 
@@ -37,7 +37,8 @@ class BundleHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         node, npm = _programs()
         self.app.display_info("Building the front end")
-        _run(npm, ["ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"], widgets)
+        if not _installed(widgets):
+            _run(npm, ["ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"], widgets)
         _run(node, ["build.mjs"], widgets)
         _require(bundles, "The bundler ended without an error.")
 
@@ -46,6 +47,12 @@ def _fresh(bundles: list[Path], widgets: Path) -> bool:
     sources = [*(widgets / "src").rglob("*"), widgets / "build.mjs", widgets / "package-lock.json"]
     newest = max(p.stat().st_mtime for p in sources if p.is_file())
     return all(b.is_file() and b.stat().st_mtime >= newest for b in bundles)
+
+
+def _installed(widgets: Path) -> bool:
+    """Whether what the lock file names is there; installing anew would take a developer's tools away."""
+    made = widgets / "node_modules" / ".package-lock.json"
+    return made.is_file() and made.stat().st_mtime >= (widgets / "package-lock.json").stat().st_mtime
 
 
 def _require(bundles: list[Path], found: str) -> None:

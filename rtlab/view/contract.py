@@ -44,6 +44,7 @@ TensorKind = Literal["weight", "activation"]
 GestureType = Literal[
     "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
     "compare", "inspect", "extract", "fetch", "observe", "rank", "repair", "save", "panel", "work",
+    "pictured",
 ]  # fmt: skip
 ReplyType = Literal["plotly", "link", "file", "parcel", "panel"]
 
@@ -110,13 +111,25 @@ class Edge(TypedDict):
 
 
 class Graph(TypedDict):
-    """A graph to draw. ``constants`` are not boxes; they show as lines of their consumers."""
+    """A graph to draw. ``constants`` are not boxes; they show as lines of their consumers.
+
+    ``later`` says that ``inputs``, ``outputs`` and ``details`` of its boxes are empty here and come as ``Later``.
+    """
 
     id: str
     title: str
     subtitle: str
     boxes: list[Box]
     edges: list[Edge]
+    later: bool
+
+
+class Told(TypedDict):
+    """What is told of a box besides what is drawn: the fields of ``Box`` of these names."""
+
+    inputs: list[Port]
+    outputs: list[Port]
+    details: list[Detail]
 
 
 class Pair(TypedDict):
@@ -128,7 +141,7 @@ class Pair(TypedDict):
 
 
 class Unmapped(TypedDict):
-    """A node without a layer: the reason, and the sentence that explains it."""
+    """A box without a layer: the reason, and the sentence that explains it."""
 
     node: str
     reason: Reason
@@ -524,6 +537,8 @@ class EngineView(TypedDict):
     ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
     elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
     ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant.
+    Where the graph's boxes are told of later, ``overlays``, ``summary`` and ``findings`` are empty, and come as
+    ``Later`` too.
     """
 
     variant: str
@@ -535,9 +550,23 @@ class EngineView(TypedDict):
     pairs: list[Pair]
     unmapped: list[Unmapped]
     overlays: list[Overlay]
-    summary: Summary
+    summary: Summary | None
     findings: list[Finding]
     panels: list[PanelName]
+
+
+class Later(TypedDict):
+    """What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model.
+
+    ``boxes`` tell of ``Graph.boxes``, by position; ``overlays``, ``summary`` and ``findings`` are those of
+    ``EngineView``, and empty for a model.
+    """
+
+    of: str
+    boxes: list[Told]
+    overlays: list[Overlay]
+    summary: Summary | None
+    findings: list[Finding]
 
 
 class TensorStats(TypedDict):
@@ -736,10 +765,10 @@ class Saved(TypedDict):
 
 #: Written in this order; a type comes after those it uses.
 TYPES: tuple[type, ...] = (
-    Port, OpChip, Detail, Box, Edge, Graph, Pair, Unmapped, Reading, Overlay, Threshold, CalibratedValue, Rank,
+    Port, OpChip, Detail, Box, Edge, Graph, Told, Pair, Unmapped, Reading, Overlay, Threshold, CalibratedValue, Rank,
     Calibration, Finding, Findings, QuantizedPair, Slice, Transition, Reformat, Coverage, Summary,
     Step, BuildPass, Tactic, Contest, BuildStory, Option, Link, Setting, Work, Fact, Column, Row,
-    Figure, Panel, EngineView, TensorStats, Inspection, Controls, Pin, Choice,
+    Figure, Panel, EngineView, Later, TensorStats, Inspection, Controls, Pin, Choice,
     Failure, Chip, BuildState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {

@@ -13,7 +13,7 @@ from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import moves, placed
 from rtlab.analysis.names import operator, words
 from rtlab.analysis.pairs import pairs
-from rtlab.core.engine import Layer, Tensor
+from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
@@ -27,10 +27,12 @@ from rtlab.view.contract import (
     EngineView,
     Family,
     Graph,
+    Later,
     OpChip,
     Pair,
     Port,
     QuantizedPair,
+    Told,
     Unmapped,
 )
 from rtlab.view.edges import engine_edges, unwritten
@@ -109,25 +111,24 @@ class _Source:
         if inner:
             parts.append(f"{inner} in bodies")
         return Graph(
-            id=model.name, title="ONNX", subtitle=" · ".join(parts), boxes=self.boxes, edges=self.edges
+            id=model.name,
+            title="ONNX",
+            subtitle=" · ".join(parts),
+            boxes=self.boxes,
+            edges=self.edges,
+            later=True,
         )
 
     def scope(self, scope: Scope) -> None:
-        graph = scope.graph
         parent = self.position.get(scope.owner, -1)
         prefix = f"{scope.owner}/{scope.body}/" if scope.body else ""
-        initializers = {} if isinstance(graph, ir.Function) else graph.initializers
-        for value in graph.inputs:
-            if value.name not in initializers:
-                self.put(self.pill(value, "input", prefix), scope, parent, [value])
+        for value in _inputs(scope):
+            self.put(self.pill(value, "input", prefix), scope, parent, [value])
         readers: list[tuple[int, Iterable[ir.Value | None]]] = []
-        for node, place in zip(scope.nodes, scope.places, strict=True):
-            if node.op_type != "Constant":
-                ports = [self.port(v) for v in node.inputs if v is not None and v.name]
-                outputs = [self.port(v) for v in node.outputs if v.name]
-                self.put(self.node(place, ports, outputs), scope, parent, node.outputs)
-                readers.append((len(self.boxes) - 1, node.inputs))
-        for value in graph.outputs:
+        for node, place in _drawn(scope):
+            self.put(self.node(node, place), scope, parent, node.outputs)
+            readers.append((len(self.boxes) - 1, node.inputs))
+        for value in scope.graph.outputs:
             self.put(self.pill(value, "output", prefix), scope, parent, [])
             readers.append((len(self.boxes) - 1, [value]))
         # Bodies come later in ``scopes``, so what they read from outside is known by then.
@@ -139,18 +140,19 @@ class _Source:
                         Edge(source=maker, target=at, value=value.name or "", label=_label(self.port(value)))
                     )
 
-    def node(self, place: Place, ports: list[Port], outputs: list[Port]) -> Box:
+    def node(self, runs: ir.Node, place: Place) -> Box:
         node = place.node
-        attributes = {k: _short(v) for k, v in node.attributes.items()}
-        weights = [p["shape"] for p in ports if p["constant"] and "×" in p["shape"]][:1]
+        reads = [self.port(v) for v in runs.inputs if v is not None]
+        weights = [p["shape"] for p in reads if p["constant"] and "×" in p["shape"]][:1]
         # The shape of a weight tells its kernel, and what is one says nothing.
         glance = [
-            f"{label} {attributes[key]}"
+            f"{label} {_short(node.attributes[key])}"
             for key, label in _GLANCE.items()
-            if key in attributes and not (weights and label == "kernel") and not _ones(node.attributes[key])
+            if key in node.attributes
+            and not (weights and label == "kernel")
+            and not _ones(node.attributes[key])
         ]
-        details = [Detail(key="name", value=node.name or "—"), self.detail("operator", _operator(node))]
-        details += [self.detail(k, text) for k, text in attributes.items()]
+        writes = next((v for v in runs.outputs if v.name), None)
         return Box(
             id=place.id,
             kind="node",
@@ -161,13 +163,32 @@ class _Source:
             title=node.title,
             lines=[*weights, *glance][:2],
             chips=[],
-            precision=outputs[0]["dtype"] if outputs else "",
+            precision="" if writes is None else self.port(writes)["dtype"],
             reads="",
             writes="",
             stream=0,
             slim=False,
-            inputs=ports,
-            outputs=outputs,
+            inputs=[],
+            outputs=[],
+            details=[],
+        )
+
+    def told(self) -> list[Told]:
+        """What is told of the boxes, in their order."""
+        found: list[Told] = []
+        for scope in self.model.scopes:
+            found += [Told(inputs=[], outputs=[self.port(v)], details=[]) for v in _inputs(scope)]
+            found += [self.told_of(node, place) for node, place in _drawn(scope)]
+            found += [Told(inputs=[self.port(v)], outputs=[], details=[]) for v in scope.graph.outputs]
+        return found
+
+    def told_of(self, runs: ir.Node, place: Place) -> Told:
+        node = place.node
+        details = [Detail(key="name", value=node.name or "—"), self.detail("operator", _operator(node))]
+        details += [self.detail(k, _short(v)) for k, v in node.attributes.items()]
+        return Told(
+            inputs=[self.port(v) for v in runs.inputs if v is not None and v.name],
+            outputs=[self.port(v) for v in runs.outputs if v.name],
             details=details,
         )
 
@@ -193,13 +214,40 @@ class _Source:
 
 
 @growing()
-def source_graph(model: Model) -> Graph:
+def source_graph(model: Model, *, later: bool = False) -> Graph:
     """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
 
     The boxes of a body or of a called function stand after their owner and name it as ``parent``; edges lead from a
-    value outside straight to the node inside that reads it.
+    value outside straight to the node inside that reads it. With ``later``, ``source_later`` has what they tell.
     """
-    return _Source(model).graph()
+    source = _Source(model)
+    graph = source.graph()
+    if not later:
+        _tell(graph, source.told())
+    return graph
+
+
+@growing()
+def source_later(model: Model) -> Later:
+    """What the boxes of ``source_graph`` tell besides the picture."""
+    return Later(of=model.name, boxes=_Source(model).told(), overlays=[], summary=None, findings=[])
+
+
+def _tell(graph: Graph, told: Sequence[Told]) -> None:
+    for box, more in zip(graph["boxes"], told, strict=True):
+        box["inputs"], box["outputs"], box["details"] = more["inputs"], more["outputs"], more["details"]
+    graph["later"] = False
+
+
+def _inputs(scope: Scope) -> list[ir.Value]:
+    """The inputs that a graph is given; up to IR version 3, initializers are among its inputs."""
+    initializers = {} if isinstance(scope.graph, ir.Function) else scope.graph.initializers
+    return [v for v in scope.graph.inputs if v.name not in initializers]
+
+
+def _drawn(scope: Scope) -> list[tuple[ir.Node, Place]]:
+    """The nodes that are boxes."""
+    return [(n, place) for n, place in zip(scope.nodes, scope.places, strict=True) if n.op_type != "Constant"]
 
 
 def _count(number: int, noun: str) -> str:
@@ -213,18 +261,8 @@ Around: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 class _Layers:
     """The boxes of an engine's layers under construction."""
 
-    def __init__(
-        self,
-        result: Result,
-        model: Model,
-        mapping: NodeMapping,
-        around: Around,
-        missing: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.model, self.mapping, self.around, self.missing = model, mapping, around, missing
-        self.count = len(result.engine.layers)
-        # Layers read what others write, and run in few streams: one object for all, which is packed once.
-        self.detail, self.port = functools.cache(_detail), functools.cache(_tensor_port)
+    def __init__(self, model: Model, mapping: NodeMapping, around: Around) -> None:
+        self.model, self.mapping, self.around = model, mapping, around
 
     def box(self, layer: Layer) -> Box:
         places = [self.model.places[i] for i in self.mapping.nodes(layer.id)]
@@ -243,16 +281,6 @@ class _Layers:
         moving = not nodes and not computes and (known or moves(layer))
         if not known and not moving:
             chips = _told(layer, computes)
-        details = [
-            Detail(key="layer", value=layer.name),
-            self.detail("kind", layer.kind),
-            Detail(key="step", value=f"{layer.index + 1} of {self.count}"),
-        ]
-        if layer.tactic:
-            details.append(self.detail("tactic", layer.tactic))
-        details.append(self.detail("stream", str(layer.stream)))
-        if unwritten := self.missing.get(layer.id):
-            details.append(Detail(key="written by no layer", value=", ".join(unwritten)))
         return Box(
             id=layer.id,
             kind="layer",
@@ -268,18 +296,16 @@ class _Layers:
             writes=layer.writes,
             stream=layer.stream,
             slim=moving,
-            inputs=[self.port(t) for t in layer.inputs]
-            + [self.port(t, constant=True) for t in layer.constants],
-            outputs=[self.port(t) for t in layer.outputs],
-            details=details,
+            inputs=[],
+            outputs=[],
+            details=[],
         )
 
 
 def engine_graph(result: Result, model: Model, mapping: NodeMapping, around: Around) -> Graph:
     """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
     engine = result.engine
-    missing = unwritten(engine)
-    layers = _Layers(result, model, mapping, around, missing)
+    layers = _Layers(model, mapping, around)
     boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
     boxes += [layers.box(y) for y in engine.layers]
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
@@ -288,16 +314,42 @@ def engine_graph(result: Result, model: Model, mapping: NodeMapping, around: Aro
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
         subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
         boxes=boxes,
-        edges=engine_edges(result, model, missing),
+        edges=engine_edges(result, model, unwritten(engine)),
+        later=True,
     )
 
 
+def _engine_told(engine: Engine) -> list[Told]:
+    """What is told of the boxes of an engine, in their order."""
+    # Layers read what others write, and run in few streams: one object for all, which is packed once.
+    detail, port = functools.cache(_detail), functools.cache(_tensor_port)
+    missing, count = unwritten(engine), len(engine.layers)
+    found = [Told(inputs=[], outputs=[port(t)], details=[]) for t in engine.inputs]
+    for layer in engine.layers:
+        details = [
+            Detail(key="layer", value=layer.name),
+            detail("kind", layer.kind),
+            Detail(key="step", value=f"{layer.index + 1} of {count}"),
+        ]
+        if layer.tactic:
+            details.append(detail("tactic", layer.tactic))
+        details.append(detail("stream", str(layer.stream)))
+        if names := missing.get(layer.id):
+            details.append(Detail(key="written by no layer", value=", ".join(names)))
+        reads = [port(t) for t in layer.inputs] + [port(t, constant=True) for t in layer.constants]
+        found.append(Told(inputs=reads, outputs=[port(t) for t in layer.outputs], details=details))
+    return found + [Told(inputs=[port(t)], outputs=[], details=[]) for t in engine.outputs]
+
+
 @growing()
-def engine_view(result: Result, model: Model) -> EngineView:
-    """A variant's engine, its relation to the source model, and every number with its origin."""
+def engine_view(result: Result, model: Model, *, later: bool = False) -> EngineView:
+    """A variant's engine, its relation to the source model, and every number with its origin.
+
+    With ``later``, ``engine_later`` has what is not needed to draw it.
+    """
     mapping = placed(result.mapping, model)
     around = {y.id: found for y in result.engine.layers if (found := _around(y, result.prepared.model))}
-    return EngineView(
+    view = EngineView(
         variant=result.name,
         calibrator=str(result.variant.calibrator or ""),
         commands=[]
@@ -307,11 +359,40 @@ def engine_view(result: Result, model: Model) -> EngineView:
         quantized=_quantized(result, model),
         graph=engine_graph(result, model, mapping, around),
         pairs=_home_first(mapping, model, around),
-        unmapped=[Unmapped(node=m.node, reason=m.reason, text=m.text) for m in mapping.missing],
+        unmapped=[
+            Unmapped(node=m.node, reason=m.reason, text=m.text)
+            for m in mapping.missing
+            if model.places[m.node].node.op != "Constant"
+        ],
+        overlays=[],
+        summary=None,
+        findings=[],
+        panels=offered(model),
+    )
+    if not later:
+        complete(view, engine_later(result, model))
+    return view
+
+
+@growing()
+def engine_later(result: Result, model: Model) -> Later:
+    """What follows the picture of ``engine_view``: what its boxes tell, their numbers and sums, and the findings."""
+    return Later(
+        of=result.name,
+        boxes=_engine_told(result.engine),
         overlays=overlays(result, model),
         summary=summary(result, model),
         findings=listed(model, result.findings),
-        panels=offered(model),
+    )
+
+
+def complete(view: EngineView, later: Later) -> None:
+    """Put what came later where the page puts it."""
+    _tell(view["graph"], later["boxes"])
+    view["overlays"], view["summary"], view["findings"] = (
+        later["overlays"],
+        later["summary"],
+        later["findings"],
     )
 
 
@@ -395,8 +476,8 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
         writes="",
         stream=0,
         slim=False,
-        inputs=[port] if kind == "output" else [],
-        outputs=[port] if kind == "input" else [],
+        inputs=[],
+        outputs=[],
         details=[],
     )
 

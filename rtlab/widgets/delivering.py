@@ -23,13 +23,17 @@ from rtlab.view.bundle import bundle
 _UNASKED = (0.3, 0.7, 2.0, 7.0)
 
 
+#: Digests of the scripts that were sent unasked.
+_sent: set[str] = set()
+
+
 class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     """The base of rtlab's widgets.
 
-    A trait with the tag ``delivered`` is sent when it is set, for the views that are open, and when one asks for it:
-    the second view of a widget, or that of a page which was loaded again. ``parcels`` has the digest of each, which is
-    empty where nothing is to be fetched. A kernel that runs the next cell hears nobody; so after a display everything
-    is sent a few times unasked, until a view is heard.
+    A trait with the tag ``delivered`` is sent when it is set, because a page listens as soon as the widget is made and
+    works while the kernel does; and when a view asks for it, such as that of a page which was loaded again.
+    ``parcels`` has the digest of each, which is empty where nothing is to be fetched. A kernel that runs the next cell
+    hears nobody; so after a display everything is sent a few times unasked, until a view is heard.
 
     Args:
         script: The bundle that draws the widget.
@@ -42,8 +46,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self._esm = bundle("loader.js")
         # What is sent must be the latest on its way: a build's thread and a gesture may send the same.
         self._sending = threading.RLock()
-        # No view is open before the widget is displayed, or a view of it in another widget asks.
-        self._watched = False
+        self._displayed = False
         self._heard = threading.Event()
         self._script = _packed(script)
         super().__init__(**traits)
@@ -53,7 +56,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self.on_msg(self._fetched)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        self._watched = True
+        self._displayed = True
         threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()
         return super()._repr_mimebundle_(**options)
 
@@ -70,16 +73,23 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         with self._sending:
             tag = _digest(getattr(self, name))
             if tag != self.parcels.get(name):
-                if self._watched:
+                self._send_script()
+                if tag:
                     self._hand_over(name, tag)
                 self.parcels = {**self.parcels, name: tag}
+
+    def _send_script(self) -> None:
+        """Once: a page that has it keeps it, and one that was loaded again asks."""
+        tag = self.parcels.get("script", "")
+        if tag and tag not in _sent:
+            _sent.add(tag)
+            self._hand_over("script", tag)
 
     def _fetched(self, _widget: Any, content: dict[str, Any], _buffers: list[Any]) -> None:
         name = str(content.get("value", ""))
         if content.get("type") == "fetch":
             self._heard.set()
             with self._sending:
-                self._watched = True
                 if self.parcels.get(name):
                     self._hand_over(name, self.parcels[name])
 

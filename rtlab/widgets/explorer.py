@@ -39,13 +39,14 @@ from rtlab.view.contract import (
     EngineView,
     Graph,
     Inspection,
+    Later,
     Panel,
     Pin,
     Side,
     WorkName,
 )
 from rtlab.view.findings import findings
-from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.graph import complete, engine_later, engine_view, source_graph, source_later
 from rtlab.view.inspection import inspection
 from rtlab.view.layers import layers_model
 from rtlab.view.panel import Scene
@@ -61,15 +62,18 @@ from rtlab.widgets.inspecting import Inspecting
 if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
     from rtlab.analysis.tensors import TensorStats
-    from rtlab.study import Study
+    from rtlab.core.model import Model
+    from rtlab.study import Result, Study
     from rtlab.view.contract import ViewState as Payload
 
 #: Words of a file's name that do not tell which engine it is of.
 _PLAIN_WORDS = re.compile(
     r"\b(engine|graph|layers?|profile|timing|times|trt|json|info|build|log)\b", re.IGNORECASE
 )
-#: From this many layers on the page draws the model while the kernel is still busy with the engine.
+#: From this many layers on an engine is prepared on a thread, so that the page can work from the start.
 _MANY_LAYERS = 1_000
+#: Seconds that the kernel leaves the page to draw a large engine before it goes on with what follows.
+_DRAWING = 1.0
 _IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
 
 
@@ -83,6 +87,10 @@ class Explorer(Delivering):
     source = traitlets.Bytes(b"").tag(delivered=True)
     engine = traitlets.Bytes(b"").tag(delivered=True)
     other = traitlets.Bytes(b"").tag(delivered=True)
+    #: What follows the picture where that is large, each a ``Later``; empty where the picture has it all.
+    source_later = traitlets.Bytes(b"").tag(delivered=True)
+    engine_later = traitlets.Bytes(b"").tag(delivered=True)
+    other_later = traitlets.Bytes(b"").tag(delivered=True)
     inspection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     controls = traitlets.Dict().tag(sync=True)
     choice = traitlets.Dict().tag(sync=True)
@@ -104,14 +112,14 @@ class Explorer(Delivering):
     def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
         self.study = study
         self._views: dict[str, bytes] = {}
-        self._stories: dict[str, bytes] = {}
+        self._more: dict[str, _More] = {}
         self._thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         self._baseline = baseline or ""
         self._ours = {"variant": "", "baseline": "", "compared": ""}
         self._inspecting = Inspecting(self._inspect, self._publish)
         self._building, self._busy = "", False
-        self._figures: dict[str, Callable[[], dict[str, Any]]] = {}
+        self._drawn = threading.Event()
         super().__init__("explorer.js", height=height)
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
         self.choice = offer.choice(study.model, first or offer.start())
@@ -150,12 +158,19 @@ class Explorer(Delivering):
         Raises:
             VariantError: it is not built; or the error of its failed build.
         """
-        result = self.study[name]
+        self._picture(name)
+        self._follow(name)
+
+    def _picture(self, name: str) -> None:
         self.engine = self._encoded(name)
-        self.story = self._stories[name]
-        self.charts = self._figures[name]()
         state = self.state
         self._put(state.show(name, self._mapping(name), self._mapping(state.compared)))
+
+    def _follow(self, name: str) -> None:
+        result, more = self.study[name], self._more[name]
+        self.engine_later = more.later
+        self.story = more.story
+        self.charts = more.charts
         # What was read from files is no choice that could be built here.
         if not result.recorded:
             self.choice = offer.choice(self.study.model, result.variant)
@@ -169,6 +184,7 @@ class Explorer(Delivering):
         """
         self.other = self._encoded(name) if name else b""
         self._put(self.state.compare(name or "", self._mapping(name or "")))
+        self.other_later = self._more[name].later if name else b""
 
     def inspect(self, node: str) -> None:
         """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
@@ -440,23 +456,28 @@ class Explorer(Delivering):
         self._forget()
         self.study, self._baseline = study, ""
         self.engine = self.other = self.story = b""
+        self.source_later = self.engine_later = self.other_later = b""
         self._inspecting.stop()
         self.inspection = None
 
     def _open(self) -> None:
-        self.source = encode(source_graph(self.study.model), Graph)
         built = next((n for n in self.study.variants if n in self.study.results), "")
+        aside = bool(built) and not self._busy and self._is_large(built)
+        if not aside:
+            self.source = encode(source_graph(self.study.model), Graph)
         panes: tuple[Side, ...] = ("node", "layer") if self.study.model.nodes else ("layer",)
         tab = self.state.tab
         if tab == "timing" and built and self.study.results[built].recorded:
             # What a file tells of an engine is more than times, and may have none.
             tab = "engine"
-        self._put(ViewState(baseline=self._baseline or built, tab=tab, panes=panes))
+        # Of an engine that takes a while the page knows the name, and waits for it.
+        shown = built if aside else ""
+        self._put(ViewState(variant=shown, baseline=self._baseline or built, tab=tab, panes=panes))
         self.controls = dict(offer.controls(self.study.model, self.choice))
         self._tell_calibration()
         self.findings = dict(findings(self.study.model, self.study.findings()))
-        if built and not self._busy and len(self.study.results[built].engine.layers) >= _MANY_LAYERS:
-            self._put(dataclasses.replace(self.state, variant=built))
+        if aside:
+            self._drawn.clear()
             self._start(lambda progress: self._show_aside(built, progress), "")
         elif built:
             self.show(built)
@@ -464,13 +485,23 @@ class Explorer(Delivering):
             self._refresh()
 
     def _show_aside(self, name: str, progress: Reporting) -> None:
-        progress.phase("Preparing the engine's view")
+        model = self.study.model
         try:
-            self.show(name)
+            with growing():
+                progress.phase("Preparing the model's view")
+                self.source = encode(source_graph(model, later=True), Graph)
+                progress.phase("Preparing the engine's view")
+                self._picture(name)
+                progress.phase("Preparing the numbers")
+                # To draw takes the page all processors that a small machine has.
+                if self._displayed:
+                    self._drawn.wait(_DRAWING)
+                self._follow(name)
         except BaseException:
-            # The page waits for the engine of the variant that it was told.
             self._put(dataclasses.replace(self.state, variant=""))
             raise
+        finally:
+            self.source_later = encode(source_later(model), Later)
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
@@ -496,25 +527,16 @@ class Explorer(Delivering):
         result = self.study.results.get(name)
         return placed(result.mapping, self.study.model) if result else None
 
+    def _is_large(self, name: str) -> bool:
+        return len(self.study[name].engine.layers) >= _MANY_LAYERS
+
     def _encoded(self, name: str) -> bytes:
         """The engine view of a built variant as bytes, made once."""
         result = self.study[name]
         if name not in self._views:
-            view = engine_view(result, self.study.model)
-            # Figures come after the graph, which the page draws meanwhile.
-            self._figures[name] = functools.cache(
-                lambda: {
-                    "timing": figures.timing(view),
-                    "accuracy": figures.accuracy(view, compared=result.accuracy is not None),
-                }
-            )
+            view = engine_view(result, self.study.model, later=self._is_large(name))
+            self._more[name] = _More(result, self.study.model, view)
             self._views[name] = encode(view, EngineView)
-            told = result.log
-            self._stories[name] = (
-                encode(story(told, self.study.model, result.engine, self._mapping(name)), BuildStory)
-                if told
-                else b""
-            )
         return self._views[name]
 
     def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
@@ -614,6 +636,7 @@ class Explorer(Delivering):
             "save": lambda: self._save(**json.loads(value)),
             "dismiss": self._dismiss,
             "panel": lambda: self._panel(value),
+            "pictured": self._drawn.set,
             "work": lambda: self._worked(**json.loads(value)),
             "plotly": lambda: self.send({"type": "plotly"}, buffers=[figures.script()]),
         }
@@ -784,11 +807,10 @@ class Explorer(Delivering):
         self._refresh()
 
     def _forget(self, *names: str) -> None:
-        """Drop the payloads and figures of variants, of all by default."""
+        """Drop the payloads of variants, of all by default."""
         for name in names or tuple(self._views):
             self._views.pop(name, None)
-            self._stories.pop(name, None)
-            self._figures.pop(name, None)
+            self._more.pop(name, None)
 
     def _asked(self, place: str) -> None:
         """What the browser asks about may be a pill, or gone with the model of a moment ago."""
@@ -802,6 +824,41 @@ class Explorer(Delivering):
         model = self.study.model
         part = model.extract(i for i in json.loads(text) if i in model.places)
         self.send({"type": "file", "value": f"{part.name}.onnx"}, buffers=[part.bytes()])
+
+
+class _More:
+    """What follows the picture of an engine, each part made once and when it is sent: the page draws meanwhile."""
+
+    def __init__(self, result: Result, model: Model, view: EngineView) -> None:
+        self._result, self._model, self._view = result, model, view
+
+    @functools.cached_property
+    def later(self) -> bytes:
+        """What a large graph's picture lacks; empty where it lacks nothing."""
+        if not self._view["graph"]["later"]:
+            return b""
+        found = engine_later(self._result, self._model)
+        complete(self._view, found)
+        return encode(found, Later)
+
+    @functools.cached_property
+    def story(self) -> bytes:
+        """How the engine was built; empty where no log tells."""
+        result = self._result
+        if result.log is None:
+            return b""
+        mapping = placed(result.mapping, self._model)
+        return encode(story(result.log, self._model, result.engine, mapping), BuildStory)
+
+    @functools.cached_property
+    def charts(self) -> dict[str, Any]:
+        """The figures of times and errors."""
+        # The figures need what the picture lacks.
+        view, _ = self._view, self.later
+        return {
+            "timing": figures.timing(view),
+            "accuracy": figures.accuracy(view, compared=self._result.accuracy is not None),
+        }
 
 
 def _title(files: collections.abc.Mapping[str, Path]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import engines
 import rtlab
 from explorer import EXPLORER, Explorer
 
@@ -133,6 +134,36 @@ def test_a_recorded_build_is_replayed_on_the_graph(opened) -> None:
     lab.theme(dark=True)
     shown.picture("build-dark")
     lab.theme(dark=False)
+
+
+def test_of_a_large_engine_the_numbers_follow_the_picture(opened, tmp_path) -> None:
+    """Boxes, links and layout stay as they are while tensors, times, colours and findings arrive."""
+    engines.write(tmp_path, 1_200)
+    shown = opened(f"""import sys
+import rtlab
+sys.path.insert(0, {str(Path(engines.__file__).parent)!r})
+import engines
+from pathlib import Path
+folder = Path({str(tmp_path)!r})
+study = rtlab.read(layers=folder / "layers.json", profile=folder / "profile.json", model=engines.model(folder))
+explorer = study.explore()
+explorer""")
+    page, lab = shown.page, shown.lab
+    lab.wait_python("not explorer.build['running']")
+    shown.ready()
+    layer = lab.python("study['engine'].engine.layers[7].id")
+    shown.click("layer", layer)
+    page.wait_for_selector(f"{EXPLORER} .rt-panel h3")
+    told = page.inner_text(f"{EXPLORER} .rt-panel")
+    tensor = lab.python("study['engine'].engine.layers[7].outputs[0].name")
+    assert tensor in re.sub(r"\s", "", told)
+    assert "on their way" not in told
+    assert "GPU time" in told
+    assert "time" == page.get_attribute(f'{EXPLORER} [data-control="colour-layer"]', "data-value")
+    nodes = lab.python(f"list(study['engine'].mapping.nodes({layer!r}))")
+    assert nodes == lab.python("list(explorer.state.selection)")
+    assert "explained" in page.inner_text(f"{EXPLORER} .rt-bottom")
+    shown.picture("large-engine")
 
 
 def test_files_chosen_or_dropped_together_become_one_engine(opened) -> None:

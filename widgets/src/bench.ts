@@ -178,7 +178,8 @@ export class Bench {
   #colours(side: Side): Colours {
     const { study } = this;
     const modes = computed(() => colourModes(side, enginesOf(study, side)));
-    const mode = computed(() => activeMode(modes.value, study.view.value[colourField(side)]));
+    const coming = computed(() => enginesOf(study, side).some(({ graph }) => graph.later));
+    const mode = computed(() => activeMode(modes.value, study.view.value[colourField(side)], coming.value));
     return { modes, mode, look: computed(() => look(study, side, mode.value)) };
   }
 
@@ -189,7 +190,7 @@ export class Bench {
   }
 
   #publishState(): void {
-    const { view, ready, engine, focus } = this.study;
+    const { view, pictured, ready, engine, focus } = this.study;
     const { dataset } = this.root;
     dataset.selection = JSON.stringify(view.value.selection);
     dataset.layers = JSON.stringify(view.value.layers);
@@ -197,6 +198,7 @@ export class Bench {
     dataset.variant = engine.value?.variant ?? "";
     dataset.focus = String(focus.value?.ids.size ?? 0);
     dataset.hits = String(Object.values(this.hits.value).reduce((a, b) => a + b, 0));
+    dataset.pictured = pictured.value ? "1" : "0";
     dataset.ready = ready.value ? "1" : "0";
   }
 }

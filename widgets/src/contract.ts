@@ -12,7 +12,7 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save" | "panel" | "work";
+export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save" | "panel" | "work" | "pictured";
 export type ReplyType = "plotly" | "link" | "file" | "parcel" | "panel";
 export type PanelName = "roofline" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks";
@@ -68,13 +68,21 @@ export interface Edge {
   label: string;
 }
 
-/** A graph to draw. ``constants`` are not boxes; they show as lines of their consumers. */
+/** A graph to draw. ``constants`` are not boxes; they show as lines of their consumers. ``later`` says that ``inputs``, ``outputs`` and ``details`` of its boxes are empty here and come as ``Later``. */
 export interface Graph {
   id: string;
   title: string;
   subtitle: string;
   boxes: Box[];
   edges: Edge[];
+  later: boolean;
+}
+
+/** What is told of a box besides what is drawn: the fields of ``Box`` of these names. */
+export interface Told {
+  inputs: Port[];
+  outputs: Port[];
+  details: Detail[];
 }
 
 /** Node and layer that belong together, by box id. */
@@ -84,7 +92,7 @@ export interface Pair {
   evidence: Evidence;
 }
 
-/** A node without a layer: the reason, and the sentence that explains it. */
+/** A box without a layer: the reason, and the sentence that explains it. */
 export interface Unmapped {
   node: string;
   reason: Reason;
@@ -371,7 +379,7 @@ export interface Panel {
   problem: string;
 }
 
-/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. */
+/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where the graph's boxes are told of later, ``overlays``, ``summary`` and ``findings`` are empty, and come as ``Later`` too. */
 export interface EngineView {
   variant: string;
   calibrator: string;
@@ -382,9 +390,18 @@ export interface EngineView {
   pairs: Pair[];
   unmapped: Unmapped[];
   overlays: Overlay[];
-  summary: Summary;
+  summary: Summary | null;
   findings: Finding[];
   panels: PanelName[];
+}
+
+/** What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model. ``boxes`` tell of ``Graph.boxes``, by position; ``overlays``, ``summary`` and ``findings`` are those of ``EngineView``, and empty for a model. */
+export interface Later {
+  of: string;
+  boxes: Told[];
+  overlays: Overlay[];
+  summary: Summary | null;
+  findings: Finding[];
 }
 
 /** What is known of the numbers of one tensor: ``count`` of them, and their distribution. ``histogram`` has ``counts`` over equal bins from ``lower`` to ``upper``. ``zeros`` is a share from 0 to 1. */

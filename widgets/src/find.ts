@@ -10,7 +10,7 @@ export function find(graph: Graph, query: string): string[] {
   const words = plain(query).split(/\s+/).filter(Boolean);
   if (!words.length) return [];
   const known = texts.get(graph) ?? graph.boxes.map(textOf);
-  texts.set(graph, known);
+  if (!graph.later) texts.set(graph, known);
   return graph.boxes.flatMap(({ id }, i) => (words.every((word) => known[i]!.includes(word)) ? id : []));
 }
 

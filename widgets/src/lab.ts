@@ -112,8 +112,10 @@ export class Lab {
     this.height = trait("height");
     this.inspection = trait("inspection");
     this.findings = trait("findings");
-    this.study.decode(trait("calibration"), this.calibration, end);
-    this.study.decode(trait("story"), this.study.story, end);
+    const undecoded = [
+      this.study.decode(trait("calibration"), this.calibration),
+      this.study.decode(trait("story"), this.study.story),
+    ];
     const told = trait("failure");
     this.failure = computed(() => this.ownFailure.value ?? told.value);
     this.stale = computed(() => {
@@ -134,13 +136,20 @@ export class Lab {
       });
     });
     this.asking = this.#asking(trait("stamp"));
+    // The kernel waits with what follows a large engine until that is drawn.
+    const tell = effect(() => {
+      if (this.study.pictured.value && !this.study.ready.value && !saved) this.send("pictured", "");
+    });
+    end.addEventListener("abort", tell);
     this.#forgetOpened(told);
     this.#inspectSelected();
     // What the kernel pins, as it shows another variant, is not undone here.
     const forget = effect(() => {
       if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
     });
-    end.addEventListener("abort", forget);
+    end.addEventListener("abort", () => {
+      for (const dispose of [...undecoded, forget]) dispose();
+    });
     const reply = ({ type, value, content }: Reply & { content?: Panel }, buffers: DataView[]): void => {
       if (type === "panel" && content) this.asking.take(value, content);
       if (type === "link") this.link.value = value;

@@ -52,7 +52,7 @@ function render({ model, el }: Props): () => void {
     model.off("comm_live_update", later);
   });
   check();
-  delivered(model, end.signal)
+  complete(model, end.signal)
     .then(async ({ script, view }) => {
       const draw = await script;
       if (end.signal.aborted) return;
@@ -73,12 +73,55 @@ function gone(model: AnyModel): boolean {
   return (model.get("layout") as { comm_live?: boolean } | undefined)?.comm_live === false;
 }
 
+/** What the kernel has delivered for a widget, for all its views; the tag of each is its digest. */
+class Delivered {
+  readonly tags: Parcels = {};
+  readonly held: Record<string, unknown> = {};
+  readonly listeners = new Map<string, Set<() => void>>();
+
+  /** What was sent for a widget so far. Every view has a model of its own, and all have one layout. */
+  static of(model: AnyModel): Delivered {
+    const widget = model.get("layout") as object;
+    const made = known.get(widget) ?? new Delivered();
+    known.set(widget, made);
+    return made;
+  }
+
+  put(name: string, tag: string, value: unknown): void {
+    this.tags[name] = tag;
+    this.held[name] = value;
+    for (const listener of [...(this.listeners.get(`change:${name}`) ?? [])]) listener();
+  }
+
+  take({ type, value, content }: Parcel, buffers: DataView[]): void {
+    if (type !== "parcel") return;
+    const [name, tag] = value.split(" ") as [string, string];
+    // Every view hears it, and what a busy kernel sent unasked it sends again once it hears the question.
+    if (this.tags[name] === tag) return;
+    const script = name === "script" && buffers[0];
+    if (script && !scripts.has(tag)) {
+      const made = imported(script);
+      scripts.set(tag, made);
+      made.catch(() => scripts.delete(tag));
+    }
+    this.put(name, tag, script ? null : (buffers[0] ?? content));
+  }
+}
+
+/** By layout. */
+const known = new WeakMap<object, Delivered>();
+
+/** Takes what a kernel sends before the cell has ended, and with it the widget is displayed. */
+function initialize({ model }: { model: AnyModel }): void {
+  const delivered = Delivered.of(model);
+  model.on("msg:custom", ((parcel: Parcel, buffers: DataView[]) => delivered.take(parcel, buffers)) as never);
+}
+
 /** The model with what is delivered as if it were traits; comes back when all that was announced has arrived. */
-function delivered(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<Render>; view: unknown }> {
-  const held: Record<string, unknown> = {};
-  const tags: Parcels = {};
+function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<Render>; view: unknown }> {
+  const delivered = Delivered.of(model);
+  const { held, listeners, tags } = delivered;
   const asked: Parcels = {};
-  const listeners = new Map<string, Set<() => void>>();
   const announced = (): Parcels => model.get("parcels") as Parcels;
 
   return new Promise((resolve) => {
@@ -87,15 +130,10 @@ function delivered(model: AnyModel, end: AbortSignal): Promise<{ script: Promise
       if (script && Object.entries(announced()).every(([name, tag]) => tags[name] === tag))
         resolve({ script, view });
     };
-    const put = (name: string, tag: string, value: unknown): void => {
-      tags[name] = tag;
-      held[name] = value;
-      for (const listener of [...(listeners.get(`change:${name}`) ?? [])]) listener();
-    };
     const follow = (): void => {
       for (const [name, tag] of Object.entries(announced())) {
         if (tags[name] === tag) continue;
-        if (!tag || (name === "script" && scripts.has(tag))) put(name, tag, null);
+        if (!tag || (name === "script" && scripts.has(tag))) delivered.put(name, tag, null);
         else if (asked[name] !== tag && !gone(model)) {
           asked[name] = tag;
           model.send({ type: "fetch", value: name });
@@ -103,18 +141,8 @@ function delivered(model: AnyModel, end: AbortSignal): Promise<{ script: Promise
       }
       settle();
     };
-    const take = ({ type, value, content }: Parcel, buffers: DataView[]): void => {
-      if (type !== "parcel") return;
-      const [name, tag] = value.split(" ") as [string, string];
-      // What a busy kernel sent unasked it sends again once it hears the question.
-      if (tags[name] === tag) return;
-      const script = name === "script" && buffers[0];
-      if (script && !scripts.has(tag)) {
-        const made = imported(script);
-        scripts.set(tag, made);
-        made.catch(() => scripts.delete(tag));
-      }
-      put(name, tag, script ? null : (buffers[0] ?? content));
+    const take = (parcel: Parcel, buffers: DataView[]): void => {
+      delivered.take(parcel, buffers);
       settle();
     };
     const view = {
@@ -155,4 +183,4 @@ async function imported(packed: DataView): Promise<Render> {
   }
 }
 
-export default { render };
+export default { initialize, render };

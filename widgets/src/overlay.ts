@@ -105,9 +105,13 @@ export function colourModes(side: Side, engines: readonly EngineView[]): ColourM
     : [...numbers, ...classes, ...operator, ...nothing];
 }
 
-/** The mode in force: the wanted one where it exists, the side's first otherwise. */
-export function activeMode(modes: readonly ColourMode[], wanted: string): string {
-  return modes.some(({ id }) => id === wanted) ? wanted : (modes[0]?.id ?? "none");
+/**
+ * The mode in force: the wanted one where it exists, the side's first otherwise. While numbers are still `coming`, no
+ * other colours stand in for them.
+ */
+export function activeMode(modes: readonly ColourMode[], wanted: string, coming = false): string {
+  if (modes.some(({ id }) => id === wanted)) return wanted;
+  return (coming ? null : modes[0]?.id) ?? "none";
 }
 
 /** Where the view keeps the mode of a side. */

@@ -8,7 +8,7 @@ import {
   signal,
   untracked,
 } from "@preact/signals";
-import type { Box, BuildStory, EngineView, Graph, Link, Side, ViewState } from "./contract";
+import type { Box, BuildStory, EngineView, Graph, Later, Link, Pair, Side, ViewState } from "./contract";
 import { arrange, type Drawn, withoutSync } from "./drawn";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
@@ -90,17 +90,23 @@ export class Study {
   readonly preparing: ReadonlySignal<boolean> = computed(
     () => this.view.value.variant !== "" && this.engine.value === null,
   );
-  /** Everything that was announced is drawn. */
-  readonly ready: ReadonlySignal<boolean> = computed(
+  /** Everything that was announced is drawn; what follows a large graph may still be on its way. */
+  readonly pictured: ReadonlySignal<boolean> = computed(
     () => this.pending.value === 0 && this.source.value !== null && !this.preparing.value,
   );
-  readonly links: ReadonlySignal<Links> = computed(() => new Links(this.engine.value));
+  /** Everything that was announced is here. */
+  readonly ready: ReadonlySignal<boolean> = computed(
+    () => this.pictured.value && !SIDES.some((side) => this.follows(side)),
+  );
+  readonly links: ReadonlySignal<Links> = computed(() => linksOf(this.engine.value));
   readonly boxes: Record<Side, ReadonlySignal<Map<string, Box>>> = {
-    node: computed(() => byId(this.source.value)),
-    layer: computed(() => byId(this.engine.value?.graph ?? null)),
-    other: computed(() => byId(this.other.value?.graph ?? null)),
+    node: computed(() => byId(this.#graph("node"))),
+    layer: computed(() => byId(this.#graph("layer"))),
+    other: computed(() => byId(this.#graph("other"))),
   };
-  readonly #otherLinks = computed(() => new Links(this.other.value));
+  readonly #otherLinks = computed(() => linksOf(this.other.value));
+  /** Rises when boxes have been told of. */
+  readonly #told: Signal<number> = signal(0);
   // As text, so that a selection, which makes a new view too, does not fold anew.
   readonly #foldText = computed(() => JSON.stringify(this.view.value.folds));
   readonly #folds = computed(() => new Set<string>(JSON.parse(this.#foldText.value)));
@@ -110,10 +116,15 @@ export class Study {
   };
   readonly #lastJoin = computed(() => lastJoin(this.story.value, this.view.value.step));
   readonly #fused = computed(() => fusedAfter(this.story.value, this.#lastJoin.value));
+  // What follows a picture makes a new engine, but leaves its graph.
+  readonly #graphs = {
+    layer: computed(() => this.engine.value?.graph ?? null),
+    other: computed(() => this.other.value?.graph ?? null),
+  };
   readonly #whole: Record<Side, ReadonlySignal<Graph | null>> = {
     node: this.source,
-    layer: computed(() => this.engine.value && withoutSync(this.engine.value.graph)),
-    other: computed(() => this.other.value && withoutSync(this.other.value.graph)),
+    layer: computed(() => this.#graphs.layer.value && withoutSync(this.#graphs.layer.value)),
+    other: computed(() => this.#graphs.other.value && withoutSync(this.#graphs.other.value)),
   };
   readonly #only: Record<Side, ReadonlySignal<ReadonlySet<string> | null>> = {
     node: computed(() => this.#alone("node")),
@@ -132,11 +143,20 @@ export class Study {
     this.#model = model;
     this.view = signal({ ...START, ...model.get("view") });
     const trait = follower(model, end, (error) => this.fail(error));
-    this.decode(trait("source"), this.source, end);
-    this.decode(trait("engine"), this.engine, end);
-    this.decode(trait("other"), this.other, end);
+    const later: Record<Side, Signal<Later | null>> = {
+      node: signal(null),
+      layer: signal(null),
+      other: signal(null),
+    };
     const received = trait("view");
     const stop = [
+      this.decode(trait("source"), this.source),
+      this.decode(trait("engine"), this.engine),
+      this.decode(trait("other"), this.other),
+      this.decode(trait("source_later"), later.node, false),
+      this.decode(trait("engine_later"), later.layer, false),
+      this.decode(trait("other_later"), later.other, false),
+      ...SIDES.map((side) => effect(() => this.#complete(side, later[side].value))),
       effect(() => this.#receive({ ...START, ...received.value })),
       effect(() => this.#rejoin(this.links.value, "layer")),
       effect(() => this.#rejoin(this.#otherLinks.value, "other")),
@@ -159,6 +179,11 @@ export class Study {
   /** The graph of a pane before groups are folded. */
   whole(side: Side): Graph | null {
     return this.#whole[side].value;
+  }
+
+  /** Whether what the boxes of a side tell, and the numbers on them, are still on their way. */
+  follows(side: Side): boolean {
+    return this.#graph(side)?.later ?? false;
   }
 
   engineOf(side: EngineSide): EngineView | null {
@@ -302,6 +327,30 @@ export class Study {
     return arrange(graph, arrangement, byLayer, links);
   }
 
+  /** The graph of a side as it came; whoever reads it here hears when its boxes have been told of. */
+  #graph(side: Side): Graph | null {
+    void this.#told.value;
+    return side === "node" ? this.source.value : (this.engineOf(side)?.graph ?? null);
+  }
+
+  /** Puts what follows a picture in its place. The graph stays the one that is drawn. */
+  #complete(side: Side, later: Later | null): void {
+    const graph = side === "node" ? this.source.value : this.engineOf(side)?.graph;
+    const of = side === "node" ? graph?.id : this.engineOf(side)?.variant;
+    if (!graph?.later || !later || later.of !== of) return;
+    later.boxes.forEach((told, at) => {
+      Object.assign(graph.boxes[at]!, told);
+    });
+    graph.later = false;
+    batch(() => {
+      this.#told.value = this.#told.peek() + 1;
+      if (side === "node") return;
+      const { overlays, summary, findings } = later;
+      const engine = side === "layer" ? this.engine : this.other;
+      engine.value = { ...engine.peek()!, overlays, summary, findings };
+    });
+  }
+
   #alone(side: Side): ReadonlySet<string> | null {
     const focus = this.focus.value;
     return focus?.alone && focus.side === side ? focus.ids : null;
@@ -353,28 +402,44 @@ export class Study {
     publish(this.#model, "view", next);
   }
 
-  /** Unpacks what the kernel delivers, the latest that came; the view counts as pending meanwhile. */
-  decode<T>(bytes: ReadonlySignal<Bytes>, into: Signal<T | null>, end: AbortSignal): void {
+  /**
+   * Unpacks what the kernel delivers, the latest that came; if it is `drawn`, the view counts as pending meanwhile.
+   * Returns what stops it.
+   */
+  decode<T>(bytes: ReadonlySignal<Bytes | undefined>, into: Signal<T | null>, drawn = true): () => void {
+    const pending = drawn ? this.pending : signal(0);
     let latest = 0;
     const stop = effect(() => {
       const mine = ++latest;
       const received = bytes.value;
-      this.pending.value = this.pending.peek() + 1;
+      pending.value = pending.peek() + 1;
       decode<T>(received)
         .then((payload) => {
-          if (mine === latest && !end.aborted) into.value = payload;
+          if (mine === latest) into.value = payload;
         })
         .catch((error: unknown) => this.fail(error))
         .finally(() => {
-          this.pending.value -= 1;
+          pending.value -= 1;
         });
     });
-    end.addEventListener("abort", stop);
+    return () => {
+      latest = 0;
+      stop();
+    };
   }
 }
 
 /** Where the view holds the selection of a side. */
 const FIELD = { node: "selection", layer: "layers", other: "others" } as const;
+
+const known = new WeakMap<readonly Pair[], Links>();
+
+/** The relation of an engine, which stays the same when its numbers follow. */
+function linksOf(engine: EngineView | null): Links {
+  const made = (engine && known.get(engine.pairs)) ?? new Links(engine);
+  if (engine) known.set(engine.pairs, made);
+  return made;
+}
 
 const byId = (graph: Graph | null): Map<string, Box> => new Map(graph?.boxes.map((box) => [box.id, box]));
 

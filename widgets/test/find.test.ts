@@ -55,4 +55,12 @@ describe("find", () => {
     // A dot or a bracket in a name is no pattern.
     expect([]).toEqual(find(g, "s.em"));
   });
+
+  it("finds the tensors of a large graph once its boxes have been told of", () => {
+    const large = { ...graph("large", [box({ id: "relu" })]), later: true };
+    expect([]).toEqual(find(large, "act_1"));
+    Object.assign(large.boxes[0]!, { outputs: [port("act_1", "1×64×56×56", "fp16")] });
+    large.later = false;
+    expect(["relu"]).toEqual(find(large, "act_1"));
+  });
 });

@@ -6,13 +6,14 @@ type Listener = (...told: unknown[]) => void;
 /** A kernel's model: what it announces, what it was asked, and how it answers. */
 class Kernel {
   readonly asked: string[] = [];
+  readonly layout = { comm_live: true };
   readonly #listeners = new Map<string, Set<Listener>>();
   constructor(
     public parcels: Record<string, string>,
     public alive = true,
   ) {}
   get(name: string): unknown {
-    if (name === "layout") return { comm_live: this.alive };
+    if (name === "layout") return Object.assign(this.layout, { comm_live: this.alive });
     return name === "parcels" ? this.parcels : `the trait ${name}`;
   }
   set(): void {}
@@ -90,6 +91,24 @@ describe("what stands in a saved notebook for a widget", () => {
     kernel.deliver("engine", "e2", "fp16");
     kernel.announce({ engine: "" });
     expect(seen).toEqual(["fp32", "fp16", null]);
+  });
+
+  it("keeps what came while the cell ran, before there was a view, and asks only for the rest", async () => {
+    const kernel = new Kernel({ script: "s1", source: "a1", engine: "e1" });
+    loader.initialize({ model: kernel } as never);
+    kernel.deliver("source", "a1", "the graph");
+    show(kernel);
+    expect(kernel.asked).toEqual(["engine"]);
+    kernel.deliver("engine", "e1", "fp32");
+    await vi.waitFor(() => expect(drawn).toHaveBeenCalledOnce());
+    expect([model.get("source"), model.get("engine")]).toEqual(["the graph", "fp32"]);
+    // A second view of the widget has it all, and another widget has nothing of it.
+    show(kernel);
+    await vi.waitFor(() => expect(drawn).toHaveBeenCalledTimes(2));
+    expect(kernel.asked).toEqual(["engine"]);
+    const other = new Kernel({ script: "s1", source: "a1" });
+    show(other);
+    expect(other.asked).toEqual(["source"]);
   });
 
   it("says what to do where no kernel is behind it, and asks nothing", () => {

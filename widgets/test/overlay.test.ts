@@ -150,6 +150,9 @@ describe("look", () => {
     // Another variant may not have been measured.
     expect("operator").toBe(activeMode(colourModes("node", [engine]), "sqnr"));
     expect("operator").toBe(activeMode(colourModes("layer", []), "time"));
+    // Times of a large engine come after its picture; until then its layers are not coloured by something else.
+    expect("none").toBe(activeMode(colourModes("layer", []), "time", true));
+    expect("time").toBe(activeMode(colourModes("layer", [engine]), "time", true));
   });
 });
 

@@ -33,7 +33,7 @@ export function box(part: Partial<Box> & { id: string }): Box {
 }
 
 export function graph(id: string, boxes: Box[]): Graph {
-  return { id, title: id, subtitle: "", boxes, edges: [] };
+  return { id, title: id, subtitle: "", boxes, edges: [], later: false };
 }
 
 export function engineView(part: Partial<EngineView>): EngineView {

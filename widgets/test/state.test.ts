@@ -1,6 +1,7 @@
 import type { AnyModel } from "@anywidget/types";
+import { effect } from "@preact/signals";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import type { EngineView, ViewState } from "../src/contract";
+import type { EngineView, Later, ViewState } from "../src/contract";
 import { named, spoken } from "../src/spoken";
 import { Study, sidesInView } from "../src/state";
 import type { GraphTraits } from "../src/traits";
@@ -102,6 +103,73 @@ describe("a model whose engine is still on its way", () => {
     // Before the first build there is none.
     const { study } = await start({}, null);
     expect([false, true]).toEqual([study.preparing.value, study.ready.value]);
+  });
+});
+
+describe("a large engine, whose numbers follow its picture", () => {
+  const port = { name: "x", dtype: "fp16", shape: "1×8", format: "", constant: false };
+  const told = (key: string) => ({ inputs: [port], outputs: [], details: [{ key, value: "7" }] });
+  const later: Later = {
+    of: "fp32@sm86",
+    boxes: [told("tactic"), told("stream")],
+    overlays: [overlay({ layers: { A: reading(0.21, 2) } })],
+    summary: engine.summary,
+    findings: [],
+  };
+  const bare = engineView({
+    ...engine,
+    overlays: [],
+    summary: null,
+    graph: { ...engine.graph, later: true },
+  });
+
+  it("is pictured at once, ready when they are there, and not drawn anew", async () => {
+    const { fake, study } = await start({ variant: "fp32@sm86", selection: ["conv"] }, bare);
+    const [drawn, links, revealed] = [study.drawn("layer"), study.links.value, study.revealed.value];
+    expect([true, false, true]).toEqual([study.pictured.value, study.ready.value, study.follows("layer")]);
+    expect([]).toEqual(study.box("layer", "A")?.details);
+    fake.set("engine_later", await bytes(later));
+    await vi.waitUntil(() => study.ready.value);
+    expect(false).toBe(study.follows("layer"));
+    expect(later.boxes[1]).toEqual(told(study.box("layer", "B")!.details[0]!.key));
+    expect([port]).toEqual(study.box("layer", "B")?.inputs);
+    expect([later.overlays, later.summary]).toEqual([
+      study.engine.value?.overlays,
+      study.engine.value?.summary,
+    ]);
+    // A layout of thousands of boxes, and a camera that somebody has moved since, stay.
+    expect([true, true, true]).toEqual([
+      study.drawn("layer") === drawn,
+      study.links.value === links,
+      study.revealed.value === revealed,
+    ]);
+  });
+
+  it("takes no numbers of another variant, and its own also when they come first", async () => {
+    const { fake, study } = await start({ variant: "fp32@sm86" }, null);
+    fake.set("engine_later", await bytes(later));
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    fake.set("engine", await bytes(engineView({ ...bare, variant: "int8@sm86" })));
+    await vi.waitUntil(() => study.pictured.value);
+    expect([true, []]).toEqual([study.follows("layer"), study.engine.value?.overlays]);
+    fake.set("engine", await bytes(bare));
+    await vi.waitUntil(() => study.ready.value);
+    expect(1).toBe(study.engine.value?.overlays.length);
+  });
+
+  it("lets the boxes of its model be told of too, for whoever looks at one", async () => {
+    const { fake, study } = await start({}, engine);
+    fake.set("source", await bytes({ ...model, later: true }));
+    await vi.waitUntil(() => study.follows("node"));
+    const seen: number[] = [];
+    const stop = effect(() => void seen.push(study.box("node", "relu")!.inputs.length));
+    fake.set(
+      "source_later",
+      await bytes({ ...later, of: "model", boxes: model.boxes.map(() => told("axis")) }),
+    );
+    await vi.waitUntil(() => study.ready.value);
+    stop();
+    expect([0, 1]).toEqual(seen);
   });
 });
 

@@ -16,8 +16,8 @@ from rtlab.quantize import Prepared
 from rtlab.samples import load
 from rtlab.study.job import Result
 from rtlab.testing import tiny_model
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import engine_view, family, source_graph
+from rtlab.view.contract import EngineView, Later
+from rtlab.view.graph import complete, engine_later, engine_view, family, source_graph
 from rtlab.view.payload import decode, encode
 
 
@@ -48,6 +48,20 @@ def test_every_edge_carries_the_shape_and_type_of_its_value() -> None:
     found = {(ids[e["source"]], ids[e["target"]]): e["label"] for e in graph["edges"]}
     assert "N×8×8×8 fp32" == found["stem/Relu", "join/Add"]
     assert {"left/Conv", "right/Conv", "join/Add"} == {t for s, t in found if s == "stem/Relu"}
+
+
+def test_a_picture_and_what_follows_it_are_the_whole(study, view) -> None:
+    """A large engine is drawn before its numbers are worked out; nothing may be lost between the two."""
+    picture = engine_view(study["fp32"], study.model, later=True)
+    assert ([], None, []) == (picture["overlays"], picture["summary"], picture["findings"])
+    assert picture["graph"]["later"]
+    assert not any(b["inputs"] or b["outputs"] or b["details"] for b in picture["graph"]["boxes"])
+    assert all(b["lines"] for b in picture["graph"]["boxes"] if b["kind"] in {"input", "output"})
+    found = engine_later(study["fp32"], study.model)
+    assert alike(found, decode(encode(found, Later)))
+    complete(picture, found)
+    assert view == picture
+    assert view["overlays"]
 
 
 def alike(sent: object, got: object) -> bool:

@@ -77,6 +77,7 @@ def sample() -> EngineView:
         graph=Graph(
             id="fp16", title="Engine", subtitle="", boxes=boxes,
             edges=[Edge(source=i, target=i + 1, value=f"v{i}", label="1×8") for i in range(len(boxes) - 1)],
+            later=False,
         ),
         pairs=[Pair(node=t, layer=f"{i}:{t}", evidence="declared") for i, t in enumerate(TITLES)],
         unmapped=[],
@@ -124,7 +125,7 @@ def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
 
 def test_empty_lists_and_maps_survive() -> None:
     """A model without nodes and a variant without numbers are views too."""
-    empty = Graph(id="", title="", subtitle="", boxes=[], edges=[])
+    empty = Graph(id="", title="", subtitle="", boxes=[], edges=[], later=False)
     assert empty == decode(encode(empty, Graph))
 
 

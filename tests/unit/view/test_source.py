@@ -15,7 +15,7 @@ from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
 from rtlab.testing import tiny_model
 from rtlab.view.contract import Graph
-from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.graph import engine_view, source_graph, source_later
 from rtlab.view.payload import decode, encode
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
@@ -35,6 +35,13 @@ def graph_of(model: Model) -> Graph:
         if box["kind"] == "node":
             assert model.node(box["id"])
     assert graph == decode(encode(graph, Graph))
+    # A large model is drawn first, and told of afterwards.
+    picture, told = source_graph(model, later=True), source_later(model)
+    assert all(not b["inputs"] and not b["outputs"] and not b["details"] for b in picture["boxes"])
+    for box, more in zip(picture["boxes"], told["boxes"], strict=True):
+        box.update(more)
+    assert {**graph, "later": True} == picture
+    assert (model.name, [], None, []) == (told["of"], told["overlays"], told["summary"], told["findings"])
     return graph
 
 

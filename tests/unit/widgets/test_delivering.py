@@ -11,6 +11,8 @@ import pytest
 from rtlab import CalibrationData, Study
 from rtlab.testing import tiny_model
 from rtlab.view.payload import decode
+from rtlab.widgets import delivering
+from rtlab.widgets.delivering import Delivering
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -63,11 +65,6 @@ def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None
     """A view that is open needs no round trip, which a kernel busy with the next cell would keep waiting."""
     widget = study.explore()
     sent = listen(widget, monkeypatch)
-    widget.show("fp32")
-    widget.show("fp16")
-    assert [] == [c for c, _ in sent if c["type"] == "parcel"], "nobody is there to see it"
-    widget.show("fp32")
-    ask(widget, "script")
     before = widget.parcels["engine"]
     told = []
     widget.observe(lambda _: told.append(len(sent)), "parcels")
@@ -77,6 +74,21 @@ def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None
     assert "fp16" == decode(engines[0][1][0])["variant"]
     assert before != widget.parcels["engine"]
     assert 1 <= told[0]
+
+
+def test_a_page_can_work_before_the_cell_has_ended(study, monkeypatch) -> None:
+    """It listens from when the widget is made: it loads the script and lays out the model while the kernel goes on."""
+    sent = []
+    monkeypatch.setattr(Delivering, "send", lambda self, content, buffers=None: sent.append(content["value"]))
+    monkeypatch.setattr(delivering, "_sent", set())
+    widget = study.explore()
+    names = [value.split()[0] for value in sent]
+    assert ["script", "source"] == names[:2]
+    assert {f"{n} {tag}" for n, tag in widget.parcels.items() if tag} <= set(sent)
+    # A page that has the script keeps it.
+    sent.clear()
+    study.explore()
+    assert "script" not in [value.split()[0] for value in sent]
 
 
 def test_what_is_empty_or_unknown_is_not_sent(study, monkeypatch) -> None:

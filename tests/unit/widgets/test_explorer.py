@@ -18,7 +18,9 @@ from rtlab import CalibrationData, Study, backends, load, read
 from rtlab.core.variant import CALIBRATORS, Precision, Target
 from rtlab.errors import BuildError, Cancelled, ModelError, RtlabError, RunError
 from rtlab.testing import tiny_model
-from rtlab.view.payload import decode
+from rtlab.view.contract import EngineView
+from rtlab.view.graph import complete, engine_view, source_graph
+from rtlab.view.payload import decode, encode
 from rtlab.widgets.explorer import Explorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -641,9 +643,29 @@ def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
     assert "engine" == explorer.view["variant"]
     explorer.wait()
     names = [name for name, _ in order]
-    assert names.index("source") < names.index("engine")
+    parts = ["source", "engine", "engine_later", "charts", "source_later"]
+    assert parts == sorted(parts, key=names.index)
     assert ("engine", "engine") in order
     assert not explorer.build["running"]
+    picture, later = decode(explorer.engine), decode(explorer.engine_later)
+    complete(picture, later)
+    whole = decode(encode(engine_view(study["engine"], model), EngineView))
+    assert whole == picture
+    assert {"time", "memory"} <= {o["id"] for o in whole["overlays"]}
+    assert 1_200 <= len(explorer.charts["timing"]["data"][0]["ids"])
+    picture, later = decode(explorer.source), decode(explorer.source_later)
+    assert picture["later"]
+    assert [b["inputs"] for b in source_graph(model)["boxes"]] == [b["inputs"] for b in later["boxes"]]
+    explorer.compare("engine")
+    assert (explorer.engine, explorer.engine_later) == (explorer.other, explorer.other_later)
+    explorer.compare(None)
+    assert (b"", b"") == (explorer.other, explorer.other_later)
+
+
+def test_of_a_small_engine_nothing_follows(shown) -> None:
+    """What is there at once is drawn at once, with its colours."""
+    assert (b"", b"") == (shown.source_later, shown.engine_later)
+    assert (False, False) == (decode(shown.source)["later"], decode(shown.engine)["graph"]["later"])
 
 
 @recorded.present
@@ -659,6 +681,8 @@ def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
     explorer = Broken(study).wait()
     assert "Cannot draw it." == explorer.failure["message"]
     assert "" == explorer.view["variant"]
+    # The model's boxes can be looked at all the same.
+    assert decode(explorer.source_later)["boxes"]
 
 
 def answered(explorer: Explorer, monkeypatch) -> list[dict]:

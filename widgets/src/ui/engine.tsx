@@ -22,16 +22,20 @@ import { Name } from "./table";
 /** What the layers of the engine on screen are, where its time goes, and what only moves data. */
 export function EngineSummary({ lab }: { lab: Lab }) {
   const engine = lab.study.engine.value;
-  if (!engine)
-    return <p class="rt-quiet rt-pad">What an engine is made of appears here after the first build.</p>;
-  if (!engine.summary.kinds.length)
+  const summary = engine?.summary;
+  if (!engine || !summary) {
+    const coming = engine !== null || lab.study.preparing.value;
+    const when = coming ? "is on its way" : "appears here after the first build";
+    return <p class="rt-quiet rt-pad">What the engine is made of {when}.</p>;
+  }
+  if (!summary.kinds.length)
     return (
       <p class="rt-quiet rt-pad">
         This engine tells no layers. Give the inspector's file: trtexec --exportLayerInfo, with
         --profilingVerbosity=detailed at the build.
       </p>
     );
-  return <Told lab={lab} engine={engine} />;
+  return <Told lab={lab} engine={engine} summary={summary} />;
 }
 
 /** What stands beside times: their glyph, and where they come from. */
@@ -40,8 +44,7 @@ interface Times {
   source: string;
 }
 
-function Told({ lab, engine }: { lab: Lab; engine: EngineView }) {
-  const { summary } = engine;
+function Told({ lab, engine, summary }: { lab: Lab; engine: EngineView; summary: Summary }) {
   const times: Times = {
     origin: originOf(summary.source),
     source: [summary.processor, summary.source].filter(Boolean).join(": "),
@@ -82,11 +85,13 @@ function Told({ lab, engine }: { lab: Lab; engine: EngineView }) {
 /** Selects the layers with a trait; where they are the selection, clears it. */
 function picker(lab: Lab, { graph }: EngineView, trait: Trait): { pressed: boolean; pick(): void } {
   const { study } = lab;
-  const layers = layersWith(graph, trait);
   const selected = new Set(study.view.value.layers);
-  const pressed =
-    layers.length > 0 && layers.length === selected.size && layers.every((id) => selected.has(id));
-  return { pressed, pick: () => (pressed ? study.clear() : study.reveal("layer", layers)) };
+  const all = (): string[] => layersWith(graph, trait);
+  const same = (layers: string[]): boolean =>
+    layers.length === selected.size && layers.every((id) => selected.has(id));
+  // Most of the time nothing is selected, and then nobody needs the layers of each of many rows.
+  const pressed = selected.size > 0 && same(all());
+  return { pressed, pick: () => (pressed ? study.clear() : study.reveal("layer", all())) };
 }
 
 interface BarsProps {

@@ -56,7 +56,9 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
     };
   }, []);
 
-  const loading = useComputed(() => !lab.study.source.value && lab.study.pending.value > 0);
+  const loading = useComputed(
+    () => !lab.study.source.value && (lab.study.pending.value > 0 || lab.study.preparing.value),
+  );
   const { tab, segment } = lab.page.value;
   const share = segment && segment !== "layers" ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
   const tall = bottom ?? Math.max(150, Math.round(lab.height.value * share));

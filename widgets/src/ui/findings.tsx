@@ -54,7 +54,9 @@ export function FindingsView({ lab }: { lab: Lab }) {
         <div class="rt-caption">
           <Pairs lab={lab} />
         </div>
-        <p class="rt-quiet rt-pad">{note || "Nothing was found."}</p>
+        <p class="rt-quiet rt-pad">
+          {lab.study.follows("layer") ? "The findings are on their way." : note || "Nothing was found."}
+        </p>
       </>
     );
   }

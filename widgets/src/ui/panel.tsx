@@ -157,6 +157,7 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
       )}
       <Numbers lab={lab} side={side} ids={[box.id]} />
       {box.kind === "node" && <Pinning lab={lab} boxes={[box]} />}
+      {study.follows(side) && <p class="rt-quiet">Its tensors and numbers are on their way.</p>}
       {box.details.length > 0 && (
         <Section title={layer ? "Layer" : "Attributes"}>
           <dl>

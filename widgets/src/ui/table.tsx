@@ -19,7 +19,10 @@ interface Line {
 /** All layers with their numbers; sorts by any column and shares the selection with the graphs. */
 export function LayerTable({ lab }: { lab: Lab }) {
   const engine = lab.study.engine.value;
-  if (!engine) return <p class="rt-quiet rt-pad">Layers appear here after the first build.</p>;
+  if (!engine) {
+    const when = lab.study.preparing.value ? "are on their way" : "appear here after the first build";
+    return <p class="rt-quiet rt-pad">The layers {when}.</p>;
+  }
   return <Lines lab={lab} engine={engine} />;
 }
 
