@@ -498,7 +498,10 @@ def _print(result: Result, study: Study) -> None:
     from rtlab.view.table import number
 
     engine = result.engine
-    print(f"{study.model.name} · {result.variant.name}: {len(result.prepared.model.top)} nodes → "
+    # A file of names only tells no types, a log that was cut off no layers.
+    told = not result.recorded or any(y.precision for y in engine.layers)
+    types = result.variant.name if told else "types not told"
+    print(f"{study.model.name} · {types}: {len(result.prepared.model.top)} nodes → "
           f"{len(engine.layers) - engine.sync} {engine.detail}s"
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
     if result.recorded:

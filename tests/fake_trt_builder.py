@@ -218,11 +218,6 @@ class _Profile:
         self.bounds[input] = ["values", tuple(min), tuple(opt), tuple(max)]
 
 
-class _Timing:
-    def __init__(self, state: dict[str, Any], version: str) -> None:
-        self.state, self.version = state, version
-
-
 class _Config:
     def __init__(self, builder: _Builder) -> None:
         self.__dict__["builder"] = builder

@@ -77,14 +77,6 @@ def _union(types: Iterable[Any]) -> Any:
     return PLAIN if not flat else flat[0] if len(flat) == 1 else ("union", *flat)
 
 
-def _is_any(annotation: ast.expr | None) -> bool:
-    """Whether an annotation leaves the type open."""
-    if annotation is None:
-        return True
-    names = {n.id for n in ast.walk(annotation) if isinstance(n, ast.Name)}
-    return "Any" in names or "object" in names
-
-
 class _Walk:
     def __init__(self, file: str, apis: Mapping[str, Api], declared: Declared) -> None:
         self.file, self.apis, self.declared = file, apis, declared

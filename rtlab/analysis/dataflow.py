@@ -49,12 +49,13 @@ def work(layer: Layer) -> Work:
     """What a layer does, by its kind, its parameters and, of a generated kernel, the operations in its name."""
     if layer.kind == "NoOp":
         return "none"
+    # Its name holds that of the layer it serves, which may be a region.
+    if COPY.match(layer.name):
+        return "reformat"
     if "{ForeignNode[" in layer.name or layer.kind.lower() == "myelin":
         return "region"
     if layer.kind in _CONTROL:
         return "control"
-    if COPY.match(layer.name):
-        return "reformat"
     if layer.kind == "kgen":
         found = _GENERATED.match(layer.tactic) or _GENERATED.match(layer.name)
         parts = re.findall("[A-Z][a-z]*", found[1]) if found else []

@@ -38,10 +38,12 @@ def retype(engine: Engine) -> str:
 
 
 def allow_half(engine: Engine) -> str:
-    """How floating point in general becomes FP16, as a command."""
+    """How floating point becomes FP16, as a command: for some layers, where the builder was allowed to use it."""
     found = by_model(engine)
     if found:
         return "cast it in the model"
+    if any(t.dtype == "fp16" for y in engine.layers for t in (*y.inputs, *y.outputs)):
+        return f"other layers use it, so ask for it here {retype(engine)}"
     return (
         "build with --fp16"
         if found is False

@@ -8,18 +8,19 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from rtlab.analysis.dataflow import MOVES
 from rtlab.analysis.dataflow import Work as Kind
 from rtlab.analysis.dataflow import work as kind_of
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import placed
-from rtlab.analysis.memory import nbytes, sizes
+from rtlab.analysis.memory import BEYOND, nbytes, sizes
 from rtlab.analysis.work import Work, works
 from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.value import Value
-from rtlab.core.whole import whole
+from rtlab.core.whole import LARGEST, whole
 
 _PRODUCTS: frozenset[Kind] = frozenset({"convolution", "deconvolution", "matmul"})
 _BLOCKS: frozenset[Kind] = frozenset({"region", "kernel", "other"})
@@ -216,7 +217,7 @@ class _Layers:
         window = layer.attributes.get("WindowSize")
         if kind in MOVES or kind in {"slice", "concat", "gather"}:
             return 0, 0, ""
-        if kind == "pooling" and isinstance(window, list) and out:
+        if kind == "pooling" and _counts(window) and out:
             return 0, out * math.prod(window), ""
         per = {"quantization": 2, "scale": 2, "softmax": 5, "pointwise": 1}.get(kind)
         if per and out:
@@ -233,9 +234,10 @@ class _Layers:
         told = layer.attributes
         prefix = "Conv" if "ConvKernel" in told else ""
         kernel, columns = told.get(f"{prefix}Kernel"), told.get(f"{prefix}OutMaps")
-        if isinstance(kernel, list) and isinstance(columns, int) and layer.inputs and layer.outputs:
-            groups = told.get(f"{prefix}Groups")
-            return self._convolved(layer, kernel, columns, groups if isinstance(groups, int) else 1, prefix)
+        groups = told.get(f"{prefix}Groups")
+        counts = [columns, groups if isinstance(groups, int) else 1]
+        if _counts(kernel) and _counts(counts) and layer.inputs and layer.outputs:
+            return self._convolved(layer, kernel, counts[0], counts[1], prefix)
         if kind == "matmul" and layer.inputs and layer.outputs:
             return self._multiplied(layer)
         return None
@@ -244,7 +246,7 @@ class _Layers:
         self, layer: Layer, kernel: list[int], columns: int, groups: int, prefix: str
     ) -> Product | None:
         source, target = self._shape(layer.inputs[0], layer), self._shape(layer.outputs[0], layer)
-        if not source or not target or len(source) < 3 or len(target) < 3 or groups < 1:
+        if not source or not target or len(source) < 3 or len(target) < 3:
             return None
         space = target[2:]
         if prefix:
@@ -253,11 +255,11 @@ class _Layers:
                 layer.attributes.get(f"{prefix}{k}")
                 for k in ("PrePadding", "PostPadding", "Stride", "Dilation")
             ]
-            if not all(isinstance(t, list) and len(t) == len(kernel) == len(source) - 2 for t in told):
+            if not all(_counts(t, least=0) and len(t) == len(kernel) == len(source) - 2 for t in told):
                 return None
             before, after, stride, dilation = (t for t in told if isinstance(t, list))
             space = tuple(
-                (n + b + a - d * (k - 1) - 1) // s + 1
+                max(0, (n + b + a - d * (k - 1) - 1) // max(1, s) + 1)
                 for n, b, a, s, d, k in zip(source[2:], before, after, stride, dilation, kernel, strict=True)
             )
         if "econv" in layer.kind or "econv" in str(layer.attributes.get("ParameterType")):
@@ -269,7 +271,7 @@ class _Layers:
         """Of two matrices that are read, however they lie, or of one and weights that are not shown."""
         target = self._shape(layer.outputs[0], layer)
         shapes = [s for t in layer.inputs[:2] if (s := self._shape(t, layer))]
-        if not target or len(target) < 2 or not shapes:
+        if not target or len(target) < 2 or not shapes or not math.prod(target):
             return None
         rows, columns, stack = target[-2], target[-1], math.prod(target[:-2])
         first = math.prod(shapes[0])
@@ -293,7 +295,11 @@ class _Layers:
         return Product(size // channels, channels, max(1, macs // size))
 
     def _shape(self, tensor: Tensor, layer: Layer) -> tuple[int, ...] | None:
-        """The sizes of a tensor at the batch that is asked for."""
+        """The sizes of a tensor at the batch that is asked for; None where they are not known, or cannot be."""
+        found = self._told(tensor, layer)
+        return None if found is not None and math.prod(found) >= BEYOND else found
+
+    def _told(self, tensor: Tensor, layer: Layer) -> tuple[int, ...] | None:
         shape = tensor.shape
         if shape is not None and min(shape, default=0) >= 0:
             return (self.batch, *shape[1:]) if self._grows(tensor) and shape[:1] == (self.built,) else shape
@@ -336,9 +342,9 @@ class _Layers:
             return None if None in found else sum(n or 0 for n in found)
         told = [layer.attributes.get(f"{p}{k}") for p in ("", "Conv") for k in ("Weights", "Bias")]
         counted = [
-            nbytes(DTYPES.get(str(t.get("Type")), ""), (int(t.get("Count", 0)),)) or 0
+            nbytes(DTYPES.get(str(t.get("Type")), ""), (t["Count"],)) or 0
             for t in told
-            if isinstance(t, Mapping)
+            if isinstance(t, Mapping) and isinstance(t.get("Count"), int)
         ]
         if counted:
             return sum(counted)
@@ -346,6 +352,11 @@ class _Layers:
             return 0
         count = sum(w.parameters // n for w, n in self.shares.get(layer.id, []))
         return nbytes(layer.reads or "fp32", (count,)) or 0
+
+
+def _counts(told: Any, *, least: int = 1) -> TypeGuard[list[int]]:
+    """Whether an attribute is a list of numbers that can be counts."""
+    return isinstance(told, list) and all(isinstance(t, int) and least <= t <= LARGEST for t in told)
 
 
 def _fits(shape: Sequence[int], value: Value | None) -> bool:

@@ -22,6 +22,8 @@ _BITS = {
     dtype_text(d): d.bitwidth for d in ir.DataType if d not in {ir.DataType.UNDEFINED, ir.DataType.STRING}
 }
 _BITS["tf32"] = 32
+#: What no machine addresses: a file that tells of so many bytes or elements is wrong.
+BEYOND = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +40,15 @@ class Footprint:
 
 
 def nbytes(dtype: str, shape: Sequence[int | str | None] | None) -> int | None:
-    """Bytes of a dense tensor, types of less than a byte packed; None where type or shape are not known."""
+    """Bytes of a dense tensor, types of less than a byte packed; None where type or shape are not known, or wrong."""
     bits = _BITS.get(dtype)
     if bits is None or shape is None:
         return None
     sizes = [d for d in shape if isinstance(d, int) and d >= 0]
     if len(sizes) < len(shape):
         return None
-    return (math.prod(sizes) * bits + 7) // 8
+    found = (math.prod(sizes) * bits + 7) // 8
+    return found if found < BEYOND else None
 
 
 def of_nodes(model: Model) -> dict[str, Footprint]:
@@ -116,4 +119,5 @@ def sizes(model: Model) -> Mapping[str, int]:
 
 def _sum(parts: Sequence[int | None], origin: Origin) -> Footprint | None:
     known = [p for p in parts if p is not None]
-    return Footprint(sum(known), len(known), origin) if parts and len(known) == len(parts) else None
+    whole = bool(parts) and len(known) == len(parts) and sum(known) < BEYOND
+    return Footprint(sum(known), len(known), origin) if whole else None

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Work that has weights.
 _HEAVY: frozenset[Work] = frozenset({"convolution", "deconvolution", "matmul"})
+#: Work that may write over what it reads, number by number.
+_IN_PLACE: frozenset[Work] = frozenset({"kernel", "pointwise", "quantization"})
 _BLOCKED = "_nchwc"
 #: TensorRT-RTX reserves this much for each slot of a library kernel whose needs are known on the GPU only.
 RESERVATION = 8_192_000
@@ -36,10 +38,11 @@ class MemoryPlan:
 
     ``lives`` and ``allocations`` are the tensors in the engine's own memory, in the same order; ``bound_by_caller``
     the inputs and outputs with their bytes, and ``unsized`` the tensors whose shape or type is not told. ``peak`` is
-    the size of the whole, ``bound`` the least that any plan needs, both with sizes rounded up to ``align``, and
-    ``naive`` the sum of all tensors. ``alive`` holds bytes by step in the order of issue, int64, shape ``(steps,)``,
-    rounded up alike. ``reported``, ``scratch`` and, where ``weights_origin`` says so, ``weights`` are the compiler's
-    own totals; None where it told none.
+    the size of the whole, ``bound`` the least that any plan needs in which every tensor has bytes of its own, both
+    with sizes rounded up to ``align``, ``in_place`` the least where pointwise layers write over what nobody reads
+    after them, and ``naive`` the sum of all tensors. ``alive`` holds bytes by step in the order of issue, int64, shape
+    ``(steps,)``, rounded up alike. ``reported``, ``scratch`` and, where ``weights_origin`` says so, ``weights`` are
+    the compiler's own totals; None where it told none.
     """
 
     lives: tuple[Life, ...]
@@ -48,6 +51,7 @@ class MemoryPlan:
     unsized: tuple[Life, ...]
     peak: int
     bound: int
+    in_place: int
     naive: int
     alive: NDArray[np.int64]
     weights: int | None
@@ -82,7 +86,7 @@ class MemoryPlan:
     @property
     def reservations(self) -> int:
         """How many of TensorRT-RTX's reservations its reported total can hold beside what the tensors need at least."""
-        return max(0, ((self.reported or 0) - self.bound) // RESERVATION)
+        return max(0, ((self.reported or 0) - self.in_place) // RESERVATION)
 
     def caller(self, where: Place) -> int:
         """Bytes of the inputs, or of the outputs, which the caller binds."""
@@ -152,6 +156,8 @@ def plan(
         )
     arena = place(kept, told, align=align)
     weights, origin = _weights(engine, built)
+    rounded = _rounded(told, align)
+    alive = _alive(kept, rounded, len(engine.layers))
     return MemoryPlan(
         lives=kept,
         allocations=tuple(
@@ -164,8 +170,9 @@ def plan(
         unsized=tuple(life for life, size in sized if size is None),
         peak=arena.size,
         bound=arena.bound,
-        naive=sum(_rounded(told, align)),
-        alive=_alive(kept, _rounded(told, align), len(engine.layers)),
+        in_place=min(arena.bound, _in_place(engine, kept, rounded, alive)),
+        naive=sum(rounded),
+        alive=alive,
         weights=weights,
         weights_origin=origin,
         scratch=engine.totals.get("scratch"),
@@ -225,6 +232,17 @@ def _alive(lives: Iterable[Life], sizes: Iterable[int], steps: int) -> NDArray[n
         change[life.first] += size
         change[life.last + 1] -= size
     return np.cumsum(change)[:steps]
+
+
+def _in_place(engine: Engine, lives: Iterable[Life], sizes: Iterable[int], alive: NDArray[np.int64]) -> int:
+    """The most alive where a pointwise layer's output takes the place of inputs that end with it."""
+    born, gone = np.zeros_like(alive), np.zeros_like(alive)
+    for life, size in zip(lives, sizes, strict=True):
+        if life.first < life.last:
+            born[life.first] += size
+            gone[life.last] += size
+    able = np.array([work(layer) in _IN_PLACE for layer in engine.layers], bool)
+    return int(np.max(alive - able * np.minimum(born, gone), initial=0))
 
 
 def _weights(engine: Engine, built: Model) -> tuple[int | None, Origin]:

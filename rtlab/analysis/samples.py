@@ -84,10 +84,9 @@ class Spread:
             mine = [o for o in self.outliers if o.reason == reason]
             if mine:
                 worst = max(o.time for o in mine)
+                told = f"{worst:.4g} ms" if self.median >= 1 else f"{1e3 * worst:.4g} µs"
                 verb = "stands" if len(mine) == 1 else "stand"
-                said.append(
-                    f"{len(mine)} of {self.count} {verb} apart {words} (inferred); up to {worst:.4g} ms."
-                )
+                said.append(f"{len(mine)} of {self.count} {verb} apart {words} (inferred); up to {told}.")
         return tuple(said)
 
 
@@ -121,10 +120,11 @@ def _outliers(samples: NDArray[np.float64], lower: float, upper: float) -> tuple
     gaps = np.diff(lone)
     if len(gaps) >= _PERIOD and gaps.min() > 1 and np.ptp(gaps) <= max(2.0, 0.1 * float(np.median(gaps))):
         reasons.update(_all(lone, "periodic"))
-    # Where a run of slow ones begins with the first sample, it is the start, however long it is.
+    # Where a run of slow ones begins with the first sample, it is the start, however long it is; so are those that
+    # follow soon, as long as most samples before them were slow.
     start = max(1, round(_START * len(samples)))
     for run in runs:
-        if run[0] == 0 or run[-1] < start:
+        if run[0] == 0 or (run[-1] < start and 2 * np.sum(slow <= run[-1]) > run[-1] + 1):
             reasons.update(_all(run, "start"))
     return tuple(Outlier(i, float(samples[i]), reasons[i]) for i in sorted(reasons))
 

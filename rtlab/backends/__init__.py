@@ -53,11 +53,11 @@ def get(name: str) -> Backend:
     """
     from rtlab.backends import providers
 
-    if name.startswith(providers.PREFIX):
+    if isinstance(name, str) and name.startswith(providers.PREFIX):
         return _on(providers.named(name.removeprefix(providers.PREFIX)).short)
     try:
         return registry()[name]
-    except KeyError:
+    except (KeyError, TypeError):
         known = ", ".join(f'"{n}"' for n in registry())
         raise Unavailable(
             f'Cannot use backend "{name}": no backend has this name. Choose one of {known}.'

@@ -13,7 +13,19 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 
-def write(path: Path, content: bytes, *, what: str, model: Model | None = None) -> None:
+def named(path: str | Path, what: str) -> Path:
+    """The path of a file to write.
+
+    Raises:
+        RtlabError: it is no path, or names no file.
+    """
+    if isinstance(path, (str, Path)) and Path(path).name and "\0" not in str(path):
+        return Path(path)
+    found = "it names no file" if isinstance(path, (str, Path)) else "it is no path"
+    raise RtlabError(f'Cannot write {what} to "{path}": {found}. Name a file in a folder that exists.')
+
+
+def write(path: str | Path, content: bytes, *, what: str, model: Model | None = None) -> Path:
     """Write ``content``; a file at ``path`` is replaced at once, when the new one is complete.
 
     Args:
@@ -22,9 +34,13 @@ def write(path: Path, content: bytes, *, what: str, model: Model | None = None) 
         what: What is written, for the message of an error: "the report".
         model: Whose file must not be written to.
 
+    Returns:
+        The path.
+
     Raises:
         RtlabError: the file cannot be written there, or the model was read from it.
     """
+    path = named(path, what)
     if model is not None and model.path is not None and path.resolve() == model.path.resolve():
         raise RtlabError(
             f'Cannot write {what} to "{path}": the model was read from this file. Choose another name.'
@@ -42,3 +58,4 @@ def write(path: Path, content: bytes, *, what: str, model: Model | None = None) 
     finally:
         with contextlib.suppress(OSError):
             beside.unlink()
+    return path

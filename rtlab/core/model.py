@@ -22,6 +22,7 @@ from onnx_ir import TensorProtocol
 
 from rtlab.core import check
 from rtlab.core.node import Node, assign_ids, project, walk
+from rtlab.core.outside import settle
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.value import Value, ValueKind, describe, shape_text
 from rtlab.errors import ModelError
@@ -289,7 +290,7 @@ def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
     """What was pickled; weights in external data stay where they are, beside the model's file."""
     graph = ir.from_proto(onnx.load_from_string(content))
     if rest["path"] is not None:
-        ir.external_data.set_base_dir(graph.graph, rest["path"].parent.absolute())
+        settle(graph, rest["path"].parent.absolute())
     return Model(ir=graph, **rest)
 
 
@@ -334,7 +335,7 @@ def wrap(
     """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made."""
     graph = ir.from_proto(proto)
     if path is not None:
-        ir.external_data.set_base_dir(graph.graph, path.parent.absolute())
+        settle(graph, path.parent.absolute())
     assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):

@@ -75,6 +75,13 @@ class Capabilities:
     options: bool = False
 
 
+class View(Protocol):
+    """Something that shows a study, and is told when there is more to show."""
+
+    def changed(self) -> None:
+        """The study has other results than before; called in the thread that has them."""
+
+
 class Backend(Protocol):
     """What every backend has, whichever of the three other protocols it follows."""
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
-import numpy as np
 import onnx_ir as ir
-
-from rtlab.errors import ModelError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ValueKind = Literal["input", "output", "constant", "activation"]
 
@@ -44,22 +38,6 @@ def shape_text(shape: Sequence[int | str | None] | None) -> str:
     if shape is None:
         return "?"
     return "×".join("?" if d in {None, -1} else str(d) for d in shape) or "scalar"
-
-
-def numbers(tensor: ir.TensorProtocol) -> NDArray[Any]:
-    """What a constant holds; of large models it lies in a file of its own, which is read now.
-
-    Raises:
-        ModelError: that file is gone.
-    """
-    try:
-        return np.asarray(tensor.numpy())
-    except OSError as error:
-        raise ModelError(
-            f'Cannot read the weights "{tensor.name}": the file that holds them is not where it was. Put it back '
-            "beside the model, and load the model again.",
-            details=str(error),
-        ) from error
 
 
 def dtype_text(dtype: ir.DataType | None) -> str:

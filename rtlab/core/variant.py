@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, TypeVar
 
 from rtlab.core.options import BuildOptions
@@ -285,7 +285,11 @@ class Variant:
         usual = Calibrator.ENTROPY2 if Precision.INT8 in used else Calibrator.MINMAX
         scaled = any(p.needs_calibrator for p in used)
         how = (how or usual) if scaled and not scales else None
-        where = target if isinstance(target, Target) else Target(str(target or "cpu"))
+        where = (
+            target
+            if isinstance(target, Target)
+            else Target("cpu" if target is None else str(target) or "cpu")
+        )
         if where.name == "unknown":
             raise VariantError(
                 'Cannot choose target "unknown": it only describes an engine from elsewhere. '
@@ -299,11 +303,17 @@ class Variant:
                 'Cannot pin nodes to "tf32": it is one switch for the whole engine, not a type in the graph. '
                 'Choose precision={"*": "tf32", ...} and pin other nodes to what they need.'
             )
-        if weights not in {"channel", "tensor"}:
+        if weights not in ("channel", "tensor"):
             raise VariantError(
                 f'Cannot scale weights per "{weights}": there is no such granularity. Choose "channel" or "tensor".'
             )
         sparse = (("*",) if sparsity else ()) if isinstance(sparsity, bool) else sparsity
+        sparse = (sparse,) if isinstance(sparse, str) else sparse
+        if not isinstance(sparse, Iterable) or not all(isinstance(s, str) for s in sparse):
+            raise VariantError(
+                f'Cannot prune "{sparsity}": it is no pattern of nodes. Choose sparsity=True, or patterns such as '
+                '"/head/*".'
+            )
         if options is not None and not isinstance(options, BuildOptions):
             raise VariantError(
                 f"Cannot use {options!r} as options of a builder: they are no mapping. "
@@ -316,7 +326,7 @@ class Variant:
             backend,
             pins,
             "tensor" if weights == "tensor" and scaled else "channel",
-            (sparse,) if isinstance(sparse, str) else tuple(sparse),
+            tuple(sparse),
             scales if scaled else "",
             options if options is not None and options.count else None,
         )

@@ -14,7 +14,7 @@ from onnx_ir import TensorProtocol
 
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.core.value import numbers, shape_text
+from rtlab.core.value import shape_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,7 +141,7 @@ def _weights(model: Model, node: Node) -> tuple[NDArray[np.float32], NDArray[np.
 
 
 def _array(tensor: TensorProtocol) -> NDArray[np.float32]:
-    return np.asarray(numbers(tensor), np.float32)
+    return np.asarray(tensor.numpy(), np.float32)
 
 
 def _window(node: Node, size: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, Any]:

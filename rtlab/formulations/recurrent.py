@@ -17,8 +17,9 @@ from onnx import TensorProto, helper
 
 from rtlab.core.data import Batch
 from rtlab.core.model import Model
+from rtlab.core.progress import Silent, check
+from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
-from rtlab.core.value import numbers
 from rtlab.errors import ModelError
 from rtlab.formulations.fragment import Fragment
 
@@ -153,8 +154,8 @@ def recurrent(model: Model, node: str) -> Recurrent:
     names = found.inputs[1:4]
     if any(n and n not in held for n in names):
         raise refuse("its weights are no constants")
-    w, r = (np.asarray(numbers(held[n]), np.float32) for n in names[:2])
-    bias = numbers(held[names[2]]) if len(names) > 2 and names[2] else np.zeros((w.shape[0], 2 * w.shape[1]))
+    w, r = (np.asarray(held[n].numpy(), np.float32) for n in names[:2])
+    bias = held[names[2]].numpy() if len(names) > 2 and names[2] else np.zeros((w.shape[0], 2 * w.shape[1]))
     value = model.static().values[found.inputs[0]]
     sizes = [d for d in value.shape or () if isinstance(d, int)]
     if len(sizes) != 3:
@@ -336,34 +337,53 @@ class _Writer:
 
 
 def timed(
-    layer: Recurrent, ready: Callable[[bytes, Batch], Ready], *, seconds: float = 1.2, rounds: int = 40
+    layer: Recurrent,
+    ready: Callable[[bytes, Batch], Ready],
+    *,
+    progress: Progress | None = None,
+    seconds: float = 1.2,
+    rounds: int = 40,
 ) -> tuple[Timed, ...]:
     """All forms of a layer run in turn on one batch of noise, so that a busy moment strikes them all.
+
+    Stopped between two rounds, it gives what was timed until then.
 
     Args:
         layer: The recurrent layer.
         ready: Makes a model ready to run a batch where the times shall belong to.
+        progress: Told of each form that is made ready, and of each round.
         seconds: After this long no further round begins; every form runs at least three times.
         rounds: The most runs.
 
     Raises:
         BackendError: what ``ready`` cannot load or run.
+        Cancelled: stopped before each form was timed once.
     """
+    progress = progress or Silent()
+    doing = "timing the forms of the recurrence"
+    progress.phase("Writing out the recurrence")
     batch = layer.batch_of()
     every = forms(layer)
-    opened = {name: ready(form.model.SerializeToString(), batch) for name, form in every.items()}
-    wanted = np.asarray(opened["operator"].outputs()["Y"], np.float64)
-    errors = {
-        name: float(np.abs(np.asarray(one.outputs()["Y"], np.float64) - wanted).max())
-        for name, one in opened.items()
-    }
+    progress.phase("Making the forms of the recurrence ready", len(every))
+    opened: dict[FormName, Ready] = {}
+    made: dict[FormName, NDArray[np.float64]] = {}
+    for name, form in every.items():
+        check(progress, doing)
+        opened[name] = ready(form.model.SerializeToString(), batch)
+        made[name] = np.asarray(opened[name].outputs()["Y"], np.float64)
+        progress.advance()
+    errors = {name: float(np.abs(one - made["operator"]).max()) for name, one in made.items()}
     times: dict[FormName, list[float]] = {name: [] for name in every}
+    progress.phase("Timing the forms of the recurrence", rounds)
     end = time.monotonic() + seconds
     for turn in range(rounds):
-        if turn >= 3 and time.monotonic() > end:
+        if turn and (progress.stopped() or (turn >= 3 and time.monotonic() > end)):
             break
         for name, one in opened.items():
+            if not turn:
+                check(progress, doing)
             times[name].append(one.time(3))
+        progress.advance()
     found = []
     for name, form in every.items():
         low, median, high = (float(q) for q in np.quantile(times[name], (0.25, 0.5, 0.75)))

@@ -106,9 +106,10 @@ class CalibrationCache:
         """
         try:
             content = Path(path).read_bytes()
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            found = (error.strerror if isinstance(error, OSError) else "") or error
             raise ReadError(
-                f'Cannot read calibration cache "{path}": {error.strerror or error}. Name a file that trtexec '
+                f'Cannot read calibration cache "{path}": {found}. Name a file that trtexec '
                 "--calib or a calibrator wrote.",
                 details=repr(error),
             ) from error

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtlab.core.files import write
+from rtlab.core.files import named, write
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
 from rtlab.quantize.cache import CalibrationCache
@@ -134,12 +134,8 @@ def export(
         RtlabError: a file cannot be written there, or is the one that the model was read from.
         VariantError: a cache was asked for and the variant has no INT8 activations.
     """
-    path = Path(path)
-    if not path.name:
-        raise RtlabError(
-            f'Cannot write the prepared model to "{path}": it names no file. Add a name ending in .onnx.'
-        )
-    table = Path(cache) if cache is not None else None
+    path = named(path, "the prepared model")
+    table = named(cache, "the calibration cache") if cache is not None else None
     files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
     scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales else None
     if scales is not None:

@@ -74,7 +74,8 @@ def repair(
     Raises:
         VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
     """
-    wanted = None if findings is None else {f if isinstance(f, str) else f.id for f in findings}
+    given = findings if findings is None or isinstance(findings, Iterable) else [findings]
+    wanted = None if given is None else {f.id if isinstance(f, Finding) else str(f) for f in given}
     if wanted is not None:
         _refuse(model, wanted, calibrated=scale_of is not None)
     if not _quantized(model.ir.graph) or (wanted is not None and not wanted):

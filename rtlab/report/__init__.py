@@ -67,9 +67,7 @@ def write(study: Study, path: str | Path) -> Path:
         RtlabError: the file cannot be written there.
         Unavailable: the front end of a checkout was never built.
     """
-    path = Path(path)
-    files.write(path, page(saved(study)).encode("utf-8"), what="the report", model=study.model)
-    return path
+    return files.write(path, page(saved(study)).encode("utf-8"), what="the report", model=study.model)
 
 
 def saved(study: Study) -> Saved:

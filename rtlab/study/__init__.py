@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -31,7 +32,7 @@ from rtlab.core.model import Model, absent, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Limits, Progress
+from rtlab.core.protocols import Limits, Progress, View
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
 from rtlab.errors import (
@@ -106,6 +107,8 @@ class Study:
         self.variants: dict[str, Variant] = {}
         self.results: dict[str, Result] = {}
         self.failures: dict[str, RtlabError] = {}
+        #: Views that hear of new results, in the thread that has them; one that is gone drops out.
+        self.views: weakref.WeakSet[View] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._stride = stride
         self._observer = Observer(self.model, stride)
@@ -199,6 +202,7 @@ class Study:
             Unavailable: the backend is not installed.
             ReadError: the cache is damaged.
         """
+        _called(name)
         builder = builder_for(backend, target)
         planned = resolve(
             self.model,
@@ -228,6 +232,7 @@ class Study:
             VariantError: the combination cannot exist.
             CalibrationError: the activations cannot be observed.
         """
+        _called(name)
         if choice or name not in self.variants:
             planned = resolve(
                 self.model, name, choice.pop("precision", None), scales=choice.pop("scales", None), **choice
@@ -318,6 +323,7 @@ class Study:
             ReadError: the file is no engine.
             RunError: it cannot be run.
         """
+        _called(name)
         found = backends.get(backend)
         if not (here := found.availability()).ok:
             raise Unavailable(
@@ -343,14 +349,13 @@ class Study:
             VariantError: the variant is not built.
             RunError: its backend kept no serialized engine, or the file cannot be written.
         """
-        result, path = self[name], Path(path)
+        result = self[name]
         if result.engine.plan is None:
             raise RunError(
                 f'Cannot save the engine of "{name}": backend "{result.engine.backend}" kept no serialized engine. '
                 'Build it where a GPU is, with backend="tensorrt".'
             )
-        write(path, result.engine.plan, what="the engine", model=self.model)
-        return path
+        return write(path, result.engine.plan, what="the engine", model=self.model)
 
     def throughput(
         self, name: str, *, streams: int = 2, seconds: float = 2.0, progress: Progress | None = None
@@ -390,6 +395,7 @@ class Study:
         with watching(progress) as watched:
             for found in sweep(result, self.data, batches, watched):
                 self.sweeps[name] = found
+        self._changed()
         return self.sweeps[name]
 
     def tune(
@@ -419,6 +425,7 @@ class Study:
         batch = next(self.data.batches(self.model, 1))
         with watching(progress) as watched:
             self.tuned = tune(self.model, batch, progress=watched, budget_s=budget_s, cache=cache, **more)
+        self._changed()
         return self.tuned
 
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[Tactics, ...]:
@@ -472,18 +479,30 @@ class Study:
         with watching(progress) as watched:
             found = measured_peaks(watched)
         self.processors = [found, *(p for p in self.processors if p.name != found.name)]
+        self._changed()
         return found
 
-    def time_forms(self, node: str) -> tuple[Timed, ...]:
+    def time_forms(self, node: str, *, progress: Progress | None = None) -> tuple[Timed, ...]:
         """Time the forms of a recurrent node on this CPU: step by step, with its gates merged, with its input hoisted.
+
+        Stopped before the end, it gives what was timed until then.
+
+        Args:
+            node: The recurrent node.
+            progress: Where to report; the host's reporter by default.
 
         Raises:
             ModelError: the node is no recurrence that can be written out, or there is none of this name.
             BackendError: ONNX Runtime does not work here.
+            Cancelled: stopped before each form was timed once.
         """
         bench = Bench()
         layer = recurrent(self.model, node)
-        self.forms[node] = timed(layer, lambda model, batch: bench.open(model, batch, bench.threads))
+        with watching(progress) as watched:
+            self.forms[node] = timed(
+                layer, lambda model, batch: bench.open(model, batch, bench.threads), progress=watched
+            )
+        self._changed()
         return self.forms[node]
 
     def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
@@ -554,14 +573,21 @@ class Study:
             self.failures.pop(result.name, None)
             self.variants[result.name] = result.variant
             self.results[result.name] = result
+        self._changed()
         return result
+
+    def _changed(self) -> None:
+        for view in tuple(self.views):
+            view.changed()
 
     def remove(self, name: str) -> None:
         """Forget a variant and its results."""
+        _called(name)
         with self._lock:
             self._scales.pop(name, None)
             for table in (self.variants, self.results, self.failures, self.sweeps):
                 table.pop(name, None)
+        self._changed()
 
     def run(
         self,
@@ -584,7 +610,8 @@ class Study:
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants stay.
         """
-        wanted = [names] if isinstance(names, str) else names
+        several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
+        wanted: list[Any] = [] if names is None else list(names) if several else [names]
         wanted = wanted or [n for n in self.variants if n not in self._unbuilt]
         for name in wanted:
             self._known(name, "run")
@@ -623,11 +650,13 @@ class Study:
         except RtlabError as error:
             with self._lock:
                 self.failures[name] = error
+            self._changed()
 
     def _keep(self, name: str, result: Result) -> None:
         with self._lock:
             self.failures.pop(name, None)
             self.results[name] = result
+        self._changed()
 
     def _job(self, name: str, progress: Progress, *, compare: bool, build: bool = True) -> Job:
         variant = self.variants[name]
@@ -733,7 +762,9 @@ class Study:
             Unavailable: nothing here can run the model.
             Cancelled: the work was stopped.
         """
-        chosen = [Calibrator.of(c) for c in calibrators]
+        several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
+        given: list[Any] = list(calibrators) if several else [calibrators]
+        chosen = [Calibrator.of(c) for c in given]
         asked = Variant.of(precision).precision
         if not asked.needs_calibrator:
             raise VariantError(
@@ -831,9 +862,7 @@ class Study:
                 "--exportLayerInfo."
             )
         text = json.dumps(layers_json(engine), indent=1, ensure_ascii=False)
-        path = Path(path)
-        write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
-        return path
+        return write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
 
     def weights(self, node: str) -> tuple[TensorStats, ...]:
         """Statistics of the constants that a node reads.
@@ -895,6 +924,11 @@ class Study:
                     f'"{found.title}" runs in layer "{pair.layer}"{shared} ({pair.evidence}). {pair.note}'
                 )
         return "\n".join(lines)
+
+
+def _called(name: object) -> None:
+    if not isinstance(name, str):
+        raise VariantError(f'Cannot call a variant "{name}": it is no name. Choose a name such as "int8".')
 
 
 def explore(

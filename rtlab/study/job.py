@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -284,7 +285,7 @@ def batch_size(model: Model, names: Sequence[str]) -> int:
     elements = 0
     for name in names:
         shape = model.values[name].shape or ()  # noqa: PD011 - no frame
-        elements += int(np.prod([d for d in shape[1:] if isinstance(d, int)], dtype=np.int64))
+        elements += math.prod(d for d in shape[1:] if isinstance(d, int))
     return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * elements)))
 
 

@@ -17,7 +17,7 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
-from rtlab.core.value import dtype_text, numbers
+from rtlab.core.value import dtype_text
 from rtlab.errors import CalibrationError, RunError
 from rtlab.quantize import display, quantizable
 from rtlab.quantize.ranges import STRIDE, Collector, Ranges
@@ -164,7 +164,7 @@ class Observer:
             if tensor.dtype == ir.DataType.STRING:
                 continue
             found = _tensors.stats(
-                [numbers(tensor)],
+                [tensor.numpy()],
                 name=name,
                 kind="weight",
                 dtype=dtype_text(tensor.dtype),

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 #: Runs before the first round, after one that is not timed; the least rounds, from which quartiles mean something,
 #: and the most.
 FIRST, LEAST, ROUNDS = 3, 10, 60
+#: The rounds of whole models whose time is over.
+FEWEST = 5
+#: The next formulation has at most so many times the weights of the one before, and takes as long to make ready.
+GROWTH = 4.0
 #: What takes this many times the fastest of a layer in its first runs is not timed further.
 HOPELESS = 4.0
+_OVER = "not tried: the time was over"
 #: Milliseconds that one sample lasts at least; short runs are repeated.
 _SAMPLE_MS = 0.5
 #: What rounding may change in an output of a whole model, relative to its greatest value.
@@ -139,37 +144,48 @@ class Race:
             ModelError: the direct one does not run.
         """
         end = min(time.monotonic() + seconds, latest)
-        entrants = [Entrant(f, t) for f in formulations for t in self.threads]
+        entrants: list[Entrant] = []
         wanted: NDArray[Any] | None = None
-        content: dict[str, bytes] = {}
-        for entrant in entrants:
-            name = entrant.formulation.name
-            if name != DIRECT and time.monotonic() > latest:
-                entrant.note = "not tried: the time was over"
+        took = 0.0
+        for formulation in formulations:
+            begun, mine = time.monotonic(), [Entrant(formulation, t) for t in self.threads]
+            entrants += mine
+            if formulation.name != DIRECT and begun + GROWTH * took > latest:
+                for entrant in mine:
+                    entrant.note = _OVER
                 continue
-            if name not in content:
-                content = {name: alone(layer, entrant.formulation).SerializeToString()}
-            try:
-                entrant.ready = self.bench.open(content[name], {layer.data: data}, entrant.threads)
-                made = entrant.ready.outputs()[layer.output]
-            except BackendError as error:
-                if name == DIRECT:
-                    raise ModelError(
-                        f'Cannot tune layer "{layer.node}": it does not run by itself. Choose another batch, or leave '
-                        "the layer out of the model.",
-                        details=str(error),
-                    ) from error
-                entrant.note, entrant.ready = str(error), None
-                continue
-            wanted = made if wanted is None else wanted
-            if entrant.judge(made, wanted):
-                self._recall(layer, entrant)
+            content = alone(layer, formulation).SerializeToString()
+            for entrant in mine:
+                made = self._opened(layer, data, entrant, content)
+                if made is None:
+                    continue
+                wanted = made if wanted is None else wanted
+                if entrant.judge(made, wanted):
+                    self._recall(layer, entrant)
+            took = time.monotonic() - begun
         self._rounds([e for e in entrants if e.ready is not None], end, latest)
         trials = tuple(e.trial() for e in entrants)
         if self.cache is not None:
             for trial in trials:
                 self.cache.keep(layer.key, trial)
         return trials
+
+    def _opened(
+        self, layer: Layer, data: NDArray[Any], entrant: Entrant, content: bytes
+    ) -> NDArray[Any] | None:
+        """Make an entrant ready; what it computes, None where it is refused."""
+        try:
+            entrant.ready = self.bench.open(content, {layer.data: data}, entrant.threads)
+            return np.asarray(entrant.ready.outputs()[layer.output])
+        except BackendError as error:
+            if entrant.formulation.name == DIRECT:
+                raise ModelError(
+                    f'Cannot tune layer "{layer.node}": it does not run by itself. Choose another batch, or leave '
+                    "the layer out of the model.",
+                    details=str(error),
+                ) from error
+            entrant.note, entrant.ready = str(error), None
+            return None
 
     def once(self, layer: Layer, formulation: Formulation, data: NDArray[Any]) -> NDArray[Any]:
         """What one formulation of a layer computes."""
@@ -194,7 +210,7 @@ class Race:
         for entrant in running:
             entrant.ready.time()
         for turn in range(ROUNDS):
-            if turn >= LEAST and (time.monotonic() > end or self.stopped()):
+            if turn >= FEWEST and (time.monotonic() > end or self.stopped()):
                 break
             self.order.shuffle(running)
             for entrant in running:
@@ -212,10 +228,14 @@ class Race:
     def _rounds(self, entrants: Sequence[Entrant], end: float, latest: float) -> None:
         """Some runs of each, then rounds of those that have a chance, until the time is over."""
         for entrant in entrants:
+            if entrant.formulation.name != DIRECT and time.monotonic() > latest:
+                entrant.note, entrant.ready = _OVER, None
+                continue
             entrant.sample()
             entrant.repeats = max(1, min(100, int(_SAMPLE_MS / max(1e-4, entrant.times.pop()))))
             for _ in range(FIRST):
                 entrant.sample()
+        entrants = [e for e in entrants if e.ready is not None]
         fastest = min((min(e.times) for e in entrants), default=0.0)
         running = []
         left = 1000 * (latest - time.monotonic())

@@ -30,8 +30,10 @@ from rtlab.study.race import Bench, Entrant, Race
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Part of the time that is kept for whole models.
-_FOR_WHOLE = 0.25
+#: The least and the largest part of the time that is kept for whole models.
+_FOR_WHOLE, _MOST_FOR_WHOLE = 0.25, 0.5
+#: Comparing a model with the tuned one takes about so many times as long as loading and running it once.
+_COMPARING = 2.0
 #: ONNX Runtime starts as many as it is told, and the machine stands still.
 _MOST_THREADS = 1024
 
@@ -89,7 +91,7 @@ def tune(
 def _checked(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
     if (
         not _several(threads)
-        or not threads
+        or not len(threads)
         or any(isinstance(t, bool) or not isinstance(t, int) or not 1 <= t <= _MOST_THREADS for t in threads)
     ):
         listed = ", ".join(map(str, threads)) if _several(threads) else threads
@@ -100,7 +102,9 @@ def _checked(threads: Sequence[int], budget_s: float, candidates: Collection[str
     if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
         raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
     known = dict.fromkeys(f.name for found in FORMULATIONS.values() for f in found)
-    unknown = [c for c in candidates or () if not isinstance(c, str) or c not in known]
+    unknown = [
+        c for c in (() if candidates is None else candidates) if not isinstance(c, str) or c not in known
+    ]
     if unknown:
         listed = ", ".join(f'"{name}"' for name in known)
         raise VariantError(
@@ -124,14 +128,18 @@ class _Tuning:
     budget: float
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
+    #: Layers of the shapes of a tuned one, for which there was no time to see that they compute the same.
+    unseen: int = 0
 
     def run(self) -> Tuned:
         layers, inputs = self._layers()
+        compared = _COMPARING * (time.monotonic() - self.started) / self.budget
+        kept = min(_MOST_FOR_WHOLE, max(_FOR_WHOLE, compared))
         groups: dict[str, list[Layer]] = {}
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        end = self.started + self.budget * (1 - _FOR_WHOLE)
+        end = self.started + self.budget * (1 - kept)
         found: dict[str, TunedLayer] = {}
         tuned, spent = 0, 0.0
         self.progress.phase("Tuning layers on the CPU", len(costly))
@@ -155,6 +163,11 @@ class _Tuning:
             self.notes.append(
                 f"{tuned} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
             )
+        if self.unseen:
+            self.notes.append(
+                f"layers of the same shapes as a tuned one: {self.unseen} not checked with their own weights before "
+                f"the time of {self.budget:g} s was over, and left as they are"
+            )
         ordered = tuple(found[layer.node] for layer in layers if layer.node in found)
         wholes = self._wholes(ordered, {layer.node: layer for layer in layers})
         if self.race.cache is not None:
@@ -166,7 +179,7 @@ class _Tuning:
             self.race.bench.source,
             datetime.datetime.now(datetime.timezone.utc),
             time.monotonic() - self.started,
-            tuned == len(costly) and len(wholes) == len(self.race.threads),
+            tuned == len(costly) and not self.unseen and len(wholes) == len(self.race.threads),
             tuple(self.notes),
         )
 
@@ -196,7 +209,12 @@ class _Tuning:
         trials = self.race.layer(first, inputs[first.data], self._offered(first), seconds, latest)
         timed = self._tuned(first, trials)
         yield timed
+        best = (timed.best(count) for count in self.race.threads)
+        sure = all(b is None or b.formulation == DIRECT for b in best)
         for layer in group[1:]:
+            if not sure and time.monotonic() > latest:
+                self.unseen += 1
+                continue
             yield self._tuned(layer, self._same(layer, inputs[layer.data], timed), first.node)
 
     def _tuned(self, layer: Layer, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:

@@ -10,7 +10,7 @@ from rtlab.analysis.tuning import Contest, Price, prices, second_best, total
 from rtlab.view.contract import Fact, Figure, Link, Row
 from rtlab.view.figure import BETTER, FAINT, MAIN, OTHER, axis, figure, legend, logarithmic
 from rtlab.view.panel import column, fact, link
-from rtlab.view.table import number
+from rtlab.view.table import number, time_unit
 
 if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping as NodeMapping
@@ -52,7 +52,7 @@ def notes(found: Sequence[Contest]) -> list[str]:
     told = [first]
     alone = sum(c.runner_up is None for c in found)
     if alone:
-        told.append(f"{alone} layers had one tactic only, so there was no choice.")
+        told.append(f"{alone} layer{'s' * (alone != 1)} had one tactic only, so there was no choice.")
     return told
 
 
@@ -61,6 +61,7 @@ def parts(found: Sequence[Contest], engine: Engine, mapping: NodeMapping, layer:
     ids = {y.name: y.id for y in reversed(engine.layers)}
     whole = total(found)
     priced = {c.layer: prices(c, whole) for c in found}
+    unit, factor = time_unit(max(_longest(c, priced[c.layer][:1]) for c in found))
     if layer:
         contest = next(c for c in found if c.layer == layer)
         return _one(contest, priced[layer], _link(ids.get(layer), mapping))
@@ -70,16 +71,16 @@ def parts(found: Sequence[Contest], engine: Engine, mapping: NodeMapping, layer:
             column("No.", numeric=True),
             column("Layer"),
             column("Winner"),
-            column("Time", "ms", "reported"),
+            column("Time", unit, "reported"),
             column("Runner-up"),
             column("Margin", "×", "reported"),
-            column("Forcing it costs", "ms", "reported"),
+            column("Forcing it costs", unit, "reported"),
             column("Of the layer", "%", "reported"),
             column("Of the engine", "%", "reported"),
             column("Same formats"),
             column("Timed", numeric=True),
         ],
-        "rows": [_row(i, c, priced[c.layer]) for i, c in enumerate(found, 1)],
+        "rows": [_row(i, c, priced[c.layer], factor) for i, c in enumerate(found, 1)],
         "links": {
             key: stands
             for c in found
@@ -99,7 +100,12 @@ def _link(layer: str | None, mapping: NodeMapping) -> Link:
     return link(mapping.nodes(layer), [layer]) if layer else link()
 
 
-def _row(position: int, contest: Contest, priced: Sequence[Price]) -> Row:
+def _longest(contest: Contest, priced: Sequence[Price]) -> float:
+    """Milliseconds of the winner, or what the dearest of some others costs."""
+    return max(contest.winner.tactic.milliseconds, *(p.milliseconds for p in priced), 0.0)
+
+
+def _row(position: int, contest: Contest, priced: Sequence[Price], factor: float) -> Row:
     winner, second = contest.winner, priced[0] if priced else None
     return Row(
         key=contest.layer,
@@ -107,10 +113,10 @@ def _row(position: int, contest: Contest, priced: Sequence[Price]) -> Row:
             position,
             contest.layer,
             winner.name,
-            winner.tactic.milliseconds,
+            winner.tactic.milliseconds * factor,
             second.candidate.name if second else "",
             contest.margin,
-            second.milliseconds if second else None,
+            second.milliseconds * factor if second else None,
             _percent(second.of_layer) if second else None,
             _percent(second.of_engine) if second else None,
             ("no" if second.reformats else "yes") if second else "",
@@ -143,7 +149,7 @@ def _all(found: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figu
         data,
         height=320,
         xaxis=axis("layer, by its number in the table", range=[0.3, len(found) + 0.7]),
-        yaxis=axis("time by that of the fastest", **logarithmic(1.0, most)),
+        yaxis=axis("times the fastest", **logarithmic(1.0, most)),
         showlegend=True,
         legend=legend(),
         shapes=[
@@ -183,6 +189,7 @@ def _trace(
 
 def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, Any]:
     costs: list[Price | None] = [None, *priced]
+    unit, factor = time_unit(max(c.tactic.milliseconds for c in contest.candidates))
     keys = [f"{contest.layer}|{i}" for i in range(len(contest.candidates))]
     shown = list(reversed(list(zip(keys, contest.candidates, strict=True))))
     drawn = figure(
@@ -193,7 +200,7 @@ def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, A
                 "orientation": "h",
                 # Two runners may have tactics of one name.
                 "y": [f"{_rank(key)}. {html.escape(_short(c.name))}" for key, c in shown],
-                "x": [c.tactic.milliseconds for _, c in shown],
+                "x": [c.tactic.milliseconds * factor for _, c in shown],
                 "ids": [key for key, _ in shown],
                 "marker": {
                     "color": [BETTER if key == keys[0] else MAIN for key, _ in shown],
@@ -204,11 +211,11 @@ def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, A
                     },
                 },
                 "customdata": [html.escape(c.formats) for _, c in shown],
-                "hovertemplate": "%{y}: %{x:.3~g} ms<br>%{customdata}<extra>reported</extra>",
+                "hovertemplate": f"%{{y}}: %{{x:.3~g}} {unit}<br>%{{customdata}}<extra>reported</extra>",
             }
         ],
         height=90 + 22 * len(shown),
-        xaxis=axis("ms, reported", rangemode="tozero"),
+        xaxis=axis(f"{unit}, reported", rangemode="tozero"),
         yaxis=axis(),
     )
     return {
@@ -217,8 +224,8 @@ def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, A
             column("Tactic"),
             column("Runner"),
             column("Id"),
-            column("Time", "ms", "reported"),
-            column("Forcing it costs", "ms", "reported"),
+            column("Time", unit, "reported"),
+            column("Forcing it costs", unit, "reported"),
             column("Of the layer", "%", "reported"),
             column("Of the engine", "%", "reported"),
             column("Formats"),
@@ -230,8 +237,8 @@ def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, A
                     c.name,
                     c.runner,
                     c.tactic.tactic,
-                    c.tactic.milliseconds,
-                    price.milliseconds if price else None,
+                    c.tactic.milliseconds * factor,
+                    price.milliseconds * factor if price else None,
                     _percent(price.of_layer) if price else None,
                     _percent(price.of_engine) if price else None,
                     c.formats,

@@ -16,6 +16,11 @@ MAIN, OTHER, FAINT = "#31688e", "#d95f02", "rgba(128,128,128,0.25)"
 #: Better and worse, told apart by sign and place as well.
 BETTER, WORSE = "#2a8a57", "#c0392b"
 
+#: What stands before numbers, by their origin.
+SIGNS = {"measured": "●", "reported": "◐", "estimated": "○"}
+
+#: Below this ratio of the most to the least a logarithmic axis has ticks at equal distances, so many at most.
+_NARROW, _TICKS = 4, 5
 #: From so many powers of ten on, a logarithmic axis has no ticks between them.
 _DECADES = 2.5
 
@@ -62,6 +67,12 @@ def legend(**more: Any) -> dict[str, Any]:
 
 def logarithmic(least: float, most: float) -> dict[str, Any]:
     """The ticks of a logarithmic axis as whole numbers: Plotly writes a bare 2 and 5 between powers of ten."""
+    if most < _NARROW * least:
+        # Powers of ten and their parts are too far from each other here.
+        step = 10.0 ** math.floor(math.log10(max(most - least, least / 100)))
+        step *= next(m for m in (0.2, 0.5, 1, 2) if (most - least) / (m * step) <= _TICKS)
+        values = [i * step for i in range(math.floor(least / step), math.ceil(most / step) + 1) if i > 0]
+        return {"type": "log", "tickvals": values, "ticktext": [f"{v:,.4g}" for v in values]}
     decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
     steps = (1, 2, 5) if math.log10(most / least) < _DECADES else (1,)
     values = [step * 10.0**d for d in decades for step in steps]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from rtlab.analysis.memory import nbytes, of_layers
+from rtlab.analysis.memory import BEYOND, nbytes, of_layers
 from rtlab.analysis.reformats import layout
 from rtlab.core.engine import Layer
 
@@ -120,4 +120,4 @@ def _weights(layer: Layer) -> int | None:
             dtype = _TYPES.get(str(told.get("Type")).lower(), "")
             found.append(nbytes(dtype, (count,)) if isinstance(count, int) else None)
     known = [f for f in found if f is not None]
-    return sum(known) if found and len(known) == len(found) else None
+    return sum(known) if found and len(known) == len(found) and sum(known) < BEYOND else None

@@ -9,8 +9,8 @@ from typing import Any
 
 from rtlab.analysis.schedule import Schedule
 from rtlab.view.contract import Figure
-from rtlab.view.figure import FAINT, MAIN, OTHER, axis, figure
-from rtlab.view.table import number
+from rtlab.view.figure import FAINT, MAIN, OTHER, SIGNS, axis, figure
+from rtlab.view.table import number, time_unit
 
 #: Arrows that a picture can bear.
 _ARROWS = 400
@@ -27,9 +27,9 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
         caption: Where the durations come from.
     """
     rows = {s.id: y for y, s in enumerate(plan.streams)}
-    sign = {"measured": "● durations ", "estimated": "○ durations "}.get(plan.origin, "")
+    sign = f"{SIGNS[plan.origin]} " if plan.origin else ""
     more = [_gaps(plan, rows), _arrows(plan, rows, names), _path(plan, rows)] if len(rows) > 1 else []
-    unit, factor = ("µs", 1e3) if plan.origin and plan.makespan < 1 else ("ms", 1.0)
+    unit, factor = time_unit(plan.makespan) if plan.origin else ("", 1.0)
     data = [_scaled(t, factor) for t in (_bars(plan, rows, names), *more)]
     height = min(max(200, 90 + 44 * len(rows)), 640)
     return figure(
@@ -37,8 +37,7 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
         f"{sum(s.critical and not s.sync for s in plan.steps)} layers on the critical path",
         data,
         height=height,
-        title=f"{sign}{caption}"
-        + (" · line below: critical path · hatched: stands still" if len(rows) > 1 else ""),
+        title=f"{sign}{caption}" + (" · line: critical path · hatched: idle" if len(rows) > 1 else ""),
         barmode="overlay",
         hovermode="closest",
         xaxis=axis(f"time, {unit}" if plan.origin else "step", rangemode="tozero"),

@@ -26,18 +26,24 @@ def number(value: float | None, unit: str = "", *, signed: bool = False) -> str:
 
 
 def storage(nbytes: int | None, *, signed: bool = False) -> str:
-    """Bytes in the decimal unit that reads best, such as 1.1 GB; an em dash where they are not told."""
+    """Bytes in the binary unit that reads best, such as 1.1 GiB; an em dash where they are not told."""
     if nbytes is None:
         return "—"
-    if abs(nbytes) < 1000:
+    if abs(nbytes) < 1024:
         return f"{nbytes:{'+' if signed else ''}d} bytes".replace("-", "−")
     unit, scale = storage_unit(abs(nbytes))
     return number(nbytes / scale, unit, signed=signed)
 
 
 def storage_unit(most: int) -> tuple[str, float]:
-    """The decimal unit for up to so many bytes, and how many it holds."""
-    return next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if most >= s), ("kB", 1e3))
+    """The binary unit for up to so many bytes, as compilers and nvidia-smi count them, and how many it holds."""
+    units = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+    return next(((u, s) for u, s in units if most >= s), units[-1])
+
+
+def time_unit(most: float) -> tuple[str, float]:
+    """The unit for times of up to so many milliseconds, and how many of it a millisecond has."""
+    return ("µs", 1e3) if most < 1 else ("ms", 1.0)
 
 
 def failure(error: BaseException) -> Failure:

@@ -11,7 +11,7 @@ from rtlab.formulations.trial import notch
 from rtlab.view.contract import Fact, Figure, Row
 from rtlab.view.figure import BETTER, FAINT, OTHER, axis, figure, legend, logarithmic
 from rtlab.view.panel import column, fact, link
-from rtlab.view.table import number
+from rtlab.view.table import number, time_unit
 
 if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping as NodeMapping
@@ -37,10 +37,14 @@ ONE_LEAD = (
 )
 #: Told apart by shape as well; readable on light and dark.
 _LOOKS = (
-    ("#808080", "circle"), ("#e69f00", "square"), ("#56b4e9", "diamond"), ("#009e73", "triangle-up"),
+    ("#6a3d9a", "circle"), ("#e69f00", "square"), ("#56b4e9", "diamond"), ("#009e73", "triangle-up"),
     ("#cc79a7", "triangle-down"), ("#d55e00", "star"), ("#0072b2", "cross"), ("#b8a800", "x"),
     ("#8c6bb1", "pentagon"), ("#31a3a3", "hexagon"),
 )  # fmt: skip
+
+
+#: Of what is there for comparison only.
+_GREY = "rgba(128,128,128,0.5)"
 
 
 def facts(found: Tuned) -> list[Fact]:
@@ -120,21 +124,22 @@ def parts(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: 
     """Figures, columns, rows and links: of all layers, or of one."""
     if layer:
         return _one(next(y for y in found.layers if y.node == layer), titles[layer], mapping)
+    unit, factor = time_unit(max((y.default.median or 0.0 for y in found.layers), default=0.0))
     return {
         "figures": [_all(found, titles), *_wholes(found)],
         "columns": [
             column("No.", numeric=True),
             column("Layer"),
             column("Fastest"),
-            column("Time", "ms", "measured"),
-            column("As it is", "ms", "measured"),
+            column("Time", unit, "measured"),
+            column("As it is", unit, "measured"),
             column("Gain", "×", "measured"),
             column("Margin", "×", "measured"),
             column("More than noise"),
             column("Error", "", "measured"),
             column("Candidates", numeric=True),
         ],
-        "rows": [_row(i, y, titles) for i, y in enumerate(found.layers, 1)],
+        "rows": [_row(i, y, titles, factor) for i, y in enumerate(found.layers, 1)],
         "links": {
             key: stands
             for y in found.layers
@@ -148,7 +153,11 @@ def _key(layer: TunedLayer, trial: Trial) -> str:
     return f"{layer.node}|{trial.formulation}|{trial.threads}"
 
 
-def _row(position: int, layer: TunedLayer, titles: Mapping[str, str]) -> Row:
+def _scaled(time: float | None, factor: float) -> float | None:
+    return None if time is None else time * factor
+
+
+def _row(position: int, layer: TunedLayer, titles: Mapping[str, str], factor: float) -> Row:
     winner = layer.winner
     note = layer.title + (f"; times of {titles.get(layer.like, layer.like)}" if layer.like else "")
     return Row(
@@ -157,8 +166,8 @@ def _row(position: int, layer: TunedLayer, titles: Mapping[str, str]) -> Row:
             position,
             titles[layer.node],
             f"{winner.formulation}, {_threads(winner.threads)}",
-            winner.median,
-            layer.default.median,
+            _scaled(winner.median, factor),
+            _scaled(layer.default.median, factor),
             layer.gain,
             layer.margin,
             "yes" if layer.clear else "no",
@@ -170,7 +179,10 @@ def _row(position: int, layer: TunedLayer, titles: Mapping[str, str]) -> Row:
 
 
 def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
-    """One trace for each formulation; the fastest of each layer in a trace above them."""
+    """One trace for each formulation; the fastest of each layer in a trace above them.
+
+    Formulations that are nowhere the fastest are grey and share an entry of the legend: fifteen would fill the figure.
+    """
     looks = {name: look for names in _families() for name, look in zip(names, _LOOKS, strict=False)}
     points: dict[str, list[tuple[int, TunedLayer, Trial, float]]] = {}
     best: list[tuple[int, TunedLayer, Trial, float]] = []
@@ -187,20 +199,28 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
     heads = {y.node: _head(y, titles) for y in found.layers}
     most = max((t.threads for y in found.layers for t in y.trials), default=1)
     kind = "scattergl" if sum(map(len, points.values())) > 2000 else "scatter"
+    told = {y.default.formulation for y in found.layers} | {t.formulation for _, _, t, _ in best}
     data: list[Any] = []
-    for name, rows in points.items():
+    if not told.issuperset(points):
+        grey = {"color": _GREY, "size": 7, "symbol": "circle"}
+        data.append({
+            "type": "scatter", "mode": "markers", "name": "never the fastest", "x": [None], "y": [None], "ids": [""],
+            "marker": grey, "hoverinfo": "skip",
+        })  # fmt: skip
+    for name, rows in sorted(points.items(), key=lambda point: point[0] in told):
         colour, symbol = looks.get(name, _LOOKS[0])
         data.append(
             {
                 "type": kind,
                 "mode": "markers",
                 "name": name,
+                "showlegend": name in told,
                 "x": [p for p, *_ in rows],
                 "y": [ratio for *_, ratio in rows],
                 # Points of one id are one point to Plotly, and each number of threads has a point.
                 "ids": [_key(y, t) for _, y, t, _ in rows],
                 "marker": {
-                    "color": colour,
+                    "color": colour if name in told else _GREY,
                     "size": 7,
                     "symbol": [symbol if t.threads == most else f"{symbol}-open" for _, _, t, _ in rows],
                 },
@@ -226,7 +246,7 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
         data,
         height=320,
         xaxis=axis("layer, by its number in the table"),
-        yaxis=axis("time by that of the default", **_ratios(y for t in data for y in t["y"])),
+        yaxis=axis("times the default", **_ratios(y for t in data for y in t["y"] if y is not None)),
         showlegend=True,
         legend=legend(),
         shapes=[
@@ -262,9 +282,10 @@ def _wholes(found: Tuned) -> list[Figure]:
     if not found.wholes:
         return []
     names = [_threads(w.threads) for w in found.wholes]
+    unit, factor = time_unit(max(w.default for w in found.wholes))
     rows: tuple[tuple[str, str, str, list[tuple[float, tuple[float, float]]]], ...] = (
-        ("as it is", OTHER, "", [(w.default, w.default_quartiles) for w in found.wholes]),
-        ("tuned", BETTER, "/", [(w.tuned, w.tuned_quartiles) for w in found.wholes]),
+        ("as it is", OTHER, "", [_times(w.default, w.default_quartiles, factor) for w in found.wholes]),
+        ("tuned", BETTER, "/", [_times(w.tuned, w.tuned_quartiles, factor) for w in found.wholes]),
     )
     data = [
         {
@@ -278,7 +299,7 @@ def _wholes(found: Tuned) -> list[Figure]:
                 "pattern": {"shape": pattern, "fillmode": "overlay", "solidity": 0.2},
             },
             "error_x": _bars(times),
-            "hovertemplate": f"{label}, %{{y}}: %{{x:.3~g}} ms<extra>measured</extra>",
+            "hovertemplate": f"{label}, %{{y}}: %{{x:.3~g}} {unit}<extra>measured</extra>",
         }
         for label, colour, pattern, times in rows
     ]
@@ -287,12 +308,16 @@ def _wholes(found: Tuned) -> list[Figure]:
             "Whole inferences as ONNX Runtime runs the model, and with the fastest formulations in it",
             data,
             height=90 + 50 * len(names),
-            xaxis=axis("whole inference, ms, measured", rangemode="tozero"),
+            xaxis=axis(f"whole inference, {unit}, measured", rangemode="tozero"),
             yaxis=axis(),
             showlegend=True,
             legend=legend(),
         )
     ]
+
+
+def _times(median: float, quartiles: tuple[float, float], factor: float) -> tuple[float, tuple[float, float]]:
+    return median * factor, (quartiles[0] * factor, quartiles[1] * factor)
 
 
 def _bars(times: list[tuple[float, tuple[float, float]]]) -> dict[str, Any]:
@@ -313,7 +338,8 @@ def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
     keys = {id(t): _key(layer, t) for t in layer.trials}
     stands = link([layer.node], mapping.layers(layer.node))
     shown = list(reversed(ranked))
-    times = [(t.median or 0.0, t.quartiles or (0.0, 0.0)) for t in shown]
+    unit, factor = time_unit(max((t.median or 0.0 for t in shown), default=0.0))
+    times = [_times(t.median or 0.0, t.quartiles or (0.0, 0.0), factor) for t in shown]
     drawn = figure(
         f"Times of all candidates of {title}, with quartiles",
         [
@@ -333,11 +359,11 @@ def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
                     },
                 },
                 "customdata": [f"{t.runs} runs" for t in shown],
-                "hovertemplate": "%{y}: %{x:.3~g} ms, %{customdata}<extra>measured</extra>",
+                "hovertemplate": f"%{{y}}: %{{x:.3~g}} {unit}, %{{customdata}}<extra>measured</extra>",
             }
         ],
         height=90 + 22 * len(shown),
-        xaxis=axis("median, ms, measured; lines: quartiles", rangemode="tozero"),
+        xaxis=axis(f"median, {unit}, measured; lines: quartiles", rangemode="tozero"),
         yaxis=axis(),
     )
     rows = [
@@ -346,8 +372,7 @@ def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
             cells=[
                 t.formulation,
                 t.threads,
-                t.median,
-                *(t.quartiles or (None, None)),
+                *(_scaled(v, factor) for v in (t.median, *(t.quartiles or (None, None)))),
                 t.median / layer.default.median if t.median and layer.default.median else None,
                 t.error,
                 t.tolerance,
@@ -363,9 +388,9 @@ def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
         "columns": [
             column("Formulation"),
             column("Threads", numeric=True),
-            column("Median", "ms", "measured"),
-            column("Lower quartile", "ms", "measured"),
-            column("Upper quartile", "ms", "measured"),
+            column("Median", unit, "measured"),
+            column("Lower quartile", unit, "measured"),
+            column("Upper quartile", unit, "measured"),
             column("By the default", "×", "measured"),
             column("Error", "", "measured"),
             column("Allowed", numeric=True),

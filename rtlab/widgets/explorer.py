@@ -124,6 +124,7 @@ class Explorer(Delivering):
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
         self.choice = offer.choice(study.model, first or offer.start())
         self._open()
+        study.views.add(self)
         self.on_msg(self._gesture)
         self.observe(self._chosen, "choice")
         self.observe(self._viewed, "view")
@@ -454,6 +455,8 @@ class Explorer(Delivering):
 
     def _exchange(self, study: Study) -> None:
         self._forget()
+        self.study.views.discard(self)
+        study.views.add(self)
         self.study, self._baseline = study, ""
         self.engine = self.other = self.story = b""
         self.source_later = self.engine_later = self.other_later = b""
@@ -502,6 +505,30 @@ class Explorer(Delivering):
             raise
         finally:
             self.source_later = encode(source_later(model), Later)
+
+    def changed(self) -> None:
+        """Show what the study has now, such as a variant that a cell or another Explorer built; the study calls it."""
+        # This view's own work ends with the same.
+        if self._busy:
+            return
+        try:
+            self._catch_up()
+        except Exception as error:  # noqa: BLE001 - what called the study must not fail for a view
+            self.failure = dict(failure(error))
+        self.stamp += 1
+
+    def _catch_up(self) -> None:
+        results = self.study.results
+        old = [n for n, more in self._more.items() if results.get(n) is not more.result]
+        for name in old:
+            self._forget(name)
+        shown = self.state.variant
+        wanted = shown if shown in results else next((n for n in self.study.variants if n in results), "")
+        if wanted and (wanted != shown or wanted in old):
+            self.show(wanted)
+        elif shown and not wanted:
+            self._clear()
+        self._refresh()
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
@@ -733,8 +760,7 @@ class Explorer(Delivering):
 
     def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
         if node := values.get("recurrence"):
-            progress.phase("Timing the forms of the recurrence")
-            self.study.time_forms(node)
+            self.study.time_forms(node, progress=progress)
         else:
             told = values.get("budget_s")
             given: dict[str, Any] = {"budget_s": float(told)} if told else {}
@@ -793,18 +819,14 @@ class Explorer(Delivering):
     def _remove(self, name: str) -> None:
         if name == self._building:
             self._check_idle(f'Cannot remove "{name}"')
-        self.study.remove(name)
-        self._forget(name)
-        left = next(iter(self.study.results), "")
-        if self.state.variant == name:
-            if left:
-                self.show(left)
-            else:
-                self.engine = self.story = b""
-                self._put(dataclasses.replace(self.state, variant="", layers=()))
         if self._baseline == name:
             self._baseline = ""
-        self._refresh()
+        self.study.remove(name)
+        self._catch_up()
+
+    def _clear(self) -> None:
+        self.engine = self.story = self.engine_later = b""
+        self._put(dataclasses.replace(self.state, variant="", layers=()))
 
     def _forget(self, *names: str) -> None:
         """Drop the payloads of variants, of all by default."""
@@ -830,21 +852,21 @@ class _More:
     """What follows the picture of an engine, each part made once and when it is sent: the page draws meanwhile."""
 
     def __init__(self, result: Result, model: Model, view: EngineView) -> None:
-        self._result, self._model, self._view = result, model, view
+        self.result, self._model, self._view = result, model, view
 
     @functools.cached_property
     def later(self) -> bytes:
         """What a large graph's picture lacks; empty where it lacks nothing."""
         if not self._view["graph"]["later"]:
             return b""
-        found = engine_later(self._result, self._model)
+        found = engine_later(self.result, self._model)
         complete(self._view, found)
         return encode(found, Later)
 
     @functools.cached_property
     def story(self) -> bytes:
         """How the engine was built; empty where no log tells."""
-        result = self._result
+        result = self.result
         if result.log is None:
             return b""
         mapping = placed(result.mapping, self._model)
@@ -857,7 +879,7 @@ class _More:
         view, _ = self._view, self.later
         return {
             "timing": figures.timing(view),
-            "accuracy": figures.accuracy(view, compared=self._result.accuracy is not None),
+            "accuracy": figures.accuracy(view, compared=self.result.accuracy is not None),
         }
 
 

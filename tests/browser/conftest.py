@@ -15,13 +15,15 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import nbformat
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, WebSocket, sync_playwright
+
+from explorer import Explorer
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 WIDGET = "window.jupyterapp.shell.currentWidget"
@@ -344,3 +346,17 @@ def notebook_page(notebook: Lab, chromium: Browser) -> Iterator[LabPage]:
 def voila_page(voila: Lab, chromium: Browser) -> Iterator[LabPage]:
     """A page of Voila."""
     yield from _page(voila, chromium)
+
+
+@pytest.fixture
+def opened(lab_page: LabPage) -> Callable[[str], Explorer]:
+    """Runs a notebook of one cell, and returns the Explorer that it shows once that is ready."""
+
+    def open_(cell: str) -> Explorer:
+        lab_page.open([cell])
+        lab_page.run_all()
+        shown = Explorer(lab_page)
+        shown.ready()
+        return shown
+
+    return open_

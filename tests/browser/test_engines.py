@@ -47,18 +47,6 @@ explorer = study.explore()
 explorer"""
 
 
-@pytest.fixture
-def opened(lab_page):
-    def open_(cell: str) -> Explorer:
-        lab_page.open([cell])
-        lab_page.run_all()
-        shown = Explorer(lab_page)
-        shown.ready()
-        return shown
-
-    return open_
-
-
 def choose_files(shown: Explorer, *files: Path) -> None:
     """By the file dialog behind the list of models."""
     shown.page.click(f'{EXPLORER} [data-control="model"]')

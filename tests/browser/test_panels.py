@@ -56,18 +56,6 @@ TABS = [
 DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
 
 
-@pytest.fixture
-def opened(lab_page):
-    def open_(cell: str) -> Explorer:
-        lab_page.open([cell])
-        lab_page.run_all()
-        shown = Explorer(lab_page)
-        shown.ready()
-        return shown
-
-    return open_
-
-
 def offered(shown: Explorer) -> list[str]:
     return shown.lab.python("__import__('rtlab.view.payload').view.payload.decode(explorer.engine)['panels']")
 

@@ -235,6 +235,16 @@ def test_read_judges_an_engine_for_people(capsys, file, engine, tmp_path) -> Non
     assert b"rtlab report" in page.read_bytes()
 
 
+def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> None:
+    """Names alone are what trtexec exports of an engine that was built without detailed verbosity."""
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "Gemm_2"], "Bindings": ["x", "y"]}))
+    code, out, _ = run(capsys, "read", str(names))
+    assert 0 == code
+    assert "types not told: 0 nodes → 2 layers" in out.split("\n")[0]
+    assert "--profilingVerbosity=detailed" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -14,7 +14,15 @@ from onnx.reference import ReferenceEvaluator
 
 from rtlab import CalibrationData, Study, Task, backends, samples
 from rtlab.core.progress import Silent
-from rtlab.errors import CalibrationError, Cancelled, ModelError, RunError, Unavailable, VariantError
+from rtlab.errors import (
+    CalibrationError,
+    Cancelled,
+    ModelError,
+    RtlabError,
+    RunError,
+    Unavailable,
+    VariantError,
+)
 from rtlab.testing import tiny_model
 from rtlab.view.payload import decode
 
@@ -115,6 +123,46 @@ def test_what_is_no_name_is_refused_in_words(study, name) -> None:
             ask()
     with pytest.raises(ModelError, match=r"it is no name\. Give one id"):
         study.time_forms(name)
+
+
+PATHS = (None, "", "\0", 3)
+ONNX_RUNTIME = {"name": "v", "backend": "onnxruntime", "target": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ("add", [{"name": []}, {"name": "v", "backend": 0}]),
+        (
+            "add",
+            [ONNX_RUNTIME | {k: v} for k, v in (("weights", []), ("sparsity", None), ("sparsity", [None]))],
+        ),
+        (
+            "add",
+            [
+                ONNX_RUNTIME | {"target": np.zeros((0, 3))},
+                ONNX_RUNTIME | {"precision": "int8", "scales": "\0"},
+            ],
+        ),
+        ("prepare", [{"name": []}]),
+        ("remove", [{"name": {}}]),
+        ("open", [{"name": "v", "plan": "nothing.plan", "backend": None}]),
+        ("run", [{"names": -1}, {"names": [[]]}]),
+        ("rank", [{"calibrators": None}, {"calibrators": [None]}]),
+        ("repaired", [{"chosen": 0}, {"chosen": [None]}]),
+        ("tune", [{"threads": np.zeros(0)}, {"budget_s": float("nan")}]),
+        ("to_html", [{"path": p} for p in PATHS]),
+        ("export", [{"name": "fp32", "path": p} for p in PATHS]),
+        ("export_layers", [{"name": "fp32", "path": p} for p in PATHS]),
+    ],
+)
+def test_what_cannot_be_is_told_in_words(study, method, asked) -> None:
+    """Of any type: what comes from a widget, from a file or by a slip ends in a choice, and changes nothing."""
+    planned = dict(study.variants)
+    for given in asked:
+        with pytest.raises(RtlabError, match=r"^(Cannot|Target|Calibrator|Precision) .*[:,] .*"):
+            getattr(study, method)(**given)
+        assert planned == study.variants
 
 
 def test_an_unbuilt_variant_says_what_to_do(model) -> None:

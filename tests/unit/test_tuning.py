@@ -20,7 +20,7 @@ from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, VariantEr
 from rtlab.formulations import Formulation, layer, offered, tunable
 from rtlab.formulations.convolutions import small_kernel
 from rtlab.formulations.tiles import tiled, winograd
-from rtlab.study.race import LEAST, Race, difference
+from rtlab.study.race import FEWEST, LEAST, Race, difference
 from rtlab.study.tuning import tune
 
 Times = Callable[[str, int], float]
@@ -253,7 +253,7 @@ def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
         "1 of 3 distinct layers, the costliest, were tuned before the time of 1e-06 s was over",
         "the whole model was compared with 2 threads only: the time was over",
     ) == found.notes
-    assert [2] == [w.threads for w in found.wholes]
+    assert [(2, FEWEST)] == [(w.threads, w.runs) for w in found.wholes]
     direct = [t for t in found.layers[0].trials if t.formulation == "direct"]
     other = [t for t in found.layers[0].trials if t.formulation != "direct"]
     assert [(1, LEAST), (2, LEAST)] == [(t.threads, t.runs) for t in direct]
@@ -281,6 +281,66 @@ def test_a_layer_that_would_not_fit_is_not_begun(monkeypatch) -> None:
     flops = sorted({y.flops for y in tune(network(), BATCH, bench=Scripted(even), threads=(1,)).layers})
     assert flops[-2] < flops[-1] / 2
     assert [1, 1, 2] == [tuned(b) for b in (0.1, 4 / 3, (1 + 1.01 * flops[-2] / flops[-1]) * 4 / 3)]
+
+
+class Clocked(Scripted):
+    """Opening takes as many seconds of a clock of its own as is told by formulation, and reading ``first``."""
+
+    def __init__(self, monkeypatch, seconds: dict[str, float], first: float = 0.0) -> None:
+        super().__init__(even)
+        self.clock, self.seconds, self.first = time.monotonic(), seconds, first
+        still = types.SimpleNamespace(monotonic=lambda: self.clock)
+        for module in ("tuning", "race"):
+            monkeypatch.setattr(f"rtlab.study.{module}.time", still)
+
+    def values(self, model, names, batch):
+        self.clock += self.first
+        return super().values(model, names, batch)
+
+    def open(self, model: bytes, batch, threads: int) -> Timed:
+        made = super().open(model, batch, threads)
+        self.clock += self.seconds.get(made.names[0], 0.0)
+        return made
+
+
+@pytest.mark.parametrize(
+    ("latest", "wanted"),
+    [(4.9, {"direct", "Winograd 2×2"}), (5.1, {"direct", "Winograd 2×2", "Winograd 4×4"})],
+)
+def test_what_may_take_longer_to_make_ready_than_there_is_time_is_not_tried(
+    monkeypatch, latest, wanted
+) -> None:
+    """The weights of a transform of larger tiles are up to four times as many, and nothing ends their making."""
+    bench = Clocked(monkeypatch, {"Winograd 2×2": 1.0, "Winograd 4×4": 4.0})
+    first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
+    tiles = [f for f in offered(first) if f.name in {"direct", "Winograd 2×2", "Winograd 4×4"}]
+    trials = Race(bench, (1, 2), lambda: False).layer(first, BATCH["x"], tiles, 1.0, bench.clock + 2 * latest)
+    assert wanted == {t.formulation for t in trials if not t.note.startswith("not tried: the time was over")}
+    assert 2 * len(tiles) == len(trials)
+
+
+def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
+    """Other weights may make another formulation wrong, so its times alone are not enough."""
+    bench, rounds = Clocked(monkeypatch, {}), Race._rounds
+
+    def slow(*given) -> None:
+        rounds(*given)
+        bench.clock += 5.0
+
+    monkeypatch.setattr(Race, "_rounds", slow)
+
+    found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=["Winograd 2×2"], budget_s=6.0)
+    assert ["one"] == [y.node for y in found.layers]
+    assert not found.complete
+    assert any(n.startswith("layers of the same shapes as a tuned one: 1 ") for n in found.notes)
+
+
+@pytest.mark.parametrize(("first", "each", "tuned"), [(1.0, 2.0, 3), (3.5, 2.0, 1), (4.0, 0.4, 2)])
+def test_a_model_that_takes_long_to_load_is_left_more_of_the_time(monkeypatch, first, each, tuned) -> None:
+    """Of ten seconds a quarter is for the whole model, or twice what loading it took, but never over a half."""
+    bench = Clocked(monkeypatch, {"direct": each}, first)
+    found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=[], budget_s=10.0)
+    assert tuned == len({y.key for y in found.layers})
 
 
 def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
@@ -412,9 +472,9 @@ def test_weights_that_are_gone_are_told_in_words(tmp_path) -> None:
     onnx.save(proto, path, save_as_external_data=True, location="weights", size_threshold=0)
     opened = rtlab.load(path)
     (tmp_path / "weights").unlink()
-    with pytest.raises(ModelError, match=r"the file that holds them is not where it was\. Put it back"):
+    with pytest.raises(ModelError, match=r"the file that holds them, is not as it was .*Put it back"):
         tune(opened, BATCH, bench=Scripted(even))
-    with pytest.raises(ModelError, match="is not where it was"):
+    with pytest.raises(ModelError, match="is not as it was"):
         rtlab.Study(opened).weights(opened.top[0].id)
 
 

@@ -108,11 +108,17 @@ export function spelled(choice: Choice): { id: string; name: string } {
   return { id: `${id.join(" ")}@${target}`, name: name.join(" · ") };
 }
 
+const OPTIONS = / · \d+ options?$/;
+
 /** Whether a choice asks for another variant than the chip's. What was read from files belongs to no choice. */
 export function differs(choice: Choice, { id, label, target, recorded }: Chip): boolean {
   if (recorded) return false;
   const mine = spelled(choice);
-  if (label !== mine.name || target !== choice.target) return true;
+  // Options of a builder are no part of a choice: a variant that has some agrees in all that can be chosen.
+  const plain = label.replace(OPTIONS, "");
+  if (plain !== mine.name || target !== choice.target) return true;
+  if (plain !== label)
+    return id.includes(`@${target}`) && !id.startsWith(`${mine.id.slice(0, mine.id.lastIndexOf("@"))} `);
   // A variant that somebody named tells no more than its label.
   const told = id.startsWith(label.split(" · ")[0]!) && id.includes(`@${target}`);
   return told && id !== mine.id && !id.startsWith(`${mine.id}/`);

@@ -166,6 +166,20 @@ describe("a choice and the variant on screen", () => {
     expect(false).toBe(differs(choice(), chip({ id: "int8·entropy2@sm86/onnxruntime" })));
   });
 
+  it("agree for a variant that differs in the builder's options only", () => {
+    // There is nothing to choose them with: what is on screen is what was asked for.
+    const { id, name } = spelled(choice({ pins }));
+    const several = chip({ id: id.replace("@", " max_aux_streams=0,tf32@"), label: `${name} · 2 options` });
+    expect([false, true]).toEqual([differs(choice({ pins }), several), differs(choice(), several)]);
+    const named = chip({ id: "int8 1 stream", label: "int8·entropy2 · 1 option" });
+    expect([false, true]).toEqual([
+      differs(choice(), named),
+      differs(choice({ calibrator: "minmax" }), named),
+    ]);
+    const other = choice({ pins: [{ pattern: "head/*", precision: "bf16" }] });
+    expect(true).toBe(differs(other, several));
+  });
+
   it("never differ where the variant was read from files", () => {
     // Engines of another machine belong to no choice.
     expect(false).toBe(differs(choice(), chip({ recorded: true, label: "first · fp16", target: "A100" })));

@@ -138,8 +138,7 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
             "opaque-region",
             "",
             layers,
-            f"{many(len(layers), 'region is', 'regions are')} one layer each to the inspector: what runs inside is not "
-            "told.",
+            f"{many(len(layers), 'region is', 'regions are')} told as one layer each: what runs inside is not listed.",
             evidence=f"Names of the layers: {reading.quote(layers, said)}",
             fix=f"{_opened(reading)} with Nsight Systems, which shows its kernels.",
         )
@@ -148,7 +147,10 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
 def _opened(reading: Reading) -> str:
     found = flags.release(reading.engine)
     if found is not None and found >= (10, 0):
-        return "Profile it"
+        return (
+            "Read what the inspector tells (trtexec --exportLayerInfo --profilingVerbosity=detailed), which lists the "
+            "kernels of most regions, or profile it"
+        )
     return "Build with TensorRT 10 or later, whose inspector lists the kernels of most regions, or profile it"
 
 

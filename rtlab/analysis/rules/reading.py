@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -231,7 +230,8 @@ def number(layer: Layer, key: str) -> int | None:
     value = layer.attributes.get(key)
     if value is None:
         return None
-    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    # No count of a layer is as large, and a float holds no more.
+    return int(value) if isinstance(value, (int, float)) and abs(value) < 1 << 63 else None
 
 
 def depthwise(layer: Layer) -> bool:

@@ -47,8 +47,8 @@ def tiny_layers(reading: Reading) -> Iterator[Finding]:
         f"{len(layers)} of {running} layers take less than {_TINY:g} µs each, about as long as a kernel's launch.",
         evidence=f"Times of layers: {reading.quote(layers, said)}",
         fix=(
-            "Run with CUDA graphs (--useCudaGraph), which launch all kernels at once, or with a larger batch, which "
-            "gives each kernel more to do."
+            "Run with a larger batch, which gives each kernel more to do, or, where that is off, with CUDA graphs "
+            "(--useCudaGraph), which launch all kernels at once."
         ),
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rtlab.backends.log.lines import GZIP
 from rtlab.errors import ReadError
 
 _LAYERS = "Export it again with trtexec --exportLayerInfo=layers.json --profilingVerbosity=detailed."
@@ -102,6 +103,9 @@ def text(path: Path, kind: str) -> str:
     try:
         return raw.decode(code)
     except UnicodeDecodeError as error:
+        if raw.startswith(GZIP):
+            found = "byte 0 begins a gzip file, which must be unpacked first"
+            raise fault(kind, path.name, found, _BELONGS.get(kind, "text")) from error
         name = code.upper().removesuffix("-SIG")
         raise fault(kind, path.name, f"byte {error.start}: it is not text", f"text in {name}") from error
 

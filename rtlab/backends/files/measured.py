@@ -263,12 +263,12 @@ def _matched(given: Rows, by_name: Mapping[str, list[Layer]], shown_: int | None
 def _told(found: _Matched, by_name: Mapping[str, list[Layer]], layers: Sequence[Layer]) -> list[str]:
     """Notes on rows and layers that have no counterpart, or several."""
     notes = []
-    elsewhere = "name layers of another optimization profile and are left out"
-    for left, what in ((found.strange, "name no layer and are left out"), (found.others, elsewhere)):
+    for left, what in ((found.strange, "no layer"), (found.others, "layers of another optimization profile")):
         if left:
+            do = "names {} and is left out" if len(left) == 1 else "name {} and are left out"
             time = sum(left.values())
             notes.append(
-                f"{_many(left, 'name', 'names')} of the profile ({time:.3g} ms) {what}: {listed(left)}."
+                f"{_many(left, 'name', 'names')} of the profile ({time:.3g} ms) {do.format(what)}: {listed(left)}."
             )
     twins = [name for name, same in by_name.items() if len(same) > 1]
     silent = [y.name for y in layers if y.id not in found.samples and y.name not in twins]

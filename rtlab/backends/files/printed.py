@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 
 from rtlab.backends.files.contents import Document, fault
 from rtlab.backends.log.listing import TENSOR
@@ -31,7 +32,7 @@ def layers(text: str, file: str) -> Document:
     if header is None:
         raise fault("layers", file, "line 1: it has no listing of layers", 'a line "Layers:"')
     line = text.count("\n", 0, header.start()) + 1
-    entries: list[object] = []
+    found: list[object] = []
     bindings: list[str] = []
     section = ""
     for offset, raw in enumerate(text[header.start() :].split("\n")):
@@ -45,25 +46,44 @@ def layers(text: str, file: str) -> Document:
         elif section == "Bindings:":
             bindings.append(row)
         elif section == "Layers:":
-            entries.append(_entry(row, f"line {line + offset}", file))
-    return Document({"Layers": entries, "Bindings": bindings})
+            found.append(_entry(row, f"line {line + offset}", file))
+    return Document({"Layers": found, "Bindings": bindings})
+
+
+def entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
+    """Lines of a log, each with its number, as the entries of ``Layers`` in JSON; and the numbers of damaged ones."""
+    found: list[object] = []
+    damaged: list[int] = []
+    for line, row in rows:
+        entry = _parsed(row)
+        if entry is None:
+            damaged.append(line)
+        else:
+            found.append(entry)
+    return found, damaged
 
 
 def _entry(row: str, where: str, file: str) -> object:
     if not row.startswith("Name: "):
         return row
+    entry = _parsed(row)
+    if entry is None:
+        expected = "Name, LayerType, Inputs and Outputs, and of each tensor its name and dimensions"
+        raise fault("layers", file, f"{where}: it is cut off or changed", expected)
+    return entry
+
+
+def _parsed(row: str) -> dict[str, object] | None:
+    """A row as an entry of the JSON form; None where it is cut off or changed."""
     found = _LINE.fullmatch(row)
     if found is None:
-        raise fault(
-            "layers", file, f"{where}: it is cut off or changed", "Name, LayerType, Inputs and Outputs"
-        )
+        return None
     entry: dict[str, object] = {"Name": found["name"], "LayerType": found["kind"]}
     for side in _SIDES:
-        entry[side] = [_tensor(m) for m in TENSOR.finditer(found[side] or "")]
-        if (found[side] or "").count("{ Name: ") != len(entry[side]):  # type: ignore[arg-type]
-            raise fault(
-                "layers", file, f'{where}: a tensor under "{side}" is changed', "its name and dimensions"
-            )
+        tensors = [_tensor(m) for m in TENSOR.finditer(found[side] or "")]
+        if (found[side] or "").count("{ Name: ") != len(tensors):
+            return None
+        entry[side] = tensors
     rest, _, entry["Metadata"] = found["rest"].partition(", Metadata:")
     marks = [*_KEY.finditer(rest)]
     for mark, end in zip(marks, [*(m.start() for m in marks[1:]), len(rest)], strict=True):

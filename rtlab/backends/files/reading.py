@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rtlab.backends.files import archive, contents, inspector, measured, printed, recognise
 from rtlab.core.buildlog import BuildLog
@@ -14,6 +15,9 @@ from rtlab.core.engine import Engine, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.trace import Outputs, Profile, Recording
 from rtlab.errors import ReadError
+
+if TYPE_CHECKING:
+    from rtlab.backends.log.verbose import Parsed
 
 #: How to make files of a serialized engine, which only TensorRT itself can open, on a GPU like the one it is for.
 EXPORT = (
@@ -213,10 +217,10 @@ def _layers(
 
         parsed = verbose.parse(given["log"])
         log = parsed.log
-        listed = inspector.Inspected(parsed.layers, parsed.inputs, parsed.outputs, (), None)
+        listed = _told(parsed, given["log"].name, select, rows)
     if "layers" not in given:
         assert log is not None and listed is not None  # noqa: S101, PT018 - one of the two is given
-        return dataclasses.replace(listed, notes=_part(log, len(listed.layers))), log
+        return dataclasses.replace(listed, notes=(*listed.notes, *_part(log, len(listed.layers)))), log
     path = given["layers"]
     text = contents.text(path, "layers")
     document = printed.layers(text, path.name) if _listed(text) else contents.parse(text, path.name, "layers")
@@ -231,6 +235,33 @@ def _layers(
     if listed is not None and log is not None:
         notes += _one_build(given["log"], log, listed, inspected)
     return dataclasses.replace(inspected, notes=notes), log
+
+
+def _told(parsed: Parsed, file: str, select: int | None, rows: measured.Rows | None) -> inspector.Inspected:
+    """Layers that a log lists. The inspector's text form tells more than the builder's own listing."""
+    own = inspector.Inspected(parsed.layers, parsed.inputs, parsed.outputs, (), None)
+    if not parsed.printed:
+        return own
+    entries, damaged = printed.entries(parsed.printed)
+    notes: tuple[str, ...] = ()
+    if damaged:
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        notes = (f"Line {damaged[0]}{more} of the listing of layers could not be read.",)
+    if not entries or (damaged and own.layers) or len(entries) < len(own.layers):
+        return dataclasses.replace(own, notes=notes)
+    edges = [t.name for t in (*parsed.inputs, *parsed.outputs)]
+    found = inspector.parse(
+        {"Layers": entries, "Bindings": [*edges, *parsed.bound]},
+        file,
+        select=select,
+        prefer=rows.profile() if rows else None,
+    )
+    return dataclasses.replace(
+        found,
+        inputs=found.inputs or parsed.inputs,
+        outputs=found.outputs or parsed.outputs,
+        notes=(*found.notes, *notes),
+    )
 
 
 def _one_build(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from rtlab.backends.log import listing
 from rtlab.backends.log.decisions import Decisions
 from rtlab.backends.log.machine import Header
 from rtlab.backends.log.tactics import Tactics
@@ -76,6 +77,10 @@ class Build:
         self.layers: list[Layer] = []
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
+        #: Lines under the last heading of layers, and those under the longest one before it.
+        self.rows: list[tuple[int, str]] = []
+        self._rows_before: list[tuple[int, str]] = []
+        self.bound: dict[str, None] = {}
         self.unread = 0
         self.notes: list[str] = []
         self._phases: dict[str, float] = {}
@@ -89,6 +94,7 @@ class Build:
         """How much it is worth beside other builds of the file: 0 where it tells nothing."""
         told = (
             self.layers
+            or self.rows
             or self.tactics.found
             or any(
                 a.passes or a.pending or a.memory or a.totals or a.count is not None for a in self.attempts
@@ -156,6 +162,29 @@ class Build:
         self.layers.clear()
         self.tactics.close()
         self.complete = True
+
+    def heading(self) -> None:
+        """A listing in the inspector's words begins; trtexec repeats that of the builder."""
+        if len(self.rows) >= len(self._rows_before):
+            self._rows_before = self.rows
+        self.rows = []
+        self.complete = True
+
+    def settle(self) -> tuple[tuple[int, str], ...]:
+        """Read the listing in the inspector's words where TensorRT-RTX wrote it; else give its lines."""
+        # One that is shorter than another before it was cut off.
+        rows = self.rows if len(self.rows) >= len(self._rows_before) else self._rows_before
+        if any(listing.PARAMETERS.search(text) for _, text in rows):
+            return tuple(rows)
+        layers: list[Layer] = []
+        for _, text in rows:
+            if (layer := listing.row(text, len(layers))) is not None:
+                layers.append(layer)
+        self.unread += len(rows) - len(layers)
+        if layers:
+            self.listed()
+            self.layers += layers
+        return ()
 
     def seconds(self) -> float | None:
         """Time of the whole build: as told, or the sum of its phases."""

@@ -11,6 +11,8 @@ _AGAIN = (
     "messages, and give all of it."
 )
 #: Lines of a log that tells of a build.
+#: The first bytes of a gzip file.
+GZIP = b"\x1f\x8b"
 _EXPECTED = 'such as "After vertical fusions: 84 layers" or "Tactic: 0x0000000000000000 Time: 0.0031"'
 _CHUNK = 1 << 20
 #: A longer line is no line of a log; it is read in pieces.
@@ -61,6 +63,8 @@ class LogLines:
         """Why these lines, up to ``line``, tell of no build, and what to give instead."""
         if not self.size:
             found = "it is empty."
+        elif self.head.startswith(GZIP):
+            found = "its first bytes are those of a gzip file, which must be unpacked first."
         elif self.binary:
             found = "its first bytes are no text; it may be an engine."
         elif self.head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[{", b"[\n", b"[ ")):

@@ -39,6 +39,8 @@ TOTALS = {
     "host": re.compile(r"Total Host Persistent Memory: (\d+)"),
     "device": re.compile(r"Total Device Persistent Memory: (\d+)"),
 }
+#: Keys that the inspector's text form of TensorRT has, and the listing of TensorRT-RTX has not.
+PARAMETERS = re.compile(r"\], ParameterType: \w|, TacticValue: 0x")
 #: Never so long that Python refuses to read it.
 _NUMBER = re.compile(r"-?\d{1,18}")
 _PROFILE = re.compile(r" \[profile \d+\]$")

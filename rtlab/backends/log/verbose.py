@@ -59,17 +59,27 @@ _STRATEGY = re.compile(r"(?:Building graph using|.*?with) (?P<name>backend strat
 _INPUT = re.compile(
     r"Adding network input: (?P<name>.*) with dtype: (?P<dtype>\w+), dimensions: \((?P<shape>[-\d, ]*)\)"
 )
+#: trtexec, up to TensorRT 8.5 and later.
+_BOUND = re.compile(
+    r"(?:Created (?:in|out)put|(?:In|Out)put) binding for (?P<name>.*) with dimensions [-\dx]"
+)
 _OUTPUT = re.compile(r"Marking (?P<ours>.*) as output: (?P<name>.*)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Parsed:
-    """A log, and the engine's layers and the tensors at its edges, as far as the log lists them."""
+    """A log, and the engine's layers and the tensors at its edges, as far as the log lists them.
+
+    ``printed`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT up
+    to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound`` are names of inputs and outputs.
+    """
 
     log: BuildLog
     layers: tuple[Layer, ...] = ()
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
+    printed: tuple[tuple[int, str], ...] = ()
+    bound: tuple[str, ...] = ()
 
 
 def parse(source: Path | str | Iterable[bytes]) -> Parsed:
@@ -116,6 +126,8 @@ class _Reading:
             b"-----": self._timing, b"*****": self._autotuning, b">>>>>": self._chose, b"=====": self._costs,
             b"Faste": self._fastest, b"Skipp": self._skipping, b"Set T": self._named,
             b"Layer": self._layer, b"Name:": self._name, b"I/O T": self._edges, b"Engin": self._engine,
+            b"Bindi": self._bindings,
+            **dict.fromkeys((b"Creat", b"Input", b"Outpu"), self._binding),
             b"Total": self._total, b"Max S": self._total, b"(Spar": self._sparsity, b"(fore": self._sparsity,
             b"Forei": self._foreign, b"[MS] ": self._stream, b"Data ": self._engine, b"Graph": self._engine,
             b"Forma": self._engine, b"Finis": self._engine, b"Build": self._building, b"Use b": self._strategy,
@@ -385,8 +397,8 @@ class _Reading:
                 build.unread += 1
             return True
         if text.strip() == "Layers:":
-            self._where = "heading"
-            build.complete = True
+            self._where = "rows"
+            build.heading()
             return True
         if found := _MEMORY.match(text):
             build.remember(found["layer"], found["host"], found["device"], found["scratch"] or "0")
@@ -398,20 +410,21 @@ class _Reading:
         if self._where == "edges":
             if found := listing.edge(text):
                 (build.inputs if found[0] else build.outputs).append(found[1])
-        elif self._where in {"heading", "rows"}:
-            row = listing.row(text, len(build.layers) if self._where == "rows" else 0)
-            if row is not None:
-                if self._where == "heading":
-                    build.listed()
-                self._where = "rows"
-                build.layers.append(row)
-            elif not build.layers or self._where == "rows":
-                # trtexec's own listing has other words; the builder's, which stands before it, tells the same.
-                build.unread += 1
+        elif self._where == "rows":
+            build.rows.append((self.line, text))
         return bool(self._where)
 
+    def _bindings(self, text: str) -> bool:
+        if self._where == "rows" and text.strip() == "Bindings:":
+            self._where = ""
+        return True
+
+    def _binding(self, text: str) -> bool:
+        if found := _BOUND.match(text):
+            self.build.bound[found["name"]] = None
+        return found is not None
+
     def _edges(self, text: str) -> bool:
-        # Only a listing whose rows could be read is followed by edges of a known form.
         if text.strip() == "I/O Tensors:" and self._where == "rows":
             self._where = "edges"
             self.build.inputs.clear()
@@ -444,11 +457,14 @@ class _Reading:
                 if text.cut and build is self.build
                 else "The log ends before the build does."
             )
+        elif text.cut and self._where == "rows" and build is self.build:
+            build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")
         if self.others:
             more = f" and {len(self.others) - _LISTED} more" if len(self.others) > _LISTED else ""
             build.notes.append(
                 f"The file holds {len(self.others) + 1} builds; this is the one in lines {build.first} to "
                 f"{build.last}. Others: {', '.join(self.others[:_LISTED])}{more}."
             )
+        printed = build.settle()
         inputs, outputs = build.edges()
-        return Parsed(build.log(self.line), tuple(build.layers), inputs, outputs)
+        return Parsed(build.log(self.line), tuple(build.layers), inputs, outputs, printed, tuple(build.bound))

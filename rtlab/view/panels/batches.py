@@ -5,6 +5,7 @@ from __future__ import annotations
 from rtlab.view.contract import Panel, Row, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure
 from rtlab.view.panel import Scene, column, fact, panel
+from rtlab.view.table import time_unit
 
 _LEAD = (
     "A larger batch keeps more of the processor busy. The rate rises until it is busy enough; from then on only the "
@@ -51,6 +52,7 @@ def batches(scene: Scene) -> Panel:
             notes=[] if problem else [_BEFORE],
         )
     sizes = [r.batch for r in found.rows]
+    unit, factor = time_unit(max(r.times.median for r in found.rows))
     at = {"x": [str(b) for b in sizes], "mode": "lines+markers"}
     rate = {
         **at,
@@ -64,19 +66,19 @@ def batches(scene: Scene) -> Panel:
     latency = {
         **at,
         "type": "scatter",
-        "name": "latency, ms",
-        "y": [r.times.median for r in found.rows],
+        "name": f"latency, {unit}",
+        "y": [r.times.median * factor for r in found.rows],
         "yaxis": "y2",
         "line": {"color": OTHER, "dash": "dot"},
         "marker": {"symbol": "diamond", "size": 8},
         "error_y": {
-            "array": [r.times.upper - r.times.median for r in found.rows],
-            "arrayminus": [r.times.median - r.times.lower for r in found.rows],
+            "array": [(r.times.upper - r.times.median) * factor for r in found.rows],
+            "arrayminus": [(r.times.median - r.times.lower) * factor for r in found.rows],
             "symmetric": False,
             "thickness": 1,
             "width": 2,
         },
-        "hovertemplate": "batch %{x}: %{y:.4~g} ms<extra>measured</extra>",
+        "hovertemplate": f"batch %{{x}}: %{{y:.4~g}} {unit}<extra>measured</extra>",
     }
     rows = [
         Row(
@@ -84,10 +86,10 @@ def batches(scene: Scene) -> Panel:
             cells=[
                 r.batch,
                 r.rate,
-                r.times.median,
-                r.times.lower,
-                r.times.upper,
-                r.times.median / r.batch,
+                *(
+                    t * factor
+                    for t in (r.times.median, r.times.lower, r.times.upper, r.times.median / r.batch)
+                ),
                 r.times.count,
             ],
             note="",
@@ -104,7 +106,7 @@ def batches(scene: Scene) -> Panel:
         facts=[
             fact("Highest rate", f"{best.rate:.4g}/s at batch {best.batch}", "measured"),
             fact("Enough", f"batch {knee.batch}", "measured", "The smallest with nine tenths of the highest rate."),
-            fact(f"Latency of batch {sizes[0]}", f"{found.rows[0].times.median:.4g} ms", "measured"),
+            fact(f"Latency of batch {sizes[0]}", f"{found.rows[0].times.median * factor:.4g} {unit}", "measured"),
         ],
         figures=[
             figure(
@@ -113,16 +115,16 @@ def batches(scene: Scene) -> Panel:
                 title="● samples/s   ◆ latency",
                 xaxis=axis("batch", type="category", showgrid=False),
                 yaxis=axis("samples/s", rangemode="tozero"),
-                yaxis2=axis("ms", overlaying="y", side="right", rangemode="tozero", showgrid=False),
+                yaxis2=axis(unit, overlaying="y", side="right", rangemode="tozero", showgrid=False),
             )
         ],
         columns=[
             column("Batch", numeric=True),
             column("Rate", "samples/s", "measured"),
-            column("Median", "ms", "measured"),
-            column("Lower quartile", "ms", "measured"),
-            column("Upper quartile", "ms", "measured"),
-            column("Per sample", "ms", "measured"),
+            column("Median", unit, "measured"),
+            column("Lower quartile", unit, "measured"),
+            column("Upper quartile", unit, "measured"),
+            column("Per sample", unit, "measured"),
             column("Runs", numeric=True),
         ],
         rows=rows,

@@ -10,9 +10,9 @@ from rtlab.analysis.mapping import placed
 from rtlab.core.peaks import TABLE, peaks
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row
-from rtlab.view.figure import BETTER, FAINT, MAIN, WORSE, axis, figure
+from rtlab.view.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
-from rtlab.view.table import number
+from rtlab.view.table import number, time_unit
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -71,6 +71,7 @@ def difference(scene: Scene) -> Panel:
     except RtlabError as error:
         # Other times may be had: the choice stays at hand.
         return panel(scene, "difference", _TITLE, _LEAD, settings=settings, problem=str(error))
+    unit = time_unit(max(found.totals or (1.0,)))
     groups = sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
     keys = {id(g): f"g{i}" for i, g in enumerate(found.groups)}
     return panel(
@@ -79,20 +80,18 @@ def difference(scene: Scene) -> Panel:
         f"From {other} to {result.name}",
         _LEAD,
         settings=settings,
-        facts=_facts(found),
-        figures=[_waterfall(found, groups, keys, scene.model)]
-        if found.timed or any(map(_more, groups))
-        else [],
+        facts=_facts(found, unit),
+        figures=_figures(found, groups, keys, scene.model, unit),
         columns=[
             column("Nodes"),
             column("Layers before", numeric=True),
             column("Layers after", numeric=True),
-            column(f"{other}", "ms", found.origin),
-            column(f"{result.name}", "ms", found.origin),
-            column("Difference", "ms", found.origin),
+            column(f"{other}", unit[0], found.origin),
+            column(f"{result.name}", unit[0], found.origin),
+            column("Difference", unit[0], found.origin),
             column("What differs"),
         ],
-        rows=[_row(g, keys[id(g)], scene.model) for g in groups],
+        rows=[_row(g, keys[id(g)], scene.model, unit[1]) for g in groups],
         links=_links(found, keys, scene),
         notes=_notes(found),
     )
@@ -127,9 +126,14 @@ def _more(group: Group) -> int:
     return len(group.second.layers) - len(group.first.layers)
 
 
-def _facts(found: Difference) -> list[Fact]:
+#: A unit of time, and how many of it a millisecond has.
+_Unit = tuple[str, float]
+
+
+def _facts(found: Difference, unit: _Unit) -> list[Fact]:
     """Latency, layers, and how much of the difference the groups explain."""
-    count = [len(s.engine.layers) for s in (found.first, found.second)]
+    name, factor = unit
+    count = [len(s.engine.layers) - s.engine.sync for s in (found.first, found.second)]
     facts = [fact("Layers", f"{count[0]} → {count[1]}"), fact("Groups of nodes", f"{len(found.groups)}")]
     if found.totals is None or found.delta is None:
         return facts
@@ -138,48 +142,66 @@ def _facts(found: Difference) -> list[Fact]:
     what = "Latency" if whole else "Sum of the layers"
     origin = found.origin
     facts = [
-        fact(what, f"{before:.4g} → {after:.4g} ms", origin),
+        fact(what, f"{before * factor:.4g} → {after * factor:.4g} {name}", origin),
         fact(
             "Difference",
-            _signed(f"{found.delta:+.4g} ms ({found.delta / before:+.0%})") if before else "",
+            _change(found.delta, before, unit),
             origin,
         ),
         *facts,
     ]
     if found.rest is not None and whole:
         note = "What whole inferences differ by beyond their layers: gaps between layers, and the cost of timing them."
-        facts.append(fact("Outside the layers", _signed(f"{found.rest:+.4g} ms"), origin, note))
+        facts.append(fact("Outside the layers", _signed(f"{found.rest * factor:+.4g} {name}"), origin, note))
     return facts
 
 
-def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
+def _change(delta: float, before: float, unit: _Unit) -> str:
+    """A difference, and its share of what was before where there was any."""
+    name, factor = unit
+    share = f" ({delta / before:+.0%})" if before else ""
+    return _signed(f"{delta * factor:+.4g} {name}{share}") if delta else f"0 {name}"
+
+
+def _figures(
+    found: Difference, groups: list[Group], keys: dict[int, str], model: Model, unit: _Unit
+) -> list[Figure]:
+    """Times where both engines have them, else layers; nothing where nothing differs."""
     if found.totals is None or not found.timed:
-        return _layers(groups, keys, model)
-    unit, factor = ("µs", 1e3) if max(found.totals) < 1 else ("ms", 1.0)
+        return [_layers(groups, keys, model)] if any(map(_more, groups)) else []
+    moved = [g for g in groups if g.delta]
+    return [_waterfall(found, moved, keys, model, unit)] if moved or found.rest else []
+
+
+def _waterfall(
+    found: Difference, groups: list[Group], keys: dict[int, str], model: Model, times: _Unit
+) -> Figure:
+    (before, after), (unit, factor) = found.totals or (0.0, 0.0), times
     ranked = sorted(groups, key=lambda g: -_weight(g))
     kept = {id(g) for g in ranked[:_BARS]}
     shown = [g for g in groups if id(g) in kept]
     left = sum(g.delta or 0.0 for g in groups if id(g) not in kept)
-    before, after = found.totals
-    labels = [found.first.name, *(_label(g, model) for g in shown)]
+    labels = [found.first.name, *_labels(shown, model)]
     values = [before, *(g.delta or 0.0 for g in shown)]
     # Points of one id are one point to Plotly.
     ids = ["before", *(keys[id(g)] for g in shown)]
-    hover = [f"{found.first.name}: {before:.4g} ms", *(_hover(g, model) for g in shown)]
+    hover = [f"{found.first.name}: {before * factor:.4g} {unit}", *(_hover(g, model, times) for g in shown)]
     if len(kept) < len(groups):
         labels.append(f"{len(groups) - len(kept)} others")
         values.append(left)
         ids.append("others")
-        hover.append(f"{len(groups) - len(kept)} smaller differences together: {_signed(f'{left:+.4g}')} ms")
+        hover.append(
+            f"{len(groups) - len(kept)} smaller differences together: {_signed(f'{left * factor:+.4g}')} {unit}"
+        )
     if found.rest and found.first.whole is not None and found.second.whole is not None:
         labels.append("outside layers")
         values.append(found.rest)
         ids.append("rest")
-        hover.append(f"outside the layers: {_signed(f'{found.rest:+.4g}')} ms")
+        hover.append(f"outside the layers: {_signed(f'{found.rest * factor:+.4g}')} {unit}")
     labels.append(found.second.name)
     values.append(after)
     ids.append("after")
-    hover.append(f"{found.second.name}: {after:.4g} ms")
+    hover.append(f"{found.second.name}: {after * factor:.4g} {unit}")
     shares = [v * factor for v in values]
     trace = {
         "type": "waterfall",
@@ -199,9 +221,10 @@ def _waterfall(found: Difference, groups: list[Group], keys: dict[int, str], mod
         "connector": {"line": {"color": FAINT, "width": 1}},
     }
     return figure(
-        f"From {found.first.name} to {found.second.name}: {before:.4g} to {after:.4g} ms, by groups of nodes",
+        f"From {found.first.name} to {found.second.name}: {before * factor:.4g} to {after * factor:.4g} {unit}, "
+        "by groups of nodes",
         [trace],
-        title=f"{'●' if found.origin == 'measured' else '○'} {unit}, {found.origin}: down is faster",
+        title=f"{SIGNS[found.origin]} {unit}, {found.origin}: down is faster",
         xaxis=_names(labels),
         # Room for the numbers above the highest bar and below the lowest.
         yaxis=axis(unit, range=_room(shares)),
@@ -233,7 +256,7 @@ def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
         "text": [_signed(f"{_more(g):+d}") for g in shown],
         **_TEXTS,
         "cliponaxis": False,
-        "customdata": [_hover(g, model) for g in shown],
+        "customdata": [_hover(g, model, ("ms", 1.0)) for g in shown],
         "hovertemplate": "%{customdata}<extra>reported</extra>",
     }
     title = "Layers more or less, by groups of nodes; no times are known of both"
@@ -241,7 +264,7 @@ def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
         title,
         [trace],
         title=title,
-        xaxis=_names([_label(g, model) for g in shown]),
+        xaxis=_names(_labels(shown, model)),
         yaxis=axis("layers", dtick=1),
     )
 
@@ -256,39 +279,63 @@ def _title(group: Group, model: Model) -> str:
     return f"{shown} {nodes[0].title}"
 
 
-def _label(group: Group, model: Model) -> str:
+def _labels(groups: list[Group], model: Model) -> list[str]:
+    """Names below bars: ends of paths; of those that end alike the beginnings, or more of both, to tell them apart."""
+    paths = [_parts(g, model) for g in groups]
+    ends = [_shortest(p, last=True) for p in paths]
+    starts = [_shortest(p, last=False) for p in paths]
+    both = [
+        text if len(text) <= 2 * _LONG else f"{text[:_LONG]}…{text[1 - _LONG :]}"
+        for text in map("/".join, paths)
+    ]
+    names = zip(ends, starts, both, strict=True)
+    return [
+        end if ends.count(end) == 1 else start if starts.count(start) == 1 else more
+        for end, start, more in names
+    ]
+
+
+def _parts(group: Group, model: Model) -> list[str]:
+    """The path of a group's first node."""
     if group.basis == "moves":
-        return "data movement"
+        return ["data movement"]
     nodes = [model.by_id[n] for n in group.nodes if n in model.by_id]
     text = nodes[0].title if nodes else group.title
     parts = [p for p in text.split("/") if p]
     # The end of a path repeats the operator; what stands before it tells the place.
     if nodes and len(parts) > 1 and parts[-1].rstrip("_0123456789") == nodes[0].op:
         parts.pop()
-    short = text
-    for count in range(1, len(parts) + 1):
-        if len(longer := "/".join(parts[-count:])) <= _LONG or count == 1:
+    return parts or [text]
+
+
+def _shortest(parts: list[str], *, last: bool) -> str:
+    """As much of a path as has room: its last parts, or its first ones."""
+    short = parts[-1] if last else f"{parts[0]}/…"
+    for count in range(2, len(parts) + 1):
+        longer = "/".join(parts[-count:] if last else [*parts[:count], "…"])
+        if len(longer) <= _LONG:
             short = longer
     return short if len(short) <= _LONG else f"…{short[1 - _LONG :]}"
 
 
-def _hover(group: Group, model: Model) -> str:
+def _hover(group: Group, model: Model, unit: _Unit) -> str:
+    name, factor = unit
+    before, after, delta = ((v or 0.0) * factor for v in (group.first.time, group.second.time, group.delta))
     times = (
-        f"<br>{group.first.time:.4g} → {group.second.time:.4g} ms ({_signed(f'{group.delta:+.4g}')})"
+        f"<br>{before:.4g} → {after:.4g} {name} ({_signed(f'{delta:+.4g}')})"
         if group.delta is not None
         else ""
     )
     return f"{_title(group, model)}<br>{group.cause}{times}<br>{_BASIS[group.basis]}"
 
 
-def _row(group: Group, key: str, model: Model) -> Row:
+def _row(group: Group, key: str, model: Model, factor: float) -> Row:
+    times = (group.first.time, group.second.time, group.delta)
     cells: list[str | float | None] = [
         _title(group, model),
         len(group.first.layers),
         len(group.second.layers),
-        group.first.time,
-        group.second.time,
-        group.delta,
+        *(None if t is None else t * factor for t in times),
         group.cause,
     ]
     return Row(key=key, cells=cells, note=_BASIS[group.basis])
@@ -321,8 +368,15 @@ def _notes(found: Difference) -> list[str]:
         for s in (found.first, found.second)
         if not s.times
     ]
-    if not found.timed and not any(map(_more, found.groups)):
-        notes.append("Every group of nodes became as many layers in both engines.")
+    if not any(map(_more, found.groups)) and not (found.timed and any(g.delta for g in found.groups)):
+        time = " and takes as long" if found.timed else ""
+        notes.append(f"Every group of nodes became as many layers{time} in both engines.")
+    streams = [len({y.stream for y in s.engine.layers}) for s in (found.first, found.second)]
+    if streams[0] != streams[1]:
+        notes.append(
+            f"They run on {streams[0]} and {streams[1]} streams: a sum of layers does not tell what runs side by side. "
+            "The tab Streams does."
+        )
     if any(g.basis == "order" for g in found.groups):
         notes.append(
             "The two engines come from files that share no names of nodes; layers of one kind and shape were set side "

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rtlab.core.engine import Engine, Tensor
 
 _TITLE = "Memory"
+_RESERVED = f"{RESERVATION:,} bytes"
 _BATCHES = tuple(2**i for i in range(9))
 #: More tensors than this are drawn without outlines, which would cover them.
 _OUTLINED = 600
@@ -113,7 +114,12 @@ def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fa
             "estimated",
             f"the arena of this plan: {len(found.lives):,} tensors, addresses at multiples of {found.align} bytes",
         ),
-        fact("Lower bound", storage(found.bound), "estimated", "the most that is alive at once: no plan needs less"),
+        fact(
+            "Lower bound",
+            storage(found.bound),
+            "estimated",
+            "the most that is alive at once: no plan needs less, unless layers write over what they read",
+        ),
         fact("Above the bound", f"{found.overhead:.1%}", "estimated", "what the plan wastes in gaps"),
         fact(
             "Each its own memory",
@@ -140,9 +146,8 @@ def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fa
         )  # fmt: skip
         if engine.backend == "tensorrt-rtx" and found.reservations and not found.scaled:
             rest = found.reported - found.reservations * RESERVATION
-            facts.append(
-                fact("Without reservations", storage(rest), "estimated", f"{found.reservations} of 8.192 MB taken off")
-            )  # fmt: skip
+            off = f"{found.reservations} of {_RESERVED} taken off"
+            facts.append(fact("Without reservations", storage(rest), "estimated", off))
     kept = "beside the arena, as long as the engine lives"
     if found.weights is not None:
         facts.append(fact("Weights", storage(found.weights), found.weights_origin, kept))
@@ -166,9 +171,11 @@ def _notes(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[st
         if found.reservations:
             told = (
                 "The compiler's total is higher than the tensors need: for every library kernel that may run at a time "
-                "it holds 8.192 MB, because only the GPU will tell how much scratch memory the kernel wants. It "
+                f"it holds {_RESERVED}, because only the GPU will tell how much scratch memory the kernel wants. It "
                 "reports the same total as scratch."
             )
+            if found.reported - found.reservations * RESERVATION < found.bound:
+                told += " What is left is below the bound: pointwise layers write over what they read there."
         notes.append(told)
     if found.scaled:
         notes.append(

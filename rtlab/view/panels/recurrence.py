@@ -10,6 +10,7 @@ from rtlab.formulations.recurrent import FORMS, Timed
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Work
 from rtlab.view.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
+from rtlab.view.table import time_unit
 
 if TYPE_CHECKING:
     from rtlab.analysis.steps import Part
@@ -260,7 +261,9 @@ def _facts(found: Fused, compiler: str) -> list[Fact]:
 
 def _row(piece: Piece) -> Row:
     steps = sorted({s for part in piece.parts for s in part.steps})
-    work = " + ".join(f"{p.role} ({p.gates} gates)" if p.gates > 1 else p.role for p in piece.parts)
+    # The figure's word for what the layer reads of the step before.
+    roles = [(p.role.replace("recurrent", "state"), p.gates) for p in piece.parts]
+    work = " + ".join(f"{role} ({gates} gates)" if gates > 1 else role for role, gates in roles)
     label = "declared" if piece.declared else "inferred"
     told = " ".join(dict.fromkeys([piece.why, *(p.evidence for p in piece.parts)]))
     also = f" It also computes {', '.join(piece.also)}." if piece.also else ""
@@ -292,20 +295,21 @@ def _links(
 def _timed(times: Sequence[Timed]) -> Figure:
     """The forms of the recurrence, as they ran here."""
     names = [FORMS[t.name] for t in times]
+    unit, factor = time_unit(max(t.median for t in times))
     data = {
         "type": "bar",
         "orientation": "h",
         "y": names,
-        "x": [t.median for t in times],
+        "x": [t.median * factor for t in times],
         "error_x": {
             "type": "data",
             "symmetric": False,
             "color": "#8c8c8c",
-            "array": [t.high - t.median for t in times],
-            "arrayminus": [t.median - t.low for t in times],
+            "array": [(t.high - t.median) * factor for t in times],
+            "arrayminus": [(t.median - t.low) * factor for t in times],
         },
         "marker": {"color": MAIN},
-        "text": [_form(t) for t in times],
+        "text": [_form(t, unit, factor) for t in times],
         "textposition": "none",
         "hovertemplate": "%{text}<extra>measured</extra>",
     }
@@ -313,15 +317,16 @@ def _timed(times: Sequence[Timed]) -> Figure:
         "Forms of the recurrence, timed on this processor with ONNX Runtime: median and quartiles.",
         [data],
         height=190,
-        xaxis=axis("milliseconds, measured here with ONNX Runtime", rangemode="tozero"),
+        xaxis=axis(f"{unit}, measured here with ONNX Runtime", rangemode="tozero"),
         yaxis=axis("", categoryorder="array", categoryarray=names[::-1], showgrid=False),
     )
 
 
-def _form(timed: Timed) -> str:
+def _form(timed: Timed, unit: str, factor: float) -> str:
+    low, median, high = (f"{t * factor:.3g}" for t in (timed.low, timed.median, timed.high))
     products = f"{timed.products} products, {timed.nodes} nodes" if timed.products else "one node"
     return (
-        f"{FORMS[timed.name]}: {timed.median:.3g} ms, quartiles {timed.low:.3g} to {timed.high:.3g}, {timed.runs} runs"
+        f"{FORMS[timed.name]}: {median} {unit}, quartiles {low} to {high}, {timed.runs} runs"
         f"<br>{products}; greatest difference from the node {timed.error:.1e}"
     )
 
@@ -330,7 +335,9 @@ def _notes(found: Fused, compiler: str) -> list[str]:
     notes = [f"{compiler}: {text}" for text in found.evidence]
     unknown = sum(any(q.role == "unknown" for q in p.parts) for p in found.pieces)
     if unknown:
-        notes.append(f"{unknown} layers belong to it, and nothing tells what they compute.")
+        many = "layers belong to it, and nothing tells what they compute"
+        one = "layer belongs to it, and nothing tells what it computes"
+        notes.append(f"{unknown} {many if unknown > 1 else one}.")
     if not found.pieces:
         notes.append("No layer of this engine could be told to belong to it.")
     return notes

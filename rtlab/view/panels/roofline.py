@@ -17,7 +17,7 @@ from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure, legend
 from rtlab.view.panel import Scene, choices, column, fact, link, panel, stops
-from rtlab.view.table import number
+from rtlab.view.table import number, storage, storage_unit
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine
@@ -70,6 +70,7 @@ def roofline(scene: Scene) -> Panel:
             "model with rtlab.load(..., shapes={...}).",
         )
     names = {layer.id: layer.name for layer in result.engine.layers}
+    unit, scale = storage_unit(max((p.moved or 0 for p in found.layers), default=0))
     return panel(
         scene,
         "roofline",
@@ -84,14 +85,14 @@ def roofline(scene: Scene) -> Panel:
             column("Bound"),
             column("Type"),
             column("Operations", "MFLOP", "estimated"),
-            column("Moved", "kB", "estimated"),
+            column("Moved", unit, "estimated"),
             column("Intensity", "FLOP/byte", "estimated"),
             column("Attainable", "µs", "estimated"),
             column("Estimated", "µs", "estimated"),
             column("Measured", "µs", "measured"),
             column("Measured by attainable", numeric=True),
         ],
-        rows=[_row(p, names[p.layer]) for p in found.layers],
+        rows=[_row(p, names[p.layer], scale) for p in found.layers],
         links=_links(found, mapping.nodes),
         notes=_notes(found, result.engine, why),
     )
@@ -186,7 +187,7 @@ def _facts(found: Roofline) -> list[Fact]:
         ),
         fact(
             "Moved",
-            _scaled(found.moved, "B"),
+            storage(found.moved),
             "estimated",
             f"read and written by all layers after fusion, as if no cache kept any of it{more}",
         ),
@@ -248,7 +249,7 @@ def _drawn(found: Roofline, names: Mapping[str, str]) -> Figure:
         data,
         height=380,
         showlegend=True,
-        legend=legend(),
+        legend=legend(itemsizing="trace"),
         xaxis=axis("FLOP per byte moved (size of a mark: its time)", type="log", dtick=1),
         yaxis=axis("FLOP/s", type="log", dtick=1, exponentformat="SI"),
     )
@@ -289,7 +290,7 @@ def _hover(point: Point, name: str) -> str:
     time = f"{1e3 * point.measured:.3g} µs measured" if point.measured else ""
     parts = [
         f"<b>{html.escape(_short(name))}</b>",
-        f"{_scaled(point.flops or 0, 'FLOP')}, {_scaled(point.moved or 0, 'B')} (estimated)",
+        f"{_scaled(point.flops or 0, 'FLOP')}, {storage(point.moved or 0)} (estimated)",
         f"{point.precision}, {_MARKS[point.bound][2]}",
         f"attainable {1e3 * (point.attainable or 0):.3g} µs, estimated {1e3 * (point.estimated or 0):.3g} µs",
         *([f"{time}, {point.distance:.2g} times the attainable"] if time and point.distance else []),
@@ -298,13 +299,13 @@ def _hover(point: Point, name: str) -> str:
     return "<br>".join(parts)
 
 
-def _row(point: Point, name: str) -> Row:
+def _row(point: Point, name: str, scale: float) -> Row:
     def scaled(value: float | None, by: float) -> float | None:
         return None if value is None else value * by
 
     cells: list[str | float | None] = [
         _short(name), point.bound, f"{point.precision} {point.units}".strip(), scaled(point.flops, 1e-6),
-        scaled(point.moved, 1e-3), point.intensity, scaled(point.attainable, 1e3), scaled(point.estimated, 1e3),
+        scaled(point.moved, 1 / scale), point.intensity, scaled(point.attainable, 1e3), scaled(point.estimated, 1e3),
         scaled(point.measured, 1e3), point.distance,
     ]  # fmt: skip
     return Row(key=point.layer, cells=cells, note=f"{name}: {point.note}" if point.note else name)

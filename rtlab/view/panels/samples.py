@@ -10,6 +10,7 @@ from rtlab.analysis.samples import WORDS, spread
 from rtlab.view.contract import Fact, Panel, Row
 from rtlab.view.figure import FAINT, MAIN, WORSE, axis, figure, logarithmic
 from rtlab.view.panel import Scene, column, fact, panel
+from rtlab.view.table import time_unit
 
 if TYPE_CHECKING:
     from rtlab.analysis.timing import Timing
@@ -21,7 +22,7 @@ _MOST = 4_000
 _WIDE = 5
 
 
-def _layers(times: Timing) -> list[Fact]:
+def _layers(times: Timing, unit: str, factor: float) -> list[Fact]:
     """What the layers sum up to, and the difference to the whole inference, which no layer accounts for."""
     if not times.layers or times.total is None:
         return []
@@ -31,8 +32,8 @@ def _layers(times: Timing) -> list[Fact]:
         f"to time each layer. The sum is {times.ratio or 0:.2f} of the latency."
     )
     return [
-        fact("Sum of the layers", f"{times.summed:.4g} ms", "measured"),
-        fact("Outside the layers", f"{rest:+.4g} ms".replace("-", "−"), "measured", note),
+        fact("Sum of the layers", f"{times.summed * factor:.4g} {unit}", "measured"),
+        fact("Outside the layers", f"{rest * factor:+.4g} {unit}".replace("-", "−"), "measured", note),
     ]
 
 
@@ -41,15 +42,20 @@ def samples(scene: Scene) -> Panel:
     times = scene.result.timing
     found = None if times is None else spread(times.samples)
     if times is None or found is None:
+        advice = (
+            "Read it together with the file of trtexec --exportTimes (times=)."
+            if scene.result.recorded
+            else "Let study.run() time it on the CPU, or read the engine together with the file of trtexec "
+            "--exportTimes (times=)."
+        )
         return panel(
             scene,
             "samples",
             "Whole inferences",
             _LEAD,
-            problem="No times of single inferences are known of this variant. Build it where it can run, or read it "
-            "together with the file of trtexec --exportTimes (times=).",
+            problem=f"No times of single inferences are known of this variant. {advice}",
         )
-    unit, factor = ("µs", 1e3) if found.median < 1 else ("ms", 1.0)
+    unit, factor = time_unit(found.median)
     values = times.samples * factor
     apart = {o.index: o for o in found.outliers}
     step = -(-len(values) // _MOST)
@@ -104,13 +110,20 @@ def samples(scene: Scene) -> Panel:
         "Whole inferences",
         _LEAD,
         facts=[
-            fact("Median", f"{found.median:.4g} ms", "measured"),
-            fact("Quartiles", f"{found.lower:.4g} to {found.upper:.4g} ms", "measured"),
-            fact("Least, most", f"{found.least:.4g}, {found.most:.4g} ms", "measured"),
-            *(fact(f"p{p}", f"{v:.4g} ms", "measured") for p, v in times.percentiles.items() if p != 50),
-            *_layers(times),
+            fact("Median", f"{middle:.4g} {unit}", "measured"),
+            fact("Quartiles", f"{found.lower * factor:.4g} to {found.upper * factor:.4g} {unit}", "measured"),
+            fact("Least, most", f"{found.least * factor:.4g}, {found.most * factor:.4g} {unit}", "measured"),
+            *(
+                fact(f"p{p}", f"{v * factor:.4g} {unit}", "measured")
+                for p, v in times.percentiles.items()
+                if p != 50
+            ),
+            *_layers(times, unit, factor),
             fact(
-                "Runs", f"{found.count}", None, f"After {times.warmup} untimed ones." if times.warmup else ""
+                "Runs",
+                f"{found.count:,}",
+                None,
+                f"After {times.warmup} untimed ones." if times.warmup else "",
             ),
             fact(
                 "Stand apart",
@@ -121,7 +134,7 @@ def samples(scene: Scene) -> Panel:
         ],
         figures=[
             figure(
-                f"{found.count} inferences, median {found.median:.4g} ms, {len(found.outliers)} stand apart",
+                f"{found.count} inferences, median {middle:.4g} {unit}, {len(found.outliers)} stand apart",
                 [steady, strange, bars] if apart else [steady, bars],
                 title=f"● {unit} of each inference, in order" + ("   ◆ stands apart" if apart else ""),
                 xaxis=axis("inference", domain=[0, 0.72], showgrid=False),
@@ -135,11 +148,11 @@ def samples(scene: Scene) -> Panel:
         ],
         columns=[
             column("Inference", numeric=True),
-            column("Time", "ms", "measured"),
+            column("Time", unit, "measured"),
             column("Likely reason (inferred)"),
         ],
         rows=[
-            Row(key=f"s{o.index}", cells=[o.index + 1, o.time, WORDS[o.reason]], note="")
+            Row(key=f"s{o.index}", cells=[o.index + 1, o.time * factor, WORDS[o.reason]], note="")
             for o in found.outliers
         ],
         notes=[f"{times.origin[:1].upper()}{times.origin[1:]}.", *found.sentences()],

@@ -19,10 +19,10 @@ from rtlab.analysis.trust import usual
 from rtlab.core.peaks import TABLE
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Origin, Panel, Row, Setting, Work
-from rtlab.view.figure import MAIN, OTHER, axis, figure
+from rtlab.view.figure import MAIN, OTHER, SIGNS, axis, figure
 from rtlab.view.gantt import gantt
 from rtlab.view.panel import Scene, choices, column, fact, link, panel, stops
-from rtlab.view.table import number, storage
+from rtlab.view.table import number, storage, storage_unit, time_unit
 
 if TYPE_CHECKING:
     from rtlab.core.variant import Variant
@@ -77,6 +77,7 @@ def schedule(scene: Scene) -> Panel:
     beside = _beside(scene, chosen, plan)
     names = {y.id: y.name for y in result.engine.layers}
     made = _made(plan)
+    unit, factor = _unit(plan)
     return panel(
         scene,
         "schedule",
@@ -90,13 +91,13 @@ def schedule(scene: Scene) -> Panel:
             column("Step", numeric=True),
             column("Layer"),
             column("Stream", numeric=True),
-            column("Start", plan.unit, made, numeric=True),
-            column("Duration", plan.unit, chosen.origin or None, numeric=True),
+            column("Start", unit, made, numeric=True),
+            column("Duration", unit, chosen.origin or None, numeric=True),
             column("Waits for"),
-            column("Slack", plan.unit, made, numeric=True),
+            column("Slack", unit, made, numeric=True),
             column("Critical path"),
         ],
-        rows=_rows(plan, names),
+        rows=_rows(plan, names, factor),
         links=_links(scene, plan),
         notes=[*_notes(scene, plan, chosen), *plan.notes],
     )
@@ -107,12 +108,17 @@ def _made(plan: Schedule) -> Origin | None:
     return "estimated" if plan.origin else None
 
 
+def _unit(plan: Schedule) -> tuple[str, float]:
+    """The unit of all times of a schedule, and how many of it are one of the plan's own."""
+    return time_unit(plan.makespan) if plan.origin else (plan.unit, 1.0)
+
+
 def _sources(scene: Scene) -> dict[str, _Source]:
     """What durations the variant may have, the best first."""
     result, gpu = scene.result, _gpu(scene)
     found = []
     if result.own_times is not None and result.own_times.layers:
-        device = result.own_times.device or "the engine's own device"
+        device = result.own_times.device or "device not told"
         found.append(_Source("measured", f"measured, {device}", "measured", _own))
     note = f"Each layer's duration is estimated from its operations and bytes on {gpu}."
     found.append(
@@ -322,7 +328,7 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
     return found
 
 
-def _rows(plan: Schedule, names: Mapping[str, str]) -> list[Row]:
+def _rows(plan: Schedule, names: Mapping[str, str], factor: float) -> list[Row]:
     sources: defaultdict[str, list[str]] = defaultdict(list)
     for wait in plan.waits:
         if wait.layer and wait.source:
@@ -334,10 +340,10 @@ def _rows(plan: Schedule, names: Mapping[str, str]) -> list[Row]:
                 position,
                 names[step.layer],
                 step.stream,
-                step.start,
-                step.duration,
+                step.start * factor,
+                step.duration * factor,
                 ", ".join(dict.fromkeys(sources.get(step.layer, ()))),
-                step.slack,
+                step.slack * factor,
                 "yes" if step.critical else "",
             ],
             note="",
@@ -354,36 +360,40 @@ def _links(scene: Scene, plan: Schedule) -> dict[str, Link]:
 
 def _compared(beside: list[tuple[Result, Schedule]]) -> Figure:
     labels = [
-        f"{html.escape(r.name)}: {len(p.streams)} stream{'s' * (len(p.streams) != 1)}" for r, p in beside
+        f"{html.escape(r.name)}<br>{len(p.streams)} stream{'s' * (len(p.streams) != 1)}" for r, p in beside
     ]
-    unit, told = beside[0][1].unit, _made(beside[0][1]) or "unit length"
+    told = _made(beside[0][1]) or "unit length"
+    unit, factor = _unit(max((p for _, p in beside), key=lambda p: p.makespan))
     memory = [r.engine.totals.get("activation") for r, _ in beside]
+    held, scale = storage_unit(max(m or 0 for m in memory))
     bar: dict[str, Any] = {"type": "bar", "orientation": "h", "y": labels}
     data = [
         {
             **bar,
-            "x": [p.makespan for _, p in beside],
+            "x": [p.makespan * factor for _, p in beside],
             "marker": {"color": MAIN},
             "hovertemplate": f"%{{y}}<br>ends after %{{x:.3~g}} {unit}<extra>{told}</extra>",
         },
         {
             **bar,
-            "x": [m if m is None else m / 1e6 for m in memory],
+            "x": [m if m is None else m / scale for m in memory],
             "xaxis": "x2",
             "marker": {"color": OTHER},
-            "hovertemplate": "%{y}<br>%{x:.3~g} MB of activations<extra>reported</extra>",
+            "hovertemplate": f"%{{y}}<br>%{{x:.3~g}} {held} of activations<extra>reported</extra>",
         },
     ]
     return figure(
         "Time and activation memory of the variants that differ in their streams: "
         + "; ".join(
-            f"{label}, {number(p.makespan, unit)}, {'memory not told' if m is None else storage(m)}"
+            f"{label.replace('<br>', ': ')}, {number(p.makespan, p.unit)}, "
+            + ("memory not told" if m is None else storage(m))
             for label, (_, p), m in zip(labels, beside, memory, strict=True)
         ),
         data,
         height=110 + 28 * len(beside),
-        title="What streams buy in time (left) and cost in memory (right)",
-        xaxis=axis(f"ends after, {unit} ({told})", domain=[0, 0.48], rangemode="tozero"),
-        xaxis2=axis("activation memory, MB (reported)", domain=[0.54, 1], rangemode="tozero", anchor="y"),
+        title="What streams buy, and what they cost",
+        # Side by side with the schedule there is room for few words; the hover text has the others.
+        xaxis=axis(f"{SIGNS.get(told, '')} time, {unit}".strip(), domain=[0, 0.46], rangemode="tozero", nticks=4),
+        xaxis2=axis(f"{SIGNS['reported']} memory, {held}", domain=[0.54, 1], rangemode="tozero", anchor="y", nticks=4),
         yaxis=axis(type="category", automargin=True),
     )  # fmt: skip

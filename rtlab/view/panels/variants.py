@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rtlab.view.contract import Column, Figure, Panel, Row, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure
 from rtlab.view.panel import Scene, column, fact, link, panel
-from rtlab.view.table import number
+from rtlab.view.table import number, storage_unit
 
 if TYPE_CHECKING:
     from rtlab.study import Result
@@ -23,7 +23,9 @@ def variants(scene: Scene) -> Panel:
     results = list(scene.study.results.values())
     here = scene.result
     streams = [len({y.stream for y in r.engine.layers}) for r in results]
-    rows = [_row(r, count, here.name) for r, count in zip(results, streams, strict=True)]
+    kept = storage_unit(max((r.engine.totals.get("activation") or 0 for r in results), default=0))
+    weights = storage_unit(max((r.engine.totals.get("weights") or 0 for r in results), default=0))
+    rows = [_row(r, count, here.name, kept[1], weights[1]) for r, count in zip(results, streams, strict=True)]
     facts = [fact("Variants", str(len(results))), fact("Engine shown", here.engine.title)]
     if here.variant.options is not None:
         facts.append(fact("Options", str(here.variant.options)))
@@ -34,8 +36,8 @@ def variants(scene: Scene) -> Panel:
         _LEAD,
         work=_works(scene),
         facts=facts,
-        figures=[_figure(results, here.name)] if len(results) > 1 else [],
-        columns=_columns(),
+        figures=[_figure(results, here.name, *kept)] if len(results) > 1 else [],
+        columns=_columns(kept[0], weights[0]),
         rows=rows,
         links={r.name: link(layers=[]) for r in results},
         notes=_notes(results),
@@ -50,7 +52,7 @@ def _works(scene: Scene) -> list[Work]:
     ]
 
 
-def _columns() -> list[Column]:
+def _columns(kept: str, weights: str) -> list[Column]:
     return [
         column("Variant"),
         column("Precision"),
@@ -58,8 +60,8 @@ def _columns() -> list[Column]:
         column("Options"),
         column("Layers", numeric=True),
         column("Streams", numeric=True),
-        column("Memory", "MiB", "reported"),
-        column("Weights", "MiB", "reported"),
+        column("Memory", kept, "reported"),
+        column("Weights", weights, "reported"),
         column("Build", "s", "measured"),
         column("Latency", "ms", "measured"),
         column("Measured on"),
@@ -67,7 +69,7 @@ def _columns() -> list[Column]:
     ]
 
 
-def _row(result: Result, streams: int, shown: str) -> Row:
+def _row(result: Result, streams: int, shown: str, kept: float, weights: float) -> Row:
     engine, times = result.engine, result.timing
     sparse = f"2:4 {','.join(result.variant.sparsity)}".replace(" *", "") if result.variant.sparsity else ""
     told = " ".join(filter(None, (str(result.variant.options or ""), sparse)))
@@ -78,8 +80,8 @@ def _row(result: Result, streams: int, shown: str) -> Row:
         told,
         len(engine.layers) - engine.sync,
         streams,
-        _mebi(engine.totals.get("activation")),
-        _mebi(engine.totals.get("weights")),
+        _by(engine.totals.get("activation"), kept),
+        _by(engine.totals.get("weights"), weights),
         engine.seconds or None,
         times.total if times else None,
         times.processor if times else "",
@@ -88,11 +90,11 @@ def _row(result: Result, streams: int, shown: str) -> Row:
     return Row(key=result.name, cells=cells, note=engine.title)
 
 
-def _mebi(nbytes: int | None) -> float | None:
-    return nbytes / 2**20 if nbytes else None
+def _by(nbytes: int | None, scale: float) -> float | None:
+    return nbytes / scale if nbytes else None
 
 
-def _figure(results: list[Result], shown: str) -> Figure:
+def _figure(results: list[Result], shown: str, unit: str, scale: float) -> Figure:
     """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants."""
     names = [r.name for r in results]
     layers = [len(r.engine.layers) - r.engine.sync for r in results]
@@ -109,10 +111,10 @@ def _figure(results: list[Result], shown: str) -> Figure:
     bars = {**same, "x": layers, "text": layers, "hovertemplate": "%{y}: %{x} layers<extra>reported</extra>"}
     memory = {
         **same,
-        "x": [_mebi(b) for b in kept],
+        "x": [_by(b, scale) for b in kept],
         "xaxis": "x2",
-        "text": [number(_mebi(b)) if b else "" for b in kept],
-        "hovertemplate": "%{y}: %{text} MiB of activations<extra>reported</extra>",
+        "text": [number(_by(b, scale)) if b else "" for b in kept],
+        "hovertemplate": f"%{{y}}: %{{text}} {unit} of activations<extra>reported</extra>",
     }
     told = any(kept)
     return figure(
@@ -121,9 +123,9 @@ def _figure(results: list[Result], shown: str) -> Figure:
         # Room for the numbers beside the longest bars.
         xaxis=axis("layers, reported", domain=[0, 0.48 if told else 1], range=[0, 1.18 * max(layers)]),
         xaxis2=axis(
-            "activations, MiB, reported",
+            f"activations, {unit}, reported",
             domain=[0.52, 1],
-            range=[0, 1.3 * max(_mebi(b) or 0 for b in kept) or 1],
+            range=[0, 1.3 * max(_by(b, scale) or 0 for b in kept) or 1],
         ),
         yaxis=axis(type="category", autorange="reversed", showgrid=False),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rtlab.analysis import flags
-from rtlab.core.engine import Engine
+from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
 
@@ -29,6 +31,14 @@ def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by
     assert ("--fp16" in flags.allow_half(found)) == (by_model is not True)
     # Where the release is not told, the remedy says until when it holds.
     assert ("up to TensorRT 10" in flags.retype(found)) == (by_model is None)
+
+
+def test_an_engine_that_has_fp16_was_allowed_to_use_it() -> None:
+    """Telling its owner to build with --fp16 once more changes nothing."""
+    half = Layer("0:a", "a", "X", 0, (Tensor("x", "fp16", (1,)),), ())
+    told = flags.allow_half(dataclasses.replace(engine("10.3.0"), layers=(half,)))
+    assert "build with --fp16" not in told
+    assert flags.retype(engine("10.3.0")) in told
 
 
 @pytest.mark.parametrize(

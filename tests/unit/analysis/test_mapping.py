@@ -52,7 +52,7 @@ def model(nodes: list, inputs: list, outputs: list, weights: dict | None = None)
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
 
 
-F, I64 = TensorProto.FLOAT, TensorProto.INT64
+F = TensorProto.FLOAT
 
 
 def evidence(mapping, node: str) -> set[str]:

@@ -177,6 +177,20 @@ def test_what_the_compiler_reports_stands_beside_the_plan() -> None:
     assert found.reservations == 2
 
 
+def test_a_pointwise_layer_may_write_over_what_only_it_reads() -> None:
+    """Layer 2 ends the lives of a (512) and b (256) and writes c (768): in place nothing is alive beside c.
+
+    A convolution reads what it has overwritten, so it saves nothing.
+    """
+    found = plan(CHAIN, absent())
+    assert (found.bound, found.in_place) == (1536, 768)
+    layers = tuple(dataclasses.replace(y, kind="Convolution") for y in CHAIN.layers)
+    assert plan(dataclasses.replace(CHAIN, layers=layers), absent()).in_place == 1536
+    # What is left of the total is below the bound, and still one reservation.
+    totals = {"activation": 8_192_000 + 768}
+    assert plan(dataclasses.replace(CHAIN, totals=totals), absent()).reservations == 1
+
+
 def test_weights_are_estimated_where_none_are_reported() -> None:
     """From the layers' own counts, else the model's initializers."""
     told = {"Weights": {"Type": "Half", "Count": 10}, "Bias": {"Type": "Float", "Count": 1}}

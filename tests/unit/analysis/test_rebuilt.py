@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
+from nets import chain, wired
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.rebuilt import COPY, rebuilt
 from rtlab.analysis.replay import replay
 from rtlab.backends.log import verbose
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model
 from rtlab.core.variant import Target
 from rtlab.samples import load
 from rtlab.testing import tiny_model
@@ -85,21 +85,6 @@ def test_a_log_of_another_model_leaves_nothing(googlenet) -> None:
     assert () == rebuilt(replay(verbose.parse(LOG).log, tiny_model()), tiny_model())
 
 
-def chain(*names: str) -> Model:
-    """Nodes one after the other; each writes ``<name>_out``."""
-    flow, nodes = "x", []
-    for name in names:
-        nodes.append(helper.make_node("Neg", [flow], [f"{name}_out"], name))
-        flow = f"{name}_out"
-    return _model(nodes, flow)
-
-
-def _model(nodes: list[onnx.NodeProto], *outputs: str) -> Model:
-    infos = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, 4]) for v in ("x", *outputs)]
-    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
-    return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
-
-
 def told(model: Model, *sentences: str) -> list[tuple[tuple[str, ...], list[str], list[str]]]:
     """Of each layer its nodes, and the names of what it reads and writes."""
     log = "\n".join(f"[I] [TRT] {s}" for s in ("Original: 9 layers", *sentences, "After x: 1 layers", ""))
@@ -115,7 +100,7 @@ def test_a_node_that_was_removed_has_no_layer() -> None:
 def test_a_layer_that_duplicates_another_is_done_by_that_one() -> None:
     nodes = [helper.make_node("Neg", ["x"], [f"{n}_out"], n) for n in "ab"]
     nodes.append(helper.make_node("Add", ["a_out", "b_out"], ["y"], "c"))
-    found = told(_model(nodes, "y"), "Eliminating b which duplicates (ELEMENTWISE) a")
+    found = told(wired(nodes, "y"), "Eliminating b which duplicates (ELEMENTWISE) a")
     assert [({"a", "b"}, {"a_out", "b_out"}), ({"c"}, {"y"})] == [(set(o), set(w)) for o, _, w in found]
 
 
@@ -127,7 +112,7 @@ def test_a_value_may_be_moved_into_one_concatenation_and_copied_into_another() -
         helper.make_node("Concat", ["a_out", "x"], ["q"], "c2", axis=1),
     ]
     found = told(
-        _model(nodes, "p", "q"),
+        wired(nodes, "p", "q"),
         "Eliminating concatenation c1", "Retargeting a_out to c1", "Generating copy for x to c1",
         "Eliminating concatenation c2", "Generating copy for a_out to c2", "Generating copy for x to c2",
     )  # fmt: skip
@@ -149,4 +134,4 @@ def test_concatenations_in_concatenations_are_written_in_place() -> None:
         for i in range(1, 4)
         for s in (f"Eliminating concatenation c{i}", f"Retargeting c{i - 1}_out to c{i}")
     ]
-    assert [(("a",), ["x"], ["c3_out"])] == told(_model(nodes, "c3_out"), *steps)
+    assert [(("a",), ["x"], ["c3_out"])] == told(wired(nodes, "c3_out"), *steps)

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
+from nets import chain, wired
 from rtlab.analysis.mapping import Mapping, Pair
 from rtlab.analysis.replay import Replay, replay
 from rtlab.analysis.tuning import contests
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model
 from rtlab.core.variant import Target
 
 # Recordings live beside the checkout, not in it.
@@ -24,23 +25,6 @@ GOOGLENET = LOGS / "googlenet-caffe-trt5.1-fp32.log"
 MNIST = LOGS / "mnist-trt10.16-h100-level5.log"
 SPARSE = LOGS / "sparsity-trt10.16-h100.log"
 recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded beside the checkout")
-
-
-def chain(*names: str) -> Model:
-    """Nodes one after the other; each writes ``<name>_out``."""
-    flow, nodes = "x", []
-    for name in names:
-        nodes.append(helper.make_node("Relu", [flow], [f"{name}_out"], name))
-        flow = f"{name}_out"
-    return model(nodes, flow)
-
-
-def model(nodes: list[onnx.NodeProto], output: str) -> Model:
-    def info(name: str) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 8, 8])
-
-    graph = helper.make_graph(nodes, "g", [info("x")], [info(output)])
-    return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
 
 
 def inception() -> Model:
@@ -73,7 +57,7 @@ def inception() -> Model:
         )
         x = add("Concat", f"{at}/output", *branches)
     x = add("Softmax", "prob", add("Neg", "loss3/classifier", add("Neg", "pool5/7x7_s1", x)))
-    return model(nodes, x)
+    return wired(nodes, x)
 
 
 def played(text: str, *nodes: str, engine: Engine | None = None, mapping: Mapping | None = None) -> Replay:

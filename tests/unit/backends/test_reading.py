@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import gzip
 import json
 import zipfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from polygraphy.comparator import IterationResult, RunResults
 
 from rtlab.backends.files import reading
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.trace import Recording
@@ -77,11 +79,8 @@ def test_a_profile_joins_its_own_engine_and_no_engine_of_another_network_or_type
             )
 
 
-@ABSENT
-def test_the_text_form_of_the_inspector_tells_what_its_json_form_tells(tmp_path) -> None:
-    """The same layers, written as text from the recorded JSON in the recorded text's own grammar."""
-    source = RECORDED / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16" / "engine.graph.json"
-    document = json.loads(source.read_text(encoding="utf-8"), strict=False)
+def inspector_rows(document: dict[str, list[dict[str, object]]]) -> list[str]:
+    """The inspector's JSON in the grammar of its recorded text."""
 
     def printed(value: object) -> str:
         return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
@@ -98,16 +97,81 @@ def test_the_text_form_of_the_inspector_tells_what_its_json_form_tells(tmp_path)
                 fields.append(f"{key}: {printed(value)}")
         return ", ".join(fields)
 
-    lines = ["Engine information (txt format):", "Layers:", *map(row, document["Layers"])]
+    return [row(entry) for entry in document["Layers"]]
+
+
+def same(ours: Layer, theirs: Layer) -> bool:
+    """Whether two layers tell the same. Text has no quotes: a list in quotes looks like a list there."""
+    unquoted = {k: v for k, v in ours.attributes.items() if not str(v).startswith("[")}
+    return (
+        ours == dataclasses.replace(theirs, attributes=ours.attributes)
+        and list(ours.attributes) == list(theirs.attributes)
+        and unquoted == {k: theirs.attributes[k] for k in unquoted}
+    )
+
+
+@ABSENT
+def test_the_text_form_of_the_inspector_tells_what_its_json_form_tells(tmp_path) -> None:
+    """The same layers, written as text from the recorded JSON in the recorded text's own grammar."""
+    source = RECORDED / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16" / "engine.graph.json"
+    document = json.loads(source.read_text(encoding="utf-8"), strict=False)
+    lines = ["Engine information (txt format):", "Layers:", *inspector_rows(document)]
     text = put(tmp_path, "info.log", "\n".join([*lines, "", "Bindings:", *document["Bindings"], ""]))
     one, two = (reading.read({"layers": p}).engine for p in (source, text))
-    for ours, theirs in zip(one.layers, two.layers, strict=True):
-        assert ours == dataclasses.replace(theirs, attributes=ours.attributes)
-        # Text has no quotes: a list in quotes looks like a list.
-        assert list(ours.attributes) == list(theirs.attributes)
-        unquoted = {k: v for k, v in ours.attributes.items() if not str(v).startswith("[")}
-        assert unquoted == {k: theirs.attributes[k] for k in unquoted}
+    assert all(map(same, one.layers, two.layers))
+    assert len(one.layers) == len(two.layers)
     assert (one.inputs, one.outputs) == (two.inputs, two.outputs)
+
+
+PROFILED_10 = [f for f in PROFILED if f.name.startswith("fuzzy")]
+BOUND = (
+    "[11/01/2024-10:33:01] [I] Input binding for {} with dimensions 1x3x224x224 is created.\n"
+    "[11/01/2024-10:33:01] [I] Output binding for {} with dimensions 1x1000 is created.\n"
+)
+
+
+@pytest.mark.parametrize("folder", PROFILED_10, ids=lambda f: f.name)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"], ids=["lines", "windows", "blank"])
+def test_a_log_lists_layers_in_the_inspector_s_words(tmp_path, folder, end) -> None:
+    """TensorRT up to 10 with detailed verbosity, and trtexec --dumpLayerInfo.
+
+    Of these rows, only those of Myelin's layers have the words of TensorRT-RTX: they alone must not become the engine.
+    """
+    document = json.loads((folder / "engine.graph.json").read_text(encoding="utf-8"), strict=False)
+    rows = inspector_rows(document)
+    names = document["Bindings"]
+    head = "[11/01/2024-10:32:57] [I] [TRT] Engine generation completed in 8.6 seconds.\n" + BOUND.format(
+        *names
+    )
+    listing = "[11/01/2024-10:33:01] [I] Layers:\n" + "\n".join([*rows, "", "Bindings:", *names, ""])
+    steps = "[V] [TRT] Engine Layer Information:\n" + "".join(
+        f"Layer(X): {y['Name']}, Tactic: 0x0, x (Half[1,3]) -> y (Half[1,3])\n" for y in document["Layers"]
+    )
+    expected = reading.read({"layers": folder / "engine.graph.json"}).engine
+    after = "[11/01/2024-10:33:09] [I] === Performance summary ===\n"
+    for text in (head + listing + after, head + steps + listing + after, head + listing + listing + after):
+        path = put(tmp_path, "build.log", text.replace("\n", end))
+        found = reading.read({"log": path, "profile": folder / "engine.profile.json"})
+        assert len(expected.layers) == len(found.engine.layers)
+        assert all(map(same, expected.layers, found.engine.layers))
+        assert [t.name for t in expected.inputs] == [t.name for t in found.engine.inputs]
+        assert [t.name for t in expected.outputs] == [t.name for t in found.engine.outputs]
+        assert () == found.log.notes
+        assert set(found.profile.samples) == {y.id for y in expected.layers}
+    # What trtexec repeats is cut off: the builder's listing before it is whole.
+    cut = put(tmp_path, "cut.log", head + listing + listing[: len(listing) // 2])
+    assert all(map(same, expected.layers, reading.read({"log": cut}).engine.layers))
+    # Nothing is lost without a word.
+    part = reading.read({"log": put(tmp_path, "part.log", head + listing[: len(listing) // 2])}).engine
+    assert any("within the listing of layers" in n for n in part.notes)
+    assert len(part.layers) < len(expected.layers)
+    damaged = listing.replace("Dimensions: [", "Dimensions: ", 1)
+    told = reading.read({"log": put(tmp_path, "damaged.log", head + damaged)}).engine
+    assert "Line 5 of the listing of layers could not be read." in told.notes
+    kept = reading.read(
+        {"log": put(tmp_path, "kept.log", head + steps + listing[: len(listing) // 2])}
+    ).engine
+    assert [y.name for y in expected.layers] == [y.name for y in kept.layers]
 
 
 @ABSENT
@@ -233,6 +297,22 @@ def test_the_encoding_and_line_ends_of_windows_do_not_matter(tmp_path, code) -> 
     text = json.dumps(TWO, indent=1)
     plain = reading.read({"layers": put(tmp_path, "a", text)})
     assert plain == reading.read({"layers": put(tmp_path, "b", text.replace("\n", "\r\n").encode(code))})
+
+
+def test_a_row_that_names_no_layer_is_told_with_its_time(tmp_path) -> None:
+    rows = [{"count": 1}, *({"name": n, "timeMs": 0.5, "averageMs": 0.5} for n in "abc")]
+    found = reading.read(
+        {"layers": put(tmp_path, "l.json", TWO), "profile": put(tmp_path, "p.json", rows)}
+    ).engine
+    assert '1 name of the profile (0.5 ms) names no layer and is left out: "c".' in found.notes
+
+
+@pytest.mark.parametrize("kind", ["layers", "profile", "times", "log"])
+def test_a_packed_file_is_to_be_unpacked_first(tmp_path, kind) -> None:
+    packed = put(tmp_path, "a.json", gzip.compress(b"[]"))
+    assert "gzip file, which must be unpacked first" in refusal(
+        {"layers": put(tmp_path, "l.json", TWO), kind: packed}
+    )
 
 
 def test_lines_of_a_log_around_the_json_are_passed_over_and_told(tmp_path) -> None:

@@ -11,27 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from nets import passing
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, load
 from rtlab.core.stream import KEPT, Stream
 from rtlab.errors import CalibrationError
 
-
-def model(**inputs: tuple[int, list[int | str]]) -> Model:
-    """A model named "net" with these inputs, each given as ONNX type and shape."""
-    values = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
-    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in inputs]
-    outputs = [helper.make_tensor_value_info(f"{n}_out", kind, shape) for n, (kind, shape) in inputs.items()]
-    graph = helper.make_graph(nodes, "net", values, outputs)
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
-
-
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-NET = model(x=(FLOAT, ["N", 2]))
-FIXED = model(x=(FLOAT, [4, 2]))
-SHAPES = model(x=(FLOAT, ["N", 3, "H", "W"]))
-TEXT = model(ids=(INT64, ["N", "S"]), mask=(INT64, ["N", "S"]))
-WHOLE = model(x=(FLOAT, [1, 3]), size=(FLOAT, [2]))
+NET = passing(x=(FLOAT, ["N", 2]))
+FIXED = passing(x=(FLOAT, [4, 2]))
+SHAPES = passing(x=(FLOAT, ["N", 3, "H", "W"]))
+TEXT = passing(ids=(INT64, ["N", "S"]), mask=(INT64, ["N", "S"]))
+WHOLE = passing(x=(FLOAT, [1, 3]), size=(FLOAT, [2]))
 
 
 def rows(first: int, count: int) -> np.ndarray:
@@ -345,7 +336,7 @@ def test_fewer_samples_than_a_fixed_batch_are_refused():
 
 def test_a_fixed_batch_is_not_filled_from_two_shapes():
     """Samples would be dropped in silence otherwise."""
-    net = model(x=(FLOAT, [2, "L"]))
+    net = passing(x=(FLOAT, [2, "L"]))
     data = of([np.zeros((count, length), np.float32) for count, length in ((3, 5), (2, 5), (1, 6))], net)
     with pytest.raises(
         CalibrationError, match="Cannot fill a batch of 2 from list: sample 5 has another shape"

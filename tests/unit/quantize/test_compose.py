@@ -170,16 +170,19 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     assert (onnx.TensorProto.INT4 if precision == "int4" else onnx.TensorProto.FLOAT4E2M1) in stored_types
 
 
+def twice_read(make) -> Model:
+    """One value and one weight, multiplied by two nodes."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"], name="a"),
+        node("MatMul", ["x", "w"], ["b"], name="b"),
+        node("Add", ["a", "b"], ["y"], name="add"),
+    ]
+    return make(nodes, {"w": weight(32, 4)}, {"x": [3, 32]}, {"y": [3, 4]})
+
+
 def test_a_weight_in_two_precisions_is_stored_twice_and_stays(make, run):
     """Sharing a weight must not share a precision."""
-    net = make(
-        [
-            node("MatMul", ["x", "w"], ["a"], name="a"),
-            node("MatMul", ["x", "w"], ["b"], name="b"),
-            node("Add", ["a", "b"], ["y"], name="add"),
-        ],
-        {"w": weight(32, 4)}, {"x": [3, 32]}, {"y": [3, 4]},
-    )  # fmt: skip
+    net = twice_read(make)
     done = ready(net, {"a": "int4", "b": "fp16"})
     x = weight(3, 32, seed=1)
     got = run(done.emulation, {"x": x}, ["a", "b"])
@@ -191,14 +194,7 @@ def test_a_weight_in_two_precisions_is_stored_twice_and_stays(make, run):
 
 def test_int8_and_fp8_of_one_value_are_two_pairs(make):
     """Both readers quantize the same value, each in its type."""
-    net = make(
-        [
-            node("MatMul", ["x", "w"], ["a"], name="a"),
-            node("MatMul", ["x", "w"], ["b"], name="b"),
-            node("Add", ["a", "b"], ["y"], name="add"),
-        ],
-        {"w": weight(32, 4)}, {"x": [3, 32]}, {"y": [3, 4]},
-    )  # fmt: skip
+    net = twice_read(make)
     done = ready(net, {"a": "int8", "b": "fp8"})
     assert {"a": "int8", "b": "fp8"} == done.precisions
     pairs = [n for n in done.model.top if n.op == "QuantizeLinear"]

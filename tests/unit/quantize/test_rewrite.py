@@ -195,39 +195,28 @@ def test_a_weight_with_nan_is_named(make):
         int8(net, {"x": Scale(1.0)})
 
 
+def joined(make) -> Model:
+    """A Concat of a value and of what a convolution makes of it."""
+    ones = {"w": np.ones((2, 2, 1, 1), np.float32), "v": np.ones((1, 4, 1, 1), np.float32)}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="a"),
+        node("Conv", ["a", "w"], ["b"], name="b"),
+        node("Concat", ["a", "b"], ["cat"], name="cat", axis=1),
+        node("Conv", ["cat", "v"], ["y"], name="c"),
+    ]
+    return make(nodes, ones, {"x": [1, 2, 3, 3]}, {"y": [1, 1, 3, 3]})
+
+
 def test_joined_values_get_the_largest_of_their_scales(make):
     """A Concat writes one tensor, and one tensor has one scale; the smaller inputs must not saturate the larger."""
-    rng = np.random.default_rng(0)
-    w = rng.standard_normal((2, 2, 1, 1)).astype(np.float32)
-    net = make(
-        [
-            node("Conv", ["x", "w"], ["a"], name="a"),
-            node("Conv", ["a", "w"], ["b"], name="b"),
-            node("Concat", ["a", "b"], ["cat"], name="cat", axis=1),
-            node("Conv", ["cat", "v"], ["y"], name="c"),
-        ],
-        {"w": w, "v": np.ones((1, 4, 1, 1), np.float32)},
-        {"x": [1, 2, 3, 3]},
-        {"y": [1, 1, 3, 3]},
-    )
+    net = joined(make)
     shared = share(plan(net), {"x": Scale(1.0), "a": Scale(2.0), "cat": Scale(5.0)})
     assert {"x": 1.0, "a": 5.0, "cat": 5.0} == {k: v.amax for k, v in shared.items()}
 
 
 def test_a_dead_value_does_not_set_the_scale_it_shares(make):
     """The sane scale of an all-zero branch says nothing about its neighbours."""
-    w = np.ones((2, 2, 1, 1), np.float32)
-    net = make(
-        [
-            node("Conv", ["x", "w"], ["a"], name="a"),
-            node("Conv", ["a", "w"], ["b"], name="b"),
-            node("Concat", ["a", "b"], ["cat"], name="cat", axis=1),
-            node("Conv", ["cat", "v"], ["y"], name="c"),
-        ],
-        {"w": w, "v": np.ones((1, 4, 1, 1), np.float32)},
-        {"x": [1, 2, 3, 3]},
-        {"y": [1, 1, 3, 3]},
-    )
+    net = joined(make)
     shared = share(plan(net), {"x": Scale(1.0), "a": Scale(1.0, "zero"), "cat": Scale(0.01)})
     assert {"a": 0.01, "cat": 0.01} == {k: shared[k].amax for k in ("a", "cat")}
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 import strategies
 from rtlab import Study
 from rtlab.analysis.mapping import relate
-from rtlab.core.variant import Variant
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import Model
+from rtlab.core.variant import Target, Variant
 from rtlab.quantize import Prepared
 from rtlab.study import Result
 from rtlab.testing import tiny_model
@@ -19,6 +21,12 @@ from rtlab.view.layers import layers_model
 
 def attributes(node: onnx.NodeProto) -> dict:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def built(model: Model, engine: Engine) -> Result:
+    """A result of this engine, as if it had been built."""
+    variant = Variant.of("fp32", target="sm86")
+    return Result("x", variant, model, Prepared(model, model), engine, relate(model, model, engine))
 
 
 def test_layers_carry_what_the_compiler_told() -> None:
@@ -42,15 +50,7 @@ def test_layers_carry_what_the_compiler_told() -> None:
 def test_any_engine_is_a_valid_file(model, data) -> None:
     """Compilers write a buffer twice and read what nothing wrote; the file names each value once all the same."""
     engine = data.draw(strategies.engines(model))
-    result = Result(
-        "x",
-        Variant.of("fp32", target="sm86"),
-        model,
-        Prepared(model, model),
-        engine,
-        relate(model, model, engine),
-    )
-    proto = layers_model(result)
+    proto = layers_model(built(model, engine))
     if engine.layers and all(t.shape is not None for t in (*engine.inputs, *engine.outputs)):
         made = [o for n in proto.graph.node for o in n.output if o]
         assert len(made) == len(set(made))
@@ -61,18 +61,7 @@ def test_any_engine_is_a_valid_file(model, data) -> None:
 @pytest.mark.parametrize("dtype", ["tf32", "fp8", "int4", "", "unheard of"])
 def test_any_type_of_tensor_can_be_written(dtype) -> None:
     """A type that ONNX lacks is left open."""
-    from rtlab.core.engine import Engine, Layer, Tensor
-    from rtlab.core.variant import Target
-
     model = tiny_model()
     layer = Layer("l", "l", "", 0, inputs=(Tensor("a", dtype, (1, -1)),), outputs=(Tensor("b", dtype, None),))
     engine = Engine("tensorrt", "11", Target("sm86"), (layer,))
-    result = Result(
-        "x",
-        Variant.of("fp32", target="sm86"),
-        model,
-        Prepared(model, model),
-        engine,
-        relate(model, model, engine),
-    )
-    assert ["a"] == [i.name for i in layers_model(result).graph.input]
+    assert ["a"] == [i.name for i in layers_model(built(model, engine)).graph.input]

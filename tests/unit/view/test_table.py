@@ -29,19 +29,19 @@ def test_a_number_has_three_digits_and_no_exponent_that_a_person_would_not_write
 
 @pytest.mark.parametrize(
     ("nbytes", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1_000, "1 kB"), (1_100_000_000, "1.1 GB"), (None, "—")],
+    [(0, "0 bytes"), (1_023, "1023 bytes"), (1_024, "1 KiB"), (1_181_116_006, "1.1 GiB"), (None, "—")],
 )
 def test_bytes_are_told_in_the_unit_that_reads_best(nbytes, text) -> None:
     assert text == storage(nbytes)
 
 
 def test_a_difference_of_bytes_has_a_sign() -> None:
-    assert ["+8.19 MB", "−8.19 MB", "−12 bytes"] == [
+    assert ["+7.81 MiB", "−7.81 MiB", "−12 bytes"] == [
         storage(n, signed=True) for n in (8_192_000, -8_192_000, -12)
     ]
 
 
-@given(st.integers(1_000, 10**12 - 1))
+@given(st.integers(1_024, 10**12 - 1))
 def test_what_is_told_of_bytes_is_within_half_a_percent(nbytes) -> None:
     told, unit = storage(nbytes).replace(",", "").split()
     assert (unit, True) == (

@@ -685,6 +685,57 @@ def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
     assert decode(explorer.source_later)["boxes"]
 
 
+def test_what_a_later_cell_runs_is_shown(shown) -> None:
+    """The Explorer stands above; nobody should have to run its cell again."""
+    study, stamp = shown.study, shown.stamp
+    empty = Study(study.model, data=study.data).explore()
+    empty.study.add("fp32", target="cpu", backend="onnxruntime")
+    empty.study.run()
+    assert ("fp32", "fp32") == (empty.state.variant, decode(empty.engine)["variant"])
+    study.add("fp16", target="cpu", backend="onnxruntime")
+    study.run()
+    assert ["fp32", "fp16"] == [c["id"] for c in shown.chips]
+    assert "fp32" == shown.state.variant, "what one looks at stays"
+    assert stamp < shown.stamp
+
+
+def test_two_explorers_of_one_study_know_of_each_other(shown) -> None:
+    """One may stand at the start of a notebook and one at its end."""
+    other = shown.study.explore()
+    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+    built = shown.state.variant
+    assert [c["id"] for c in shown.chips] == [c["id"] for c in other.chips]
+    assert not any(c["status"] == "building" for c in other.chips)
+    other.show(built)
+    gesture(shown, "remove", built)
+    assert ("fp32", "fp32") == (other.state.variant, decode(other.engine)["variant"])
+    shown.study.remove("fp32")
+    assert ("", b"", []) == (other.state.variant, other.engine, other.chips)
+    assert other.failure is None
+
+
+def test_a_variant_that_was_run_anew_is_drawn_anew(shown) -> None:
+    """Under the old name there may be another engine."""
+    study = shown.study
+    study.remove("fp32")
+    study.add("fp32", precision="fp16", target="cpu", backend="onnxruntime")
+    study.run()
+    assert "fp16" == decode(shown.engine)["precisions"]["stem/Conv"]
+
+
+def test_a_view_that_fails_stops_no_study(shown, monkeypatch) -> None:
+    """The engine was built; that somebody cannot draw it is said where it should be drawn."""
+    study = shown.study
+
+    def broken(building: str = "") -> None:
+        raise RunError("Cannot draw it.")
+
+    monkeypatch.setattr(shown, "_refresh", broken)
+    study.add("fp16", target="cpu", backend="onnxruntime")
+    assert "fp16" in study.run().results
+    assert "Cannot draw it." == shown.failure["message"]
+
+
 def answered(explorer: Explorer, monkeypatch) -> list[dict]:
     """What the kernel sends to the page."""
     sent: list[dict] = []

@@ -112,7 +112,7 @@ function Outside({ summary, times }: { summary: Summary; times: Times }) {
   const { time, share, why } = outside;
   return (
     <li class="rt-outside" data-fact="outside" title={`${why}\nShare of the latency\n${times.source}`}>
-      <span>Outside the layers</span>
+      <span>{time < 0 ? "Overlap, overhead" : "Outside the layers"}</span>
       <i />
       <span>{NONE}</span>
       <span>{withOrigin(times.origin, quantity(time, "ms"))}</span>

@@ -4,6 +4,7 @@ import type { Lab } from "../lab";
 
 const LONGEST = 400;
 const LONGEST_NAME = 36;
+const FLAG = /(--[A-Za-z](?:[\w=:.]*\w)?)/;
 
 /** A sentence whose names in quotes lead to their nodes or layers; those of a `plain` one that do not stay as they are. */
 export function Quoted({ lab, text, plain = false }: { lab: Lab; text: string; plain?: boolean }) {
@@ -12,8 +13,29 @@ export function Quoted({ lab, text, plain = false }: { lab: Lab; text: string; p
       {text
         .split('"')
         .map((part, k) =>
-          k % 2 ? <Named key={k} lab={lab} name={part} plain={plain} /> : shorten(part, LONGEST),
+          k % 2 ? (
+            <Named key={k} lab={lab} name={part} plain={plain} />
+          ) : (
+            <Flags key={k} text={shorten(part, LONGEST)} />
+          ),
         )}
+    </>
+  );
+}
+
+/** Words in which no option of a command is torn apart at its hyphens. */
+function Flags({ text }: { text: string }) {
+  return (
+    <>
+      {text.split(FLAG).map((part, k) =>
+        k % 2 ? (
+          <code key={k} class="rt-flag">
+            {part}
+          </code>
+        ) : (
+          part
+        ),
+      )}
     </>
   );
 }

@@ -106,6 +106,9 @@ def test_regions_that_the_inspector_does_not_open() -> None:
     assert 1 == len(of(regional(), "opaque-region"))
     assert [] == of(regional(), "opaque-region", timed(regional(), 1, 100))
     assert [] == of(regional("a", "CaskConvolution"), "opaque-region")
+    # The copy in front of a region is none.
+    copy = regional("Reformatting CopyNode for Input Tensor 0 to {ForeignNode[a...b]}", "Reformat")
+    assert [] == of(copy, "opaque-region")
 
 
 def test_a_quantization_behind_a_padding_belongs_in_front_of_it() -> None:

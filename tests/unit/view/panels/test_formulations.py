@@ -325,13 +325,14 @@ def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
     table = by_hand(text, chosen)
     panel = checked(formulations(scene(log=parse(path).log)))
     assert list(table) == [r["key"] for r in panel["rows"]]
+    assert {"µs"} == {c["unit"] for c in panel["columns"] if c["title"] in {"Time", "Forcing it costs"}}
     engine = sum(rows[0][0] for rows in table.values())
     assert 0.03986911 == pytest.approx(engine)
     more = 0.0
     figure = panel["figures"][0]
     for row, rows in zip(panel["rows"], table.values(), strict=True):
         cell = dict(zip((c["title"] for c in panel["columns"]), row["cells"], strict=True))
-        assert rows[0][0] == cell["Time"]
+        assert rows[0][0] * 1e3 == pytest.approx(cell["Time"])
         drawn = [
             y
             for t in figure["data"]
@@ -349,7 +350,9 @@ def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
         more += extra
         shown = [cell[k] for k in ("Margin", "Forcing it costs", "Of the layer", "Of the engine")]
         assert (
-            pytest.approx([rows[1][0] / rows[0][0], extra, 100 * extra / rows[0][0], 100 * extra / engine])
+            pytest.approx(
+                [rows[1][0] / rows[0][0], extra * 1e3, 100 * extra / rows[0][0], 100 * extra / engine]
+            )
             == shown
         )
         assert ("yes" if rows[0][2] == rows[1][2] else "no") == cell["Same formats"]

@@ -62,18 +62,18 @@ def test_a_small_engine_by_hand(tmp_path: Path) -> None:
     """4,000 bytes round up to 4,096; both tensors are alive from the second layer on."""
     shown = memory(small(tmp_path))
     assert facts(shown) == {
-        "Peak": ("8.19 kB", "estimated"),
-        "Lower bound": ("8.19 kB", "estimated"),
+        "Peak": ("8 KiB", "estimated"),
+        "Lower bound": ("8 KiB", "estimated"),
         "Above the bound": ("0.0%", "estimated"),
-        "Each its own memory": ("8.19 kB", "estimated"),
-        "Inputs and outputs": ("4 kB + 4 kB", "estimated"),
+        "Each its own memory": ("8 KiB", "estimated"),
+        "Inputs and outputs": ("3.91 KiB + 3.91 KiB", "estimated"),
     }
     rows = [row["cells"] for row in shown["rows"]]
     assert [(r[0], r[1], r[2], r[3], r[4], r[5], r[7]) for r in rows] == [
-        ("a <b>", "1×1000", "fp32", 4.0, 1, 3, "yes"),
-        ("b", "1×1000", "fp32", 4.0, 2, 3, "yes"),
+        ("a <b>", "1×1000", "fp32", 4000 / 1024, 1, 3, "yes"),
+        ("b", "1×1000", "fp32", 4000 / 1024, 2, 3, "yes"),
     ]
-    assert {r[6] for r in rows} == {0.0, 4.096}
+    assert {r[6] for r in rows} == {0.0, 4.0}
     assert "step 2 (second)" in shown["lead"]
     bars = [t for t in shown["figures"][0]["data"] if t["type"] == "bar"]
     at = {i: (x, w) for t in bars for i, x, w in zip(t["ids"], t["x"], t["width"], strict=True)}
@@ -149,7 +149,7 @@ def test_names_are_text_in_the_hover(tmp_path: Path) -> None:
 @recorded.present
 def test_weights_are_shown_where_every_layer_counts_its_own() -> None:
     """ResNet18 has 11.7 million parameters; AlexNet's matrix products do not say how many they have."""
-    assert facts(memory(of("trex-resnet18-pytorch-a100-fp32")))["Weights"] == ("46.7 MB", "estimated")
+    assert facts(memory(of("trex-resnet18-pytorch-a100-fp32")))["Weights"] == ("44.6 MiB", "estimated")
     assert "Weights" not in facts(memory(of(ALEXNET)))
 
 
@@ -199,7 +199,7 @@ def test_an_engine_of_one_layer_has_an_empty_arena(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("total", "told"), [(8_000, "does not tell tensors and scratch apart"),
-                                            (8_210_000, "it holds 8.192 MB")])  # fmt: skip
+                                            (8_210_000, "it holds 8,192,000 bytes")])  # fmt: skip
 def test_scratch_is_explained_as_far_as_the_total_holds_any(tmp_path: Path, total: int, told: str) -> None:
     """TensorRT-RTX of an engine without library kernels reserves nothing."""
     given = small(tmp_path)
@@ -225,6 +225,6 @@ def test_two_streams_tell_what_they_cost(tmp_path: Path) -> None:
             {"Name": "last", "Inputs": [b, c], "Outputs": [y]},
         )
     )
-    assert facts(shown)["Peak"][0] == "12.3 kB"
-    assert facts(shown)["On one stream"][0] == "8.19 kB"
+    assert facts(shown)["Peak"][0] == "12 KiB"
+    assert facts(shown)["On one stream"][0] == "8 KiB"
     assert any("side by side" in note for note in shown["notes"])

@@ -227,9 +227,10 @@ def test_figure_table_and_facts_tell_the_same() -> None:
     found = result.roofline()
     shown = asked(read, result.name)
     expected = {
-        p.layer: [p.flops / 1e6, p.moved / 1e3, p.intensity, 1e3 * p.attainable, 1e3 * p.estimated, 1e3 * p.measured]
+        p.layer: [p.flops / 1e6, p.moved / 2**20, p.intensity, 1e3 * p.attainable, 1e3 * p.estimated, 1e3 * p.measured]
         for p in found.layers
     }  # fmt: skip
+    assert "MiB" == shown["columns"][4]["unit"]
     for row in shown["rows"]:
         assert expected[row["key"]] == pytest.approx(row["cells"][3:9])
         assert row["cells"][8] / row["cells"][6] == pytest.approx(row["cells"][9])

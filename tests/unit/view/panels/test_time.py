@@ -33,12 +33,17 @@ def test_the_samples_are_those_that_were_measured(study) -> None:
     """Median and counts on screen are those of the times in the result, not of a summary of them."""
     shown = answer("samples", Scene(study, study["fp32"]))
     times = study["fp32"].timing
-    assert times.total == pytest.approx(float(facts(shown)["Median"].split()[0]), rel=1e-3)
-    assert str(len(times.samples)) == facts(shown)["Runs"]
+    median, unit = facts(shown)["Median"].split()
+    # Facts, figure and table are of one unit.
+    assert {unit} == {c["unit"] for c in shown["columns"] if c["unit"]}
+    assert unit == shown["figures"][0]["layout"]["yaxis"]["title"]["text"].partition(",")[0]
+    total = times.total * {"µs": 1e3, "ms": 1}[unit]
+    assert total == pytest.approx(float(median), rel=1e-3)
+    assert f"{len(times.samples):,}" == facts(shown)["Runs"]
     parts = (
         facts(shown)[k].split()[0].replace("−", "-") for k in ("Sum of the layers", "Outside the layers")
     )
-    assert times.total == pytest.approx(sum(map(float, parts)), rel=1e-2)
+    assert total == pytest.approx(sum(map(float, parts)), rel=1e-2)
     drawn = sum(len(t["x"]) for t in shown["figures"][0]["data"] if t["mode"] == "markers")
     assert len(times.samples) == drawn
     (bins,) = (t for t in shown["figures"][0]["data"] if t["mode"] == "lines")
@@ -54,6 +59,50 @@ def test_the_waterfall_ends_where_the_second_variant_is(study) -> None:
     assert trace["y"][0] / trace["y"][-1] == pytest.approx(
         study["fp32"].timing.total / study["int8"].timing.total
     )
+
+
+def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
+    """Fourteen bars of +0 tell nothing."""
+    same = rtlab.Study(study.model, data=study.data)
+    same.results.update({n: dataclasses.replace(study["fp32"], name=n) for n in ("one", "two")})
+    shown = answer("difference", Scene(same, same["two"], same["one"]))
+    assert ([], "") == (shown["figures"], shown["problem"])
+    assert any("takes as long in both" in note for note in shown["notes"])
+    assert facts(shown)["Difference"].startswith("0 ")
+
+
+def test_bars_of_places_that_end_alike_have_names_of_their_own(study) -> None:
+    """Two inception blocks have a branch5x5/reduce/conv each."""
+    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    labels = shown["figures"][0]["layout"]["xaxis"]["ticktext"]
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_difference_tells_times_in_one_unit(study) -> None:
+    """The axis, the facts, the table and what a bar tells when it is pointed at."""
+    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    (unit,) = {c["unit"] for c in shown["columns"] if c["unit"]}
+    figure = shown["figures"][0]
+    assert unit == figure["layout"]["yaxis"]["title"]["text"]
+    assert f" {unit}" in facts(shown)["Latency"]
+    assert all(f" {unit}" in text for text in figure["data"][0]["customdata"])
+    drawn = dict(zip(figure["data"][0]["ids"], figure["data"][0]["y"], strict=True))
+    for row in shown["rows"]:
+        if row["key"] in drawn:
+            assert row["cells"][5] == pytest.approx(drawn[row["key"]])
+
+
+def test_engines_on_other_streams_are_told_to_be_compared_elsewhere(study) -> None:
+    """A sum of layers is the same however many run at a time."""
+    first = dataclasses.replace(study["fp32"], name="one")
+    layers = (dataclasses.replace(first.measured.layers[0], stream=1), *first.measured.layers[1:])
+    other = dataclasses.replace(
+        first, name="two", measured=dataclasses.replace(first.measured, layers=layers)
+    )
+    both = rtlab.Study(study.model, data=study.data)
+    both.results.update({"one": first, "two": other})
+    shown = answer("difference", Scene(both, other, first))
+    assert any("run on 1 and 2 streams" in note for note in shown["notes"])
 
 
 def test_rows_and_bars_of_a_difference_select_the_nodes_of_their_group(study) -> None:
@@ -135,8 +184,9 @@ def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -
     found = study.sweep("fp32", (4, 1, 2))
     assert [1, 2, 4] == [r.batch for r in found.rows]
     shown = answer("batches", Scene(study, study["fp32"]))
+    (unit,) = {c["unit"] for c in shown["columns"] if c["title"] in {"Median", "Per sample"}}
     for batch, rate, median, lower, upper, each, runs in (r["cells"] for r in shown["rows"]):
-        assert rate == pytest.approx(batch / median * 1e3)
+        assert rate == pytest.approx(batch / median * {"ms": 1e3, "µs": 1e6}[unit])
         assert each == pytest.approx(median / batch)
         assert lower <= median <= upper
         assert runs >= 3
@@ -184,7 +234,7 @@ def test_recorded_times_of_inferences_tell_the_levels_of_the_clock() -> None:
     read = rtlab.read(**recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-fp32"))
     shown = answer("samples", Scene(read, read["engine"]))
     assert read["engine"].timing.total == pytest.approx(float(np.median(read["engine"].timing.samples)))
-    assert "1600" == facts(shown)["Runs"]
+    assert "1,600" == facts(shown)["Runs"]
     assert any("in a row" in note for note in shown["notes"])
 
 

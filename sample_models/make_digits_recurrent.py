@@ -1,4 +1,9 @@
-"""The networks of ``digits_lstm`` and ``digits_gru``: a picture is read row by row, the last state is classified."""
+"""Train ``digits_lstm.onnx`` and ``digits_gru.onnx``, which read scikit-learn's digits row by row.
+
+Run it as ``make_digits_inception.py``:
+
+    pip install torch==2.13.0 scikit-learn && python sample_models/make_digits_recurrent.py
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from digits_common import Writer
+from digits_common import Writer, agree, folder, halves, report, reproducible, save, train
 from torch import nn
 from torch.nn import functional
 
@@ -64,3 +69,23 @@ class RowsWriter(Writer):
             "Squeeze", [self.nodes[-1].output[1], self.constant("axis0", np.array([0], np.int64))], "/last"
         )
         self.node("Gemm", [x], "/classifier", "weight", "bias", transB=1)
+
+
+def main() -> None:
+    """Train each from the same seed, write it, and print the scores of what was written."""
+    out = folder(__doc__)
+    fit, test = halves()
+    for kind, size in (("LSTM", 8), ("GRU", 32)):
+        reproducible()
+        net = Rows(kind, size, hidden=48)
+        train(net, fit, epochs=150, clean=15)
+        writer = RowsWriter(net)
+        writer.rows(net)
+        model = writer.model(f"digits_{kind.lower()}")
+        agree(model, net, test)
+        save(model, out)
+        report(model, fit, test)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Constants that lie in a file beside the model, as those of large models do."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from rtlab.core.node import walk
+from rtlab.errors import ModelError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Outside(ir.ExternalTensor):
+    """A constant that is read from its file whenever it is asked for; whoever asks may get a ``ModelError``.
+
+    Other than its base it maps nothing into memory: a mapped file that is cut short ends the process.
+    """
+
+    def numpy(self) -> NDArray[Any]:
+        """Its numbers.
+
+        Raises:
+            ModelError: the file is gone, cannot be read, or is shorter than it was.
+        """
+        proto = onnx.TensorProto(
+            data_type=int(self.dtype), dims=self.shape.numpy(), raw_data=self.tobytes()[: self.nbytes]
+        )
+        return np.asarray(ir.TensorProtoTensor(proto).numpy())
+
+    def __array__(self, dtype: Any = None) -> NDArray[Any]:
+        """Its numbers, for NumPy."""
+        return self.numpy().__array__(dtype)
+
+    def tobytes(self) -> bytes:
+        """What its file holds of it; raises ``ModelError`` as ``numpy`` does."""
+        held = io.BytesIO()
+        try:
+            super().tofile(held)
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f'Cannot read the weights "{self.name}": "{self.path}", the file that holds them, is not as it was '
+                "when the model was loaded. Put it back beside the model, and load the model again.",
+                details=str(error),
+            ) from error
+        return held.getvalue()
+
+    def tofile(self, file: Any) -> None:
+        """Write it to a file that is open."""
+        file.write(self.tobytes())
+
+
+def settle(model: ir.Model, folder: Path) -> None:
+    """Say in which folder the files lie that hold constants of a model."""
+    for value in _initializers(model):
+        if isinstance(value.const_value, ir.ExternalTensor):
+            value.const_value = _outside(value.const_value, folder)
+    for node, _ in walk(model):
+        for name, held in node.attributes.items():
+            if held.type == ir.AttributeType.TENSOR and isinstance(held.value, ir.ExternalTensor):
+                node.attributes[name] = ir.AttrTensor(name, _outside(held.value, folder))
+
+
+def _initializers(model: ir.Model) -> Iterator[ir.Value]:
+    graphs = {id(model.graph): model.graph}
+    for node, _ in walk(model):
+        if isinstance(node.graph, ir.Graph):
+            graphs.setdefault(id(node.graph), node.graph)
+    for graph in graphs.values():
+        yield from graph.initializers.values()
+
+
+def _outside(tensor: ir.ExternalTensor, folder: Path) -> Outside:
+    return Outside(
+        tensor.location,
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=tensor.shape,
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=tensor.metadata_props,
+        base_dir=folder,
+    )

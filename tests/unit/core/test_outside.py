@@ -1,0 +1,175 @@
+"""Weights in a file of their own, which others may move or cut while the model is open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from recurrent import recurrent_model
+from rtlab import Model, Study, load
+from rtlab.core.outside import Outside
+from rtlab.errors import ModelError
+from rtlab.testing import tiny_model
+
+
+def beside(folder: Path, model: Model) -> Model:
+    """The same model, its larger weights in the file ``weights``."""
+    path = folder / "model.onnx"
+    onnx.save(model.proto(), path, save_as_external_data=True, location="weights", size_threshold=64)
+    return load(path)
+
+
+def gone(file: Path) -> None:
+    file.unlink()
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:10])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def built(precision: str):
+    def run(study: Study) -> None:
+        study.add(precision, backend="onnxruntime", target="cpu")
+        study.run()
+
+    return run
+
+
+ASKED = {
+    "observe": lambda s: s.observe(),
+    "sparse weights": lambda s: s.sparse_weights(),
+    "tune": lambda s: s.tune(budget_s=0.1),
+    "weights": lambda s: s.weights(s.model.top[0].id),
+    "activations": lambda s: s.activations(s.model.top[0].id),
+    "fp32": built("fp32"),
+    "fp16": built("fp16"),
+    "int8": built("int8"),
+    "int4": lambda s: s.prepare("int4"),
+    "pruned": lambda s: s.prepare("pruned", precision="fp32", sparsity=True),
+    "rank": lambda s: s.rank(["minmax"]),
+    "digest": lambda s: s.model.digest,
+    "extract": lambda s: s.model.extract([s.model.top[0].id]),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("damage", [gone, cut, empty, folder])
+def test_damage_to_the_file_is_told_in_words(tmp_path, asked, damage) -> None:
+    """It happens between two cells of a notebook; which of them reads weights nobody should have to know."""
+    study = Study(beside(tmp_path, tiny_model()))
+    damage(tmp_path / "weights")
+    with pytest.raises(ModelError, match=r"^Cannot (read|serialize) .*Put (it|the data file) back beside"):
+        ASKED[asked](study)
+
+
+def test_a_recurrence_without_its_weights_is_not_timed(tmp_path) -> None:
+    study = Study(beside(tmp_path, recurrent_model("LSTM", 4)))
+    gone(tmp_path / "weights")
+    with pytest.raises(ModelError, match="is not as it was when the model was loaded"):
+        study.time_forms("/rnn0")
+
+
+def test_a_file_that_is_cut_after_it_was_read_ends_no_process(tmp_path) -> None:
+    """The last pages of a mapped file that is cut cannot be read: the system ends who tries."""
+    model = beside(tmp_path, tiny_model())
+    tensors = [
+        t for n in model.top for t in model.constants(n.id).values() if isinstance(t, ir.ExternalTensor)
+    ]
+    held = [t.numpy() for t in tensors]
+    before = [a.copy() for a in held]
+    empty(tmp_path / "weights")
+    assert held
+    for a, b in zip(before, held, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ModelError, match="is not as it was"):
+        tensors[0].numpy()
+
+
+def test_a_file_that_is_put_back_serves_again(tmp_path) -> None:
+    """That is what the message says to do."""
+    model = beside(tmp_path, tiny_model())
+    wanted, file = model.digest, tmp_path / "weights"
+    content = file.read_bytes()
+    gone(file)
+    with pytest.raises(ModelError):
+        Study(model).sparse_weights()
+    file.write_bytes(content)
+    assert Study(tiny_model()).sparse_weights() == Study(model).sparse_weights()
+    assert wanted == load(tmp_path / "model.onnx").digest
+
+
+KINDS = [k for k in ir.DataType if k.name not in {"UNDEFINED", "STRING", "FLOAT6E2M3", "FLOAT6E3M2"}]
+
+
+@given(kind=st.sampled_from(KINDS), shape=st.lists(st.integers(0, 5), max_size=3), data=st.data())
+def test_the_numbers_are_those_of_the_base_class(tmp_path_factory, kind, shape, data) -> None:
+    """onnx-ir maps the file and reads it with code of its own: types of four bits too, at any offset."""
+    where = tmp_path_factory.mktemp("w")
+    size = (int(np.prod(shape, dtype=int)) * kind.bitwidth + 7) // 8
+    offset = data.draw(st.integers(0, 9))
+    content = data.draw(st.binary(min_size=size, max_size=size))
+    (where / "weights").write_bytes(b"\x55" * (offset + 4096 * (offset > 8)) + content + b"tail")
+    given_ = ("weights", offset + 4096 * (offset > 8), size, kind)
+    made = [c(*given_, shape=ir.Shape(shape), name="t", base_dir=where) for c in (Outside, ir.ExternalTensor)]
+    assert made[0].tobytes() == content
+    mine, base = (np.asarray(t.numpy()) for t in made)
+    assert (base.dtype, base.shape, base.tobytes()) == (mine.dtype, mine.shape, mine.tobytes())
+
+
+def test_weights_of_bodies_and_of_constants_are_found_from_any_folder(tmp_path, monkeypatch) -> None:
+    """A loop's body has initializers of its own, and a Constant node holds a tensor."""
+    numbers = np.arange(32, dtype=np.float32)
+
+    def graph(name: str, inner: str) -> onnx.GraphProto:
+        out = helper.make_tensor_value_info(f"{name}.y", TensorProto.FLOAT, [32])
+        nodes = [
+            helper.make_node(
+                "Constant", [], [f"{name}.c"], value=numpy_helper.from_array(numbers, f"{name}.held")
+            ),
+            helper.make_node("Add", [inner, f"{name}.c"], [f"{name}.y"], name=f"{name}.add"),
+        ]
+        return helper.make_graph(nodes, name, [], [out], [numpy_helper.from_array(numbers, inner)])
+
+    body = [graph("then", "a"), graph("other", "b")]
+    node = helper.make_node("If", ["c"], ["y"], name="if", then_branch=body[0], else_branch=body[1])
+    proto = helper.make_model(
+        helper.make_graph(
+            [node],
+            "g",
+            [helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [32])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    onnx.save(
+        proto, tmp_path / "m.onnx", save_as_external_data=True, location="weights", size_threshold=0,
+        convert_attribute=True,
+    )  # fmt: skip
+    model = load(tmp_path / "m.onnx")
+    monkeypatch.chdir("/")
+    held = [t for n in ("then.add", "other.add") for t in model.constants(n).values()]
+    assert 4 == len(held)
+    for tensor in held:
+        np.testing.assert_array_equal(numbers, tensor.numpy())
+    gone(tmp_path / "weights")
+    for tensor in held:
+        if isinstance(tensor, ir.ExternalTensor):
+            with pytest.raises(ModelError):
+                tensor.numpy()
