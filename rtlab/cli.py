@@ -279,7 +279,7 @@ def _compare(given: argparse.Namespace) -> int:
         sample = samples.load(given.model)
         study = Study(sample.model, data=sample.calibration, task=sample.task)
     else:
-        study = Study(load(given.model))
+        study = Study(load(given.model, weights=False))
     names = []
     for place, what in (("first", given.first), ("second", given.second)):
         path = Path(what)

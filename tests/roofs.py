@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import onnx
-
 from recorded import ENGINES, files, read
 from rtlab.analysis.layerwork import LayerWork, layer_works
 from rtlab.analysis.mapping import relate
@@ -20,16 +17,9 @@ def profiled() -> list[Path]:
 
 
 def structure(folder: Path) -> Model:
-    """The ONNX model beside an engine, its weights all zero, or one without nodes."""
+    """The ONNX model beside an engine, or one without nodes."""
     path = folder / "model.structure-only.onnx"
-    if not path.exists():
-        return absent()
-    proto = onnx.load(str(path), load_external_data=False)
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            shape, dtype = tuple(tensor.dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(shape, dtype), tensor.name))
-    return load(proto, name=folder.name)
+    return load(path, name=folder.name, weights=False) if path.exists() else absent()
 
 
 def judged_layers(folder: Path) -> tuple[dict[str, LayerWork], Peaks, dict[str, float]]:

@@ -64,10 +64,11 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     return proto
 
 
-def check(proto: onnx.ModelProto, path: Path | None, title: str) -> None:
+def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: bool = True) -> None:
     """Raise ``ModelError`` unless the model can be compiled as far as ONNX itself can tell.
 
-    Text that is not UTF-8, which the ONNX checker lets pass, is replaced in ``proto`` by its escaped form.
+    Text that is not UTF-8, which the ONNX checker lets pass, is replaced in ``proto`` by its escaped form. Without
+    ``weights``, the files that hold those of the graph may be missing.
     """
     doing = f'Cannot load model "{title}":'
     if not proto.graph.node:
@@ -82,10 +83,11 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str) -> None:
             "Convert it with onnx.version_converter to opset 13 or later."
         )
     _escape(proto)
-    _check_external(proto, path, doing)
+    whole = _check_external(proto, path, doing, weights=weights)
     _check_operators(proto, doing)
+    checked: str | onnx.ModelProto = str(path) if path else proto
     try:
-        onnx.checker.check_model(str(path) if path else proto, full_check=True)
+        onnx.checker.check_model(checked if whole else _bare(proto), full_check=True)
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         first = (text if len(text) <= 300 else text[:300] + "…").rstrip(".")
@@ -108,38 +110,72 @@ def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionP
                 stack.extend(attribute.graphs)
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
+    """Every tensor, and whether it is an initializer."""
     for graph in _graphs(proto):
         if isinstance(graph, onnx.GraphProto):
-            yield from graph.initializer
+            yield from ((tensor, True) for tensor in graph.initializer)
             for sparse in graph.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
+                yield from ((tensor, False) for tensor in (sparse.values, sparse.indices))
         for node in graph.node:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
+                    yield attribute.t, False
+                yield from ((tensor, False) for tensor in attribute.tensors)
 
 
-def _check_external(proto: onnx.ModelProto, path: Path | None, doing: str) -> None:
-    sizes: dict[str, int] = {}
-    for tensor in _tensors(proto):
+def _bare(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A model with inputs in the place of the weights that lie in files: the checker looks for those."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(proto)
+    listed = {i.name for i in bare.graph.input}
+    for graph in _graphs(bare):
+        if isinstance(graph, onnx.FunctionProto):
+            continue
+        outside = [t for t in graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+        kept = [t for t in graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]
+        bare.graph.input.extend(
+            onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+            for t in outside
+            if t.name not in listed
+        )
+        graph.ClearField("initializer")
+        graph.initializer.extend(kept)
+    return bare
+
+
+def _check_external(proto: onnx.ModelProto, path: Path | None, doing: str, *, weights: bool) -> bool:
+    """Whether all constants that lie in files are there; without ``weights``, those of initializers need not be."""
+    sizes: dict[str, int | None] = {}
+    whole = True
+    for tensor, initializer in _tensors(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
-        if path is None:
+        needed = weights or not initializer
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = entries.get("location", "")
+        if path is None and needed:
             raise ModelError(
                 f"{doing} its weights are in external files, which bytes do not carry. "
                 "Pass the path of the file instead."
             )
-        entries = {e.key: e.value for e in tensor.external_data}
-        location = entries.get("location", "")
         if location not in sizes:
-            sizes[location] = _external_size(path, location, doing)
-        _check_extent(tensor, entries, sizes[location], doing)
+            sizes[location] = None if path is None else _external_size(path, location, doing)
+        size = sizes[location]
+        if size is not None:
+            _check_extent(tensor, entries, size, doing)
+        elif needed and path is not None:
+            raise ModelError(
+                f'{doing} its external data "{location}" is missing. Put that file beside "{path.name}", or give '
+                "weights=False to look at the graph alone."
+            )
+        else:
+            whole = False
+    return whole
 
 
-def _external_size(path: Path, location: str, doing: str) -> int:
-    """Size in bytes of an external file that lies in the model's folder."""
+def _external_size(path: Path, location: str, doing: str) -> int | None:
+    """Size in bytes of an external file that lies in the model's folder; None where it is missing."""
     if not location:
         raise ModelError(f"{doing} a tensor with external data names no file. Export the model again.")
     folder = path.parent.resolve()
@@ -150,11 +186,7 @@ def _external_size(path: Path, location: str, doing: str) -> int:
             f'{doing} its external data "{location}" lies outside the model\'s folder. '
             "Move the data file beside the model and save it again."
         )
-    if not file.is_file():
-        raise ModelError(
-            f'{doing} its external data "{location}" is missing. Put that file beside "{path.name}".'
-        )
-    return file.stat().st_size
+    return file.stat().st_size if file.is_file() else None
 
 
 def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, doing: str) -> None:

@@ -22,7 +22,7 @@ from onnx_ir import TensorProtocol
 
 from rtlab.core import check
 from rtlab.core.node import Node, assign_ids, project, walk
-from rtlab.core.outside import settle
+from rtlab.core.outside import outside, settle
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.value import Value, ValueKind, describe, shape_text
 from rtlab.errors import ModelError
@@ -174,6 +174,11 @@ class Model:
             ModelError: the external data cannot be read any more; or a dynamic size has no name.
         """
         proto = ir.to_proto(self.ir)
+        if not self.path and any(True for _ in outside(self.ir)):
+            raise ModelError(
+                f'Cannot serialize model "{self.name}": the file with its weights was not given. Load the model from '
+                "its path, with that file beside it."
+            )
         try:
             if self.path:
                 onnx.load_external_data_for_model(proto, str(self.path.parent))
@@ -202,6 +207,11 @@ class Model:
             ModelError: it is larger than the two gigabytes that one ONNX file can hold.
         """
         return _serialized(self.name, self.proto())
+
+    @functools.cached_property
+    def weightless(self) -> bool:
+        """Whether a file that holds weights was missing when this was first asked."""
+        return any(not t.is_there for t in outside(self.ir))
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
         """The constant tensors that a node reads, by value: initializers, and what Constant nodes hold.
@@ -289,8 +299,7 @@ def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
 def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
     """What was pickled; weights in external data stay where they are, beside the model's file."""
     graph = ir.from_proto(onnx.load_from_string(content))
-    if rest["path"] is not None:
-        settle(graph, rest["path"].parent.absolute())
+    settle(graph, rest["path"].parent.absolute() if rest["path"] else None)
     return Model(ir=graph, **rest)
 
 
@@ -299,6 +308,7 @@ def load(
     *,
     shapes: Mapping[str, Sequence[int] | int] | None = None,
     name: str | None = None,
+    weights: bool = True,
 ) -> Model:
     """Read and check an ONNX model. The source is never written to.
 
@@ -306,6 +316,9 @@ def load(
         source: A path, the bytes of a file, or a ``ModelProto``. External data is found beside a path.
         shapes: Sizes of dynamic dimensions, by input name (all dimensions) or by symbol (one size).
         name: What to call the model; the file's name by default.
+        weights: Whether it needs them. Without, the files that hold them may be missing, as where only the structure
+            may leave the house: the graph is shown, and layers of an engine belong to its nodes; what reads a
+            number raises ``ModelError``.
 
     Raises:
         ModelError: not an ONNX file, truncated, without nodes, not valid, or external data is missing or lies
@@ -313,7 +326,7 @@ def load(
     """
     proto, path = check.read(source)
     title = name or (path.stem if path else "") or proto.graph.name or "model"
-    check.check(proto, path, title)
+    check.check(proto, path, title, weights=weights)
     given = {k: v if isinstance(v, int) else tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
     model = wrap(proto, name=title, path=path, shapes=given)
     _check_shapes(model)
@@ -334,8 +347,7 @@ def wrap(
 ) -> Model:
     """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made."""
     graph = ir.from_proto(proto)
-    if path is not None:
-        settle(graph, path.parent.absolute())
+    settle(graph, path.parent.absolute() if path else None)
     assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):

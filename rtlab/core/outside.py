@@ -18,11 +18,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: Stands for the folder of a model that came as bytes: no file lies there.
+_NOWHERE = Path("folder not given")
+
+
 class Outside(ir.ExternalTensor):
     """A constant that is read from its file whenever it is asked for; whoever asks may get a ``ModelError``.
 
     Other than its base it maps nothing into memory: a mapped file that is cut short ends the process.
     """
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a file."""
+        return Path(self.path).is_file()
 
     def numpy(self) -> NDArray[Any]:
         """Its numbers.
@@ -46,8 +55,8 @@ class Outside(ir.ExternalTensor):
             super().tofile(held)
         except (OSError, ValueError) as error:
             raise ModelError(
-                f'Cannot read the weights "{self.name}": "{self.path}", the file that holds them, is not as it was '
-                "when the model was loaded. Put it back beside the model, and load the model again.",
+                f'Cannot read the weights "{self.name}": "{self.path}", the file that holds them, is missing, or '
+                "is not as it was when the model was loaded. Put it back beside the model, and load the model again.",
                 details=str(error),
             ) from error
         return held.getvalue()
@@ -57,8 +66,8 @@ class Outside(ir.ExternalTensor):
         file.write(self.tobytes())
 
 
-def settle(model: ir.Model, folder: Path) -> None:
-    """Say in which folder the files lie that hold constants of a model."""
+def settle(model: ir.Model, folder: Path | None) -> None:
+    """Say in which folder the files lie that hold constants of a model; None where nobody told."""
     for value in _initializers(model):
         if isinstance(value.const_value, ir.ExternalTensor):
             value.const_value = _outside(value.const_value, folder)
@@ -66,6 +75,11 @@ def settle(model: ir.Model, folder: Path) -> None:
         for name, held in node.attributes.items():
             if held.type == ir.AttributeType.TENSOR and isinstance(held.value, ir.ExternalTensor):
                 node.attributes[name] = ir.AttrTensor(name, _outside(held.value, folder))
+
+
+def outside(model: ir.Model) -> Iterator[Outside]:
+    """The initializers of a settled model that lie in files."""
+    return (v.const_value for v in _initializers(model) if isinstance(v.const_value, Outside))
 
 
 def _initializers(model: ir.Model) -> Iterator[ir.Value]:
@@ -77,7 +91,7 @@ def _initializers(model: ir.Model) -> Iterator[ir.Value]:
         yield from graph.initializers.values()
 
 
-def _outside(tensor: ir.ExternalTensor, folder: Path) -> Outside:
+def _outside(tensor: ir.ExternalTensor, folder: Path | None) -> Outside:
     return Outside(
         tensor.location,
         tensor.offset,
@@ -87,5 +101,5 @@ def _outside(tensor: ir.ExternalTensor, folder: Path) -> Outside:
         name=tensor.name,
         doc_string=tensor.doc_string,
         metadata_props=tensor.metadata_props,
-        base_dir=folder,
+        base_dir=folder or _NOWHERE,
     )

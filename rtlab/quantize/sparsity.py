@@ -82,9 +82,11 @@ def matching(model: Model, patterns: Iterable[str]) -> tuple[str, ...]:
     Raises:
         VariantError: a pattern means no node, or none that can be pruned, except ``*``.
     """
-    weights = {w.node: w for w in find(model)}
+    wanted = tuple(patterns)
+    # To find them, every weight is read.
+    weights = {w.node: w for w in find(model)} if wanted else {}
     chosen: set[str] = set()
-    for pattern in patterns:
+    for pattern in wanted:
         meant = [*fitting(model, pattern)]
         able = [n for n in meant if n in weights and weights[n].eligible]
         if not able and pattern != "*":

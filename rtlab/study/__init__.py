@@ -981,7 +981,11 @@ def read(
     source = model if model is not None else onnx_file
     if source is not None and onnx_file is not None and source is not onnx_file:
         found["model"] = onnx_file
-    study = Study(source if source is not None else absent())
+    if source is None:
+        source = absent()
+    elif not isinstance(source, Model):
+        source = load(source, weights=False)
+    study = Study(source)
     study.read(name, **(options | found))
     return study
 

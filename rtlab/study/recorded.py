@@ -34,6 +34,10 @@ _FEW = 0.1
 #: Sum of layers by latency below which times are in doubt; over the recorded engines it is 1.02 to 1.78.
 _LEAST_RATIO = 0.9
 _JOINED = "The decisions of the build log joined the node into this layer (inferred)."
+_STRUCTURE = (
+    "The file with the model's weights is not here: the graph is shown, and what needs a weight, as a build does, "
+    "says so."
+)
 #: Kinds of files that do not describe an engine.
 ASIDE = frozenset({"model", "cache"})
 
@@ -94,7 +98,7 @@ def recorded(
             f'Cannot read "{name}": {f"{had} describes no engine" if had else "no file is given"}. '
             'Give layers="layers.json" from trtexec --exportLayerInfo, or log= with a verbose build log.'
         )
-    built = load(files["model"]) if "model" in files else model
+    built = load(files["model"], weights=False) if "model" in files else model
     found = reading.read(told, select=profile)
     return result(model, built, name, found, inputs=inputs, cache=files.get("cache"))
 
@@ -117,7 +121,7 @@ def result(
     scales = CalibrationCache.read(cache).scales() if cache else {}
     errors, said = _errors(model, found, inputs)
     timing = _timing.timing(times, engine) if times else None
-    doubts = (said, _other_model(model, engine, mapping), _other_times(timing))
+    doubts = (said, _other_model(model, engine, mapping), _other_times(timing), _STRUCTURE * model.weightless)
     engine = dataclasses.replace(engine, notes=(*engine.notes, *filter(None, doubts)))
     return Result(
         name,

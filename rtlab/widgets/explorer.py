@@ -334,7 +334,7 @@ class Explorer(Delivering):
                 self._load(content, source.stem, progress)
                 return
             # A study stands above this row; the one at hand knows how to make another.
-            study = type(study)(_model.load(content, name=source.stem), limits=study.limits)
+            study = type(study)(_model.load(content, name=source.stem, weights=False), limits=study.limits)
         title = _unused(name or _title(found), study.variants)
         study.read(title, **{**found, **given})
         if study is not self.study:

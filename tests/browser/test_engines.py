@@ -19,15 +19,8 @@ A100 = RECORDED / "engines" / "trex-resnet18-pytorch-a100-int8-qat"
 GOOGLENET = RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log"
 pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
 
-STRUCTURE = f"""import numpy as np
-import onnx
-import rtlab
-proto = onnx.load({str(MOBILENET / "model.structure-only.onnx")!r}, load_external_data=False)
-for tensor in proto.graph.initializer:
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(tuple(tensor.dims), kind), tensor.name))
-model = rtlab.load(proto, name="mobilenet_v2")
+STRUCTURE = f"""import rtlab
+model = rtlab.load({str(MOBILENET / "model.structure-only.onnx")!r}, name="mobilenet_v2", weights=False)
 folder = {str(MOBILENET)!r}
 study = rtlab.read(f"{{folder}}/engine.graph.json", f"{{folder}}/engine.profile.json", f"{{folder}}/engine.timing.json",
                    f"{{folder}}/engine.profile.metadata.json", model=model)

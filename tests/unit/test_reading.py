@@ -7,13 +7,12 @@ import re
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 
 import rtlab
 from rtlab import Study
-from rtlab.errors import ReadError, VariantError
+from rtlab.errors import ModelError, ReadError, VariantError
 from rtlab.samples import load
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
@@ -49,16 +48,6 @@ def files(built, tmp_path):
     (tmp_path / "build.log").write_text(result.engine.log, encoding="utf-8")
     (tmp_path / "prepared.onnx").write_bytes(result.prepared.model.bytes())
     return tmp_path
-
-
-def structure(folder: Path) -> onnx.ModelProto:
-    """A recorded model, whose weights are left out: its constants get zeros, so that it can be checked."""
-    proto = onnx.load(folder / "model.structure-only.onnx", load_external_data=False)
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            shape, kind = tuple(tensor.dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(np.zeros(shape, kind), tensor.name))
-    return proto
 
 
 def test_files_are_told_apart_by_what_is_in_them(files, built) -> None:
@@ -120,12 +109,39 @@ def test_a_table_has_a_row_for_each_layer(files) -> None:
 
 
 @recorded
+def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
+    """The structure tells which node a layer is; the weights are what may not leave the house."""
+    study = rtlab.read(MOBILENET / "engine.graph.json", MOBILENET / "model.structure-only.onnx")
+    result = study["engine"]
+    assert (99, 71) == (len({p.node for p in result.mapping.pairs}), len(result.mapping.missing))
+    assert any("weights is not here" in note for note in result.engine.notes)
+    assert result.roofline("A100").estimated > 0
+    assert study.to_html(tmp_path / "report.html").is_file()
+    # What needs a number says which file to bring; a look at one node is a note, as for every node without one.
+    node = next(n for n in study.model.nodes if n.op == "Conv")
+    with pytest.raises(ModelError, match=r"mobilenet_v2\.weights.*Put it back beside the model"):
+        study.weights(node.id)
+    study.add("fp32", backend="onnxruntime", target="cpu")
+    with pytest.raises(ModelError, match=r"mobilenet_v2\.weights|data file"):
+        study.run()
+    with pytest.raises(ModelError, match=r"mobilenet_v2\.weights.*is missing"):
+        rtlab.load(MOBILENET / "model.structure-only.onnx")
+    # From a browser only its bytes come.
+    explorer = study.explore()
+    names = ["engine.graph.json", "model.structure-only.onnx"]
+    gesture = {"type": "drop", "value": json.dumps(names)}
+    explorer._gesture(explorer, gesture, [(MOBILENET / n).read_bytes() for n in names])
+    explorer.wait()
+    assert explorer.failure is None
+    assert result.mapping.pairs == explorer.study[explorer.state.variant].mapping.pairs
+
+
+@recorded
 def test_a_recorded_engine_tells_its_document(tmp_path) -> None:
     """What rtlab read --json prints is JSON, and has what the issue of an engineer is about."""
-    model = rtlab.load(structure(MOBILENET), name="mobilenet")
     study = rtlab.read(
         MOBILENET / "engine.graph.json", MOBILENET / "engine.profile.json", MOBILENET / "engine.timing.json",
-        model=model,
+        model=MOBILENET / "model.structure-only.onnx",
     )  # fmt: skip
     result = study["engine"]
     told = json.loads(json.dumps(document(result, study.model), allow_nan=False))

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -104,23 +103,13 @@ def test_latencies_are_those_that_trtexec_summarized(folder) -> None:
     assert pytest.approx(float(summary.total[0]), rel=0.02) == float(np.median(profile.total))
 
 
-def without_weights(path: Path) -> onnx.ModelProto:
-    """A structure whose weights were left out, with zeros in their place."""
-    proto = onnx.load(path, load_external_data=False)
-    for weight in proto.graph.initializer:
-        if weight.external_data:
-            zeros = np.zeros(list(weight.dims), onnx.helper.tensor_dtype_to_np_dtype(weight.data_type))
-            weight.CopyFrom(onnx.numpy_helper.from_array(zeros, weight.name))
-    return proto
-
-
 @pytest.fixture(scope="module")
 def mobilenet():
     folder = recorded.FOLDER / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
     if not folder.is_dir():
         pytest.skip("no ../shared/recorded beside the checkout")
     found = Trtexec().read(recorded.files(folder))
-    return load(without_weights(folder / "model.structure-only.onnx")), found.engine
+    return load(folder / "model.structure-only.onnx", weights=False), found.engine
 
 
 def test_every_declared_origin_is_a_node_of_the_model(mobilenet) -> None:

@@ -26,6 +26,46 @@ def beside(folder: Path, model: Model) -> Model:
     return load(path)
 
 
+def test_a_structure_is_taken_where_nobody_needs_the_weights(tmp_path: Path) -> None:
+    """Types and shapes are in the graph itself."""
+    whole = beside(tmp_path, tiny_model())
+    assert not whole.weightless
+    assert not load(tmp_path / "model.onnx", weights=False).weightless
+    (tmp_path / "weights").unlink()
+    with pytest.raises(ModelError, match=r'"weights" is missing'):
+        load(tmp_path / "model.onnx")
+    bare = load(tmp_path / "model.onnx", weights=False)
+    assert bare.weightless
+    assert whole.values == bare.values
+    assert [n.id for n in whole.nodes] == [n.id for n in bare.nodes]
+    for one in (bare, load((tmp_path / "model.onnx").read_bytes(), weights=False)):
+        for ask in (one.bytes, lambda model=one: [Study(model).weights(n.id) for n in model.top]):
+            with pytest.raises(ModelError, match=r"weights|external data"):
+                ask()
+
+
+def test_without_weights_a_damaged_model_is_refused_all_the_same(tmp_path: Path) -> None:
+    """What is there must be right, and no path leads out of the folder."""
+    beside(tmp_path, tiny_model())
+    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    (tmp_path / "weights").write_bytes(b"1234")
+    with pytest.raises(ModelError, match="has 4 bytes"):
+        load(tmp_path / "model.onnx", weights=False)
+    (tmp_path / "weights").unlink()
+    for location in ("../weights", "/etc/weights", ""):
+        for tensor in proto.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = location
+        onnx.save(proto, tmp_path / "moved.onnx")
+        with pytest.raises(ModelError, match=r"outside the model's folder|names no file"):
+            load(tmp_path / "moved.onnx", weights=False)
+    proto.graph.node[0].op_type = "Nonsense"
+    onnx.save(proto, tmp_path / "moved.onnx")
+    with pytest.raises(ModelError):
+        load(tmp_path / "moved.onnx", weights=False)
+
+
 def gone(file: Path) -> None:
     file.unlink()
 
