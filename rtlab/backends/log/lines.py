@@ -10,9 +10,9 @@ _AGAIN = (
     "Make a verbose log with trtexec --verbose, with polygraphy convert -vv, or with a logger that receives VERBOSE "
     "messages, and give all of it."
 )
-#: Lines of a log that tells of a build.
 #: The first bytes of a gzip file.
 GZIP = b"\x1f\x8b"
+#: Lines of a log that tells of a build.
 _EXPECTED = 'such as "After vertical fusions: 84 layers" or "Tactic: 0x0000000000000000 Time: 0.0031"'
 _CHUNK = 1 << 20
 #: A longer line is no line of a log; it is read in pieces.
