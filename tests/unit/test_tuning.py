@@ -472,7 +472,9 @@ def test_weights_that_are_gone_are_told_in_words(tmp_path) -> None:
     onnx.save(proto, path, save_as_external_data=True, location="weights", size_threshold=0)
     opened = rtlab.load(path)
     (tmp_path / "weights").unlink()
-    with pytest.raises(ModelError, match=r"the file that holds them, is missing, or is not as it was .*Put it back"):
+    with pytest.raises(
+        ModelError, match=r"the file that holds them, is missing, or is not as it was .*Put it back"
+    ):
         tune(opened, BATCH, bench=Scripted(even))
     with pytest.raises(ModelError, match="is not as it was"):
         rtlab.Study(opened).weights(opened.top[0].id)
