@@ -169,7 +169,7 @@ def test_a_cycle_is_drawn_with_an_edge_back(page) -> None:
 
 def test_an_empty_graph_is_no_error(page) -> None:
     """Nothing to draw is drawn as nothing."""
-    draw(page, {"id": "g", "title": "ONNX", "subtitle": "0 nodes", "boxes": [], "edges": []})
+    draw(page, {"id": "g", "title": "ONNX", "subtitle": "0 nodes", "boxes": [], "edges": [], "later": False})
     assert 0 == page.evaluate("() => window.rtlab.stages()[0].scene.figures.length")
 
 
