@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 
@@ -42,11 +43,15 @@ class ValueDelta:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Accuracy:
-    """Errors of every compared value, in graph order, with what they were measured on."""
+    """Errors of every compared value, in graph order, with what they were measured on.
+
+    ``synthetic`` says that the samples were random: the errors are those of noise, and no finding about the task.
+    """
 
     source: str
     samples: int
     values: tuple[ValueDelta, ...]
+    synthetic: bool = False
 
     def __repr__(self) -> str:
         worst = self.worst(1)
@@ -58,7 +63,8 @@ class Accuracy:
     @property
     def origin(self) -> str:
         """What stands beside every one of these numbers."""
-        return f"measured, {self.source}, {self.samples} samples"
+        on = f", {RANDOM}" if self.synthetic else ""
+        return f"measured, {self.source}, {self.samples} samples{on}"
 
     def worst(self, count: int = 5) -> tuple[ValueDelta, ...]:
         """The values with the lowest SQNR."""
@@ -100,7 +106,7 @@ class Comparison:
             lost = int(np.count_nonzero((y == 0) & (x != 0)))
             sums[5:] += (y.size, bad, lost)
 
-    def result(self, source: str) -> Accuracy:
+    def result(self, source: str, *, synthetic: bool = False) -> Accuracy:
         """The errors of all batches so far."""
         values = []
         for name, (xx, ee, xy, yy, top, count, bad, lost) in self._sums.items():
@@ -130,7 +136,7 @@ class Comparison:
                     underflowed=int(lost),
                 )
             )
-        return Accuracy(source, self.samples, tuple(values))
+        return Accuracy(source, self.samples, tuple(values), synthetic)
 
 
 def comparable(source: Model, variant: Model) -> tuple[str, ...]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: Named arrays for one inference, each of the model's input shape.
 Batch = Mapping[str, "NDArray[Any]"]
 
+#: How every view marks numbers that rest on ``synthetic`` data.
+RANDOM = "random input"
+
 #: Elements that are looked at in one piece, so that a file larger than memory can be checked.
 _PIECE = 1 << 22
 
@@ -39,10 +42,14 @@ class CalibrationData:
 
     An array with as many dimensions as its input is cut along the input's batch dimension; one with a
     dimension more holds a whole input tensor per sample. ``of`` takes everything else that holds samples.
+
+    ``synthetic`` says that nobody's data is in it, such as noise: times and graphs are as they would be, but errors and
+    scales on it say little about the task, and every view marks them "random input".
     """
 
     arrays: Mapping[str, Any]
     source: str = "arrays"
+    synthetic: bool = False
 
     def __post_init__(self) -> None:
         arrays = {name: a if isinstance(a, Images) else to_numpy(a) for name, a in self.arrays.items()}
@@ -64,7 +71,7 @@ class CalibrationData:
     def random(cls, model: Model, *, samples: int = 64, seed: int = 0) -> CalibrationData:
         """Normal noise for floating inputs, zeros and ones for others.
 
-        Good enough to draw and to time; accuracy on noise says little about the task, and views say "random".
+        Good enough to draw and to time; accuracy on noise says little about the task, and views say "random input".
         Where the graph fixes a batch, the number of samples is rounded up to whole batches.
         """
         rng = np.random.default_rng(seed)
@@ -77,7 +84,7 @@ class CalibrationData:
             size = (-(-samples // batch) * batch, *shape[1:]) if batch else (samples, *shape)
             draw = rng.standard_normal(size) if dtype.kind == "f" else rng.integers(0, 2, size)
             arrays[name] = draw.astype(dtype)
-        return cls(arrays, source=f"random noise, seed {seed}")
+        return cls(arrays, source=f"random noise, seed {seed}", synthetic=True)
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationData:

@@ -105,13 +105,13 @@ def _imagenet_like(
     samples: int | None, *, name: str, title: str, make: Callable[[], Model], description: str
 ) -> Sample:
     count = 16 if samples is None else samples
-    data = CalibrationData({"image": pictures(count, 224)}, source="1/f noise pictures")
+    data = CalibrationData({"image": pictures(count, 224)}, source="1/f noise pictures", synthetic=True)
     return Sample(name, title, make(), data, None, description)
 
 
 def _bert(samples: int | None) -> Sample:
     data = CalibrationData(
-        {"input_ids": sentences(16 if samples is None else samples)}, source="random words"
+        {"input_ids": sentences(16 if samples is None else samples)}, source="random words", synthetic=True
     )
     return Sample(
         name="bert",

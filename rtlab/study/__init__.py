@@ -676,6 +676,7 @@ class Study:
             builder=builder,
             runner=runner,
             compare=compare and runner is not None,
+            random_ranges=self._observer_of(variant).synthetic(self.data),
         )
 
     def _observer_of(self, variant: Variant) -> Observer:

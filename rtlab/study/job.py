@@ -74,9 +74,10 @@ class Result:
     """Everything known of one variant.
 
     ``source`` is the model that the study is of; ``engine`` is the picture, related to it by ``mapping``; ``measured``
-    is the engine that ran here, related by ``measured_mapping``; ``ranges`` is what the calibrator saw. ``timing``,
-    ``accuracy`` and ``score`` are None where nothing could run. ``recorded`` says that the engine was read from files
-    of another machine; ``told`` is the build log that was among them, ``outputs`` the tensors.
+    is the engine that ran here, related by ``measured_mapping``; ``ranges`` is what the calibrator saw, and
+    ``random_scales`` says that it was random input. ``timing``, ``accuracy`` and ``score`` are None where nothing could
+    run. ``recorded`` says that the engine was read from files of another machine; ``told`` is the build log that was
+    among them, ``outputs`` the tensors.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Result:
     accuracy: _accuracy.Accuracy | None = None
     score: Score | None = None
     ranges: Ranges | None = None
+    random_scales: bool = False
     recorded: bool = False
     told: BuildLog | None = None
     outputs: Outputs | None = None
@@ -243,7 +245,10 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What one variant's work needs; it can be pickled. ``plan`` is a serialized engine to open in place of a build."""
+    """What one variant's work needs; it can be pickled. ``plan`` is a serialized engine to open in place of a build.
+
+    ``random_ranges`` says that what calibrators see was observed on random input.
+    """
 
     name: str
     variant: Variant
@@ -257,6 +262,7 @@ class Job:
     runner: str | None
     compare: bool
     plan: str = ""
+    random_ranges: bool = False
 
 
 def runner_of(name: str) -> Any:
@@ -308,7 +314,10 @@ def work(job: Job, progress: Progress | None = None) -> Result:
     mapping = relate(job.model, ready.model, engine)
     if narrowed := _narrowed(job, engine, mapping):
         engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed))
-    result = Result(job.name, job.variant, job.model, ready, engine, mapping, ranges=job.ranges)
+    result = Result(
+        job.name, job.variant, job.model, ready, engine, mapping,
+        ranges=job.ranges, random_scales=job.random_ranges and job.ranges is not None,
+    )  # fmt: skip
     if not job.compare or job.runner is None:
         return result
     try:
@@ -476,7 +485,7 @@ def _compare(job: Job, by: _Computed, progress: Progress) -> _accuracy.Accuracy:
             progress.advance(count)
     finally:
         reader.release(plain)
-    return comparison.result(f"{by.source}, {data.source}")
+    return comparison.result(f"{by.source}, {data.source}", synthetic=data.synthetic)
 
 
 def _score(job: Job, by: _Computed, progress: Progress) -> Score | None:

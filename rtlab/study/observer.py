@@ -76,6 +76,7 @@ class Observer:
         self.model, self._stride = model, stride
         self._merged: Ranges | None = None
         self._sources: list[str] = []
+        self._random = False
         #: Which parts of which data an executor's workers have observed, by its identity and the number of parts.
         self._parts: dict[tuple[int, int], tuple[CalibrationData, set[int]]] = {}
         self._data: CalibrationData | None = None
@@ -121,6 +122,7 @@ class Observer:
         with self._passing:
             self._add(observe_part(self.model, data, self._stride, progress))
             self._sources.append(data.source)
+            self._random |= data.synthetic
 
     def spread(self, data: CalibrationData, executor: Executor, parts: int, progress: Progress) -> None:
         """Observe samples in an executor's workers, a part each; in what order they end cannot matter.
@@ -153,6 +155,10 @@ class Observer:
     def source(self, data: CalibrationData) -> str:
         """Where the samples came from."""
         return " and ".join(dict.fromkeys([data.source, *self._sources]))
+
+    def synthetic(self, data: CalibrationData) -> bool:
+        """Whether random samples are among what was observed."""
+        return data.synthetic or self._random
 
     def _add(self, ranges: Ranges) -> None:
         self._merged = ranges if self._merged is None else self._merged.merge(ranges)

@@ -538,3 +538,9 @@ def test_trait_models_are_what_their_script_writes(tmp_path):
     for name in TRAITS:
         expected = onnx.load(tmp_path / f"{name}.onnx").SerializeToString(deterministic=True)
         assert expected == onnx.load(SHIPPED / f"{name}.onnx").SerializeToString(deterministic=True)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "bert", "hostile_names", "digits_inception"])
+def test_samples_without_anybodys_data_say_that_it_is_random(name):
+    """Only the digits are digits."""
+    assert (name != "digits_inception") == samples.load(name, samples=1).calibration.synthetic

@@ -56,6 +56,33 @@ def test_int8_errors_lie_where_eight_bits_put_them(study) -> None:
     assert all(15 < s < 60 for s in found), found
 
 
+def test_what_rests_on_random_input_says_so(model) -> None:
+    """A number on noise is no finding: errors and scales carry that, and the same on someone's own arrays do not."""
+    own = CalibrationData(CalibrationData.random(model, samples=8).arrays, source="photographs")
+    found = {}
+    for name, data in (("random", None), ("own", own)):
+        study = Study(model, data=data)
+        study.add("int8", calibrator="minmax", target="cpu")
+        found[name] = study.run()["int8"]
+
+    assert [True, False] == [r.random_scales for r in found.values()]
+    assert [True, False] == [r.accuracy.synthetic for r in found.values()]
+    assert found["random"].accuracy.origin.endswith("32 samples, random input")
+    assert found["own"].accuracy.origin.endswith("photographs, 8 samples")
+
+
+def test_scales_that_saw_random_input_beside_real_samples_still_say_so(model) -> None:
+    """One observation of both is no observation of real input."""
+    real = CalibrationData(CalibrationData.random(model, samples=8).arrays, source="photographs")
+    study = Study(model, data=real)
+    study.observe()
+    study.observe(CalibrationData.random(model, samples=8, seed=1))
+    study.add("int8", calibrator="minmax", target="cpu")
+
+    assert study.run()["int8"].random_scales
+    assert not study["int8"].accuracy.synthetic
+
+
 def test_the_task_is_scored_on_every_held_out_sample(study) -> None:
     """A score without its sample count says nothing."""
     score = study["fp32"].score

@@ -160,6 +160,16 @@ def test_random_data_fits_and_repeats(net):
     assert "random noise, seed 7" == data.source
 
 
+def test_random_data_says_so_and_keeps_saying_it():
+    """What is cut from it is random too; arrays of someone's own are not, whatever they are called."""
+    data = CalibrationData.random(DYNAMIC, samples=4)
+
+    assert data.synthetic
+    assert data.take(2).synthetic
+    assert data.part(0, 2, model=DYNAMIC).synthetic
+    assert not CalibrationData(data.arrays, source="random noise, seed 0").synthetic
+
+
 def test_random_data_rounds_up_to_whole_batches():
     """Asking for three samples of a graph that takes two at a time gives four, not two."""
     assert (4, 3) == CalibrationData.random(FIXED, samples=3).arrays["x"].shape
