@@ -44,20 +44,20 @@ class Stream(CalibrationData):
     """
 
     def __init__(self, feed: _Feed, limit: int | None = None) -> None:
-        super().__init__({}, feed.name)
+        super().__init__({}, feed.name, feed.drawn)
         self._feed = feed
         self._limit = limit
 
     @classmethod
     def over(cls, source: Any, *, model: Model | None = None) -> Stream:
         """A stream over an iterable, or over what a function returns each time it is called."""
-        feed = _Feed(_with_metadata(source, model), _title(source))
+        feed = _Feed(_with_metadata(source, model), _title(source), drawn=_drawn(source))
         if model is not None:
             feed.measure = _Inputs(model).size
         return cls(feed)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (*self._feed.parcel(), self._limit))
+        return (_restore, (self._limit, self._feed.drawn, *self._feed.parcel()))
 
     def __bool__(self) -> bool:
         return True
@@ -243,8 +243,10 @@ class _Inputs:
 class _Feed:
     """The items of an iterable; the first of them are kept, so that several readers can have those."""
 
-    def __init__(self, source: Any, name: str) -> None:
+    def __init__(self, source: Any, name: str, *, drawn: bool = False) -> None:
         self.name = name
+        #: Whether the samples are random.
+        self.drawn = drawn
         #: Samples that have come so far, and all of them once the end was reached.
         self.seen = 0
         self.total: int | None = None
@@ -344,9 +346,11 @@ class _Feed:
         return self.name, self._kept, self._sizes, self.total
 
     @classmethod
-    def unpacked(cls, name: str, kept: list[_Item], sizes: list[int], total: int | None) -> _Feed:
+    def unpacked(
+        cls, name: str, kept: list[_Item], sizes: list[int], total: int | None, *, drawn: bool
+    ) -> _Feed:
         """The feed of a parcel: what was kept, and no more."""
-        feed = cls(iter(()), name)
+        feed = cls(iter(()), name, drawn=drawn)
         feed._kept, feed._sizes, feed._past = kept, sizes, True
         feed.seen, feed.total = sum(sizes), total
         return feed
@@ -401,8 +405,8 @@ class _Feed:
         )
 
 
-def _restore(name: str, kept: list[_Item], sizes: list[int], total: int | None, limit: int | None) -> Stream:
-    return Stream(_Feed.unpacked(name, kept, sizes, total), limit)
+def _restore(limit: int | None, drawn: bool, *parcel: Any) -> Stream:  # noqa: FBT001 - of a pickle
+    return Stream(_Feed.unpacked(*parcel, drawn=drawn), limit)
 
 
 def _plain(item: Any) -> _Item:
@@ -477,6 +481,13 @@ def _with_metadata(source: Any, model: Model | None) -> Any:
     source = copy.copy(source)
     source.input_metadata = metadata
     return source
+
+
+def _drawn(source: Any) -> bool:
+    """Whether it is a Polygraphy data loader, which draws its samples."""
+    return any(
+        c.__module__.startswith("polygraphy.") and c.__name__ == "DataLoader" for c in type(source).__mro__
+    )
 
 
 def _title(source: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nets import passing
-from rtlab.core.data import CalibrationData, Task
+from rtlab.core.data import CalibrationData, Predictions, Task
 from rtlab.core.model import Model, load
 from rtlab.errors import CalibrationError
 
@@ -216,6 +217,71 @@ def test_a_task_counts_hits_in_percent_or_by_its_own_metric():
     assert 75.0 == Task(data, labels).score(outputs)
     assert 100.0 == Task(data, labels).score(outputs[:2])
     assert 4.0 == Task(data, labels, metric=lambda y, t: len(y) * (t[:1].sum() + 1)).score(outputs)
+
+
+def test_a_metric_is_given_all_outputs_by_name():
+    """A detector's boxes are worth nothing without its scores."""
+    labels = np.array([0, 1, 1, 0])
+    boxes, scores = floats(4, 2), np.array([0, 1, 0, 0], np.float32)
+    data = CalibrationData({"x": floats(4, 3, 4)})
+    task = Task(data, labels, metric=lambda y, t: float((y["scores"] == t).sum() + len(y["boxes"])))
+
+    assert 3.0 + 4.0 == task.score({"boxes": boxes, "scores": scores})
+    assert ("boxes", "scores") == task.wanted(dataclasses.replace(DYNAMIC, outputs=("boxes", "scores")))
+    assert ("boxes",) == Task(data, labels).wanted(dataclasses.replace(DYNAMIC, outputs=("boxes", "scores")))
+
+
+def test_a_metric_of_arrays_goes_on_working():
+    """With one output it is given that; with several the first, and a word that there are more."""
+    labels = np.array([0, 1, 1, 0])
+    outputs = np.array([[2, 1], [0, 9], [5, 4], [1, 0]], np.float32)
+    data = CalibrationData({"x": floats(4, 3, 4)})
+    task = Task(data, labels, metric=lambda y, t: float((y.argmax(axis=1) == t).sum()))
+
+    assert 3.0 == task.score(outputs) == task.score({"logits": outputs})
+    with pytest.warns(FutureWarning, match=r'the outputs "logits", "aux": .* outputs\["logits"\]'):
+        assert 3.0 == task.score({"logits": outputs, "aux": outputs})
+
+
+def test_a_metric_that_fails_names_what_it_was_given():
+    """Its first reason counts, not that of a second try."""
+    data = CalibrationData({"x": floats(2, 3, 4)})
+    task = Task(data, np.zeros(2), metric=lambda y, _: y["classes"].sum())
+    with pytest.raises(CalibrationError) as caught:
+        task.score({"boxes": floats(2, 3), "scores": [1, 2, 3]})
+    assert (
+        "Cannot score \"top-1 accuracy\": its metric raised KeyError: 'classes'. Call it with "
+        'a mapping of "boxes" 2×3, "scores" list of 3 and the labels to see where.'
+    ) == str(caught.value)
+
+
+def test_outputs_without_a_row_per_sample_stay_apart():
+    """Seven boxes of the first picture, none of the second: joined, nobody could tell whose they are."""
+    held = Predictions()
+    held.add({"boxes": floats(7, 4), "logits": floats(1, 3), "map": floats(1, 2, 2)}, 1)
+    held.add({"boxes": floats(0, 4), "logits": floats(1, 3), "map": floats(1, 4, 4)}, 1)
+    joined = held.joined()
+
+    assert 2 == held.samples
+    assert 4 * (28 + 6 + 4 + 16) == held.nbytes
+    assert [(7, 4), (0, 4)] == [b.shape for b in joined["boxes"]]
+    assert (2, 3) == joined["logits"].shape
+    assert [(1, 2, 2), (1, 4, 4)] == [m.shape for m in joined["map"]]
+    task = Task(CalibrationData({"x": floats(2, 3, 4)}), np.zeros(2))
+    with pytest.raises(CalibrationError, match='the first output, "boxes", has no row per sample'):
+        task.score(joined, held.samples)
+    counting = Task(task.data, np.zeros(2), metric=lambda y, t: sum(map(len, y["boxes"])) + len(t))
+    assert 9.0 == counting.score(joined, held.samples)
+
+
+def test_polygraphy_draws_its_samples():
+    """Its data loader makes up numbers from the types and shapes of the inputs."""
+    comparator = pytest.importorskip("polygraphy.comparator")
+    data = CalibrationData.of(comparator.DataLoader(iterations=3), model=FIXED)
+
+    assert data.synthetic
+    assert data.take(2).synthetic
+    assert pickle.loads(pickle.dumps(data)).synthetic
 
 
 def test_arrays_are_taken_as_they_are():
