@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.data import Predictions
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import BuildRequest, Progress
@@ -153,39 +154,43 @@ def rank(
     samples = samples.take(max(SCORED if task is not None else _COMPARED, fixed_batch(model)))
     size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o))
 
-    def run(variant: Model) -> list[NDArray[Any]]:
+    wanted = task.wanted(model) if task is not None else model.outputs[:1]
+
+    def run(variant: Model) -> tuple[list[NDArray[Any]], Predictions]:
+        """The first output of every batch, and all that the metric needs."""
         # Built in silence, so that the one phase on screen stays that of the ranking.
         engine = runner.build(BuildRequest(variant, Variant(), level="basic"), Silent())
-        output, parts = variant.outputs[0], []
+        parts, held = [], Predictions()
         try:
             for batch in samples.batches(variant, size):
                 check(progress, "ranking the calibrators")
-                parts.append(runner.outputs(engine, batch, (output,))[output])
+                outputs = runner.outputs(engine, batch, wanted)
+                parts.append(outputs[wanted[0]])
+                held.add(outputs, samples.samples_in(variant, batch))
         finally:
             runner.release(engine)
-        return parts
+        return parts, held
 
     progress.phase("Ranking the calibrators", len(calibrators) + 1)
-    plain = run(model)
-    count = sum(len(p) if p.ndim else 1 for p in plain)
+    plain, held = run(model)
+    count = held.samples
     progress.advance()
-    base = _score(task, plain, runner.source)
+    base = _score(task, held, runner.source)
     found = []
     for calibrator in calibrators:
         variant = Variant.of(precision, calibrator=calibrator)
-        got = run(prepare(model, variant, ranges).emulation)
-        score = _score(task, got, runner.source)
+        got, held = run(prepare(model, variant, ranges).emulation)
+        score = _score(task, held, runner.source)
         delta = score.value - base.value if score is not None and base is not None else None
         found.append(Ranked(calibrator, precision, score, delta, _sqnr(plain, got), count, runner.source))
         progress.advance()
     return tuple(sorted(found, key=lambda r: (r.score.value if r.score else 0.0, r.sqnr), reverse=True))
 
 
-def _score(task: Task | None, parts: Sequence[NDArray[Any]], source: str) -> Score | None:
+def _score(task: Task | None, held: Predictions, source: str) -> Score | None:
     if task is None:
         return None
-    outputs = np.concatenate([np.atleast_1d(p) for p in parts])
-    return Score(task.name, task.score(outputs), task.unit, len(outputs), source)
+    return Score(task.name, task.score(held.joined(), held.samples), task.unit, held.samples, source)
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:

@@ -8,8 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from rtlab import backends
 from rtlab.analysis import accuracy as _accuracy
 from rtlab.analysis import breakdown
@@ -29,7 +27,7 @@ from rtlab.analysis.schedule import Schedule, schedule, unit_durations
 from rtlab.analysis.trust import usual
 from rtlab.backends.files import reading
 from rtlab.core.buildlog import BuildLog
-from rtlab.core.data import CalibrationData, Task
+from rtlab.core.data import CalibrationData, Predictions, Task
 from rtlab.core.engine import Engine
 from rtlab.core.finding import Finding
 from rtlab.core.heap import growing
@@ -492,13 +490,13 @@ def _score(job: Job, by: _Computed, progress: Progress) -> Score | None:
     if job.task is None:
         return None
     data = job.task.data.take(max(SCORED, fixed_batch(job.model)))
-    parts: list[Any] = []
+    wanted, held = job.task.wanted(job.model), Predictions()
     progress.phase("Scoring the task", len(data))
     size = min(by.batch, batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o)))
-    output = job.model.outputs[0]
     for batch in data.batches(job.model, size):
         check(progress, "scoring the task")
-        parts.append(by.runner.outputs(by.engine, batch, (output,))[output])
-        progress.advance(len(parts[-1]))
-    outputs = np.concatenate(parts)
-    return Score(job.task.name, job.task.score(outputs), job.task.unit, len(outputs), by.source)
+        count = data.samples_in(job.model, batch)
+        held.add(by.runner.outputs(by.engine, batch, wanted), count)
+        progress.advance(count)
+    value = job.task.score(held.joined(), held.samples)
+    return Score(job.task.name, value, job.task.unit, held.samples, by.source)

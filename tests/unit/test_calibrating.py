@@ -8,8 +8,9 @@ import multiprocessing
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from rtlab import CalibrationCache, CalibrationData, Calibrator, Study, Task, samples
+from rtlab import CalibrationCache, CalibrationData, Calibrator, Study, Task, load, samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -166,6 +167,28 @@ def test_the_calibrators_are_ranked_by_the_task(model, data) -> None:
         built.add(str(one.calibrator), precision="int8", calibrator=one.calibrator, target="cpu")
     built.run()
     assert {str(r.calibrator): r.score.value for r in ranking} == {n: built[n].score.value for n in built}
+
+
+def test_the_ranking_gives_the_metric_every_output() -> None:
+    """What a variant is scored by is what calibrators are ranked by."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], "conv"),
+        helper.make_node("Relu", ["h"], ["up"], "first"),
+        helper.make_node("Neg", ["h"], ["down"], "second"),
+    ]
+    weight = np.random.default_rng(0).standard_normal((4, 3, 1, 1)).astype(np.float32)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 5, 5])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 4, 5, 5]) for n in ("up", "down")]
+    graph = helper.make_graph(nodes, "two", [x], ends, [numpy_helper.from_array(weight, "w")])
+    net = load(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]))
+    data = CalibrationData.random(net, samples=8)
+
+    def metric(outputs, labels):
+        return -float(np.abs(outputs["up"] - np.maximum(-outputs["down"], 0)).sum()) + len(labels)
+
+    (one,) = Study(net, data=data, task=Task(data, np.zeros(8), metric=metric)).rank(["minmax"]).ranking
+    assert 8.0 == one.score.value, "both heads show the same quantized convolution"
+    assert 8 == one.score.samples == one.samples
 
 
 def test_changing_the_calibrator_runs_no_inference(model, data) -> None:

@@ -10,9 +10,10 @@ import pickle
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rtlab import CalibrationData, Study, Task, backends, samples
+from rtlab import CalibrationData, Study, Task, backends, load, samples
 from rtlab.core.progress import Silent
 from rtlab.errors import (
     CalibrationError,
@@ -481,6 +482,36 @@ def test_a_choice_of_another_type_is_refused_in_words(model, choice, words) -> N
     """99.9 for the percentile and 86 for the target are what one writes first."""
     with pytest.raises(VariantError, match=words):
         Study(model).add("v", precision="int8", **choice)
+
+
+def test_a_metric_reads_every_output_by_name() -> None:
+    """Two heads on one trunk: the score needs both, in the study and in the ranking of calibrators."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"], "trunk"),
+        helper.make_node("Neg", ["h"], ["down"], "first"),
+        helper.make_node("Abs", ["h"], ["up"], "second"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 4]) for n in ("down", "up")]
+    net = load(
+        helper.make_model(
+            helper.make_graph(nodes, "two", [x], ends),
+            ir_version=8,
+            opset_imports=[helper.make_opsetid("", 17)],
+        )
+    )
+    data = CalibrationData.random(net, samples=16)
+    relu = np.maximum(data.arrays["x"], 0)
+
+    def metric(outputs, labels):
+        np.testing.assert_array_equal(relu, outputs["up"])
+        np.testing.assert_array_equal(-relu, outputs["down"])
+        return float((outputs["up"] - outputs["down"]).sum() + len(labels))
+
+    study = Study(net, data=data, task=Task(data, np.zeros(16), metric=metric))
+    study.add("fp32", target="cpu")
+    assert study.run()["fp32"].score.value == pytest.approx(2 * float(relu.sum()) + 16, rel=1e-6)
+    assert 16 == study["fp32"].score.samples
 
 
 def test_a_metric_that_fails_leaves_everything_else(model) -> None:
