@@ -12,7 +12,7 @@ import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -294,9 +294,17 @@ def options(provider: Provider, target: Target, given: BuildOptions | None) -> d
 
 
 def session(
-    data: bytes | str, options_: Any, provider: Provider, told: Mapping[str, str], target: Target
+    data: bytes | str,
+    options_: Any,
+    provider: Provider,
+    told: Mapping[str, str],
+    target: Target,
+    *,
+    without: Sequence[str] = (),
 ) -> Any:
     """A session on a provider, with the CPU for what it leaves; ONNX Runtime's own errors pass.
+
+    ``without`` names optimizers of ONNX Runtime that are left out.
 
     Raises:
         Unavailable: ONNX Runtime would run on the CPU alone, since the provider cannot start.
@@ -306,7 +314,9 @@ def session(
     if provider.name in built_in():
         asked = [CPU.name] if provider.name == CPU.name else [(provider.name, dict(told)), CPU.name]
         # Else ONNX Runtime prints what is wrong, and goes on without the provider.
-        made = ort.InferenceSession(data, options_, providers=asked, enable_fallback=0)
+        made = ort.InferenceSession(
+            data, options_, providers=asked, enable_fallback=0, disabled_optimizers=list(without)
+        )
     else:
         kind = str(target).upper()
         fitting = [d for d in _devices(provider.name) if d.device.type.name == kind]
@@ -317,7 +327,7 @@ def session(
                 f'here (it finds: {have}). Choose one of these as target=..., or backend="onnxruntime".'
             )
         options_.add_provider_for_devices(fitting[:1], dict(told))
-        made = ort.InferenceSession(data, options_, enable_fallback=0)
+        made = ort.InferenceSession(data, options_, enable_fallback=0, disabled_optimizers=list(without))
     started = made.get_providers()
     if provider.name not in started:
         raise Unavailable(
