@@ -119,7 +119,9 @@ def test_running_on_the_cpu_instead_is_refused(build, monkeypatch) -> None:
     """ONNX Runtime goes on without a provider that cannot start, and times would be those of the CPU."""
 
     class Fallen:
-        def __init__(self, *_: object, providers: list[object], enable_fallback: int) -> None:
+        def __init__(
+            self, *_: object, providers: list[object], enable_fallback: int, **_more: object
+        ) -> None:
             assert [("CUDAExecutionProvider", {}), CPU] == providers
             assert 0 == enable_fallback
 
