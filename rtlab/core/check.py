@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from rtlab.core import mend
 from rtlab.errors import ModelError
 
 
@@ -64,10 +65,11 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     return proto
 
 
-def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: bool = True) -> None:
+def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: bool = True) -> tuple[str, ...]:
     """Raise ``ModelError`` unless the model can be compiled as far as ONNX itself can tell.
 
-    Text that is not UTF-8, which the ONNX checker lets pass, is replaced in ``proto`` by its escaped form. Without
+    What everybody means alike is put right in ``proto``, and told in sentences: sizes that are none, nodes out of
+    order. Text that is not UTF-8, which the ONNX checker lets pass, is replaced by its escaped form. Without
     ``weights``, the files that hold those of the graph may be missing.
     """
     doing = f'Cannot load model "{title}":'
@@ -85,9 +87,12 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
     _escape(proto)
     whole = _check_external(proto, path, doing, weights=weights)
     _check_operators(proto, doing)
+    graphs = list(_graphs(proto))
+    notes = (*mend.sizes(proto, graphs), *mend.order(graphs, doing))
     checked: str | onnx.ModelProto = str(path) if path else proto
     try:
-        onnx.checker.check_model(checked if whole else _bare(proto), full_check=True)
+        # The file on disk is as it was; without its weights a proto can be checked wherever those lie.
+        onnx.checker.check_model(checked if whole and not notes else _bare(proto), full_check=True)
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         first = (text if len(text) <= 300 else text[:300] + "…").rstrip(".")
@@ -95,10 +100,11 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
             f"{doing} the ONNX checker refuses it: {first}. Fix the named part and export again.",
             details=str(error),
         ) from error
+    return notes
 
 
 def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
-    """The main graph, the local functions and every body inside them."""
+    """The main graph, the local functions and every body inside them, after what they are in."""
     stack: list[onnx.GraphProto | onnx.FunctionProto] = [*proto.functions, proto.graph]
     while stack:
         graph = stack.pop()

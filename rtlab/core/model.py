@@ -33,7 +33,8 @@ class Model:
     """A checked ONNX model.
 
     ``nodes`` come in graph order, those of a body after its owner, those of local functions last. ``shapes``
-    are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int).
+    are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int). ``notes``
+    say what was put right when the model was loaded; its file is as it was.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Model:
     outputs: tuple[str, ...]
     shapes: Mapping[str, tuple[int, ...] | int]
     path: Path | None = None
+    notes: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
@@ -283,7 +285,9 @@ class Model:
 
     def static(self) -> Model:
         """This model with every input dimension fixed to ``input_shape``; itself when nothing is dynamic."""
-        return self if self._static else wrap(self.proto(static=True), name=self.name, path=self.path)
+        if self._static:
+            return self
+        return wrap(self.proto(static=True), name=self.name, path=self.path, notes=self.notes)
 
 
 def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
@@ -326,9 +330,9 @@ def load(
     """
     proto, path = check.read(source)
     title = name or (path.stem if path else "") or proto.graph.name or "model"
-    check.check(proto, path, title, weights=weights)
+    notes = check.check(proto, path, title, weights=weights)
     given = {k: v if isinstance(v, int) else tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
-    model = wrap(proto, name=title, path=path, shapes=given)
+    model = wrap(proto, name=title, path=path, shapes=given, notes=notes)
     _check_shapes(model)
     return model
 
@@ -344,6 +348,7 @@ def wrap(
     name: str,
     path: Path | None = None,
     shapes: Mapping[str, tuple[int, ...] | int] | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Model:
     """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made."""
     graph = ir.from_proto(proto)
@@ -365,6 +370,7 @@ def wrap(
         outputs=outputs,
         shapes=dict(shapes or {}),
         path=path,
+        notes=notes,
     )
 
 

@@ -383,13 +383,18 @@ def _narrowed(job: Job, engine: Engine, mapping: NodeMapping) -> str:
 
 
 def prepared(job: Job) -> Prepared:
-    """The model with its weights pruned, if asked for, and then in its precision."""
+    """The model with its weights pruned, if asked for, and then in its precision; its notes before the others."""
+    ready = _prepared(job)
+    return dataclasses.replace(ready, notes=(*job.model.notes, *ready.notes))
+
+
+def _prepared(job: Job) -> Prepared:
     if job.plan:
         return Prepared(job.model, job.model)
     if _implicit(job.variant):
         # TensorRT chooses what runs in INT8; the graph stays as it is, and explicit pairs stand in on the CPU.
         variant = dataclasses.replace(job.variant, options=None)
-        ready = prepared(dataclasses.replace(job, variant=variant))
+        ready = _prepared(dataclasses.replace(job, variant=variant))
         note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
         return Prepared(job.model, ready.emulation, ready.scales, (note, *ready.notes))
     model, variant = job.model, job.variant

@@ -40,6 +40,7 @@ def status(study: Study, name: str) -> Iterator[Status]:
     """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
     result = study.results.get(name)
     if result is None:
+        yield from (Status(origin="reported", text=note) for note in study.model.notes)
         return
     engine = result.engine
     made = "read" if result.recorded else "compiled"

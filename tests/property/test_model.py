@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx
 import numpy as np
 import onnx
 import onnxruntime
@@ -97,6 +98,54 @@ def test_shapes_and_types_on_the_edges_are_those_of_the_real_tensors(proto):
     assert {v: (t.shape, str(t.dtype)) for v, t in zip(wanted, tensors, strict=True)} == {
         v: (model.values[v].shape, numpy_names[model.values[v].dtype]) for v in wanted
     }
+
+
+def _names_read(node: onnx.NodeProto) -> set[str]:
+    """Names that a node or its bodies read, as far as this strategy nests them."""
+    bodies = [a.g for a in node.attribute if a.HasField("g")]
+    return {i for n in (node, *(m for b in bodies for m in b.node)) for i in n.input if i}
+
+
+@given(strategies.protos(bodies=True, hostile=False), st.data())
+def test_any_order_of_the_nodes_loads_as_the_same_model(proto, data):
+    """What networkx says: nodes come as early as their place in the file allows."""
+    image_ = image(proto)
+    expected = run(proto.SerializeToString(), image_)[0]
+    nodes = data.draw(st.permutations(list(proto.graph.node)))
+    shuffled = onnx.ModelProto()
+    shuffled.CopyFrom(proto)
+    shuffled.graph.ClearField("node")
+    shuffled.graph.node.extend(nodes)
+    makers = {o: i for i, n in enumerate(nodes) for o in n.output}
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(len(nodes)))
+    graph.add_edges_from((makers[v], i) for i, n in enumerate(nodes) for v in _names_read(n) if v in makers)
+    order = list(networkx.lexicographical_topological_sort(graph))
+
+    model = load(shuffled)
+    assert [nodes[i].name for i in order] == [n.name for n in model.top]
+    assert (order == list(range(len(nodes)))) == (not model.notes)
+    np.testing.assert_array_equal(expected, run(model.bytes(), image_)[0])
+
+
+@given(strategies.protos(dynamic=False, hostile=False), st.data())
+def test_sizes_that_are_none_are_what_a_user_names(proto, data):
+    """A model whose sizes were overwritten with -1 or 0 and are named again is the model that it was."""
+    before = load(proto)
+    given_ = onnx.ModelProto()
+    given_.CopyFrom(proto)
+    for i, dim in enumerate(given_.graph.input[0].type.tensor_type.shape.dim):
+        if i != 1 and data.draw(st.booleans()):
+            dim.dim_value = data.draw(st.sampled_from([0, -1, -2, -(2**63)]))
+    for dim in given_.graph.output[0].type.tensor_type.shape.dim:
+        if data.draw(st.booleans()):
+            dim.dim_value = -1
+    model = load(given_, shapes={"image": before.input_shape("image")})
+
+    assert {k: v.shape for k, v in before.values.items()} == {
+        k: v.shape for k, v in model.static().values.items()
+    }
+    np.testing.assert_array_equal(run(before.bytes(), image(proto))[0], run(model.bytes(), image(proto))[0])
 
 
 @given(strategies.protos(hostile=False), st.data())

@@ -1,0 +1,273 @@
+"""What other tools write wrong and everybody means alike loads, is told, and is written nowhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab import CalibrationData, Study, load
+from rtlab.core.data import Task
+from rtlab.errors import ModelError
+from rtlab.view.chrome import status
+
+FLOAT = TensorProto.FLOAT
+
+
+def info(name: str, shape: list[int | str | None] | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, FLOAT, shape)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    weights: list[onnx.TensorProto] | None = None,
+    inner: list[onnx.ValueInfoProto] | None = None,
+    **options: object,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights or [], value_info=inner or [])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    return helper.make_model(graph, ir_version=9, opset_imports=opsets, **options)
+
+
+def paddle(batch: int = -1, size: int = -1) -> onnx.ModelProto:
+    """As Paddle writes a detector: what is not known is -1, in inputs, inner values and outputs."""
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], "conv", pads=[1] * 4),
+        helper.make_node("Relu", ["h"], ["y"], "relu"),
+    ]
+    shape = [batch, 4, size, size]
+    return model(nodes, [info("x", [batch, 3, size, size])], [info("y", shape)], [weight], [info("h", shape)])
+
+
+@pytest.mark.parametrize("size", [-1, 0, -(2**62)])
+def test_an_input_size_that_is_none_is_dynamic(size, tmp_path) -> None:
+    """Paddle writes -1, older exporters 0: both say that any size is taken."""
+    path = tmp_path / "detector.onnx"
+    path.write_bytes(before := paddle(-1, size).SerializeToString())
+    net = load(path, shapes={"x": (1, 3, 32, 48)})
+
+    assert (None, 3, None, None) == net.values["x"].shape
+    for name in ("h", "y"):
+        assert [False, True, False, False] == [isinstance(d, int) for d in net.values[name].shape]
+    assert (1, 4, 32, 48) == net.static().values["h"].shape
+    told = f'Sizes of 0 or below are taken as dynamic: input "x" -1×3×{size}×{size} is ?×3×?×?'
+    assert (f"{told}; so are those of 2 other values",) == net.notes == net.static().notes
+    assert before == path.read_bytes()
+
+
+def test_a_dynamic_size_is_asked_for_in_one_message() -> None:
+    """It was refused as a wrong size by one message, and the next refused to give it another."""
+    with pytest.raises(ModelError, match=r"dimension 2 of \?×3×\?×\? is dynamic\. Name sizes, for example"):
+        load(paddle()).input_shape("x")
+
+
+def test_a_batch_below_one_is_dynamic_and_runs() -> None:
+    """With the batch alone unknown nothing needs to be named."""
+    net = load(paddle(size=8))
+    assert net.dynamic_batch
+    data = CalibrationData.random(net, samples=3)
+    study = Study(net, data=data, task=Task(data, np.zeros(3)))
+    study.add("fp32", target="cpu")
+    assert 3 == study.run()["fp32"].score.samples
+
+
+def test_sizes_below_zero_inside_are_inferred() -> None:
+    """Where the inputs are right, what stands in the shapes of other values follows from them."""
+    proto = paddle(2, 8)
+    for value in (*proto.graph.value_info, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = -1
+    net = load(proto)
+    assert (2, 4, 8, 8) == net.values["h"].shape == net.values["y"].shape
+    assert ("Sizes below 0 of 2 values are taken as unknown",) == net.notes
+
+
+def test_an_empty_tensor_inside_stays_empty() -> None:
+    """Resize of opset 11 has an empty second input, which older files also list as an input of the graph."""
+    empty = numpy_helper.from_array(np.zeros(0, np.float32), "roi")
+    scales = numpy_helper.from_array(np.float32([1, 1, 2, 2]), "scales")
+    nodes = [helper.make_node("Resize", ["x", "roi", "scales"], ["y"], "resize", mode="nearest")]
+    inputs = [info("x", [1, 3, 4, 4]), info("roi", [0])]
+    inner = [helper.make_tensor_value_info("scales", FLOAT, [4])]
+    net = load(model(nodes, inputs, [info("y", [1, 3, 8, 8])], [empty, scales], inner))
+    assert () == net.notes
+    assert (0,) == net.values["roi"].shape
+    inputs[0] = info("x", [-1, 3, 0, 0])
+    assert (0,) == load(model(nodes, inputs, [info("y", [0, 3, 0, 0])], [empty, scales])).values["roi"].shape
+
+
+def test_sizes_below_zero_inside_sequences_and_bodies_are_unknown() -> None:
+    """Wherever a shape can stand."""
+    sequence = helper.make_tensor_sequence_value_info("s", FLOAT, [-1, 2])
+    optional = helper.make_value_info(
+        "o", helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, [0]))
+    )
+    bodies = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("Identity", ["x"], [name], name)], name, [], [info(name, [-1, 2])]
+        )
+        for name in ("then", "else")
+    }
+    nodes = [
+        helper.make_node("SequenceAt", ["s", "i"], ["a"], "at"),
+        helper.make_node("If", ["c"], ["b"], "if", **bodies),
+        helper.make_node("OptionalGetElement", ["o"], ["d"], "get"),
+    ]
+    inputs = [
+        info("x", [2, 2]),
+        sequence,
+        optional,
+        helper.make_tensor_value_info("i", TensorProto.INT64, []),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+    ]
+    proto = model(nodes, inputs, [info("a", ["A", 2]), info("b", ["B", 2]), info("d", ["D"])])
+    proto.opset_import[0].version = 18
+    (note,) = load(proto).notes
+    assert (
+        'Sizes of 0 or below are taken as dynamic: input "s" -1×2 is ?×2, "o" 0 is ?; so are those of 2 other values'
+    ) == note
+
+
+def test_a_rank_of_zero_is_no_size_of_zero() -> None:
+    """A number has no dimension at all."""
+    net = load(model([helper.make_node("Neg", ["x"], ["y"], "n")], [info("x", [])], [info("y", [])]))
+    assert () == net.values["x"].shape == net.notes
+
+
+def test_many_inputs_are_not_all_listed() -> None:
+    """A decoder has a hundred of them."""
+    names = [f"x{i}" for i in range(40)]
+    nodes = [helper.make_node("Sum", names, ["y"], "sum")]
+    (note,) = load(model(nodes, [info(n, [-1]) for n in names], [info("y", ["N"])])).notes
+    assert (
+        'Sizes of 0 or below are taken as dynamic: input "x0" -1 is ?, "x1" -1 is ?, "x2" -1 is ?, and 37 more'
+        == note
+    )
+
+
+def test_nodes_out_of_order_are_sorted_and_those_in_order_stay() -> None:
+    """Of the nodes that may come next, the first of the file does."""
+    nodes = [
+        helper.make_node("Add", ["a", "b"], ["y"], "last"),
+        helper.make_node("Neg", ["x"], ["b"], "second"),
+        helper.make_node("Abs", ["x"], ["a"], "third"),
+    ]
+    proto = model(nodes, [info("x", [2])], [info("y", [2])])
+    before = proto.SerializeToString()
+    net = load(proto)
+    assert ["second", "third", "last"] == [n.id for n in net.top]
+    assert ("1 node stood before what it reads: sorted",) == net.notes
+    assert before == proto.SerializeToString()
+    assert () == load(net.bytes()).notes
+
+
+def test_nodes_are_sorted_by_what_their_bodies_read() -> None:
+    """A branch reads a value that the main graph makes further down, and is out of order itself."""
+    inner = [
+        helper.make_node("Neg", ["t"], ["r"], "inner late"),
+        helper.make_node("Abs", ["h"], ["t"], "inner early"),
+    ]
+    bodies = {
+        "then_branch": helper.make_graph(inner, "then", [], [info("r", None)]),
+        "else_branch": helper.make_graph(
+            [helper.make_node("Neg", ["h"], ["e"], "else")], "else", [], [info("e", None)]
+        ),
+    }
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], "if", **bodies),
+        helper.make_node("Relu", ["x"], ["h"], "relu"),
+    ]
+    inputs = [info("x", [2]), helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+    net = load(model(nodes, inputs, [info("y", [2])]))
+    assert ["relu", "if", "else", "inner early", "inner late"] == [n.id for n in net.nodes]
+    assert ("2 nodes stood before what they read: sorted",) == net.notes
+
+
+def test_nodes_of_functions_are_sorted() -> None:
+    """A local function is a graph of its own."""
+    inside = [helper.make_node("Neg", ["t"], ["b"], "late"), helper.make_node("Abs", ["a"], ["t"], "early")]
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("local", "Twist", ["a"], ["b"], inside, opsets)
+    nodes = [helper.make_node("Twist", ["x"], ["y"], "call", domain="local")]
+    net = load(model(nodes, [info("x", [2])], [info("y", [2])], functions=[function]))
+    assert ["call", "early", "late"] == [n.id for n in net.nodes]
+
+
+def test_weights_beside_the_model_survive_sorting(tmp_path) -> None:
+    """The checker sees the sorted graph, and not the file that is as it was."""
+    weight = numpy_helper.from_array(np.arange(4, dtype=np.float32), "w")
+    nodes = [
+        helper.make_node("Neg", ["a"], ["y"], "late"),
+        helper.make_node("Add", ["x", "w"], ["a"], "early"),
+    ]
+    onnx.save_model(
+        model(nodes, [info("x", [-1, 4])], [info("y", [-1, 4])], [weight]), tmp_path / "m.onnx",
+        save_as_external_data=True, location="w.bin", size_threshold=0,
+    )  # fmt: skip
+    net = load(tmp_path / "m.onnx")
+    assert ["early", "late"] == [n.id for n in net.top]
+    np.testing.assert_array_equal(np.arange(4), numpy_helper.to_array(net.proto().graph.initializer[0]))
+
+
+def test_a_circle_names_its_nodes() -> None:
+    """Where to look is what a user needs to know of it."""
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], "first"),
+        helper.make_node("Neg", ["a"], ["b"]),
+        helper.make_node("Neg", ["a"], ["y"], "third"),
+    ]
+    with pytest.raises(ModelError) as caught:
+        load(model(nodes, [info("x", [2])], [info("y", [2])]), name="m")
+    told = str(caught.value)
+    assert told.startswith('Cannot load model "m": nodes read from each other in a circle: ')
+    assert {'"first"', "unnamed Neg (1)"} == set(
+        told.partition("circle: ")[2].partition(". A graph")[0].split(" → ")
+    )
+    assert told.endswith(
+        "A graph has no circles; a recurrence is a Loop, a Scan or an LSTM. Export the model again."
+    )
+
+
+def test_a_circle_of_many_nodes_or_of_one_is_told_in_short() -> None:
+    """Ten thousand names are no message."""
+    nodes = [helper.make_node("Neg", [f"v{(i - 1) % 500}"], [f"v{i}"], f"n{i}") for i in range(500)]
+    with pytest.raises(ModelError, match=r'circle: ("n\d+" → ){8}492 more → "n\d+"\. A graph'):
+        load(model(nodes, [info("x", [2])], [info("v7", [2])]))
+    alone = helper.make_node("Add", ["x", "y"], ["y"], "self")
+    with pytest.raises(ModelError, match='circle: "self" → "self"'):
+        load(model([alone], [info("x", [2])], [info("y", [2])]))
+
+
+def test_a_circle_through_a_body_is_found() -> None:
+    """The branch reads what the main graph makes of the branch."""
+    branches = {
+        f"{n}_branch": helper.make_graph([helper.make_node("Neg", ["back"], [n], n)], n, [], [info(n, None)])
+        for n in ("then", "else")
+    }
+    nodes = [
+        helper.make_node("If", ["c"], ["y"], "if", **branches),
+        helper.make_node("Abs", ["y"], ["back"], "abs"),
+    ]
+    with pytest.raises(ModelError, match=r'"(if|abs)" → "(if|abs)" → "(if|abs)"'):
+        load(model(nodes, [helper.make_tensor_value_info("c", TensorProto.BOOL, [])], [info("y", [2])]))
+
+
+def test_a_name_written_twice_is_the_checkers_to_tell() -> None:
+    """Which of two writers is meant, no order can say."""
+    nodes = [helper.make_node("Neg", ["x"], ["y"], "one"), helper.make_node("Abs", ["y"], ["x"], "two")]
+    with pytest.raises(ModelError, match="SSA"):
+        load(model(nodes, [info("x", [2])], [info("y", [2])]))
+
+
+def test_what_was_put_right_stands_in_the_status_line_and_in_the_results_notes() -> None:
+    """Before anything is built, and after."""
+    net = load(paddle(size=8))
+    study = Study(net, data=CalibrationData.random(net, samples=2))
+    study.add("int8", target="cpu")
+    assert list(net.notes) == [s["text"] for s in status(study, "int8")]
+    study.run()
+    assert net.notes[0] in study["int8"].prepared.notes
+    assert 1 == sum(s["text"] == net.notes[0] for s in status(study, "int8"))
