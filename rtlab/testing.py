@@ -17,9 +17,11 @@ from onnx.reference import ReferenceEvaluator
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
+from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Target
+from rtlab.errors import RunError
 
 
 def tiny_model(*, batch: int | str = "N", seed: int = 0) -> Model:
@@ -113,16 +115,28 @@ class ReferenceBackend:
         )
 
     def profile(
-        self, engine: Engine, inputs: Batch, progress: Progress, *, runs: int = 3, warmup: int = 1
+        self,
+        engine: Engine,
+        inputs: Batch,
+        progress: Progress,
+        *,
+        runs: int = 3,
+        warmup: int = 1,
+        seconds: float | None = None,
+        limit_s: float | None = None,
     ) -> Profile:
         """Whole runs are timed; a layer's samples are an equal part of each."""
-        total = []
+        total: list[float] = []
         progress.phase("Timing", runs)
+        begun = time.perf_counter()
         for i in range(runs + warmup):
             started = time.perf_counter()
-            self.outputs(engine, inputs)
+            if total and seconds is not None and started - begun > seconds:
+                break
+            self.outputs(engine, inputs, progress=progress, limit_s=limit_s)
             if i >= warmup:
                 total.append((time.perf_counter() - started) * 1e3)
+                progress.advance()
         part = np.asarray(total) / max(1, len(engine.layers))
         return Profile(
             source=f"onnx {onnx.__version__} reference",
@@ -131,17 +145,35 @@ class ReferenceBackend:
             total=np.asarray(total),
             warmup=warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
+            runs=len(total),
         )
 
-    def outputs(self, engine: Engine, inputs: Batch, names: Sequence[str] = ()) -> Outputs:
-        """The named values of one batch."""
+    def outputs(
+        self,
+        engine: Engine,
+        inputs: Batch,
+        names: Sequence[str] = (),
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Outputs:
+        """The named values of one batch. Its runs cannot be ended, so it is asked before, and judged after."""
+        if progress is not None:
+            check(progress, "the run")
+        started = time.perf_counter()
         proto = onnx.load_from_string(engine.runnable or b"")
         have = {o.name for o in proto.graph.output}
         for name in names:
             if name not in have:
                 proto.graph.output.add(name=name)
         wanted = list(names) or [o.name for o in proto.graph.output]
-        return dict(zip(wanted, ReferenceEvaluator(proto).run(wanted, dict(inputs)), strict=True))
+        found = dict(zip(wanted, ReferenceEvaluator(proto).run(wanted, dict(inputs)), strict=True))
+        if limit_s is not None and time.perf_counter() - started > limit_s:
+            raise RunError(
+                f'Backend "{self.name}" cannot run: it was not finished after {limit_s:.3g} s, which is the limit. '
+                "Raise it with limit_s=..., or choose smaller batches."
+            )
+        return found
 
     def release(self, engine: Engine) -> None:
         """Nothing is kept."""

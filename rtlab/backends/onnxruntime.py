@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 
 from rtlab.backends import exposed, placement, providers, watch
+from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core.data import Batch
@@ -102,6 +103,7 @@ class OnnxRuntime:
             BuildError: ONNX Runtime refuses the model, or the provider takes none of its nodes.
             VariantError: an option is not one of the provider's, or chooses another device than the target's.
             Unavailable: the provider is missing or cannot start.
+            Cancelled: ``progress`` asked to stop.
         """
         target = request.variant.target if self.provider != CPU else _CPU
         progress.phase(f"Optimizing for {self._place(target)}")
@@ -109,16 +111,17 @@ class OnnxRuntime:
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
         doing = f'Backend "{self.name}" cannot build "{request.variant.name}"'
+        attendant = Attendant(doing, progress, request.limits.seconds, failure=BuildError)
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
             data, started = model.bytes(), time.perf_counter()
-            layers = self._optimized(request, data, level, doing)
+            layers = self._optimized(request, data, level, attendant)
         else:
             here = self.availability()
             if not here.ok:
                 raise Unavailable(f"{doing}: {here.reason}")
             data, started = _named(model), time.perf_counter()
-            layers, level, notes = self._placed(request, data, level, doing)
+            layers, level, notes = self._placed(request, data, level, attendant)
         check(progress, "the build")
         return Engine(
             backend=self.name,
@@ -135,30 +138,32 @@ class OnnxRuntime:
             device="" if self.provider == CPU else self._device(target),
         )
 
-    def _optimized(self, request: BuildRequest, data: bytes, level: str, doing: str) -> tuple[Layer, ...]:
+    def _optimized(
+        self, request: BuildRequest, data: bytes, level: str, attendant: Attendant
+    ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
             saved = Path(folder) / "optimized.onnx"
             options = self._options(level)
             options.optimized_model_filepath = str(saved)
             told = self._told(request)
-            self._session(data, options, doing, told, request.variant.target)
+            self._session(data, options, attendant, told, request.variant.target)
             proto = onnx.load(str(saved), load_external_data=False)
         return optimized.read(proto, request.model.name, set(request.model.values))[0]
 
     def _placed(
-        self, request: BuildRequest, data: bytes, level: str, doing: str
+        self, request: BuildRequest, data: bytes, level: str, attendant: Attendant
     ) -> tuple[tuple[Layer, ...], str, tuple[str, ...]]:
         """Layers with their provider, the level that they are made at, and notes."""
         told, title = self._told(request), self.provider.title
         options = self._options("basic")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        parts = placement.parts(self._session(data, options, doing, told, request.variant.target))
+        parts = placement.parts(self._session(data, options, attendant, told, request.variant.target))
         mine = [part for part in parts if part.provider == self.provider.name]
         if not mine:
             raise BuildError(
-                f"{doing}: {self.provider.name} takes none of the model's {len(request.model.top)} nodes, so that all "
-                'would run on the CPU. Choose another precision, or backend="onnxruntime".'
+                f"{attendant.doing}: {self.provider.name} takes none of the model's {len(request.model.top)} nodes, so "
+                'that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
             )
         notes = [placement.note(self.provider.name, title, parts)]
         if told:
@@ -166,7 +171,7 @@ class OnnxRuntime:
         if all(len(part.nodes) == 1 for part in mine):
             # Nothing is compiled together, unless a subgraph has one node only; then the graph cannot be written.
             with contextlib.suppress(BuildError):
-                layers = self._optimized(request, data, level, doing)
+                layers = self._optimized(request, data, level, attendant)
                 return placement.marked(layers, request.model, parts), level, tuple(notes)
         # Nodes left to the CPU are fused at other levels, and then the profiler names them otherwise.
         return placement.regions(request.model, parts, self.provider.name, title), "basic", tuple(notes)
@@ -183,40 +188,60 @@ class OnnxRuntime:
         return _device() if target.name == "cpu" else providers.device(self.provider, target)
 
     def profile(
-        self, engine: Engine, inputs: Batch, progress: Progress, *, runs: int = 30, warmup: int = 5
+        self,
+        engine: Engine,
+        inputs: Batch,
+        progress: Progress,
+        *,
+        runs: int = 30,
+        warmup: int = 5,
+        seconds: float | None = None,
+        limit_s: float | None = None,
     ) -> Profile:
         """Time every layer of the engine's optimized graph.
 
         Whole inferences are timed in a session without instrumentation: ``runs``, and more of them within half a
-        second. Layers are timed in a second one, ``runs`` times, in turns with the first. Both are bounded by ten
+        second. Layers are timed in a second one, ``runs`` times, in turns with the first. Each is bounded by ten
         seconds, so that a large model does not hold the notebook; the numbers done are in the result. Its note tells
         why the layers do not sum to the latency, where they do not.
 
+        Args:
+            engine: One that this backend built.
+            inputs: One batch.
+            progress: Advanced by each timed inference.
+            runs: The least inferences that are timed, while there is time.
+            warmup: Inferences before them that are not; fewer, but at least one, where they are long.
+            seconds: A budget for all of it. What it does not suffice for is left out, down to one inference of each
+                kind; ``Profile.merged`` adds more later.
+            limit_s: Seconds after which it fails; by default those of ``Limits``.
+
         Raises:
-            RunError: ONNX Runtime fails on the inputs.
+            RunError: ONNX Runtime fails on the inputs, or the limit is passed.
             Cancelled: ``progress`` asked to stop.
         """
-        doing = f'Backend "{self.name}" cannot profile'
+        started = time.monotonic()
+        attendant = self._attendant("profile", progress, limit_s)
         progress.phase(f"Timing on {self._place(engine.target)}", 2 * runs)
-        data, feed = _runnable(engine), dict(inputs)
-        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
-            plain = self._reopened(engine, data, doing)
-            profiled = self._reopened(engine, data, doing, profile=Path(folder) / "profile")
-            try:
-                total, whole = watch.alternate(
-                    [functools.partial(_run, one, None, feed) for one in (plain, profiled)],
-                    progress, runs, warmup,
-                )  # fmt: skip
-            finally:
-                written = profiled.end_profiling()
-            events = json.loads(Path(written).read_text(encoding="utf-8"))
-        samples, notes = self._samples(engine, events, warmup)
+        data, feed, options = _runnable(engine), dict(inputs), _run_options()
+        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
+            plain = self._reopened(engine, data, attendant)
+            profiled = self._reopened(engine, data, attendant, profile=Path(folder) / "profile")
+            left = None if seconds is None else seconds - (time.monotonic() - started)
+
+            def timed(relay: Progress) -> watch.Times:
+                works = [functools.partial(_run, one, None, feed, options) for one in (plain, profiled)]
+                return watch.alternate(works, relay, runs, warmup, seconds=left)
+
+            times = attendant.do(timed, functools.partial(_terminate, options))
+            events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
+        total, whole = times.taken
+        samples, notes = self._samples(engine, events, times.warmups[1])
         return Profile(
             source=self.source,
             device=self._device(engine.target),
             samples=samples,
             total=total,
-            warmup=warmup,
+            warmup=times.warmups[0],
             taken=datetime.datetime.now(datetime.timezone.utc),
             note=". ".join((*notes, *watch.differences(total, whole, samples))),
             processor=cast("Processor", engine.target.name.upper()),
@@ -244,43 +269,66 @@ class OnnxRuntime:
         found, more = placement.samples(events, engine.layers, provider.name, provider.title, warmup)
         return found, [*notes, more] if more else notes
 
-    def outputs(self, engine: Engine, inputs: Batch, names: Sequence[str] = ()) -> Outputs:
+    def outputs(
+        self,
+        engine: Engine,
+        inputs: Batch,
+        names: Sequence[str] = (),
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Outputs:
         """Run one batch at level BASIC, where quantized numerics do not depend on fusion.
 
         Args:
             engine: One that this backend built.
             inputs: One batch.
             names: Values of the model to return; its outputs by default.
+            progress: Asked whether to stop; never stopped by default.
+            limit_s: Seconds after which it fails; by default those of ``Limits``.
 
         Raises:
-            RunError: a name is unknown, or ONNX Runtime fails on the inputs.
+            RunError: a name is unknown, ONNX Runtime fails on the inputs, or the limit is passed.
+            Cancelled: ``progress`` asked to stop.
         """
-        key = (id(engine), tuple(names))
+        key, attendant = (id(engine), tuple(names)), self._attendant("run", progress, limit_s)
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None:
-            data = exposed.inside(_runnable(engine), names)
-            session = self._reopened(engine, data, f'Backend "{self.name}" cannot run', level="basic")
+            session = self._reopened(
+                engine, exposed.inside(_runnable(engine), names), attendant, level="basic"
+            )
+        wanted = list(names) or [o.name for o in session.get_outputs()]
+        options, feed = _run_options(), dict(inputs)
         self._sessions[key] = (engine, session)
         while len(self._sessions) > _KEPT:
             self._sessions.popitem(last=False)
-        wanted = list(names) or [o.name for o in session.get_outputs()]
-        return dict(zip(wanted, _run(session, wanted, dict(inputs)), strict=True))
 
-    def unfused(self, engine: Engine, inputs: Batch, progress: Progress) -> tuple[str, ...]:
+        def stop() -> None:
+            # What does not end soon must not be kept, nor used again meanwhile.
+            self._sessions.pop(key, None)
+            _terminate(options)
+
+        found = attendant.do(lambda _: _run(session, wanted, feed, options), stop)
+        return dict(zip(wanted, found, strict=True))
+
+    def unfused(
+        self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
+    ) -> tuple[str, ...]:
         """Values that can be read without changing what is computed.
 
         All of them, unless the outputs come out differently beside them: OpenVINO 2025 computes another network from a
         model with Q/DQ pairs whose values are all read. Then those between the layers, which are written anyway.
 
         Raises:
-            RunError: ONNX Runtime fails on the inputs.
+            RunError: ONNX Runtime fails on the inputs, or a run takes longer than ``limit_s`` seconds.
+            Cancelled: ``progress`` asked to stop.
         """
         check(progress, "reading values")
         names = exposed.names(_runnable(engine))
-        plain = self.outputs(engine, inputs)
+        plain = self.outputs(engine, inputs, progress=progress, limit_s=limit_s)
         try:
-            read = self.outputs(engine, inputs, names)
+            read = self.outputs(engine, inputs, names, progress=progress, limit_s=limit_s)
         except (BuildError, RunError):
             read = {}
         if all(name in read and _near(plain[name], read[name]) for name in plain):
@@ -288,7 +336,14 @@ class OnnxRuntime:
         return tuple(t.name for layer in engine.layers for t in layer.outputs)
 
     @contextlib.contextmanager
-    def reading(self, model: Model, names: Sequence[str]) -> Iterator[Callable[[Batch], Outputs]]:
+    def reading(
+        self,
+        model: Model,
+        names: Sequence[str],
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Iterator[Callable[[Batch], Outputs]]:
         """A session that returns values of a model, batch by batch, in the least time and memory.
 
         Unlike ``outputs`` it needs no engine, and lets ONNX Runtime fuse and lay out as it likes, so that values may
@@ -297,10 +352,14 @@ class OnnxRuntime:
         Args:
             model: The model, of any size.
             names: Values to return; inputs of the model are left out, since the caller has them.
+            progress: Asked whether to stop; never stopped by default.
+            limit_s: Seconds after which opening the session fails, and each batch; by default those of ``Limits``.
 
         Raises:
-            RunError: a name is unknown; or, from the function given, ONNX Runtime fails on the inputs.
+            RunError: a name is unknown; or, from the function given, ONNX Runtime fails on the inputs. Or the limit is
+                passed.
             BuildError: ONNX Runtime refuses the model.
+            Cancelled: ``progress`` asked to stop.
         """
         wanted = [n for n in dict.fromkeys(names) if n not in model.inputs]
         if not wanted:
@@ -308,8 +367,8 @@ class OnnxRuntime:
             yield lambda _: {}
             return
         quantized = any(n.op in _QUANTIZING for n in model.nodes)
-        doing = f'Backend "{self.name}" cannot run'
-        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+        attendant = self._attendant("run", progress, limit_s)
+        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             written, folded = (Path(folder) / name for name in ("model.onnx", "folded.onnx"))
             exposed.write(model, wanted, written)
             # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
@@ -318,30 +377,40 @@ class OnnxRuntime:
             options.add_session_config_entry(f"{_OPTIMIZED}_file_name", "folded.weights")
             options.add_session_config_entry(f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL))
             _free_memory()
-            self._session(str(written), options, doing, without=_ONCE)
+            self._session(str(written), options, attendant, without=_ONCE)
             _free_memory()
-            kept = [self._folded(folded, written, "basic" if quantized else "all", doing)]
+            kept = [self._folded(folded, written, "basic" if quantized else "all", attendant)]
             _free_memory()
+
+            def read(batch: Batch) -> Outputs:
+                session, told = kept[0], _run_options()
+                return self._attendant("run", progress, limit_s).do(
+                    lambda _: _read(session, wanted, batch, told), functools.partial(_terminate, told)
+                )
+
             try:
-                yield lambda batch: _read(kept[0], wanted, batch)
+                yield read
             finally:
                 # The weights are read from the folder, which not every system can remove before.
                 kept.clear()
 
-    def _folded(self, folded: Path, written: Path, level: str, doing: str) -> Any:
+    def _folded(self, folded: Path, written: Path, level: str, attendant: Attendant) -> Any:
         """A session on the folded model; where ONNX Runtime refuses what it wrote, on the model as it is."""
         for path in (folded, written):
             options = self._options(level)
             # A plan of memory for all values at once is of no use when most are handed out.
             options.enable_mem_pattern = False
             with contextlib.nullcontext() if path is written else contextlib.suppress(BuildError):
-                return self._session(str(path), options, doing)
-        raise AssertionError(doing)
+                return self._session(str(path), options, attendant)
+        raise AssertionError(attendant.doing)
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
         for key in [k for k, (kept, _) in tuple(self._sessions.items()) if kept is engine]:
             self._sessions.pop(key, None)
+
+    def _attendant(self, verb: str, progress: Progress | None, limit_s: float | None) -> Attendant:
+        return Attendant(f'Backend "{self.name}" cannot {verb}', progress, limit_s)
 
     def _options(self, level: str) -> Any:
         import onnxruntime as ort
@@ -356,7 +425,13 @@ class OnnxRuntime:
         return options
 
     def _reopened(
-        self, engine: Engine, data: bytes, doing: str, *, level: str = "", profile: Path | None = None
+        self,
+        engine: Engine,
+        data: bytes,
+        attendant: Attendant,
+        *,
+        level: str = "",
+        profile: Path | None = None,
     ) -> Any:
         """A session with an engine's settings, at its own level or another one."""
         options = self._options(level or _told_by(engine, _LEVEL, "all"))
@@ -366,20 +441,25 @@ class OnnxRuntime:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
         told: dict[str, str] = json.loads(_told_by(engine, _TOLD, "{}"))
-        return self._session(data, options, doing, told, engine.target)
+        return self._session(data, options, attendant, told, engine.target)
 
     def _session(
         self,
         data: bytes | str,
         options: Any,
-        doing: str,
+        attendant: Attendant,
         told: Mapping[str, str] | None = None,
         target: Target = _CPU,
         *,
         without: Sequence[str] = (),
     ) -> Any:
         try:
-            return providers.session(data, options, self.provider, told or {}, target, without=without)
+            return attendant.do(
+                lambda _: providers.session(
+                    data, options, self.provider, told or {}, target, without=without
+                ),
+                functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
+            )
         except RtlabError:
             raise
         except Exception as error:
@@ -389,7 +469,8 @@ class OnnxRuntime:
                 else f"Check the options and the driver of {self.provider.title}, and the types of the operators."
             )
             raise BuildError(
-                f"{doing}: ONNX Runtime refuses the model: {_first_line(error)} {advice}", details=str(error)
+                f"{attendant.doing}: ONNX Runtime refuses the model: {_first_line(error)} {advice}",
+                details=str(error),
             ) from error
 
 
@@ -414,19 +495,29 @@ def _named(model: Model) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[NDArray[Any]]:
+def _run_options() -> Any:
+    import onnxruntime as ort
+
+    return ort.RunOptions()
+
+
+def _terminate(options: Any) -> None:
+    options.terminate = True
+
+
+def _run(session: Any, names: list[str] | None, feed: dict[str, Any], options: Any) -> list[NDArray[Any]]:
     with _running():
-        result: list[NDArray[Any]] = session.run(names, feed)
+        result: list[NDArray[Any]] = session.run(names, feed, options)
     return result
 
 
-def _read(session: Any, names: list[str], batch: Batch) -> dict[str, NDArray[Any]]:
+def _read(session: Any, names: list[str], batch: Batch, options: Any) -> dict[str, NDArray[Any]]:
     """Run without copying what comes out."""
     import onnxruntime as ort
 
     feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
     with _running():
-        return dict(zip(names, map(_array, session.run_with_ort_values(names, feed)), strict=True))
+        return dict(zip(names, map(_array, session.run_with_ort_values(names, feed, options)), strict=True))
 
 
 def _array(value: Any) -> NDArray[Any]:

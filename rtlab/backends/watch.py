@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,39 +18,69 @@ if TYPE_CHECKING:
 _MOST, _BRIEF = 300, 500.0
 #: Milliseconds after which timing ends, whatever was asked for, and the fewest inferences by then.
 _BOUND, _FEWEST = 10_000.0, 3
+#: Part of its time that one may warm up for.
+_WARMING = 0.1
 #: Turns that each of several takes, so that all of them see the same load of the machine.
 _TURNS = 3
 #: Part of the latency by which layers may miss it unsaid.
 _TOLERANCE = 0.1
 
 
+class Times(NamedTuple):
+    """Of each that was timed: milliseconds of its runs, shape ``(runs,)``, and how many it had before them."""
+
+    taken: tuple[NDArray[np.float64], ...]
+    warmups: tuple[int, ...]
+
+
 def alternate(
-    works: Sequence[Callable[[], object]], progress: Progress, runs: int, warmup: int
-) -> tuple[NDArray[np.float64], ...]:
+    works: Sequence[Callable[[], object]],
+    progress: Progress,
+    runs: int,
+    warmup: int,
+    *,
+    seconds: float | None = None,
+) -> Times:
     """Milliseconds of ``runs`` runs of each, in turns, after ``warmup`` untimed ones.
 
-    The first goes on where runs are brief, up to 300 within half a second. After ten seconds of its own each ends.
+    The first goes on where runs are brief, up to 300 within half a second. After ten seconds of its own each ends, but
+    not before its third run; in a budget of ``seconds``, after its part of that, but not before its first. Warming up
+    ends after a tenth of that time, with one run; where the budget is half spent by then, the others do without.
 
     Raises:
         Cancelled: ``progress`` asked to stop.
     """
+    end = None if seconds is None else time.perf_counter() + seconds
+    bound = _BOUND if seconds is None else min(_BOUND, 1e3 * max(0.0, seconds) / len(works))
+    warmups: list[int] = []
     for work in works:
-        for _ in range(warmup):
-            check(progress, "timing")
-            work()
+        spent: list[float] = []
+        late = bool(warmups) and end is not None and time.perf_counter() > end - (seconds or 0.0) / 2
+        while len(spent) < warmup and not late and sum(spent) <= _WARMING * bound:
+            spent.append(_timed(work, progress))
+        warmups.append(len(spent))
+    if end is not None:
+        bound = min(bound, 1e3 * max(0.0, end - time.perf_counter()) / len(works))
+    fewest = _FEWEST if end is None else 1
+
+    def done(mine: Sequence[float]) -> bool:
+        # In a budget, a run is not begun that would end after it.
+        ahead = mine[-1] if mine and end is not None else 0.0
+        return len(mine) >= runs or (len(mine) >= fewest and sum(mine) + ahead > bound)
+
     taken: list[list[float]] = [[] for _ in works]
     turn = -(-runs // _TURNS)
-    while any(not _done(mine, runs) for mine in taken):
+    while not all(map(done, taken)):
         for work, mine in zip(works, taken, strict=True):
             for _ in range(turn):
-                if _done(mine, runs):
+                if done(mine):
                     break
                 mine.append(_timed(work, progress))
                 progress.advance()
     first = taken[0]
-    while len(first) < _MOST and sum(first) < _BRIEF:
+    while len(first) < _MOST and sum(first) < min(_BRIEF, bound):
         first.append(_timed(works[0], progress))
-    return tuple(np.asarray(mine) for mine in taken)
+    return Times(tuple(np.asarray(mine) for mine in taken), tuple(warmups))
 
 
 def _timed(work: Callable[[], object], progress: Progress) -> float:
@@ -58,10 +88,6 @@ def _timed(work: Callable[[], object], progress: Progress) -> float:
     started = time.perf_counter()
     work()
     return (time.perf_counter() - started) * 1e3
-
-
-def _done(taken: Sequence[float], runs: int) -> bool:
-    return len(taken) >= runs or (len(taken) >= _FEWEST and sum(taken) > _BOUND)
 
 
 def differences(

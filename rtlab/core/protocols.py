@@ -107,15 +107,37 @@ class Runner(Protocol):
     """Runs engines that it built itself."""
 
     def profile(
-        self, engine: Engine, inputs: Batch, progress: Progress, *, runs: int = 30, warmup: int = 5
+        self,
+        engine: Engine,
+        inputs: Batch,
+        progress: Progress,
+        *,
+        runs: int = 30,
+        warmup: int = 5,
+        seconds: float | None = None,
+        limit_s: float | None = None,
     ) -> Profile:
-        """Time each layer over ``runs`` inferences of one batch after ``warmup`` untimed ones."""
+        """Time each layer over ``runs`` inferences of one batch after ``warmup`` untimed ones.
 
-    def outputs(self, engine: Engine, inputs: Batch, names: Sequence[str] = ()) -> Outputs:
+        In a budget of ``seconds`` there are fewer of both, down to one timed inference, and ``Profile.runs`` tells how
+        many; ``Profile.merged`` adds those of a later call. Raises ``RunError``, after ``limit_s`` seconds (by default
+        those of ``Limits``) too, and ``Cancelled`` within a second after ``progress`` asks to stop.
+        """
+
+    def outputs(
+        self,
+        engine: Engine,
+        inputs: Batch,
+        names: Sequence[str] = (),
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Outputs:
         """Run one batch and return the named values (graph outputs when none are named).
 
         Any value of the engine's runnable model may be named. A session is kept between calls with the same
-        engine and names, so streaming many batches costs one set-up; ``release`` ends it.
+        engine and names, so streaming many batches costs one set-up; ``release`` ends it. Limits and errors are those
+        of ``profile``.
         """
 
     def release(self, engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
+from rtlab.errors import RunError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,8 +49,57 @@ class Profile:
     processor: Processor = "CPU"
     runs: int | None = None
 
+    def merged(self, other: Profile) -> Profile:
+        """This profile and a later one of the same engine as one: its samples after these, its date, both notes.
+
+        A sentence of both notes that differs in numbers only stands with the later ones.
+
+        Raises:
+            RunError: they are of other engines, devices or settings, or one of them holds no samples.
+        """
+        doing = "Cannot merge two profiles"
+        for what, mine, its in (
+            ("source", self.source, other.source),
+            ("device", self.device, other.device),
+            ("processor", self.processor, other.processor),
+        ):
+            if mine != its:
+                raise RunError(
+                    f'{doing}: one has {what} "{mine}", the other "{its}". Merge those of one engine, device and '
+                    "number of threads."
+                )
+        if strange := sorted(self.samples.keys() ^ other.samples.keys()):
+            raise RunError(
+                f'{doing}: only one of them times layer "{strange[0]}". Merge those of one engine.'
+            )
+        for one in (self, other):
+            averaged = (one.runs or 0) > 1 and any(len(s) == 1 for s in one.samples.values())
+            if not len(one.total) or one.runs is None or averaged:
+                raise RunError(
+                    f"{doing}: one of them holds no times of single inferences. Merge those that were measured here."
+                )
+        return dataclasses.replace(
+            other,
+            samples={name: np.concatenate([s, other.samples[name]]) for name, s in self.samples.items()},
+            total=np.concatenate([self.total, other.total]),
+            warmup=self.warmup + other.warmup,
+            note=_together(self.note, other.note),
+            runs=(self.runs or 0) + (other.runs or 0),
+        )
+
     def __repr__(self) -> str:
         return f"<Profile {self.source} {self.device}: {len(self.samples)} layers, {len(self.total)} runs>"
+
+
+def _together(first: str, then: str) -> str:
+    """Sentences of two notes, each once."""
+
+    def bare(sentence: str) -> str:
+        return re.sub(r"[\d.]+(e[+-]?\d+)?", "#", sentence)
+
+    later = [s for s in then.split(". ") if s]
+    known = {bare(s) for s in later}
+    return ". ".join([*(s for s in first.split(". ") if s and bare(s) not in known), *later])
 
 
 @dataclasses.dataclass(frozen=True)

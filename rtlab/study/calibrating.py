@@ -164,7 +164,7 @@ def rank(
         try:
             for batch in samples.batches(variant, size):
                 check(progress, "ranking the calibrators")
-                outputs = runner.outputs(engine, batch, wanted)
+                outputs = runner.outputs(engine, batch, wanted, progress=progress)
                 parts.append(outputs[wanted[0]])
                 held.add(outputs, samples.samples_in(variant, batch))
         finally:

@@ -57,7 +57,7 @@ def _observe(
     names = quantizable(model) if names is None else names
     size = batch_size(model, names)
     progress.phase("Calibrating", None if data.count is None else data.count - skip)
-    with runner.reading(model, names) as fetch:
+    with runner.reading(model, names, progress=progress) as fetch:
         collector.run(
             data.batches(model, size, skip=skip),
             fetch,
@@ -226,7 +226,7 @@ class Observer:
             batches: list[Any] = []
             try:
                 for batch in data.batches(self.model, min(_OBSERVED, batch_size(self.model, names))):
-                    batches.append(runner.outputs(self._engine, batch, names))
+                    batches.append(runner.outputs(self._engine, batch, names, progress=progress))
                     check(progress, "observing a node")
             finally:
                 # Each node has a session of its own, with all weights in it.

@@ -80,13 +80,18 @@ class Session:
         """End the child, whatever it does; so does dropping the session."""
         self._end()
 
-    def call(self, target: str, payload: object, *, progress: Progress, doing: str) -> Any:
-        """Call ``module:function(payload, report)`` in the child; errors are those of the module's ``call``."""
+    def call(
+        self, target: str, payload: object, *, progress: Progress, doing: str, seconds: float | None = None
+    ) -> Any:
+        """Call ``module:function(payload, report)`` in the child; errors are those of the module's ``call``.
+
+        The limit of time is ``seconds`` where it is given.
+        """
         with self._lock:
             parts, self._parts = (*self._parts, target, payload), ()
             threading.Thread(target=_send, args=(self._child, parts), daemon=True).start()
             try:
-                return self._attend(progress, doing)
+                return self._attend(progress, doing, self._limits.seconds if seconds is None else seconds)
             except _Told as told:
                 # The child lives on: its function raised, as it may.
                 raise told.error from None
@@ -94,8 +99,8 @@ class Session:
                 self.close()
                 raise
 
-    def _attend(self, progress: Progress, doing: str) -> Any:
-        deadline = time.monotonic() + self._limits.seconds
+    def _attend(self, progress: Progress, doing: str, seconds: float) -> Any:
+        deadline = time.monotonic() + seconds
         while True:
             try:
                 kind, value = self._messages.get(timeout=_TICK)
@@ -116,14 +121,14 @@ class Session:
                 raise self._failure(_crash(code, doing, built=self._failure is BuildError), details=words)
             what = "the build" if self._failure is BuildError else "the run"
             check(progress, what if doing.startswith("Backend") else doing[:1].lower() + doing[1:])
-            self._check_limits(deadline, doing)
+            self._check_limits(deadline, seconds, doing)
 
-    def _check_limits(self, deadline: float, doing: str) -> None:
+    def _check_limits(self, deadline: float, seconds: float, doing: str) -> None:
         built = self._failure is BuildError
         if time.monotonic() > deadline:
             less = "build a smaller part of the model" if built else "ask for fewer inferences"
             raise self._failure(
-                f"{doing}: it was not finished after {self._limits.seconds:.3g} s, which is the limit. "
+                f"{doing}: it was not finished after {seconds:.3g} s, which is the limit. "
                 f"Raise it with limits=rtlab.Limits(seconds=...), or {less}."
             )
         used = _memory(self._process)

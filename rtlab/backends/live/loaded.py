@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Severities from ILogger up to ERROR; the others only fill the log.
 _ERROR = 1
+#: Parts of a budget by whose end inferences are no longer untimed, and no longer timed as a whole.
+_WARMING, _WHOLE = 0.1, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +76,14 @@ class Facts:
 class Timed:
     """Times in milliseconds: ``total`` of whole inferences without and ``profiled`` with timing of layers.
 
-    ``layers`` maps a name and its place among equal names within one inference to an array of shape ``(runs,)``.
+    ``layers`` maps a name and its place among equal names within one inference to an array of shape ``(runs,)``;
+    ``warmup`` is how many inferences were made before, untimed.
     """
 
     layers: Mapping[tuple[str, int], NDArray[np.float64]]
     total: NDArray[np.float64]
     profiled: NDArray[np.float64]
+    warmup: int
     before: Sensors
     after: Sensors
 
@@ -228,45 +232,57 @@ def unfused(feed: Mapping[str, NDArray[Any]], report: Any) -> tuple[str, ...]:
     return tuple(listener.names)
 
 
-def profile(wanted: tuple[Mapping[str, NDArray[Any]], int, int], report: Any) -> Timed:
+def profile(wanted: tuple[Mapping[str, NDArray[Any]], int, int, float | None], report: Any) -> Timed:
     """Time whole inferences, then inferences whose layers are timed, ``runs`` each after ``warmup`` untimed ones.
 
     Whole inferences are timed on the host, from the call to the end of the stream, without copying inputs or outputs.
+    In a budget of seconds there are fewer of each, but at least one; the first half is for whole inferences.
     """
-    feed, runs, warmup = wanted
+    feed, runs, warmup, seconds = wanted
     kept = _kept()
     before = sensors(kept.order.libraries, kept.bus)
+    begun = time.perf_counter()
+
+    def over(part: float) -> bool:
+        return seconds is not None and time.perf_counter() - begun > part * seconds
+
     report.phase("Timing on the GPU", 2 * runs)
     with refusals.translated(kept.order.doing, kept.lines), Lane(kept) as lane:
         lane.feed(feed)
-        for _ in range(warmup):
+        warm = 0
+        while warm < warmup and not (warm and over(_WARMING)):
             _latency(lane)
-        total = np.zeros(runs)
-        for i in range(runs):
-            total[i] = _latency(lane)
+            warm += 1
+        total: list[float] = []
+        while len(total) < runs and not (total and over(_WHOLE)):
+            total.append(_latency(lane))
             report.advance()
         context = lane.context
         profiler = _profiler(kept.trt)
         # From here on TensorRT times every layer: a profiler cannot be taken away again.
         context.profiler = profiler
         context.enqueue_emits_profile = False
-        profiled = np.zeros(runs)
+        profiled: list[float] = []
         layers: dict[tuple[str, int], NDArray[np.float64]] = {}
         for i in range(-min(warmup, 1), runs):
+            if profiled and over(1.0):
+                break
             profiler.rows.clear()
             taken = _latency(lane)
             if not context.report_to_profiler():
                 raise kept.failed("the times of layers were not reported")
             if i < 0:
                 continue
-            profiled[i] = taken
+            profiled.append(taken)
             seen: dict[str, int] = {}
             for name, milliseconds in profiler.rows:
                 key = name, seen.get(name, 0)
                 seen[name] = key[1] + 1
                 layers.setdefault(key, np.zeros(runs))[i] = milliseconds
             report.advance()
-    return Timed(layers, total, profiled, before, sensors(kept.order.libraries, kept.bus))
+    layers = {key: found[: len(profiled)] for key, found in layers.items()}
+    after = sensors(kept.order.libraries, kept.bus)
+    return Timed(layers, np.array(total), np.array(profiled), warm, before, after)
 
 
 def _latency(lane: Lane) -> float:

@@ -146,20 +146,30 @@ class Running:
             ) from error
 
     def profile(
-        self, engine: Engine, inputs: Batch, progress: Progress, *, runs: int = 30, warmup: int = 5
+        self,
+        engine: Engine,
+        inputs: Batch,
+        progress: Progress,
+        *,
+        runs: int = 30,
+        warmup: int = 5,
+        seconds: float | None = None,
+        limit_s: float | None = None,
     ) -> Profile:
         """Time whole inferences, then each layer, on the GPU.
 
         ``note`` tells clocks and temperature before and after, the latency while layers were timed, and rows that
-        belong to no layer.
+        belong to no layer. A budget of ``seconds`` counts from when the engine is on the GPU; what it does not suffice
+        for is left out, down to one inference of each kind.
 
         Raises:
-            RunError: the inputs do not fit the engine, or TensorRT fails.
+            RunError: the inputs do not fit the engine, TensorRT fails, or it takes longer than ``limit_s`` seconds.
             Unavailable: version or GPU are not the engine's.
             Cancelled: ``progress`` asked to stop.
         """
         doing = f'Backend "{self.name}" cannot profile'
-        timed: loaded.Timed = self._call(engine, "profile", (_feed(inputs), runs, warmup), progress, doing)
+        wanted = _feed(inputs), runs, warmup, seconds
+        timed: loaded.Timed = self._call(engine, "profile", wanted, progress, doing, limit_s=limit_s)
         samples, notes = joined(timed.layers, engine.layers)
         profiled = float(np.median(timed.profiled)) if len(timed.profiled) else 0.0
         note = [
@@ -172,27 +182,42 @@ class Running:
             device=self.device.name if self.device else engine.device,
             samples=samples,
             total=timed.total,
-            warmup=warmup,
+            warmup=timed.warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
             note="; ".join(note),
             processor="GPU",
-            runs=runs,
+            runs=len(timed.profiled),
         )
 
-    def outputs(self, engine: Engine, inputs: Batch, names: Sequence[str] = ()) -> Outputs:
+    def outputs(
+        self,
+        engine: Engine,
+        inputs: Batch,
+        names: Sequence[str] = (),
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> Outputs:
         """Run one batch and return the named values, or the engine's outputs where none are named.
 
         Inner values are tensors that fusion left, copied while they exist (debug tensors); the engine is not changed.
 
         Raises:
-            RunError: the inputs do not fit, a value does not exist in the engine, or TensorRT fails.
+            RunError: the inputs do not fit, a value does not exist in the engine, TensorRT fails, or it takes longer
+                than ``limit_s`` seconds.
             Unavailable: version or GPU are not the engine's.
+            Cancelled: ``progress`` asked to stop.
         """
         doing = f'Backend "{self.name}" cannot run'
-        found: Outputs = self._call(engine, "outputs", (_feed(inputs), tuple(names)), Silent(), doing)
+        wanted = _feed(inputs), tuple(names)
+        # Its phases are those of one batch among many.
+        silent = _Quiet(progress or Silent())
+        found: Outputs = self._call(engine, "outputs", wanted, silent, doing, limit_s=limit_s)
         return found
 
-    def unfused(self, engine: Engine, inputs: Batch, progress: Progress) -> tuple[str, ...]:
+    def unfused(
+        self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
+    ) -> tuple[str, ...]:
         """Names of the inner values that ``outputs`` can tell: those that fusion left, as far as TensorRT shows them.
 
         Raises:
@@ -200,7 +225,9 @@ class Running:
             Unavailable: version or GPU are not the engine's.
         """
         doing = f'Backend "{self.name}" cannot run'
-        found: tuple[str, ...] = self._call(engine, "unfused", _feed(inputs), progress, doing)
+        found: tuple[str, ...] = self._call(
+            engine, "unfused", _feed(inputs), progress, doing, limit_s=limit_s
+        )
         return found
 
     def throughput(
@@ -249,11 +276,24 @@ class Running:
     def _order(self, plan: bytes, doing: str) -> loaded.Order:
         return loaded.Order(self.binding, self.product, plan, doing, self.device, self.cuda, self.libraries)
 
-    def _call(self, engine: Engine, function: str, payload: object, progress: Progress, doing: str) -> Any:
+    def _call(
+        self,
+        engine: Engine,
+        function: str,
+        payload: object,
+        progress: Progress,
+        doing: str,
+        *,
+        limit_s: float | None = None,
+    ) -> Any:
         try:
             session = self._session(engine, progress, doing)
             return session.call(
-                f"rtlab.backends.live.loaded:{function}", payload, progress=progress, doing=doing
+                f"rtlab.backends.live.loaded:{function}",
+                payload,
+                progress=progress,
+                doing=doing,
+                seconds=limit_s,
             )
         except BaseException:
             self.release(engine)
@@ -276,6 +316,19 @@ class Running:
             "rtlab.backends.live.loaded:open_plan", self._order(plan, doing), progress=progress, doing=doing
         )
         return session
+
+
+class _Quiet:
+    """Progress that is asked whether to stop, and not told of anything."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.stopped = progress.stopped
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Report steps."""
 
 
 def joined(

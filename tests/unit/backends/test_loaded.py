@@ -322,7 +322,7 @@ def test_a_vector_layout_at_the_edge_is_refused():
 @every
 def test_a_profile_has_one_sample_per_run_and_layer(binding):
     opened(spec(binding))
-    timed = loaded.profile(({"x": X}, 6, 2), Report())
+    timed = loaded.profile(({"x": X}, 6, 2, None), Report())
     assert (6,) == timed.total.shape == timed.profiled.shape
     assert {("double + relu", 0), ("again", 0)} == set(timed.layers)
     # Two runs to warm up, six without and one with a profiler come before: the stand-in varies times by run.
@@ -333,14 +333,14 @@ def test_a_profile_has_one_sample_per_run_and_layer(binding):
 
 def test_a_name_that_reports_twice_in_an_inference_keeps_both_times():
     opened(spec(rows=(("loop", 1.0), ("loop", 2.0))))
-    timed = loaded.profile(({"x": X}, 5, 0), Report())
+    timed = loaded.profile(({"x": X}, 5, 0, None), Report())
     ratio = timed.layers["loop", 1] / timed.layers["loop", 0]
     np.testing.assert_allclose(np.full(5, 2.0), ratio)
 
 
 def test_a_profile_tells_clocks_and_temperature_before_and_after():
     opened(spec())
-    timed = loaded.profile(({"x": X}, 1, 0), Report())
+    timed = loaded.profile(({"x": X}, 1, 0, None), Report())
     assert (1410, 1215) == (timed.before.clock, timed.before.memory_clock)
     assert timed.before.celsius < timed.after.celsius
     assert f"1410 MHz, memory 1215 MHz, {timed.after.celsius} °C" == str(timed.after)
@@ -405,7 +405,7 @@ def test_a_failing_stream_names_the_cuda_error():
 def test_times_that_are_not_reported_are_an_error():
     opened(spec(faults={"report": "Error Code 3: no profiler"}))
     with pytest.raises(RunError, match="the times of layers were not reported: Error Code 3: no profiler"):
-        loaded.profile(({"x": X}, 2, 0), Report())
+        loaded.profile(({"x": X}, 2, 0, None), Report())
 
 
 def test_a_refused_listener_is_an_error():
@@ -492,7 +492,7 @@ def test_recorded_layers_and_times_pass_through_whole(binding, file):
     rows = tuple((r["name"], r["averageMs"]) for r in table if "name" in r)
     facts = opened(dataclasses.replace(spec(binding), layers=text, rows=rows))
     assert text == facts.layers
-    timed = loaded.profile(({"x": X}, 2, 0), Report())
+    timed = loaded.profile(({"x": X}, 2, 0, None), Report())
     places = [sum(n == name for n, _ in rows[:i]) for i, (name, _) in enumerate(rows)]
     assert {(name, place) for (name, _), place in zip(rows, places, strict=True)} == set(timed.layers)
 

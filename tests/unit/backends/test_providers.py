@@ -357,10 +357,34 @@ def test_brief_inferences_are_timed_more_often_and_long_ones_less(monkeypatch, s
     """A histogram needs hundreds, and a notebook cannot wait for them."""
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
-    found = watch.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
+    found, warmups = watch.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
     assert counts == tuple(len(f) for f in found)
     np.testing.assert_allclose(np.concatenate(found), seconds * 1e3)
-    assert sum(counts) + 4 == len(clock.ran)
+    assert ((1, 1) if seconds > 1 else (2, 2)) == warmups
+    assert sum(counts) + sum(warmups) == len(clock.ran)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts", "warmups"),
+    [
+        (0.0001, (300, 30), (5, 5)),  # a budget is no wish
+        (0.01, (50, 30), (5, 5)),
+        (0.1, (22, 22), (3, 3)),  # a tenth of 2.5 s to warm up, and the rest in halves
+        (0.5, (4, 4), (1, 1)),
+        (2.0, (1, 1), (1, 1)),
+        (60.0, (1, 1), (1, 0)),  # one of each, whatever it costs, and nothing beyond
+    ],
+)
+def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, counts, warmups) -> None:
+    """Whoever gives five seconds to a transformer of half a second wants some numbers in five seconds."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    works = [clock.work(seconds), clock.work(seconds)]
+    found = watch.alternate(works, Silent(), 30, 5, seconds=5.0)
+    assert counts == tuple(len(f) for f in found.taken)
+    assert warmups == found.warmups
+    least = 3 * seconds
+    assert clock.now <= max(5.0 + 1e-9, least + seconds)
 
 
 def test_both_are_timed_in_turns(monkeypatch) -> None:

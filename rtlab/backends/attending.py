@@ -1,0 +1,148 @@
+"""Calls of ONNX Runtime that end when the user asks, or when their time is over.
+
+ONNX Runtime looks at its switch (``RunOptions.terminate``, or that of loading) between two nodes, inside of loops too,
+but never within one. So a call runs on a thread of its own, while its caller watches the clock and the user; where a
+node does not end soon, the caller goes on without it, and the thread ends with that node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rtlab.core.progress import Silent, check
+from rtlab.core.protocols import Limits, Progress
+from rtlab.errors import BackendError, BuildError, RunError
+
+#: Seconds between two looks at the clock and the user, and those that a call has to end after it was told to.
+_TICK, _GRACE = 0.05, 0.5
+
+T = TypeVar("T")
+
+
+class Attendant:
+    """Does calls, one after the other, in the time that all of them have together.
+
+    Args:
+        doing: How an error begins, such as ``Backend "onnxruntime" cannot run``.
+        progress: Told of steps in the thread of the caller, and asked whether to stop; None is never stopped.
+        seconds: The limit; by default that of a build.
+        failure: The kind of error for a limit that is passed.
+    """
+
+    def __init__(
+        self,
+        doing: str,
+        progress: Progress | None = None,
+        seconds: float | None = None,
+        *,
+        failure: type[BackendError] = RunError,
+    ) -> None:
+        self.doing = doing
+        self._progress = progress or Silent()
+        self._seconds = Limits().seconds if seconds is None else seconds
+        self._end = time.monotonic() + self._seconds
+        self._failure = failure
+
+    def do(self, work: Callable[[Progress], T], stop: Callable[[], object]) -> T:
+        """What ``work`` returns or raises; it reports to the progress that it is given.
+
+        Args:
+            work: A call, done on a thread of its own.
+            stop: Tells the call to end, from another thread.
+
+        Raises:
+            Cancelled: the user asked to stop.
+            BackendError: the time is over, of the kind that was chosen.
+        """
+        relay, answer = _Relay(), _Answer()
+        threading.Thread(target=answer.give, args=(work, relay), name="rtlab-run", daemon=True).start()
+        try:
+            while not answer.arrived(_TICK):
+                relay.tell(self._progress)
+                check(self._progress, "the build" if self._failure is BuildError else "the run")
+                self._check_time()
+        except BaseException:
+            relay.stop()
+            stop()
+            # Its words would be those of an end that we asked for.
+            answer.arrived(_GRACE)
+            raise
+        relay.tell(self._progress)
+        done: T = answer.taken()
+        return done
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._end:
+            less = "a smaller part of the model" if self._failure is BuildError else "smaller batches"
+            raise self._failure(
+                f"{self.doing}: it was not finished after {self._seconds:.3g} s, which is the limit. "
+                f"Raise it with limits=rtlab.Limits(seconds=...), or choose {less}."
+            )
+
+
+class _Answer:
+    """What a call on another thread gave: a value, or an error."""
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[tuple[object, BaseException | None]] = queue.SimpleQueue()
+        self._kept: tuple[object, BaseException | None] | None = None
+
+    def give(self, work: Callable[[Progress], object], relay: Progress) -> None:
+        """Do the call; in its thread."""
+        try:
+            self._given.put((work(relay), None))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must hear of it
+            self._given.put((None, error))
+
+    def arrived(self, seconds: float) -> bool:
+        """Whether it is there, waited for so long."""
+        with contextlib.suppress(queue.Empty):
+            self._kept = self._given.get(timeout=seconds)
+        return self._kept is not None
+
+    def taken(self) -> Any:
+        """The value; raises the error."""
+        assert self._kept is not None  # noqa: S101 - it has arrived
+        value, error = self._kept
+        if error is not None:
+            raise error
+        return value
+
+
+class _Relay:
+    """Progress of a call, told where its caller waits: what shows it need not be safe in other threads."""
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[tuple[str, int | None]] = queue.SimpleQueue()
+        self._steps = self._passed = 0
+        self._stop = threading.Event()
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase."""
+        self._told.put((name, total))
+
+    def advance(self, steps: int = 1) -> None:
+        """Count finished steps."""
+        self._steps += steps
+
+    def stop(self) -> None:
+        """The caller waits no longer."""
+        self._stop.set()
+
+    def stopped(self) -> bool:
+        """Whether the caller waits no longer."""
+        return self._stop.is_set()
+
+    def tell(self, progress: Progress) -> None:
+        """Hand on what came since the last time."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                progress.phase(*self._told.get_nowait())
+        if new := self._steps - self._passed:
+            self._passed += new
+            progress.advance(new)
