@@ -495,6 +495,8 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
 
 
 def _print(result: Result, study: Study) -> None:
+    from rtlab.core.data import RANDOM
+    from rtlab.view.chrome import random_words
     from rtlab.view.table import number
 
     engine = result.engine
@@ -517,11 +519,14 @@ def _print(result: Result, study: Study) -> None:
     if result.score:
         print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
               f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip
-    for note in (*result.prepared.notes, *engine.notes, *_overflow(result)):
+    noise = f"{words} with --data D.npz" if (words := random_words(result)) else ""
+    for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")
     rows = [_line(result, study, layer) for layer in engine.layers]
     time = f"{result.timing.processor} time" if result.timing else "time"
-    _columns(("step", "kind", "operators" if study.model.nodes else "name", "type", time, "SQNR"), rows)
+    noisy = result.accuracy is not None and result.accuracy.synthetic
+    errors = f"SQNR, {RANDOM}" if noisy else "SQNR"
+    _columns(("step", "kind", "operators" if study.model.nodes else "name", "type", time, errors), rows)
     if result.mapping.missing:
         print("\nnodes without a layer")
         _columns(

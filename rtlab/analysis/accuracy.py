@@ -56,9 +56,8 @@ class Accuracy:
     def __repr__(self) -> str:
         worst = self.worst(1)
         tail = f", worst {worst[0].node} {worst[0].sqnr:.3g} dB" if worst else ""
-        return (
-            f"<Accuracy {len(self.values)} values on {self.samples} samples{tail}, measured, {self.source}>"
-        )
+        on = f", {RANDOM}" if self.synthetic else ""
+        return f"<Accuracy {len(self.values)} values on {self.samples} samples{tail}, measured, {self.source}{on}>"
 
     @property
     def origin(self) -> str:

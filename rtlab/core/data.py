@@ -312,6 +312,21 @@ class CalibrationData:
             }
 
 
+def samples_of(path: Path, model: Model) -> CalibrationData:
+    """Samples of a file as people save them, all in memory: one array for a model with one input needs no name.
+
+    Raises:
+        CalibrationError: the file cannot be read, or does not fit the model.
+    """
+    data = CalibrationData.of(path, model=model)
+    arrays = {name: np.array(a) for name, a in data.arrays.items()}
+    if len(arrays) == len(model.inputs) == 1:
+        arrays = dict(zip(model.inputs, arrays.values(), strict=True))
+    found = dataclasses.replace(data, arrays=arrays)
+    found.check(model)
+    return found
+
+
 def to_numpy(array: Any) -> NDArray[Any]:
     """A NumPy array of anything that is one, such as a PyTorch tensor on any device, without its package."""
     if hasattr(array, "detach"):

@@ -65,6 +65,7 @@ from rtlab.study.tuning import tune
 from rtlab.study.variations import VARIATIONS, variations
 from rtlab.study.watching import watching
 from rtlab.view.layers import layers_json
+from rtlab.view.table import random_input
 
 if TYPE_CHECKING:
     import onnx
@@ -136,6 +137,34 @@ class Study:
         if self._data is None:
             self._data = CalibrationData.random(self.model)
         return self._data
+
+    def use(self, data: Any) -> Study:
+        """Take other samples for calibration and comparison from now on: ``study.use("samples.npz").run()``.
+
+        Variants that are built stay on screen and say what they rest on; ``run`` builds those anew whose errors or
+        scales rest on random input.
+
+        Args:
+            data: Whatever ``CalibrationData.of`` takes.
+
+        Raises:
+            CalibrationError: the data cannot be read, or does not fit the model.
+        """
+        given = CalibrationData.of(data, model=self.model)
+        given.check(self.model)
+        with self._lock:
+            self._data = given
+            self._observer, self._pruned = Observer(self.model, self._stride), {}
+            self._ranking = ()
+        self._changed()
+        return self
+
+    def outdated(self, name: str) -> bool:
+        """Whether a built variant rests on random input although the study has other data by now."""
+        result = self.results.get(name)
+        if result is None or result.recorded or not random_input(result):
+            return False
+        return not self.data.synthetic
 
     def __repr__(self) -> str:
         return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
@@ -597,7 +626,7 @@ class Study:
         progress: Progress | None = None,
         compare: bool = True,
     ) -> Study:
-        """Build, profile and compare what is not built yet.
+        """Build, profile and compare what is not built yet, or rests on random input although data came since.
 
         Args:
             names: Variants to run; all that were added by default.
@@ -615,7 +644,7 @@ class Study:
         wanted = wanted or [n for n in self.variants if n not in self._unbuilt]
         for name in wanted:
             self._known(name, "run")
-        todo = [n for n in wanted if n not in self.results]
+        todo = [n for n in wanted if n not in self.results or self.outdated(n)]
         with watching(progress) as watched:
             if executor is None:
                 for name in todo:

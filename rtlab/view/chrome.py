@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rtlab.core.data import RANDOM
+from rtlab.core.value import shape_text
 from rtlab.core.variant import Precision
-from rtlab.view.contract import Chip, Status
-from rtlab.view.table import chip, number
+from rtlab.errors import RtlabError
+from rtlab.view.contract import Chip, DataState, Status
+from rtlab.view.table import chip, number, random_input
 
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy
     from rtlab.analysis.timing import Timing
-    from rtlab.study import Study
+    from rtlab.study import Result, Study
 
 #: Types whose range is smaller than FP32's, or whose small numbers are coarser.
 _HALVES = {Precision.FP16, Precision.BF16}
@@ -43,11 +46,13 @@ def status(study: Study, name: str) -> Iterator[Status]:
         yield from (Status(origin="reported", text=note) for note in study.model.notes)
         return
     engine = result.engine
+    if told := random_words(result):
+        yield Status(origin="measured", text=told, warning=True)
     made = "read" if result.recorded else "compiled"
-    yield Status(origin="reported", text=f"{made}: {engine.title}")
+    yield Status(origin="reported", text=f"{made}: {engine.title}", warning=False)
     if result.timing:
         built = "" if result.recorded else f"; building took {engine.seconds:.2g} s"
-        yield Status(origin="measured", text=f"measured: {_times(result.timing)}{built}")
+        yield Status(origin="measured", text=f"measured: {_times(result.timing)}{built}", warning=False)
     if result.recorded and study.model.nodes and engine.layers:
         known = result.coverage
         more = f"{known.explained} more {'is' if known.explained == 1 else 'are'} explained"
@@ -57,6 +62,7 @@ def status(study: Study, name: str) -> Iterator[Status]:
         yield Status(
             origin="estimated" if known.declared < known.pairs else "reported",
             text=f"{known.nodes} of {known.all_nodes} nodes are in a layer, {more}{links}",
+            warning=False,
         )
     lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
     if lost:
@@ -66,11 +72,39 @@ def status(study: Study, name: str) -> Iterator[Status]:
             origin="measured",
             text=f"overflow: {elements} elements of {_values(len(lost))} are not finite, "
             f'first after "{first}"',
+            warning=True,
         )
     if result.accuracy and result.variant.precisions & _HALVES:
         yield from _underflow(study, result.accuracy)
     for note in (*engine.notes, *result.prepared.notes):
-        yield Status(origin="reported", text=note)
+        yield Status(origin="reported", text=note, warning=False)
+
+
+def random_words(result: Result) -> str:
+    """What a reader must know of a variant that rests on random input; empty where nothing does."""
+    found = random_input(result)
+    if not found:
+        return ""
+    on = f" ({result.accuracy.source})" if result.accuracy is not None and result.accuracy.synthetic else ""
+    return (
+        f"{RANDOM}: {found} of this variant rest on noise{on} and say nothing about the task; give data of the model's "
+        "own"
+    )
+
+
+def data_state(study: Study) -> DataState:
+    """What the study runs on; a model whose inputs have no size has no data yet, nor has one without nodes."""
+    model = study.model
+    inputs = [
+        f"{name}: {model.values[name].dtype} {shape_text(model.values[name].shape)}" for name in model.inputs
+    ]
+    try:
+        data = study.data if model.nodes else None
+    except RtlabError:
+        data = None
+    return DataState(
+        source=data.source if data else "", random=data is not None and data.synthetic, inputs=inputs
+    )
 
 
 def _times(times: Timing) -> str:
@@ -94,6 +128,7 @@ def _underflow(study: Study, errors: Accuracy) -> Iterator[Status]:
             origin="measured",
             text=f"underflow: {sum(v.underflowed for v in gone)} elements of {_values(len(gone))} became zero, "
             f'most after "{where}" ({number(100 * most.underflowed / most.elements, "%")})',
+            warning=True,
         )
 
 

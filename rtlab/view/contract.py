@@ -643,7 +643,8 @@ class Failure(TypedDict):
 class Chip(TypedDict):
     """A variant in the second row; ``recorded`` is one that was read from files.
 
-    ``score_delta`` is against the baseline; None where there is none.
+    ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input,
+    in words; empty where nothing does.
     """
 
     id: str
@@ -660,6 +661,7 @@ class Chip(TypedDict):
     score_delta: float | None
     score_unit: str
     score_source: str
+    random: str
     error: Failure | None
 
 
@@ -704,11 +706,20 @@ class ViewState(TypedDict):
     settings: dict[str, str]
 
 
+class DataState(TypedDict):
+    """What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each."""
+
+    source: str
+    random: bool
+    inputs: list[str]
+
+
 class Status(TypedDict):
-    """One item of the status line."""
+    """One item of the status line; a ``warning`` says what must not be missed."""
 
     origin: Origin
     text: str
+    warning: bool
 
 
 class Gesture(TypedDict):
@@ -769,7 +780,7 @@ TYPES: tuple[type, ...] = (
     Calibration, Finding, Findings, QuantizedPair, Slice, Transition, Reformat, Coverage, Summary,
     Step, BuildPass, Tactic, Contest, BuildStory, Option, Link, Setting, Work, Fact, Column, Row,
     Figure, Panel, EngineView, Later, TensorStats, Inspection, Controls, Pin, Choice,
-    Failure, Chip, BuildState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
+    Failure, Chip, BuildState, DataState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,

@@ -26,7 +26,8 @@ def document(result: Result, model: Model) -> dict[str, Any]:
     """Everything that is known of a variant.
 
     The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``summary``,
-    ``memory``, ``estimate``, ``findings`` and ``build``.
+    ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether errors and scales rest on
+    noise (null where there are none).
     Times are in milliseconds unless their key says another unit, shares go from 0 to 1, errors are in decibel or in
     the value's unit; null where nothing was measured. An infinite SQNR (equal values) is null with ``equal`` true.
     Without an ONNX model, ``model`` has no name and no nodes.
@@ -109,6 +110,10 @@ def document(result: Result, model: Model) -> dict[str, Any]:
             for f in result.findings
         ],
         "build": _build(result),
+        "random_input": {
+            "accuracy": None if result.accuracy is None else result.accuracy.synthetic,
+            "scales": None if result.ranges is None else result.random_scales,
+        },
         "notes": [*result.prepared.notes, *engine.notes],
     }
 

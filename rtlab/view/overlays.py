@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.analysis.memory import Footprint, of_layers, of_nodes, sizes
 from rtlab.analysis.timing import Shared, on_nodes
+from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
 from rtlab.view.contract import Overlay, Reading
 
@@ -121,7 +122,7 @@ def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:
         return None
     return Overlay(
         id="error",
-        title="SQNR",
+        title=f"SQNR, {RANDOM}" if errors.synthetic else "SQNR",
         unit="dB",
         origin="measured",
         source=f"{errors.origin}, against fp32",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from rtlab.core.data import RANDOM
 from rtlab.errors import RtlabError
 from rtlab.view.contract import Chip, Failure
 
@@ -75,8 +76,19 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         score_delta=delta,
         score_unit=score.unit if score else "",
         score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
+        random=random_input(result) if result else "",
         error=failure(error) if error else None,
     )
+
+
+def random_input(result: Result) -> str:
+    """What of a variant rests on random input, in words; empty where nothing does."""
+    parts = []
+    if result.accuracy is not None and result.accuracy.synthetic:
+        parts.append("errors")
+    if result.random_scales:
+        parts.append("scales")
+    return " and ".join(parts)
 
 
 def _precision(result: Result) -> str:
@@ -119,6 +131,8 @@ def _row(name: str, result: Result) -> str:
     worst = "equal" if result.accuracy and lowest is None else number(lowest, "dB")
     if lowest == float("-inf"):
         worst = "not finite"
+    if result.accuracy is not None and result.accuracy.synthetic:
+        worst += f", {RANDOM}"
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),

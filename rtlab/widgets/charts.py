@@ -11,6 +11,7 @@ import functools
 import gzip
 from typing import Any
 
+from rtlab.core.data import RANDOM
 from rtlab.view import charts
 from rtlab.view.contract import EngineView
 from rtlab.view.figure import FAINT, MAIN, layout
@@ -71,6 +72,8 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
     if not rows:
         return _empty("Every value equals the fp32 reference.")
     worst = min(rows, key=lambda b: b.value)
+    told = next(o["title"] for o in view["overlays"] if o["id"] == "error")
+    noisy = told.endswith(RANDOM)
     trace = {
         "type": "scatter",
         "mode": "lines+markers",
@@ -80,9 +83,12 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
         "line": {"color": FAINT, "width": 1.5},
         "marker": {"color": MAIN, "size": 8},
         "customdata": [f"{b.label}<br>{b.note}" for b in rows],
-        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32</extra>",
+        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32"
+        f"{f', {RANDOM}' if noisy else ''}</extra>",
     }
-    title = f"● SQNR along the network, dB · worst {worst.value:.3g} dB in step {worst.step + 1}"
+    # Of noise nothing is worst: the number would stand there like a finding.
+    where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in step {worst.step + 1}"
+    title = f"● SQNR along the network, dB · {where}"
     return _figure(trace, rows, title, "normal")
 
 

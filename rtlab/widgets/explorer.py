@@ -25,10 +25,11 @@ import traitlets
 from rtlab.analysis.mapping import placed
 from rtlab.backends.files import recognise
 from rtlab.core import model as _model
+from rtlab.core.data import samples_of
 from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.variant import Calibrator, Precision, Variant
-from rtlab.errors import Cancelled, RtlabError, VariantError
+from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError
 from rtlab.quantize import export
 from rtlab.view import chrome, offer, panels
 from rtlab.view.calibration import calibration
@@ -98,6 +99,8 @@ class Explorer(Delivering):
     build = traitlets.Dict(dict(_IDLE)).tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     status = traitlets.List().tag(sync=True)
+    #: What the study runs on, a ``DataState``.
+    data = traitlets.Dict().tag(sync=True)
     failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     notice = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(760).tag(sync=True)
@@ -237,7 +240,7 @@ class Explorer(Delivering):
         except RtlabError as error:
             self.failure = dict(failure(error))
             return self
-        if name in self.study.results:
+        if name in self.study.results and not self.study.outdated(name):
             self.show(name)
             return self
         self._start(lambda progress: self._build(name, progress), name)
@@ -325,13 +328,22 @@ class Explorer(Delivering):
     ) -> None:
         """Show an engine's files; ``lasting`` says that the files stay where they are."""
         progress.phase("Reading the files")
-        found = recognise.sort(paths)
+        arrays = [p for p in paths if recognise.holds_arrays(p)]
+        if len(arrays) > 1:
+            raise CalibrationError(
+                f'Cannot use "{arrays[0].name}" and "{arrays[1].name}" as data: samples come in one file. Save all '
+                "inputs together with numpy.savez(path, input_name=array, ...)."
+            )
+        found = recognise.sort(p for p in paths if p not in arrays)
         source = found.pop("model", None)
         study = self.study
+        if arrays and not found and source is None:
+            self._use(arrays[0], progress)
+            return
         if source is not None:
             content: Path | bytes = source if lasting else source.read_bytes()
             if not found and not given:
-                self._load(content, source.stem, progress)
+                self._load(content, source.stem, progress, data=next(iter(arrays), None))
                 return
             # A study stands above this row; the one at hand knows how to make another.
             study = type(study)(_model.load(content, name=source.stem, weights=False), limits=study.limits)
@@ -340,7 +352,29 @@ class Explorer(Delivering):
         if study is not self.study:
             self._exchange(study)
             self._open()
+        if arrays:
+            self.study.use(samples_of(arrays[0], self.study.model))
         self.show(title)
+
+    def use(self, data: Any) -> Explorer:
+        """Take other samples from now on, on a thread: see ``Study.use``. What rests on random input is built anew."""
+        return self._work(lambda progress: self._use(data, progress))
+
+    def _use(self, data: Any, progress: Reporting) -> None:
+        """Other samples; the variant on screen is built anew where it rests on random input, the others when asked."""
+        study = self.study
+        if not study.model.nodes:
+            title = getattr(data, "name", data)
+            raise CalibrationError(
+                f'Cannot use "{title}" as data: no ONNX model is open to run on it. Open one first.'
+            )
+        study.use(samples_of(data, study.model) if isinstance(data, Path) else data)
+        self._tell_calibration()
+        shown = self.state.variant
+        if shown and study.outdated(shown):
+            self._building = shown
+            self._refresh(building=shown)
+            self._build(shown, progress)
 
     def _dropped(self, names: Sequence[str], buffers: Sequence[Any]) -> None:
         """Files from the browser: they are read from a folder that goes away with the work."""
@@ -390,14 +424,18 @@ class Explorer(Delivering):
         self._thread.start()
 
     def _build(self, name: str, progress: Reporting) -> None:
+        before = self.study.results.get(name)
         try:
             self.study.run([name], progress=progress)
         except Cancelled:
-            self.study.remove(name)
+            if before is None:
+                self.study.remove(name)
             raise
         finally:
             # What a stopped calibration saw is kept, and shown.
             self._tell_calibration()
+        if before is not None:
+            self._forget(name)
         self.show(name)
         if self.state.compared == name:
             self.compare(name)
@@ -428,7 +466,9 @@ class Explorer(Delivering):
         repaired = type(study)(model, data=study.data, task=study.task, limits=study.limits)
         self._adopt(repaired, progress, self.choice)
 
-    def _load(self, model: str | Path | bytes, name: str | None, progress: Reporting) -> None:
+    def _load(
+        self, model: str | Path | bytes, name: str | None, progress: Reporting, *, data: Path | None = None
+    ) -> None:
         from rtlab import samples
 
         progress.phase("Opening the model")
@@ -438,7 +478,8 @@ class Explorer(Delivering):
             sample = samples.load(model)
             study = fresh(sample.model, data=sample.calibration, task=sample.task)
         else:
-            study = fresh(_model.load(model, name=name))
+            opened = _model.load(model, name=name)
+            study = fresh(opened, data=None if data is None else samples_of(data, opened))
         self._adopt(study, progress)
 
     def _adopt(self, study: Study, progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
@@ -597,6 +638,7 @@ class Explorer(Delivering):
         self.chips = [dict(c) for c in chrome.chips(self.study, baseline=baseline, building=building)]
         self.controls = dict(offer.controls(self.study.model, self.choice))
         self.status = [dict(s) for s in chrome.status(self.study, state.variant)]
+        self.data = dict(chrome.data_state(self.study))
         self.notice = offer.notice()
 
     def _put(self, state: ViewState) -> None:
@@ -651,7 +693,7 @@ class Explorer(Delivering):
             "baseline": lambda: self._rebase(value),
             "rebuild": lambda: self._rebuild(value),
             "remove": lambda: self._remove(value),
-            "open": lambda: self.load(value),
+            "open": lambda: self._opened(value),
             "drop": lambda: self._dropped(json.loads(value), buffers),
             "netron": lambda: self.send({"type": "link", "value": self.open_in_netron(value)}),
             "compare": lambda: self.compare(value),
@@ -784,6 +826,13 @@ class Explorer(Delivering):
         if text:
             self.choice = {**self.choice, **json.loads(text)}
         self.run()
+
+    def _opened(self, path: str) -> None:
+        """A model by its name or path, or samples by theirs."""
+        if path.lower().endswith((".npz", ".npy")):
+            self.use(Path(path))
+        else:
+            self.load(path)
 
     def _dismiss(self) -> None:
         self.failure = None

@@ -463,7 +463,7 @@ export interface Failure {
   details: string;
 }
 
-/** A variant in the second row; ``recorded`` is one that was read from files. ``score_delta`` is against the baseline; None where there is none. */
+/** A variant in the second row; ``recorded`` is one that was read from files. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. */
 export interface Chip {
   id: string;
   label: string;
@@ -479,6 +479,7 @@ export interface Chip {
   score_delta: number | null;
   score_unit: string;
   score_source: string;
+  random: string;
   error: Failure | null;
 }
 
@@ -488,6 +489,13 @@ export interface BuildState {
   phase: string;
   fraction: number | null;
   since: number;
+}
+
+/** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. */
+export interface DataState {
+  source: string;
+  random: boolean;
+  inputs: string[];
 }
 
 /** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
@@ -513,10 +521,11 @@ export interface ViewState {
   settings: Record<string, string>;
 }
 
-/** One item of the status line. */
+/** One item of the status line; a ``warning`` says what must not be missed. */
 export interface Status {
   origin: Origin;
   text: string;
+  warning: boolean;
 }
 
 /** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a list of their names as JSON, and as many ``buffers``. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key; ``work`` JSON with ``work``, ``variant`` and ``values``. */

@@ -7,10 +7,13 @@ const MIB = 2 ** 20;
 
 /** What a file dialog offers. */
 export const ACCEPT =
-  ".onnx,.json,.log,.txt,.cache,.tea,.engine,.plan,.trt,.pb,.zip,application/json,text/plain";
+  ".onnx,.npz,.npy,.json,.log,.txt,.cache,.tea,.engine,.plan,.trt,.pb,.zip,application/json,text/plain";
+
+/** What a file dialog offers where samples are asked for. */
+export const SAMPLES = ".npz,.npy";
 
 /** What can be opened together. */
-export const OPENABLE = "ONNX model, or trtexec's layers, profile, times, log";
+export const OPENABLE = "ONNX model, samples (.npz, .npy), or trtexec's layers, profile, times, log";
 
 type Sized = Pick<File, "name" | "size">;
 
@@ -38,7 +41,7 @@ export function refused(files: readonly Sized[], running: boolean): Failure | nu
       `Cannot open ${told(files)}: ${files.length > 1 ? "they have" : "it has"} ${Math.ceil(size / MIB)} MiB${together}` +
       `, and a browser can hand ${LARGEST_DROP / MIB} MiB to the kernel` +
       (files.length > 1 ? `; the largest is "${shorten(largest.name, 80)}". ` : ". ") +
-      "Type a model's path into the model list, or give the paths to study.read in a cell instead.",
+      "Type the path of a model or of samples into the model list, or give paths to study.read in a cell instead.",
     details: "",
   };
 }

@@ -10,6 +10,7 @@ import type {
   Chip,
   Choice,
   Controls,
+  DataState,
   Failure,
   Findings,
   GestureType,
@@ -52,6 +53,8 @@ export class Lab {
   readonly chips: Signal<Chip[]>;
   readonly build: Signal<BuildState>;
   readonly status: Signal<Status[]>;
+  /** What the study runs on. */
+  readonly data: Signal<DataState>;
   readonly charts: Signal<Record<string, Plotted>>;
   readonly notice: Signal<string>;
   readonly height: Signal<number>;
@@ -107,6 +110,7 @@ export class Lab {
     this.chips = trait("chips");
     this.build = trait("build");
     this.status = trait("status");
+    this.data = trait("data");
     this.charts = trait("charts");
     this.notice = trait("notice");
     this.height = trait("height");

@@ -41,6 +41,7 @@ export class StaticModel {
       chips: saved.chips,
       build: { running: false, phase: "", fraction: null, since: 0 },
       status: [],
+      data: { source: "", random: false, inputs: [] },
       failure: null,
       charts: {},
       notice: "",

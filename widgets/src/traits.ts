@@ -5,6 +5,7 @@ import type {
   Chip,
   Choice,
   Controls,
+  DataState,
   Failure,
   Figure,
   Findings,
@@ -40,6 +41,7 @@ export interface ExplorerTraits extends GraphTraits {
   chips: Chip[];
   build: BuildState;
   status: Status[];
+  data: DataState;
   failure: Failure | null;
   /** The ids of their points are layer ids. */
   charts: Record<string, Plotted>;

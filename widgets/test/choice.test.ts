@@ -122,6 +122,7 @@ describe("a choice and the variant on screen", () => {
     score_delta: null,
     score_unit: "",
     score_source: "",
+    random: "",
     error: null,
     ...part,
   });

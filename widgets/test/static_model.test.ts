@@ -21,7 +21,7 @@ async function saved(): Promise<Saved> {
       }),
     ),
     story: layer === "A" ? await base64(story({ title: id })) : "",
-    status: [{ origin: "reported" as const, text: `compiled: ${id}` }],
+    status: [{ origin: "reported" as const, text: `compiled: ${id}`, warning: false }],
     panels: [],
   });
   return {

@@ -112,6 +112,22 @@ def _unknown(path: Path, head: bytes) -> ReadError:
     )
 
 
+def holds_arrays(path: Path) -> bool:
+    """Whether a file holds NumPy's arrays, as ``numpy.save`` or ``numpy.savez`` writes them."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(6)
+        if head == b"\x93NUMPY":
+            return True
+        if not head.startswith(b"PK"):
+            return False
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return bool(names) and all(n.endswith(".npy") for n in names)
+
+
 def sort(paths: Iterable[Path]) -> dict[str, Path]:
     """Files by kind. Of trex's metadata, those of the profiling run are taken before those of the build.
 

@@ -7,6 +7,7 @@ import { CalibrationView } from "./calibration";
 import { EngineSummary } from "./engine";
 import { FindingsView, findingsOf } from "./findings";
 import { LayerChart } from "./layerchart";
+import { RandomBanner } from "./random";
 import { LayerTable } from "./table";
 import { TabList, TabRow } from "./tabs";
 
@@ -53,6 +54,7 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
         <section aria-label={LABELS[tab]}>
           {segment === "layers" && choice && <div class="rt-caption">{choice}</div>}
           {!lab.saved && <LayerChart lab={lab} name="timing" hidden={segment !== "layers"} />}
+          {!lab.saved && !wide && <RandomBanner lab={lab} hidden={tab !== "accuracy"} />}
           {!lab.saved && !wide && <LayerChart lab={lab} name="accuracy" hidden={tab !== "accuracy"} />}
           {segment && segment !== "layers" && (
             <Analysis key={segment} lab={lab} name={segment} choice={choice || null} />
@@ -70,6 +72,7 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
                 <h4>{LABELS.accuracy}</h4>
               </div>
             )}
+            <RandomBanner lab={lab} hidden={segment !== "layers"} />
             <LayerChart lab={lab} name="accuracy" hidden={segment !== "layers"} />
           </section>
         )}

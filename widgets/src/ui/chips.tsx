@@ -5,6 +5,7 @@ import type { Lab } from "../lab";
 import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
 import { Tool } from "./pane";
+import { RandomMark, RandomTag } from "./random";
 
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ lab }: { lab: Lab }) {
@@ -52,6 +53,7 @@ export function Chips({ lab }: { lab: Lab }) {
         ))}
       </div>
       {lab.notice.value && <span class="rt-notice">{lab.notice.value}</span>}
+      <RandomMark lab={lab} />
       <NetronLink lab={lab} />
       {open && (
         <MenuList
@@ -194,6 +196,7 @@ function Facts({ chip }: { chip: Chip }) {
       ) : (
         chip.score !== null && <span class="rt-strong">{quantity(chip.score, chip.score_unit)}</span>
       )}
+      <RandomTag chip={chip} />
     </>
   );
 }
@@ -206,5 +209,6 @@ function hint(chip: Chip): string {
   const time = chip.time === null ? "" : `${quantity(chip.time, "ms")}, ${chip.time_source}`;
   const nodes = chip.nodes ? `${plural(chip.nodes, "node")} once prepared for this precision, ` : "";
   const size = nodes + plural(chip.layers, "layer");
-  return [chip.target && `Target ${chip.target}`, size, time, score].filter(Boolean).join("\n");
+  const random = chip.random && `Random input: its ${chip.random} say nothing about the task`;
+  return [chip.target && `Target ${chip.target}`, size, time, score, random].filter(Boolean).join("\n");
 }

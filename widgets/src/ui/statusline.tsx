@@ -9,9 +9,9 @@ export function StatusLine({ lab }: { lab: Lab }) {
   return (
     <footer class="rt-status">
       {lab.alive.value ? (
-        lab.status.value.map(({ origin, text }) => (
-          <span key={origin + text} title={`${origin}: ${text}`}>
-            <b>{GLYPH[origin]}</b> {lab.width.value < ROOMY ? text.split(";")[0] : text}
+        lab.status.value.map(({ origin, text, warning }) => (
+          <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
+            <b>{warning ? "⚠" : GLYPH[origin]}</b> {lab.width.value < ROOMY ? text.split(";")[0] : text}
           </span>
         ))
       ) : (

@@ -87,14 +87,15 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
   const numbers = [
     ["time", "Time", "ms"],
     ["share", "Share", "%"],
-    ["sqnr", "SQNR", "dB"],
+    ["sqnr", "", "dB"],
   ].flatMap(([key, label, unit]): Column<Line>[] => {
     const overlay = overlayOf(engine, unit!);
     if (!overlay) return [];
     return [
       {
         key: key!,
-        label: label!,
+        // That errors rest on random input stands in their title.
+        label: label || overlay.title,
         numeric: true,
         unit: unit!,
         by: ({ box }) => overlay.layers[box.id]?.value ?? null,
