@@ -43,7 +43,7 @@ def status(study: Study, name: str) -> Iterator[Status]:
     """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
     result = study.results.get(name)
     if result is None:
-        yield from (Status(origin="reported", text=note) for note in study.model.notes)
+        yield from (Status(origin="reported", text=note, warning=False) for note in study.model.notes)
         return
     engine = result.engine
     if told := random_words(result):

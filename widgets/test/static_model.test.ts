@@ -56,7 +56,9 @@ describe("the model of a report", () => {
     expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
     expect("__proto__").toBe(study.view.value.variant);
     expect([0, "fp32"]).toEqual([model.get("story").byteLength, told?.title]);
-    expect([{ origin: "reported", text: "compiled: __proto__" }]).toEqual(model.get("status"));
+    expect([{ origin: "reported", text: "compiled: __proto__", warning: false }]).toEqual(
+      model.get("status"),
+    );
     end.abort();
   });
 

@@ -68,7 +68,9 @@ def words_of(study: Study) -> dict[str, str]:
 
 def test_wherever_errors_on_noise_are_shown_it_is_said(noise) -> None:
     """A reader sees one of them alone."""
-    silent = [k for k, text in words_of(noise).items() if "random input" not in text and text != "errors and scales"]
+    silent = [
+        k for k, text in words_of(noise).items() if "random input" not in text and text != "errors and scales"
+    ]
     assert [] == silent
 
 
@@ -78,7 +80,9 @@ def test_errors_on_data_of_ones_own_bear_no_mark(real) -> None:
 
 def test_on_noise_no_value_is_called_the_worst(noise, real) -> None:
     """A number in the title stands there like a finding."""
-    titles = [charts.accuracy(engine_view(s["int8"], s.model))["layout"]["title"]["text"] for s in (noise, real)]
+    titles = [
+        charts.accuracy(engine_view(s["int8"], s.model))["layout"]["title"]["text"] for s in (noise, real)
+    ]
     assert [False, True] == ["worst" in t for t in titles]
 
 
@@ -132,7 +136,9 @@ def test_data_that_does_not_fit_changes_nothing(model) -> None:
     assert data is study.data
 
 
-@pytest.mark.parametrize(("name", "how"), [("d.npz", np.savez), ("d.npz", np.savez_compressed), ("d.npy", np.save)])
+@pytest.mark.parametrize(
+    ("name", "how"), [("d.npz", np.savez), ("d.npz", np.savez_compressed), ("d.npy", np.save)]
+)
 def test_arrays_are_known_by_what_is_in_the_file(tmp_path, name: str, how) -> None:
     path = tmp_path / name
     how(path, np.zeros((2, 3), np.float32))
@@ -221,12 +227,16 @@ def test_two_files_of_samples_are_refused_in_words(tmp_path, model) -> None:
 def test_samples_need_a_model_to_run_on(tmp_path) -> None:
     """An engine that came without its ONNX model has no inputs to fill."""
     layers = tmp_path / "layers.json"
-    layers.write_text('{"Layers": [{"Name": "conv", "LayerType": "Convolution", "Inputs": [], "Outputs": []}]}')
+    layers.write_text(
+        '{"Layers": [{"Name": "conv", "LayerType": "Convolution", "Inputs": [], "Outputs": []}]}'
+    )
     explorer = read(layers).explore()
     np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
     drop(explorer, tmp_path / "a.npy")
 
-    assert explorer.failure["message"].startswith('Cannot use "a.npy" as data: no ONNX model is open to run on it.')
+    assert explorer.failure["message"].startswith(
+        'Cannot use "a.npy" as data: no ONNX model is open to run on it.'
+    )
 
 
 def test_the_path_of_samples_opens_them_as_that_of_a_model_does(tmp_path, model) -> None:
