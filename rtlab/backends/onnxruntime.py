@@ -166,6 +166,8 @@ class OnnxRuntime:
                 'that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
             )
         notes = [placement.note(self.provider.name, title, parts)]
+        tf32 = request.variant.precision is Precision.TF32
+        notes += filter(None, [providers.arithmetic(self.provider, request.variant.target, told, tf32=tf32)])
         if told:
             notes.append(_TOLD + json.dumps(told))
         if all(len(part.nodes) == 1 for part in mine):
@@ -179,7 +181,9 @@ class OnnxRuntime:
     def _told(self, request: BuildRequest) -> dict[str, str]:
         if self.provider == CPU:
             return {}
-        return providers.options(self.provider, request.variant.target, request.variant.options)
+        variant = request.variant
+        tf32 = variant.precision is Precision.TF32
+        return providers.options(self.provider, variant.target, variant.options, tf32=tf32)
 
     def _place(self, target: Target) -> str:
         return "the CPU" if self.provider == CPU else f"{self.provider.title} ({str(target).upper()})"

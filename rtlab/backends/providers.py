@@ -9,6 +9,8 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import json
+import os
 import pkgutil
 import re
 import sys
@@ -28,6 +30,10 @@ _SUFFIX = "ExecutionProvider"
 _PLUG_INS = "onnxruntime_ep_"
 #: First release that tells which nodes a provider took.
 _FIRST = (1, 24)
+#: Whether TF32 is on, as options spell it.
+_SAME = {False: {"0", "false"}, True: {"1", "true"}}
+#: Keeps NVIDIA's libraries from using TF32, whatever they are told.
+_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 #: Platforms as ``sys.platform`` names them.
 _PC, _MAC, _WINDOWS = ("linux", "win32"), ("darwin",), ("win32",)
 
@@ -39,6 +45,10 @@ class Provider:
     ``devices`` gives, by target, the provider's options that choose it; the first is the default. ``package`` brings
     it on ``platforms``, where there is a wheel. ``waits`` is false where the profiler sees only how long work was
     handed over to the device, not how long it ran; then ``blocking`` names what makes each node wait, if anything.
+
+    ``tf32`` names the option that is 1 where products of FP32 are computed as TF32, and 0 where they are not. ``exact``
+    gives, by target, the options by which numbers keep the model's types, where something less is the default;
+    ``loose`` tells, by target, what FP32 is computed in where there is no option for it.
     """
 
     name: str
@@ -48,6 +58,9 @@ class Provider:
     platforms: tuple[str, ...] = ("linux", "win32", "darwin")
     waits: bool = True
     blocking: str = ""
+    tf32: str = ""
+    exact: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    loose: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def short(self) -> str:
@@ -73,23 +86,29 @@ def _provider(name: str, title: str, *targets: str, **more: Any) -> Provider:
     return Provider(name + _SUFFIX, title, {t: {} for t in targets}, **more)
 
 
+def _accurate(device: str) -> dict[str, str]:
+    """OpenVINO's own default is the fastest type of the device: FP16 on a GPU, BF16 on a CPU that has it."""
+    return {"load_config": json.dumps({device: {"EXECUTION_MODE_HINT": "ACCURACY"}})}
+
+
 CPU = _provider("CPU", "CPU", "cpu")
 #: Those of the documentation that run whole networks. Microsoft's cloud is not among them.
 KNOWN = (
     CPU,
     _provider(
         "CUDA", "CUDA", "gpu", package="onnxruntime-gpu", platforms=_PC, waits=False,
-        blocking="CUDA_LAUNCH_BLOCKING",
+        blocking="CUDA_LAUNCH_BLOCKING", tf32="use_tf32",
     ),
-    _provider("Tensorrt", "TensorRT", "gpu", package="onnxruntime-gpu", platforms=_PC),
+    _provider("Tensorrt", "TensorRT", "gpu", package="onnxruntime-gpu", platforms=_PC, loose={"gpu": "TF32"}),
     _provider(
         "NvTensorRTRTX", "TensorRT-RTX", "gpu", package="onnxruntime-ep-nv-tensorrt-rtx", platforms=_PC,
+        loose={"gpu": "TF32"},
     ),
     _provider("ROCM", "ROCm", "gpu", package="onnxruntime-rocm", platforms=("linux",), waits=False),
     _provider("MIGraphX", "MIGraphX", "gpu", package="onnxruntime-migraphx", platforms=("linux",)),
     Provider(
         "OpenVINOExecutionProvider", "OpenVINO", {t.lower(): {"device_type": t} for t in ("CPU", "GPU", "NPU")},
-        "onnxruntime-openvino", _PC,
+        "onnxruntime-openvino", _PC, exact={t.lower(): _accurate(t) for t in ("CPU", "GPU")}, loose={"npu": "FP16"},
     ),
     Provider(
         "CoreMLExecutionProvider", "Core ML",
@@ -103,10 +122,13 @@ KNOWN = (
     Provider(
         "QNNExecutionProvider", "QNN",
         {"npu": {"backend_type": "htp"}, "gpu": {"backend_type": "gpu"}, "cpu": {"backend_type": "cpu"}},
-        "onnxruntime-qnn", _PC,
+        "onnxruntime-qnn", _PC, exact={"npu": {"enable_htp_fp16_precision": "0"}},
     ),
     _provider("WebGpu", "WebGPU", "gpu", package="onnxruntime-webgpu", waits=False),
-    _provider("CANN", "CANN", "npu", package="onnxruntime-cann", platforms=("linux",)),
+    _provider(
+        "CANN", "CANN", "npu", package="onnxruntime-cann", platforms=("linux",),
+        exact={"npu": {"precision_mode": "must_keep_origin_dtype"}},
+    ),
     _provider("VitisAI", "Vitis AI", "npu"),
     _provider("Xnnpack", "XNNPACK", "cpu"),
     _provider("Dnnl", "oneDNN", "cpu"),
@@ -258,11 +280,20 @@ def _how(provider: Provider) -> str:
     )
 
 
-def options(provider: Provider, target: Target, given: BuildOptions | None) -> dict[str, str]:
+def options(
+    provider: Provider, target: Target, given: BuildOptions | None, *, tf32: bool = False
+) -> dict[str, str]:
     """A provider's options for a target, with those that the user gives by the provider's own names.
 
+    Args:
+        provider: The provider.
+        target: One of its targets.
+        given: Options of the user, which go before those by which numbers keep the model's types.
+        tf32: Whether products of FP32 are to be computed as TF32; otherwise they are not.
+
     Raises:
-        VariantError: an option is no pair of name and value, or chooses another device than the target's.
+        VariantError: an option is no pair of name and value, or chooses another device than the target's, or another
+            arithmetic than the precision's.
     """
     targets = ", ".join(f'"{t}"' for t in provider.devices)
     if str(target) not in provider.devices:
@@ -270,7 +301,10 @@ def options(provider: Provider, target: Target, given: BuildOptions | None) -> d
             f'Backend "{PREFIX}{provider.short}" cannot build for target "{target}": {provider.title} does not '
             f"run there. Choose one of {targets}."
         )
-    chosen = dict(provider.devices[str(target)])
+    device = provider.devices[str(target)]
+    chosen = {**device, **provider.exact.get(str(target), {})}
+    if provider.tf32:
+        chosen[provider.tf32] = str(int(tf32))
     doing = f'Backend "{PREFIX}{provider.short}" cannot take'
     if given is None:
         return chosen
@@ -284,13 +318,47 @@ def options(provider: Provider, target: Target, given: BuildOptions | None) -> d
             raise VariantError(
                 f"{doing} {name}={value!r}: a provider takes numbers and texts only. Write the value as one text."
             )
-        if name in chosen and chosen[name].lower() not in str(value).lower():
+        if name == provider.tf32 and str(value).lower() not in _SAME[tf32]:
+            raise VariantError(
+                f'{doing} {name}="{value}" for precision {"tf32" if tf32 else "other than tf32"}: the precision '
+                f'decides it. Choose precision="{"fp32" if tf32 else "tf32"}", or leave the option out.'
+            )
+        if name in device and device[name].lower() not in str(value).lower():
             raise VariantError(
                 f'{doing} {name}="{value}" for target "{target}": that is another device. '
                 f"Choose with target=..., one of {targets}."
             )
         chosen[name] = str(value)
     return chosen
+
+
+def arithmetic(provider: Provider, target: Target, told: Mapping[str, str], *, tf32: bool = False) -> str:
+    """What FP32 is computed in on a target with these options, in words for a note; empty where it goes without saying.
+
+    NVIDIA's libraries use no TF32 at all where ``NVIDIA_TF32_OVERRIDE`` is 0; they read it once.
+    """
+    never = os.environ.get(_OVERRIDE) == "0"
+    loose, exact = provider.loose.get(str(target), ""), provider.exact.get(str(target), {})
+    if provider.tf32 or loose == "TF32":
+        if never:
+            return f"FP32 is computed as FP32, since {_OVERRIDE}=0 is set"
+        if provider.tf32:
+            return (
+                f"products of FP32 are computed as TF32 ({provider.tf32}=1)"
+                if tf32
+                else f"FP32 is computed as FP32 ({provider.tf32}=0)"
+            )
+        return (
+            f"products of FP32 are computed as TF32 where that is faster: {provider.name} has no option for it. "
+            f"For FP32, set {_OVERRIDE}=0 before Python starts"
+        )
+    if tf32:
+        return f"{provider.title} has no TF32: it computes what fp32 does"
+    if loose:
+        return f"FP32 is computed in {loose} on this device"
+    if changed := [name for name in exact if told.get(name) != exact[name]]:
+        return f"what FP32 is computed in is up to the {changed[0]} that was given"
+    return f"numbers keep the model's types ({', '.join(exact)})" if exact else ""
 
 
 def session(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -18,7 +19,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import wrap
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
+from rtlab.core.protocols import Availability, BuildRequest
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, Unavailable, VariantError
 from rtlab.testing import tiny_model
@@ -26,6 +27,7 @@ from rtlab.testing import tiny_model
 CPU = "CPUExecutionProvider"
 OPENVINO = providers.named("openvino")
 CUDA = providers.named("cuda")
+CPU_STAND_IN = dataclasses.replace(providers.CPU, title="Stand-in")
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def test_running_on_the_cpu_instead_is_refused(build, monkeypatch) -> None:
         def __init__(
             self, *_: object, providers: list[object], enable_fallback: int, **_more: object
         ) -> None:
-            assert [("CUDAExecutionProvider", {}), CPU] == providers
+            assert [("CUDAExecutionProvider", {"use_tf32": "0"}), CPU] == providers
             assert 0 == enable_fallback
 
         def get_providers(self) -> list[str]:
@@ -159,7 +161,8 @@ def test_the_target_chooses_the_device() -> None:
     """One way to say it for all providers."""
     assert [Target("cpu"), Target("gpu"), Target("npu")] == [*OPENVINO.targets]
     assert {"device_type": "NPU"} == providers.options(OPENVINO, Target("npu"), None)
-    assert {} == providers.options(CUDA, Target("gpu"), None)
+    assert "GPU" == providers.options(OPENVINO, Target("gpu"), None)["device_type"]
+    assert {} == providers.options(providers.named("rocm"), Target("gpu"), None)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +183,114 @@ def test_options_that_a_provider_cannot_take_are_refused(target, given, says) ->
 def test_options_reach_the_provider_as_texts() -> None:
     """ONNX Runtime takes no numbers; a finer choice of the same device is one's own."""
     given = BuildOptions.of(num_of_threads=2, device_type="GPU.1")
-    assert {"num_of_threads": "2", "device_type": "GPU.1"} == providers.options(
-        OPENVINO, Target("gpu"), given
-    )
+    found = providers.options(OPENVINO, Target("npu"), BuildOptions.of(num_of_threads=2))
+    assert {"num_of_threads": "2", "device_type": "NPU"} == found
+    assert "GPU.1" == providers.options(OPENVINO, Target("gpu"), given)["device_type"]
+
+
+def test_fp32_is_fp32_and_tf32_is_tf32_on_cuda() -> None:
+    """The provider's own default is TF32, so that the variant called fp32 had 67 to 76 dB."""
+    for given in (None, BuildOptions.of(device_id=0), BuildOptions.of(device_id=0, use_tf32=0)):
+        assert "0" == providers.options(CUDA, Target("gpu"), given)["use_tf32"]
+    assert "1" == providers.options(CUDA, Target("gpu"), None, tf32=True)["use_tf32"]
+    given = BuildOptions.of(use_tf32="True")
+    assert "True" == providers.options(CUDA, Target("gpu"), given, tf32=True)["use_tf32"]
+
+
+@pytest.mark.parametrize(
+    ("tf32", "given", "says"),
+    [
+        (
+            False, 1,
+            ('Backend "onnxruntime:cuda" cannot take use_tf32="1" for precision other than tf32: the precision decides '
+            'it. Choose precision="tf32", or leave the option out.'),
+        ),
+        (
+            True, 0,
+            ('Backend "onnxruntime:cuda" cannot take use_tf32="0" for precision tf32: the precision decides it. Choose '
+            'precision="fp32", or leave the option out.'),
+        ),
+    ],
+)  # fmt: skip
+def test_an_option_that_contradicts_the_precision_is_refused(tf32, given, says) -> None:
+    """Else the name of a variant would say what is not so."""
+    with pytest.raises(VariantError) as caught:
+        providers.options(CUDA, Target("gpu"), BuildOptions.of(use_tf32=given), tf32=tf32)
+    assert says == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "options"),
+    [
+        ("openvino", "cpu", {"load_config": '{"CPU": {"EXECUTION_MODE_HINT": "ACCURACY"}}'}),
+        ("openvino", "gpu", {"load_config": '{"GPU": {"EXECUTION_MODE_HINT": "ACCURACY"}}'}),
+        ("qnn", "npu", {"enable_htp_fp16_precision": "0"}),
+        ("cann", "npu", {"precision_mode": "must_keep_origin_dtype"}),
+    ],
+)
+def test_a_provider_whose_default_is_less_than_fp32_is_told_to_keep_the_types(name, target, options) -> None:
+    """OpenVINO, QNN and CANN compute FP32 in 16 bits by default, as their documentation says."""
+    provider = providers.named(name)
+    assert options.items() <= providers.options(provider, Target(target), None).items()
+    (key,) = options
+    given = BuildOptions.of(**{key: "mine"})
+    own = providers.options(provider, Target(target), given)
+    assert "mine" == own[key]
+    said = [providers.arithmetic(provider, Target(target), told) for told in (options, own)]
+    assert [
+        f"numbers keep the model's types ({key})", f"what FP32 is computed in is up to the {key} that was given",
+    ] == said  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "tf32", "override", "says"),
+    [
+        ("cuda", "gpu", False, "", "FP32 is computed as FP32 (use_tf32=0)"),
+        ("cuda", "gpu", True, "1", "products of FP32 are computed as TF32 (use_tf32=1)"),
+        ("cuda", "gpu", True, "0", "FP32 is computed as FP32, since NVIDIA_TF32_OVERRIDE=0 is set"),
+        (
+            "tensorrt", "gpu", False, "",
+            (
+                "products of FP32 are computed as TF32 where that is faster: TensorrtExecutionProvider has no option "
+                "for it. For FP32, set NVIDIA_TF32_OVERRIDE=0 before Python starts"
+            ),
+        ),
+        ("nvtensorrtrtx", "gpu", False, "0", "FP32 is computed as FP32, since NVIDIA_TF32_OVERRIDE=0 is set"),
+        ("openvino", "npu", False, "", "FP32 is computed in FP16 on this device"),
+        ("openvino", "gpu", True, "", "OpenVINO has no TF32: it computes what fp32 does"),
+        ("rocm", "gpu", False, "", ""),
+    ],
+)  # fmt: skip
+def test_an_engine_says_what_fp32_is_computed_in(monkeypatch, name, target, tf32, override, says) -> None:
+    """Where no option helps, at least words do."""
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    assert says == providers.arithmetic(providers.named(name), Target(target), {}, tf32=tf32)
+
+
+def test_the_options_of_a_precision_reach_every_session_of_an_engine(monkeypatch) -> None:
+    """Those that build it, time it and read its values; the CPU stands in for the device."""
+    seen: list[dict[str, str]] = []
+    session = providers.session
+
+    def watched(data, options, provider, told, target, **more):
+        seen.append(dict(told))
+        return session(data, options, CPU_STAND_IN, {}, target, **more)
+
+    monkeypatch.setattr(providers, "session", watched)
+    monkeypatch.setattr(OnnxRuntime, "availability", lambda self: Availability(ok=True, version="1.99.0"))
+    provider = dataclasses.replace(CPU_STAND_IN, title="CUDA", devices={"cpu": {}}, tf32="use_tf32")
+    runner, model = OnnxRuntime(provider), tiny_model()
+    x = {"x": np.ones((1, 3, 8, 8), np.float32)}
+    for precision, wanted in (("fp32", "0"), ("fp16", "0"), ("tf32", "1")):
+        seen.clear()
+        engine = runner.build(BuildRequest(model, Variant.of(precision, target="cpu")), Silent())
+        runner.profile(engine, x, Silent(), runs=1, warmup=0)
+        runner.outputs(engine, x)
+        assert 5 == len(seen)
+        assert [{"use_tf32": wanted}] * 5 == seen
+        words = "products of FP32 are computed as TF32" if precision == "tf32" else "FP32 is computed as FP32"
+        assert f"{words} (use_tf32={wanted})" in engine.notes
+        runner.release(engine)
 
 
 def chain():
