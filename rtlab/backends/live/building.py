@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlab.backends.live import calibrator, child, compiler
+from rtlab.backends.live import calibrator, child, compiler, refusals
 from rtlab.backends.live.running import Running
 from rtlab.backends.log import listing
 from rtlab.core import files
@@ -124,7 +124,8 @@ def build(
                 doing=doing,
             )
         except RtlabError as error:
-            error.details = "\n".join(filter(None, (error.details, _tail(log))))
+            tail = _tail(log) if order.on_gpu else refusals.without_driver(_tail(log))
+            error.details = "\n".join(filter(None, (error.details, tail)))
             raise
         text = _read(log)
     ranges = tuple(tuple(sorted(p.items())) for p in profiles)

@@ -12,10 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rtlab.backends.live import calibrator, settings
+from rtlab.backends.live import calibrator, refusals, settings
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.errors import BuildError
 
+#: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
+QUANTIZING = frozenset({
+    "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "QLinearAdd", "QLinearMul",
+    "QLinearConcat", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearAveragePool",
+    "QLinearGlobalAveragePool", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear",
+})  # fmt: skip
 # Names that a listing line cannot mistake for one of its own keys.
 _PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
 
@@ -48,6 +54,11 @@ class Order:
     timing: bytes | None = None
     calibration: calibrator.Calibration | None = None
     log: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU takes part: one that times kernels, or one that the engine is to run on."""
+        return self.times or self.debug
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +161,7 @@ def _compile(trt: Any, order: Order, report: Any, log: Any) -> Built:
     network = builder.create_network(_typing(trt, order))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse(order.model) or network.num_layers == 0:
-        raise BuildError(_refusal(parser, order, trt, logger), details=_errors(parser))
+        raise BuildError(_refusal(parser, order, trt, logger), details=_told(_errors(parser), order))
     if order.debug and hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
         network.mark_unfused_tensors_as_debug_tensors()
     report.phase("Compiling")
@@ -165,9 +176,10 @@ def _compile(trt: Any, order: Order, report: Any, log: Any) -> Built:
     seconds = time.perf_counter() - started
     cache, read = calibrator.outcome(attached, order, done=plan is not None)
     if plan is None:
-        said = loud[-1:] or ["It gave no reason."]
+        said = [words for line in loud if (words := refusals.cause(line, gpu=order.on_gpu))]
+        why = said[-1] if said else "It gave no reason"
         raise BuildError(
-            f"{order.label}: the builder refused the network. {said[0]} Choose "
+            f"{order.label}: the builder refused the network. {why}. Choose "
             f"{'other options, or another' if order.options.count else 'another'} precision or target, or "
             'backend="onnxruntime".'
         )
@@ -234,7 +246,7 @@ def _errors(parser: Any) -> str:
 
 def _refusal(parser: Any, order: Order, trt: Any, parser_logger: Any) -> str:
     """One sentence that lists every node the parser refuses, not only the first."""
-    bad: dict[str, str] = {}
+    bad: dict[str, tuple[str, str]] = {}
     # Parsing ends at the first refusal; asking for support walks the whole graph.
     builder = trt.Builder(parser_logger)
     network = builder.create_network(_typing(trt, order))
@@ -248,22 +260,34 @@ def _refusal(parser: Any, order: Order, trt: Any, parser_logger: Any) -> str:
             error = source.get_error(i)
             name, op = error.node_name(), error.node_operator()
             if name or op:
-                said = " ".join(error.desc().split())
                 # A failed check of the parser prints the bare condition.
-                why = "unsupported" if said in {"", "false"} else said
-                bad.setdefault(name or f"node {error.node()}", f"{op}: {why}")
+                why = refusals.cause(error.desc(), gpu=order.on_gpu) or "unsupported"
+                bad.setdefault(name or f"node {error.node()}", (op, why.removeprefix(f"{name}: ")))
     if not bad and parser.num_errors == 0:
         return (
             f"{order.label}: its parser found no layers in the model. "
             "Check that the graph computes something from its inputs."
         )
-    listed = "; ".join(f'"{n}" ({why})' for n, why in list(bad.items())[:20])
+    advice = 'Replace the operators, or choose backend="onnxruntime".'
+    if not bad:
+        told = (
+            refusals.cause(parser.get_error(i).desc(), gpu=order.on_gpu) for i in range(parser.num_errors)
+        )
+        return f"{order.label}: its parser refuses the model. {next(filter(None, told), 'It gave no reason')}. {advice}"
+    listed = "; ".join(f'"{name}" ({op}: {why})' for name, (op, why) in list(bad.items())[:20])
     more = f" and {len(bad) - 20} more" if len(bad) > 20 else ""
     count = f"{len(bad)} node" + ("s" if len(bad) != 1 else "")
-    return (
-        f"{order.label}: its parser refuses {count}: {listed or _errors(parser)}{more}. "
-        'Replace the operators, or choose backend="onnxruntime".'
-    )
+    if all(op in QUANTIZING for op, _ in bad.values()):
+        advice = (
+            "The model brings this quantization along: study.repaired() gives it in the form that TensorRT takes, "
+            'study.findings() says what that changes. Or choose backend="onnxruntime".'
+        )
+    return f"{order.label}: its parser refuses {count}: {listed}{more}. {advice}"
+
+
+def _told(text: str, order: Order) -> str:
+    """What the binding printed, for the details of an error."""
+    return text if order.on_gpu else refusals.without_driver(text)
 
 
 def _typing(trt: Any, order: Order) -> int:

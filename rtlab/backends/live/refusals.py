@@ -29,6 +29,12 @@ _INCOMPATIBLE = re.compile(r"incompatible device|compute capability", re.IGNOREC
 _NO_DRIVER = re.compile(
     r"cudaError (?:3|35|100|803|804)\b|CUDA Error: (?:3|35|100|803|804)\b|no CUDA-capable device"
 )
+#: What a release logs beside the cause, on a machine without a driver, although it compiles there.
+_DRIVER = re.compile(r"catchCudaError|Error Code 1: Cuda Runtime|cudaError \d+\b|CUDA driver version")
+#: ``A::b: Error Code 4: API Usage Error (the words. In place at /source.cpp:1)``
+_CODED = re.compile(r"Error Code \d+: [\w ]+? ?\((?P<words>.*?)(?: In \S+ at \S+:\d+)?\)$")
+#: ``Assertion failed: condition: the words`` or ``Assertion failed: condition && "the words"``
+_ASSERTED = re.compile(r'^Assertion failed: .*(?:\S: |&& ")(?P<words>[A-Z][^"]*)"?\.?$')
 _NO_MEMORY = re.compile(
     r"out ?of ?memory|cudaError 2\b|CUDA Error: 2\b|cudaErrorMemoryAllocation", re.IGNORECASE
 )
@@ -37,6 +43,31 @@ _REBUILD = (
     "model, or, where it does run, export its layers with trtexec --exportLayerInfo=layers.json "
     "--profilingVerbosity=detailed, which rtlab reads anywhere."
 )
+
+
+def cause(said: str, *, gpu: bool) -> str:
+    """The words of a message that tell why a node or a network was refused, without places in the source.
+
+    Args:
+        said: The message, of one or more lines.
+        gpu: Whether a GPU was asked for; otherwise lines about the driver, which a build without a GPU does not need,
+            are left out.
+
+    Returns:
+        One line; empty where the message gives no reason.
+    """
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    lines = [line for line in lines if line not in {"", "false"} and (gpu or not _DRIVER.search(line))]
+    coded = [m["words"] for line in lines if (m := _CODED.search(line))]
+    # Behind "Invalid Node" stands what is invalid about it.
+    chosen = coded or [line for line in lines if not line.startswith("Invalid Node")] or lines
+    words = [m["words"] if (m := _ASSERTED.match(line)) else line for line in chosen]
+    return " ".join(word.rstrip(".") for word in dict.fromkeys(words))
+
+
+def without_driver(text: str) -> str:
+    """Text of a build that asked for no GPU, less the lines about its driver."""
+    return "\n".join(line for line in text.splitlines() if not _DRIVER.search(line))
 
 
 def refused(doing: str, lines: list[str], compiler: str, device: Device | None) -> RtlabError:
