@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx import TensorProto, helper
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load, wrap
 
@@ -35,3 +36,47 @@ def wired(nodes: list[onnx.NodeProto], *outputs: str) -> Model:
     infos = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, 4]) for v in ("x", *outputs)]
     graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
     return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
+
+
+def detector(size: int = 64) -> onnx.ModelProto:
+    """What a YOLO is made of: convolutions with SiLU, a split, a pool, a resized pyramid, heads that reshape."""
+    rng = np.random.default_rng(0)
+    nodes: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+
+    def constant(array: np.ndarray) -> str:
+        weights.append(numpy_helper.from_array(array, f"w{len(weights)}"))
+        return weights[-1].name
+
+    def op(kind: str, *reads: str, outputs: int = 1, **attributes: object) -> list[str]:
+        made = [f"{kind.lower()}{len(nodes)}_{i}" for i in range(outputs)]
+        nodes.append(helper.make_node(kind, reads, made, f"/model/{kind}_{len(nodes)}", **attributes))
+        return made
+
+    def conv(x: str, reads: int, writes: int, kernel: int = 3, stride: int = 1) -> str:
+        weight = rng.standard_normal((writes, reads, kernel, kernel)) / (reads * kernel**2) ** 0.5
+        at = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        (y,) = op(
+            "Conv", x, constant(weight.astype(np.float32)), constant(np.zeros(writes, np.float32)), **at
+        )
+        return op("Mul", y, *op("Sigmoid", y))[0]
+
+    x = conv(conv("images", 3, 16, stride=2), 16, 32, stride=2)
+    kept, used = op("Split", conv(x, 32, 32, 1), constant(np.array([16, 16])), outputs=2, axis=1)
+    (added,) = op("Add", used, conv(conv(used, 16, 16), 16, 16))
+    fine = conv(*op("Concat", kept, used, added, axis=1), 48, 32, 1)
+    deep = conv(fine, 32, 64, stride=2)
+    (pooled,) = op("MaxPool", deep, kernel_shape=[5, 5], pads=[2] * 4, strides=[1, 1])
+    deep = conv(*op("Concat", deep, pooled, axis=1), 128, 64, 1)
+    (up,) = op("Resize", deep, "", constant(np.array([1, 1, 2, 2], np.float32)), mode="nearest")
+    heads = ((conv(*op("Concat", up, fine, axis=1), 96, 80, 1)), conv(deep, 64, 80, 1))
+    flat = [op("Reshape", h, constant(np.array([1, 80, -1])))[0] for h in heads]
+    (found,) = op("Concat", *flat, axis=2)
+    graph = helper.make_graph(
+        nodes,
+        "detector",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, size, size])],
+        [helper.make_tensor_value_info(found, TensorProto.FLOAT, [1, 80, 5 * (size // 8) ** 2])],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

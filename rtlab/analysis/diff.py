@@ -37,7 +37,8 @@ class Side:
 
     ``mapping`` is that of the source's nodes, None without a model, and ``built`` the model that the engine was built
     from; ``times`` are milliseconds by layer id, empty where nothing was measured. ``whole`` is the latency of whole
-    inferences in milliseconds, None where it is not known.
+    inferences in milliseconds, None where it is not known. ``withheld`` says why there is no estimate where one was
+    asked for.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Side:
     whole: float | None = None
     origin: Origin = "measured"
     built: Model | None = None
+    withheld: str = ""
 
     @property
     def summed(self) -> float | None:

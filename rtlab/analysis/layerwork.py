@@ -34,6 +34,19 @@ _CORES = ("scudnn", "icudnn", "sgemm", "simt", "f32f32_f32f32_f32", "depthwise")
 _COMPUTED = frozenset({"fp32", "tf32", "fp16", "bf16", "int8", "fp8", "int4", "fp4"})
 #: The tile in the name of a kernel: ``tilesize96x128x64``, ``_128x64_``.
 _TILE = re.compile(r"(?:tilesize|_)(\d{2,3})x(\d{2,3})(?=[x_])")
+#: The operations in the name of a kernel that TensorRT generates: ``__myl_MulAddSilu_myl0_2``, four letters each.
+_GENERATED = re.compile(r"^(?:\d+:)?__myl_([A-Z][A-Za-z]*)_")
+_WORD = re.compile(r"[A-Z][a-z0-9]*")
+#: Operations of generated kernels that compute nothing.
+_CARRY = frozenset({
+    "Cast", "Conc", "Copy", "Gath", "Move", "Pad", "Repl", "Res", "Resh", "Reve", "Shuf", "Slic", "Squ", "Tran", "Unsq",
+})  # fmt: skip
+#: Steps per element of those that compute; what is not listed takes one, as in ``work``.
+_STEPS: Mapping[str, int] = {"Silu": 4, "Sigm": 3, "Sigmoid": 3, "Gelu": 5, "Hswish": 4, "Soft": 5}
+#: Those that sum over what they read, or multiply matrices: their outputs do not tell how much.
+_SUMMING = frozenset(
+    {"Sum", "Fc", "Gemm", "Corr", "Conv", "Maxr", "Minr", "Mean", "Prod", "Topk", "Sort", "Scan"}
+)
 #: Fewer channels do not fill a transaction of the memory.
 _FEW = 8
 
@@ -220,7 +233,8 @@ class _Layers:
         if kind == "pooling" and _counts(window) and out:
             return 0, out * math.prod(window), ""
         per = {"quantization": 2, "scale": 2, "softmax": 5, "pointwise": 1}.get(kind)
-        if per and out:
+        per = _pointwise(layer) if per is None and not parts else per
+        if per is not None and out:
             return 0, out * per, ""
         return None, None, told or "What it computes is not told, and no node stands for it."
 
@@ -352,6 +366,18 @@ class _Layers:
             return 0
         count = sum(w.parameters // n for w, n in self.shares.get(layer.id, []))
         return nbytes(layer.reads or "fp32", (count,)) or 0
+
+
+def _pointwise(layer: Layer) -> int | None:
+    """Operations per element that a generated kernel's name tells, None where it sums over something or tells none.
+
+    Such a kernel may quantize, or add the bias, for a node whose own work another layer does.
+    """
+    found = _GENERATED.match(layer.name)
+    words = _WORD.findall(found[1]) if found else []
+    if not words or _SUMMING & set(words):
+        return None
+    return sum(_STEPS.get(w, 1) for w in words if w not in _CARRY)
 
 
 def _counts(told: Any, *, least: int = 1) -> TypeGuard[list[int]]:

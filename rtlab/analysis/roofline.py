@@ -23,6 +23,9 @@ from rtlab.core.peaks import Peaks, peaks
 #: What a layer waits for most.
 Bound = Literal["compute", "memory", "launch", "unknown"]
 
+#: The share of an engine below which an estimate of the whole is withheld.
+ENOUGH = 0.95
+
 #: Numbers of the summed dimension that a block takes in one step.
 _STEP = 32
 #: Tiles among which the best is taken where no kernel's name tells one.
@@ -114,6 +117,32 @@ class Point:
         return self.flops / time * 1e3 if self.flops and time else None
 
 
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """How many of an engine's layers have both operations and bytes, and which share of all bytes those move.
+
+    Below 95 % of either there is no sum: what is left out may be what costs most.
+    """
+
+    layers: int
+    all_layers: int
+    moved: float
+
+    def __str__(self) -> str:
+        share = math.floor(100 * self.moved)
+        return f"{self.layers} of {self.all_layers} layers are counted, which move {share} % of the bytes"
+
+    @property
+    def share(self) -> float:
+        """Of the layers, or of the bytes, whichever is less; from 0 to 1."""
+        return min(self.layers / self.all_layers, self.moved) if self.all_layers else 1.0
+
+    @property
+    def enough(self) -> bool:
+        """Whether a sum says something of the whole."""
+        return self.share >= ENOUGH
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Roofline:
     """The layers of an engine under the roofs of a processor; ``batch`` samples in an inference.
@@ -127,9 +156,8 @@ class Roofline:
     parameters: int
 
     def __repr__(self) -> str:
-        return (
-            f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {self.estimated:.3g} ms, estimated>"
-        )
+        told = f"no sum: {self.known}" if self.estimated is None else f"{self.estimated:.3g} ms, estimated"
+        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {told}>"
 
     @functools.cached_property
     def by_layer(self) -> Mapping[str, Point]:
@@ -151,24 +179,49 @@ class Roofline:
         """Bytes read and written by all layers whose sizes are known."""
         return sum(p.moved or 0 for p in self.layers)
 
+    @functools.cached_property
+    def known(self) -> Known:
+        """How much of the engine the estimate rests on."""
+        counted = [p for p in self.layers if p.flops is not None and p.moved is not None]
+        moved = sum(p.moved or 0 for p in counted)
+        return Known(
+            len(counted), len(self.layers), moved / self.moved if self.moved else float(not self.layers)
+        )
+
     @property
     def uncounted(self) -> tuple[str, ...]:
         """Layers whose operations or bytes are not known."""
         return tuple(p.layer for p in self.layers if p.flops is None or p.moved is None)
 
     @property
-    def attainable(self) -> float:
-        """The sum over the layers in milliseconds."""
-        return sum(p.attainable or 0.0 for p in self.layers)
+    def attainable(self) -> float | None:
+        """The sum over the layers in milliseconds; None where too little is ``known`` for one."""
+        return sum(p.attainable or 0.0 for p in self.layers) if self.known.enough else None
 
     @property
-    def estimated(self) -> float:
-        """The sum over the layers in milliseconds."""
-        return sum(p.estimated or 0.0 for p in self.layers)
+    def estimated(self) -> float | None:
+        """The sum over the layers in milliseconds; None where too little is ``known`` for one."""
+        return sum(p.estimated or 0.0 for p in self.layers) if self.known.enough else None
+
+    @property
+    def withheld(self) -> str:
+        """Why there is no sum, in words; empty where there is one."""
+        if self.known.enough:
+            return ""
+        return (
+            f"No estimate of the whole is given: {self.known}, and below {ENOUGH:.0%} what is left out may be what "
+            "costs most."
+        )
+
+    def milliseconds(self, engine: Engine) -> dict[str, float]:
+        """Estimated milliseconds by layer id; a layer whose work is not known is left out, a still one takes 0."""
+        points = self.by_layer
+        timed = {y.id: points[y.id].estimated if y.id in points else 0.0 for y in engine.layers}
+        return {i: t for i, t in timed.items() if t is not None}
 
     def share(self, bound: Bound) -> float:
-        """The part of the estimated time in layers with this bound, from 0 to 1."""
-        whole = self.estimated
+        """The part of the estimated time of the counted layers that has this bound, from 0 to 1."""
+        whole = sum(p.estimated or 0.0 for p in self.layers)
         return sum(p.estimated or 0.0 for p in self.layers if p.bound == bound) / whole if whole else 0.0
 
 
@@ -204,7 +257,7 @@ def roofline(
 def estimates(
     engine: Engine, mapping: NodeMapping, model: Model, gpu: str | Peaks, *, batch: int | None = None
 ) -> dict[str, float]:
-    """Estimated milliseconds by layer id; a layer whose sizes are not known is left out, a still one takes 0.
+    """Estimated milliseconds by layer id; a layer whose work is not known is left out, a still one takes 0.
 
     Raises:
         VariantError: the processor is not known.
@@ -234,12 +287,13 @@ def point(
     memory = None if work.moved is None else work.moved / roofs.bandwidth * 1e6
     bound: Bound = "unknown"
     attainable = estimated = None
-    if memory is not None:
-        longest = max(compute or 0.0, memory)
+    # What a layer moves alone says how long it takes at least; standing in for an estimate, it would make a convolution
+    # whose work nobody counted look free.
+    if memory is not None and compute is not None:
+        longest = max(compute, memory)
         attainable = (longest + reached.launch) / 1e3
         estimated = estimate(work, roofs, reached) / 1e3
-        if compute is not None:
-            bound = "launch" if longest < reached.launch else "compute" if compute > memory else "memory"
+        bound = "launch" if longest < reached.launch else "compute" if compute > memory else "memory"
     units: Literal["matrix", "cores"] = "matrix" if work.matrix and precision in roofs.tensor else "cores"
     return Point(
         work.layer, work.macs, work.flops, work.read, work.written, precision, units, bound, attainable, estimated,

@@ -190,8 +190,12 @@ class Result:
         """
         built = self.prepared.model
         if gpu is not None:
-            known = estimates(self.engine, self.mapping, self.source, gpu)
-            return Side(self.name, self.engine, self.mapping, known, None, "estimated", built)
+            found = self.roofline(gpu)
+            known = found.milliseconds(self.engine) if found.known.enough else {}
+            return Side(
+                self.name, self.engine, self.mapping, known, None, "estimated", built,
+                "" if found.known.enough else found.withheld,
+            )  # fmt: skip
         times = self.timing
         if self.measured is None or times is None:
             return Side(self.name, self.engine, self.mapping, built=built)

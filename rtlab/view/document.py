@@ -134,6 +134,7 @@ def compared(found: Difference, model: Model) -> dict[str, Any]:
                 "layers": len(s.engine.layers),
                 "latency_ms": s.whole,
                 "sum_of_layers_ms": s.summed,
+                "withheld": s.withheld or None,
             }
             for s in (found.first, found.second)
         ],
@@ -233,6 +234,12 @@ def _estimate(result: Result) -> dict[str, Any] | None:
         "batch": found.batch,
         "error": known_error(roofs.name),
         "sum_of_layers_ms": found.estimated,
+        "known": {
+            "layers": found.known.layers,
+            "all_layers": found.known.all_layers,
+            "share_of_bytes": found.known.moved,
+        },
+        "withheld": found.withheld or None,
         "layers": [
             {
                 "layer": p.layer,

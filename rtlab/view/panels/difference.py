@@ -364,7 +364,9 @@ def _shown(side: Side, half: Half, places: list[str], scene: Scene, mapping: Any
 def _notes(found: Difference) -> list[str]:
     notes = list(found.doubts)
     notes += [
-        f'"{s.name}" has no times of its layers, so layers are counted instead.'
+        f'"{s.name}": {s.withheld}'
+        if s.withheld
+        else f'"{s.name}" has no times of its layers, so layers are counted instead.'
         for s in (found.first, found.second)
         if not s.times
     ]

@@ -168,6 +168,7 @@ def _facts(found: Roofline) -> list[Fact]:
     roofs = found.peaks
     missing = len(found.uncounted)
     more = f"; {missing} layers are not counted" if missing else ""
+    counted = found.known
     measured = [p.measured for p in found.layers if p.measured is not None]
     error = (
         "not known for a processor that was measured"
@@ -193,15 +194,29 @@ def _facts(found: Roofline) -> list[Fact]:
         ),
         fact(
             "Estimated time",
-            number(found.estimated, "ms"),
+            number(found.estimated, "ms") if found.estimated is not None else "withheld",
             "estimated",
-            f"sum of the layers on {roofs.name}; {error}",
+            found.withheld or f"sum of the layers on {roofs.name}; {error}",
+        ),
+        *(
+            [
+                fact(
+                    "Counted",
+                    f"{counted.layers} of {counted.all_layers} layers, "
+                    f"{math.floor(100 * counted.moved)} % of the bytes",
+                    None,
+                    "Layers of which operations and bytes are known, and what they move of all that moves.",
+                )
+            ]
+            if missing
+            else []
         ),
         fact(
             "Attainable time",
-            number(found.attainable, "ms"),
+            number(found.attainable, "ms") if found.attainable is not None else "withheld",
             "estimated",
-            f"were every layer at its roof, after {efficiency_of(roofs).launch} µs to start it",
+            found.withheld
+            or f"were every layer at its roof, after {efficiency_of(roofs).launch} µs to start it",
         ),
         *(
             [fact("Measured time", number(sum(measured), "ms"), "measured", "sum of the layers")]
@@ -339,6 +354,7 @@ def _notes(found: Roofline, engine: Engine, why: str) -> list[str]:
         many = "layers only move data; they have" if still > 1 else "layer only moves data; it has"
         notes.append(f"{still} {many} no place in the figure, but a row in the table.")
     if found.uncounted:
+        notes += [found.withheld] if found.withheld else []
         notes.append(
             f"{len(found.uncounted)} of {len(found.layers)} layers are not counted, because their shapes or what they "
             "compute is not told. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."

@@ -12,19 +12,23 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+import nets
 from recorded import ENGINES, FOLDER, present, read
 from roofs import judged_layers, profiled, structure
-from rtlab import samples
+from rtlab import Study, backends, samples
 from rtlab.analysis.layerwork import LayerWork, Product, batch_of, layer_works
 from rtlab.analysis.mapping import Mapping, Pair, relate
 from rtlab.analysis.roofline import GPU_EFFICIENCY, estimate, estimates, point, roofline
 from rtlab.analysis.trust import HELD_OUT, RECORDED, WITHOUT, Judged, judge, known_error, usual
 from rtlab.analysis.work import works
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, absent
+from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks, peaks
 from rtlab.core.variant import Target
 from rtlab.errors import VariantError
+from rtlab.view.document import compared, document
+from rtlab.view.panel import Scene
+from rtlab.view.panels import answer
 
 ROOFS = Peaks("test", bandwidth=1e9, cores={"fp32": 1e10}, tensor={"fp16": 1e12}, multiprocessors=10)
 NOTHING = Mapping((), ())
@@ -237,10 +241,9 @@ def test_what_is_not_told_stays_unknown() -> None:
     kernel, copy = found.layers
     assert kernel.flops is None
     assert ("unknown", "unknown") == (kernel.bound, copy.bound)
-    # What it moves it moves all the same.
-    assert kernel.attainable
-    assert copy.attainable is None
-    assert copy.estimated is None
+    # What it moves it moves all the same; how long it takes nobody knows.
+    assert kernel.moved
+    assert [None] * 4 == [kernel.attainable, kernel.estimated, copy.attainable, copy.estimated]
     assert '"z"' in copy.note
 
 
@@ -371,3 +374,102 @@ def test_a_model_without_nodes_has_no_parameters() -> None:
     model: Model = absent()
     assert 0 == roofline(engine(CONV), NOTHING, model, ROOFS).parameters
     assert np.isfinite(roofline(engine(CONV), NOTHING, model, ROOFS).estimated)
+
+
+def copies(known: int, unknown: int, size: int = 1) -> Engine:
+    """Layers that tell their work, 2×64×8×8 halves read and written, and kernels of ``size`` as many that do not."""
+    wide = Tensor("x", "fp16", (2 * size, 64, 8, 8))
+    told = [layer("Reformat", X, X, i) for i in range(known)]
+    return engine(*told, *(layer("kgen", wide, wide, known + i) for i in range(unknown)))
+
+
+@pytest.mark.parametrize(
+    ("known", "unknown", "size", "enough"),
+    [
+        (19, 1, 1, True),
+        (18, 1, 1, False),
+        (0, 1, 1, False),
+        (1, 0, 1, True),
+        (95, 5, 1, True),
+        (95, 5, 2, False),
+    ],
+)
+def test_below_95_percent_of_layers_or_bytes_there_is_no_sum(
+    known: int, unknown: int, size: int, enough: bool
+) -> None:
+    """Nineteen of twenty are enough; five in a hundred that are twice as large move 10 of 105 parts, which are not."""
+    found = roofline(copies(known, unknown, size), NOTHING, absent(), ROOFS)
+    assert known / (known + unknown * size) == pytest.approx(found.known.moved)
+    assert (known, known + unknown) == (found.known.layers, found.known.all_layers)
+    assert enough == (found.estimated is not None) == (found.attainable is not None) == (not found.withheld)
+
+
+def test_the_sum_that_is_withheld_says_what_is_known() -> None:
+    found = roofline(copies(15, 5), NOTHING, absent(), ROOFS)
+    assert (
+        "No estimate of the whole is given: 15 of 20 layers are counted, which move 75 % of the bytes, and below 95% "
+        "what is left out may be what costs most."
+    ) == found.withheld
+    assert "no sum: 15 of 20" in repr(found)
+    # What is known of single layers stands.
+    assert 15 == sum(p.estimated is not None for p in found.layers)
+
+
+@pytest.mark.parametrize(
+    ("name", "each"),
+    [
+        # Multiply, least, most, round: four. A cast and a copy compute nothing.
+        ("__myl_MulMinMaxRounCastConc_myl0_0", 4),
+        # Multiply, add, SiLU of four, multiply, least, most, round.
+        ("__myl_MulAddSiluMulMinMaxRounCast_myl0_2", 10),
+        ("0:__myl_CastConc_myl0_0", 0),
+        # How much a sum sums its output does not tell.
+        ("__myl_AddMaxrSubExpSum_myl4_2", None),
+        ("kernel", None),
+    ],
+)
+def test_a_generated_kernel_without_a_node_of_its_own_is_counted_by_its_name(
+    name: str, each: int | None
+) -> None:
+    """In INT8 such kernels quantize for a convolution that another layer runs."""
+    found = of(dataclasses.replace(layer("kgen", X, Y), name=name))
+    size = 2 * 32 * 8 * 8
+    assert (None if each is None else each * size) == found.flops
+
+
+@pytest.mark.skipif(
+    not backends.get("tensorrt-rtx").availability().ok, reason="tensorrt-rtx is not installed"
+)
+def test_every_layer_of_a_detector_in_int8_is_counted() -> None:
+    """Convolutions with SiLU, splits, a pyramid and a head that reshapes: the sum of both precisions can be told."""
+    study = Study(load(nets.detector()), data=None)
+    for name in ("fp32", "int8"):
+        study.add(name, target="sm86", backend="tensorrt-rtx")
+    study.run(compare=False)
+    convolutions = [n.id for n in study.model.nodes if n.op == "Conv"]
+    for result in study.results.values():
+        found = result.roofline("RTX 3090")
+        assert [] == [p.layer for p in found.layers if p.flops is None]
+        assert found.macs >= sum(works(study.model)[i].macs for i in convolutions)
+
+
+@pytest.mark.skipif(
+    not backends.get("tensorrt-rtx").availability().ok, reason="tensorrt-rtx is not installed"
+)
+def test_estimates_that_lack_their_inputs_are_not_compared() -> None:
+    """Half of this engine's layers tell no work: what is known of both sides would be compared with what is not."""
+    study = Study(sample("digits_gru"))
+    for name in ("fp32", "fp16"):
+        study.add(name, target="sm86", backend="tensorrt-rtx")
+    study.run(compare=False)
+    assert not study["fp32"].roofline("RTX 3090").known.enough
+
+    found = study.difference("fp32", "fp16", gpu="RTX 3090")
+    assert (None, None, False) == (found.totals, found.delta, found.timed)
+    told = compared(found, study.model)
+    assert (None, None) == (told["difference_ms"], told["outside_layers_ms"])
+    assert all("No estimate of the whole is given" in v["withheld"] for v in told["variants"])
+    panel = answer("difference", Scene(study, study["fp16"], None, {"from": "fp32", "times": "RTX 3090"}))
+    assert 2 == sum("No estimate of the whole is given" in note for note in panel["notes"])
+    assert {None} == {cell for row in panel["rows"] for cell in row["cells"][3:6]}
+    assert None is document(study["fp32"], study.model)["estimate"]["sum_of_layers_ms"]
