@@ -25,6 +25,8 @@ from rtlab.core.whole import LARGEST, whole
 _PRODUCTS: frozenset[Kind] = frozenset({"convolution", "deconvolution", "matmul"})
 _BLOCKS: frozenset[Kind] = frozenset({"region", "kernel", "other"})
 _STILL: frozenset[Kind] = frozenset({"none", "control"})
+#: Layers of ONNX Runtime that change the layout of a tensor and nothing else.
+_REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 #: Words in the name of a memory layout that say to how many channels it is padded.
 _VECTORS = {"Two wide": 2, "Four wide": 4, "Eight wide": 8, "Sixteen wide": 16, "Thirty-two wide": 32}
 _STRIDES = {f"channel % {n} == 0": n for n in (2, 4, 8, 16, 32)}
@@ -151,6 +153,7 @@ class _Layers:
         self.made = {t.name for layer in engine.layers for t in layer.outputs} | {
             t.name for t in engine.inputs
         }
+        self.values = _renamed(engine)
 
     def result(self) -> dict[str, LayerWork]:
         return {layer.id: self._layer(layer) for layer in self.engine.layers}
@@ -317,9 +320,10 @@ class _Layers:
         shape = tensor.shape
         if shape is not None and min(shape, default=0) >= 0:
             return (self.batch, *shape[1:]) if self._grows(tensor) and shape[:1] == (self.built,) else shape
-        told = layer.attributes.get("values")
-        name = told.get(tensor.name, tensor.name) if isinstance(told, Mapping) else tensor.name
-        value = self.model.values.get(name)
+        other = self.values.get(tensor.name)
+        if shape is None and isinstance(other, Tensor):
+            return self._told(other, layer)
+        value = self.model.values.get(other if isinstance(other, str) else tensor.name)
         if value is not None and value.shape is not None:
             dims = [
                 self.sizes.get(d, -1) if isinstance(d, str) else -1 if d is None else d for d in value.shape
@@ -337,10 +341,9 @@ class _Layers:
         shape = self._shape(tensor, layer)
         dtype = tensor.dtype
         if not dtype and shape is not None:
-            told = layer.attributes.get("values")
-            name = told.get(tensor.name, tensor.name) if isinstance(told, Mapping) else tensor.name
-            value = self.model.values.get(name)
-            dtype = value.dtype if value is not None else ""
+            other = self.values.get(tensor.name)
+            known = self.model.values.get(other if isinstance(other, str) else tensor.name)
+            dtype = other.dtype if isinstance(other, Tensor) else known.dtype if known is not None else ""
         if shape is None:
             return None
         size = nbytes(dtype, _padded(shape, tensor.format))
@@ -409,6 +412,24 @@ def _units(layer: Layer, kind: Kind, product: Product | None, macs: int | None) 
 def _sum(parts: Sequence[tuple[str, int | None]]) -> int | None:
     sizes_ = [size for _, size in parts if size is not None]
     return sum(sizes_) if len(sizes_) == len(parts) else None
+
+
+def _renamed(engine: Engine) -> dict[str, str | Tensor]:
+    """Of tensors that a compiler named anew: the value of the model, or the tensor of which it is another layout.
+
+    ONNX Runtime keeps pictures in blocks of channels between ReorderInput and ReorderOutput, under names of its own.
+    """
+    found: dict[str, str | Tensor] = {}
+    for layer in engine.layers:
+        if layer.kind in _REORDERS and len(layer.inputs) == len(layer.outputs) == 1:
+            both = (*layer.inputs, *layer.outputs)
+            named = next((t for t in both if t.shape is not None), None)
+            if named is not None:
+                found.update((t.name, named) for t in both if t.shape is None)
+    for layer in engine.layers:
+        told = layer.attributes.get("values")
+        found.update(told if isinstance(told, Mapping) else {})
+    return found
 
 
 def _once(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -130,7 +130,9 @@ class Known:
 
     def __str__(self) -> str:
         share = math.floor(100 * self.moved)
-        return f"{self.layers} of {self.all_layers} layers are counted, which move {share} % of the bytes"
+        return (
+            f"{self.layers} of {self.all_layers} layers are counted, which move {share} % of the known bytes"
+        )
 
     @property
     def share(self) -> float:

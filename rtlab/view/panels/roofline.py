@@ -203,7 +203,7 @@ def _facts(found: Roofline) -> list[Fact]:
                 fact(
                     "Counted",
                     f"{counted.layers} of {counted.all_layers} layers, "
-                    f"{math.floor(100 * counted.moved)} % of the bytes",
+                    f"{math.floor(100 * counted.moved)} % of the known bytes",
                     None,
                     "Layers of which operations and bytes are known, and what they move of all that moves.",
                 )
