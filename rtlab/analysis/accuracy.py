@@ -46,12 +46,16 @@ class Accuracy:
     """Errors of every compared value, in graph order, with what they were measured on.
 
     ``synthetic`` says that the samples were random: the errors are those of noise, and no finding about the task.
+    ``samples`` were compared of every value in it. ``sums`` are what the errors were computed from, an array of shape
+    ``(8,)`` by value, and ``counted`` how many samples each saw, so that comparing can go on with more samples.
     """
 
     source: str
     samples: int
     values: tuple[ValueDelta, ...]
     synthetic: bool = False
+    sums: Mapping[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict, repr=False)
+    counted: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         worst = self.worst(1)
@@ -82,17 +86,31 @@ class Accuracy:
 
 
 class Comparison:
-    """Gathers errors batch by batch, so that memory does not grow with the number of samples."""
+    """Gathers errors batch by batch, so that memory does not grow with the number of samples.
 
-    def __init__(self, model: Model, values: Iterable[str]) -> None:
+    Args:
+        model: The reference.
+        values: Names of its values to compare.
+        begun: What an earlier comparison of the same variant found, to go on from there.
+    """
+
+    def __init__(self, model: Model, values: Iterable[str], begun: Accuracy | None = None) -> None:
         self.model = model
-        self._sums: dict[str, NDArray[np.float64]] = {v: np.zeros(8) for v in values}
-        self.samples = 0
+        known = {} if begun is None else begun.sums
+        self._sums: dict[str, NDArray[np.float64]] = {
+            v: known[v].copy() if v in known else np.zeros(8) for v in values
+        }
+        self._counted = {v: begun.counted.get(v, 0) if begun is not None else 0 for v in self._sums}
+
+    def samples_of(self, values: Iterable[str]) -> int:
+        """How many samples all of these values saw."""
+        return min((self._counted[v] for v in values), default=0)
 
     def add(self, reference: Outputs, variant: Outputs, samples: int) -> None:
-        """Take one batch of both."""
-        self.samples += samples
-        for name, sums in self._sums.items():
+        """Take one batch of both, with some of the values or all of them."""
+        for name in reference.keys() & variant.keys() & self._sums.keys():
+            sums = self._sums[name]
+            self._counted[name] += samples
             x = np.asarray(reference[name], dtype=np.float32).ravel()
             y = np.asarray(variant[name], dtype=np.float32).ravel()
             finite = np.isfinite(y)
@@ -135,7 +153,9 @@ class Comparison:
                     underflowed=int(lost),
                 )
             )
-        return Accuracy(source, self.samples, tuple(values), synthetic)
+        seen = {v: n for v, n in self._counted.items() if n}
+        sums = {v: self._sums[v].copy() for v in seen}
+        return Accuracy(source, min(seen.values(), default=0), tuple(values), synthetic, sums, seen)
 
 
 def comparable(source: Model, variant: Model) -> tuple[str, ...]:

@@ -384,6 +384,14 @@ class Predictions:
             rows = value.shape[:1] if isinstance(value, np.ndarray) else ()
             self._aligned[name] = self._aligned.get(name, True) and rows == (samples,)
 
+    def copy(self) -> Predictions:
+        """The same outputs, to which others can be added."""
+        made = Predictions()
+        made.samples, made.nbytes = self.samples, self.nbytes
+        made._parts = {name: list(parts) for name, parts in self._parts.items()}
+        made._aligned = dict(self._aligned)
+        return made
+
     def joined(self) -> dict[str, Any]:
         """By output, one array with a row per sample; a list with an entry per batch where rows are something else.
 

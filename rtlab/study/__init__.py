@@ -6,7 +6,9 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 
 from __future__ import annotations
 
-__all__ = ["Calibration", "Job", "Ranked", "Result", "Score", "Study", "available", "explore", "read"]
+__all__ = [
+    "Calibration", "Job", "Ranked", "Result", "Score", "Stage", "Standing", "Study", "available", "explore", "read",
+]  # fmt: skip
 
 import contextlib
 import dataclasses
@@ -14,6 +16,7 @@ import json
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,8 +34,9 @@ from rtlab.core.heap import growing
 from rtlab.core.model import Model, absent, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
-from rtlab.core.progress import Silent
+from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress, View
+from rtlab.core.stage import BUDGET_S, Budget, Stage, Standing, budget_of
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
 from rtlab.errors import (
@@ -55,7 +59,8 @@ from rtlab.study.calibrating import Calibration, Ranked, rank
 from rtlab.study.forcing import Tactics, copy_path
 from rtlab.study.forcing import force as forced
 from rtlab.study.forcing import tactics as timed_tactics
-from rtlab.study.job import Job, Result, Score, prepared, work
+from rtlab.study.job import Job, Result, Score, compiled, prepared
+from rtlab.study.measuring import broken, last, measured, planned
 from rtlab.study.observer import Observer, observe_values
 from rtlab.study.peaks import measured_peaks
 from rtlab.study.planning import Scales, builder_for, check_capable, default_target, resolve
@@ -73,6 +78,11 @@ if TYPE_CHECKING:
     from rtlab.analysis.tensors import TensorStats
     from rtlab.widgets.explorer import Explorer
     from rtlab.widgets.graph import Graph
+
+#: The part of a budget that calibration may take, so that the engine is not kept waiting.
+_CALIBRATING = 1 / 3
+#: Seconds after which work in an executor looks whether somebody wants it to stop.
+_TICK_S = 0.1
 
 
 class Study:
@@ -272,7 +282,7 @@ class Study:
         if name in self.results:
             return self.results[name].prepared
         with watching(progress) as watched:
-            return prepared(self._job(name, watched, compare=False, build=False))
+            return prepared(self._job(name, watched, build=False))
 
     def _plan(self, name: str, variant: Variant, given: Mapping[str, Scale] | None) -> Variant:
         with self._lock:
@@ -365,9 +375,9 @@ class Study:
         with watching(progress) as watched:
             job = Job(
                 name, variant, self.model, self.data, self.task, None, None, self.limits, backend, "onnxruntime",
-                compare=True, plan=str(plan),
+                plan=str(plan),
             )  # fmt: skip
-            result = work(job, watched)
+            result = last(job, compiled(job, watched), Budget(BUDGET_S), watched)
         precise = dataclasses.replace(variant, precision=narrowest(result.engine))
         return self._adopt(dataclasses.replace(result, variant=precise, recorded=True))
 
@@ -625,43 +635,119 @@ class Study:
         executor: Executor | None = None,
         progress: Progress | None = None,
         compare: bool = True,
+        budget_s: float = BUDGET_S,
     ) -> Study:
-        """Build, profile and compare what is not built yet, or rests on random input although data came since.
+        """Build, time, compare and score what is not built yet, or rests on random input although data came since.
+
+        What was cancelled before goes on. Results come in stages (``Result.stages``): what is compiled is there, and
+        views show it, while the rest is measured. A cancel or an error leaves the stages before it standing.
 
         Args:
             names: Variants to run; all that were added by default.
             executor: Any ``concurrent.futures.Executor``; one variant at a time here by default.
             progress: Where to report; the host's reporter by default.
             compare: Whether to run the variants for times, errors and score, or only to build them.
+            budget_s: Seconds that each variant may take on this machine beyond compiling: calibration, times, errors
+                and score rest on fewer samples and runs where they would take longer, and say so; ``measure`` goes on
+                from there. 0 only builds; ``math.inf`` measures all there is.
 
         Raises:
-            VariantError: there is no variant of a name.
+            VariantError: there is no variant of a name, or the budget is no number of seconds.
             RtlabError: the first failure, after the others were tried. Finished variants stay.
-            Cancelled: the work was stopped. Finished variants stay.
+            Cancelled: the work was stopped. Finished variants and stages stay.
         """
+        seconds = budget_of(budget_s) if compare else 0.0
         several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
         wanted: list[Any] = [] if names is None else list(names) if several else [names]
         wanted = wanted or [n for n in self.variants if n not in self._unbuilt]
         for name in wanted:
             self._known(name, "run")
         todo = [n for n in wanted if n not in self.results or self.outdated(n)]
+        stopped = [n for n in wanted if n not in todo and seconds and self._was_cancelled(n)]
         with watching(progress) as watched:
             if executor is None:
                 for name in todo:
                     with self._noting(name):
-                        self._keep(name, work(self._job(name, watched, compare=compare), watched))
+                        budget = Budget(seconds)
+                        job = self._job(name, watched, budget=budget)
+                        self._follow(job, compiled(job, watched), watched, budget)
+                for name in stopped:
+                    self._follow(self._job(name, watched), self.results[name], watched, Budget(seconds))
             else:
-                futures: dict[str, Future[Result]] = {}
-                for name in todo:
-                    with self._noting(name):
-                        futures[name] = executor.submit(work, self._job(name, watched, compare=compare))
-                for name, future in futures.items():
-                    with self._noting(name):
-                        self._keep(name, future.result())
+                self._spread([*todo, *stopped], executor, watched, seconds)
         failed = [self.failures[n] for n in todo if n in self.failures]
         if failed:
             raise failed[0]
         return self
+
+    def measure(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
+        """Go on measuring a built variant where it stopped: more runs, more samples, and what failed, once more.
+
+        Args:
+            name: A variant that ``run`` built.
+            budget_s: Seconds that it may take; ``math.inf`` for all there is.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: the variant is not built here, or the budget is no number of seconds.
+            Cancelled: the work was stopped; what was measured is kept.
+        """
+        result, seconds = self[name], budget_of(budget_s)
+        if result.recorded:
+            raise VariantError(
+                f'Cannot measure "{name}": it was read from files of another machine. Its times are in those files; '
+                "add a variant of the same precision to measure one here."
+            )
+        with watching(progress) as watched:
+            self._follow(self._job(name, watched), result, watched, Budget(seconds))
+        return self[name]
+
+    def _was_cancelled(self, name: str) -> bool:
+        return any(s.why == "cancelled" for s in self.results[name].stages.values())
+
+    def _follow(self, job: Job, result: Result, progress: Progress, budget: Budget) -> None:
+        """Keep a compiled variant, and each stage as it is done."""
+        if not budget.seconds:
+            self._keep(job.name, planned(job, result, "not asked"))
+            return
+        self._keep(job.name, planned(job, result))
+        for found in measured(dataclasses.replace(job, data=self.data), result, progress, budget):
+            self._keep(job.name, found)
+
+    def _spread(self, names: Sequence[str], executor: Executor, progress: Progress, seconds: float) -> None:
+        """Compile in an executor's workers, then measure in them; each variant is kept as it comes."""
+        pending: dict[Future[Result], tuple[str, Job, bool]] = {}
+
+        def submit(name: str, job: Job, found: Result | None) -> None:
+            if found is None:
+                future = executor.submit(compiled, job)
+            else:
+                full = dataclasses.replace(job, data=self.data)
+                future = executor.submit(last, full, found, Budget(seconds), Silent())
+            pending[future] = (name, job, found is not None)
+
+        for name in names:
+            with self._noting(name):
+                submit(name, self._job(name, progress), self.results.get(name))
+        try:
+            while pending:
+                done, _ = futures.wait(pending, timeout=_TICK_S, return_when=futures.FIRST_COMPLETED)
+                check(progress, "the study")
+                for future in done:
+                    name, job, measuring = pending.pop(future)
+                    with self._noting(name, measuring=measuring):
+                        result = future.result()
+                        self._keep(
+                            name,
+                            result if measuring else planned(job, result, "" if seconds else "not asked"),
+                        )
+                        if not measuring and seconds:
+                            submit(name, job, result)
+        finally:
+            for future, (name, job, measuring) in pending.items():
+                future.cancel()
+                if measuring:
+                    self._keep(name, planned(job, self.results[name], "cancelled"))
 
     def _known(self, name: str, what: str) -> None:
         if not isinstance(name, str) or name not in self.variants:
@@ -670,13 +756,18 @@ class Study:
             )
 
     @contextlib.contextmanager
-    def _noting(self, name: str) -> Iterator[None]:
-        """Keep a failure of one variant, so that the others are tried."""
+    def _noting(self, name: str, *, measuring: bool = False) -> Iterator[None]:
+        """Keep a failure of one variant, so that the others are tried; an engine that is built stands all the same."""
         try:
             yield
-        except Cancelled:
+        except (Cancelled, futures.CancelledError):
             raise
-        except RtlabError as error:
+        except Exception as error:
+            if measuring:
+                self._keep(name, broken(self.results[name], error))
+                return
+            if not isinstance(error, RtlabError):
+                raise
             with self._lock:
                 self.failures[name] = error
             self._changed()
@@ -687,26 +778,48 @@ class Study:
             self.results[name] = result
         self._changed()
 
-    def _job(self, name: str, progress: Progress, *, compare: bool, build: bool = True) -> Job:
+    def _job(self, name: str, progress: Progress, *, build: bool = True, budget: Budget | None = None) -> Job:
         variant = self.variants[name]
         builder = variant.backend or (builder_for(None, variant.target) if build else "")
         runner = "onnxruntime" if backends.get("onnxruntime").availability().ok else None
         if builder.startswith("onnxruntime:"):
             runner = builder
+        built = self.results.get(name)
+        implicit = variant.options is not None and variant.options.implicit
+        ranges = built.ranges if built is not None else None
+        if built is None and variant.calibrator:
+            ranges = self._ranges(variant, progress, budget)
         return Job(
             name=name,
             variant=variant,
             model=self.model,
-            data=self.data,
+            # Random samples of a large model take as long to make as it takes to compile.
+            data=self.data if implicit else None,
             task=self.task,
-            ranges=self._observer_of(variant).ranges(self.data, progress) if variant.calibrator else None,
+            ranges=ranges,
             scales=self._scales.get(name),
             limits=self.limits,
             builder=builder,
             runner=runner,
-            compare=compare and runner is not None,
-            random_ranges=self._observer_of(variant).synthetic(self.data),
+            wanted=(self.data.count or 0) if ranges is not None else 0,
+            random_ranges=ranges is not None and self._observer_of(variant).synthetic(self.data),
         )
+
+    def _ranges(self, variant: Variant, progress: Progress, budget: Budget | None) -> Ranges:
+        """What a variant is calibrated with: all samples, or those that a part of its budget suffices for."""
+        observer = self._observer_of(variant)
+        if budget is None:
+            return observer.ranges(self.data, progress)
+        # To only compile takes scales too.
+        shared = budget if budget.seconds else Budget(BUDGET_S)
+        with shared.share(progress, _CALIBRATING) as within:
+            try:
+                return observer.ranges(self.data, within)
+            except Cancelled:
+                seen = observer.seen
+                if within.cancelled or seen is None:
+                    raise
+                return seen
 
     def _observer_of(self, variant: Variant) -> Observer:
         """The observer of the model that a variant quantizes: pruned weights compute other activations."""

@@ -33,11 +33,12 @@ from rtlab.core.finding import Finding
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.peaks import Peaks
-from rtlab.core.progress import Silent, check
+from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
-from rtlab.core.trace import Outputs
+from rtlab.core.stage import Stage, Standing
+from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import BuildError, Cancelled, RtlabError, RunError, Unavailable
+from rtlab.errors import Unavailable
 from rtlab.quantize import Prepared, Scale, assign, prepare, sparsity
 from rtlab.quantize.export import cache_of
 from rtlab.quantize.ranges import Ranges
@@ -45,26 +46,27 @@ from rtlab.quantize.ranges import Ranges
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-#: Samples that values are compared on, and that the task is scored on; both bound the waiting time.
-_COMPARED = 32
+#: Samples that the task is scored on; they bound the waiting time.
 SCORED = 2000
 #: Bytes of intermediate values that one batch may take.
 _BATCH_BYTES = 64 << 20
 _MOST_BATCH = 64
 _NARROW = {"fp16", "bf16", "int8", "fp8"}
-#: What ONNX Runtime's CPU kernels compute in; of other precisions it runs FP32 kernels between conversions.
-_NATIVE = {Precision.FP32, Precision.INT8}
 
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """The task's metric for one variant, measured on ``samples`` held-out samples."""
+    """The task's metric for one variant, measured on ``samples`` held-out samples.
+
+    ``held`` are the model's outputs on these samples, so that scoring can go on with others.
+    """
 
     name: str
     value: float
     unit: str
     samples: int
     source: str
+    held: Predictions = dataclasses.field(default_factory=Predictions, repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,9 +75,10 @@ class Result:
 
     ``source`` is the model that the study is of; ``engine`` is the picture, related to it by ``mapping``; ``measured``
     is the engine that ran here, related by ``measured_mapping``; ``ranges`` is what the calibrator saw, and
-    ``random_scales`` says that it was random input. ``timing``, ``accuracy`` and ``score`` are None where nothing could
-    run. ``recorded`` says that the engine was read from files of another machine; ``told`` is the build log that was
-    among them, ``outputs`` the tensors.
+    ``random_scales`` says that it was random input. ``timing``, ``accuracy`` and ``score`` are None where they are not
+    known; ``stages`` tells how far each came, and why one is missing. ``profile`` holds the samples behind ``timing``.
+    ``recorded`` says that the engine was read from files of another machine; ``told`` is the build log that was among
+    them, ``outputs`` the tensors.
     """
 
     name: str
@@ -94,6 +97,8 @@ class Result:
     recorded: bool = False
     told: BuildLog | None = None
     outputs: Outputs | None = None
+    profile: Profile | None = None
+    stages: Mapping[Stage, Standing] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Result {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
@@ -119,6 +124,11 @@ class Result:
     def log(self) -> BuildLog | None:
         """What the builder told of the build: passes, decisions, tactics, memory; None where it left no log."""
         return reading.log(self.engine.log) if self.told is None and self.engine.log else self.told
+
+    @property
+    def missing(self) -> tuple[Standing, ...]:
+        """Stages in which there is more to find out, which ``Study.measure`` does, with what is in the way."""
+        return tuple(s for s in self.stages.values() if s.more)
 
     @property
     def own_times(self) -> _timing.Timing | None:
@@ -247,22 +257,24 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What one variant's work needs; it can be pickled. ``plan`` is a serialized engine to open in place of a build.
+    """What one variant's work needs; it can be pickled.
 
-    ``random_ranges`` says that what calibrators see was observed on random input.
+    ``data`` may be left out where the variant is only compiled. ``wanted`` is how many samples calibration would have
+    seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized engine to
+    open in place of a build.
     """
 
     name: str
     variant: Variant
     model: Model
-    data: CalibrationData
+    data: CalibrationData | None
     task: Task | None
     ranges: Ranges | None
     scales: Mapping[str, Scale] | None
     limits: Limits
     builder: str
     runner: str | None
-    compare: bool
+    wanted: int = 0
     plan: str = ""
     random_ranges: bool = False
 
@@ -290,11 +302,14 @@ def batch_size(model: Model, names: Sequence[str]) -> int:
     """Samples per batch that keep the intermediate values of one batch within bounds."""
     if not model.dynamic_batch:
         return 1
-    elements = 0
-    for name in names:
-        shape = model.values[name].shape or ()  # noqa: PD011 - no frame
-        elements += math.prod(d for d in shape[1:] if isinstance(d, int))
-    return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * elements)))
+    each = sum(elements(model, name) for name in names)
+    return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * each)))
+
+
+def elements(model: Model, name: str) -> int:
+    """Elements of a value that one sample has."""
+    shape = model.values[name].shape or ()  # noqa: PD011 - no frame
+    return math.prod(d for d in shape[1:] if isinstance(d, int))
 
 
 def fixed_batch(model: Model) -> int:
@@ -302,11 +317,17 @@ def fixed_batch(model: Model) -> int:
     return max((s[0] for s in map(model.input_shape, model.inputs) if s), default=1)
 
 
-def work(job: Job, progress: Progress | None = None) -> Result:
-    """One variant from model to numbers; runs in this process or in an executor's, which reports nothing."""
+def compiled(job: Job, progress: Progress | None = None) -> Result:
+    """The first stage: a variant prepared, built and related to its model; an executor's process may run it."""
     progress = progress or Silent()
     progress.phase(f"Preparing {job.variant.name}")
     ready = prepared(job)
+    if job.ranges is not None and job.ranges.samples < job.wanted:
+        seen = (
+            f"calibrated on {job.ranges.samples} of {job.wanted} samples, in the time that the budget left: "
+            "observe the others and build again"
+        )
+        ready = dataclasses.replace(ready, notes=(seen, *ready.notes))
     builder = backends.get(job.builder)
     if not isinstance(builder, Builder):
         raise Unavailable(
@@ -320,17 +341,7 @@ def work(job: Job, progress: Progress | None = None) -> Result:
         job.name, job.variant, job.model, ready, engine, mapping,
         ranges=job.ranges, random_scales=job.random_ranges and job.ranges is not None,
     )  # fmt: skip
-    if not job.compare or job.runner is None:
-        return result
-    try:
-        return _measure(job, result, progress)
-    except Cancelled:
-        raise
-    except RtlabError as error:
-        # What was compiled is worth showing even where it cannot run here.
-        return dataclasses.replace(
-            result, engine=dataclasses.replace(engine, notes=(*engine.notes, f"not measured: {error}"))
-        )
+    return dataclasses.replace(result, stages={Stage.COMPILED: Standing(Stage.COMPILED, "done")})
 
 
 def _request(job: Job, ready: Prepared, builder: Any) -> BuildRequest:
@@ -409,103 +420,3 @@ def _prepared(job: Job) -> Prepared:
     count = f"{len(chosen)} node{'s' if len(chosen) != 1 else ''}"
     note = f"2:4 by magnitude in the weights of {count}"
     return dataclasses.replace(ready, notes=(note, *ready.notes))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Computed:
-    """What computes a variant's values: a runner with an engine, and which of the source's values it can tell."""
-
-    runner: Any
-    engine: Engine
-    names: tuple[str, ...]
-    batch: int
-
-    @property
-    def source(self) -> str:
-        return str(self.runner.source)
-
-
-def _measure(job: Job, result: Result, progress: Progress) -> Result:
-    prepared = result.prepared
-    backend: Any = backends.get(result.engine.backend)
-    own = result.engine.plan is not None or result.engine.backend.startswith("onnxruntime:")
-    if own and backend.capabilities().runs:
-        # The real engine on its processor: its own times, and the tensors that fusion left.
-        result = _time(job, result, backend, progress)
-        batch = next(job.data.batches(prepared.model, 1))
-        made = {*backend.unfused(result.engine, batch, progress), *prepared.model.outputs}
-        names = tuple(n for n in _accuracy.comparable(job.model, prepared.model) if n in made)
-        return _judged(job, result, _Computed(backend, result.engine, names, 1), progress)
-    runner = runner_of(job.runner or "onnxruntime")
-    try:
-        result = _time(job, result, runner, progress)
-    except (BuildError, RunError) as error:
-        # The CPU has no kernels for some types; the emulation still tells the errors.
-        missing = "NOT_IMPLEMENTED" in error.details
-        reason = "ONNX Runtime has no CPU kernels for some of its types" if missing else error
-        note = f"not timed: {reason}"
-        engine = dataclasses.replace(result.engine, notes=(*result.engine.notes, note))
-        result = dataclasses.replace(result, engine=engine)
-    emulated = runner.build(BuildRequest(prepared.emulation, job.variant, level="basic"), progress)
-    names = _accuracy.comparable(job.model, prepared.emulation)
-    return _judged(job, result, _Computed(runner, emulated, names, batch_size(job.model, names)), progress)
-
-
-def _judged(job: Job, result: Result, by: _Computed, progress: Progress) -> Result:
-    """Errors of the values and the task's score, as they are computed."""
-    try:
-        errors = _compare(job, by, progress)
-        score = _score(job, by, progress)
-    finally:
-        by.runner.release(by.engine)
-    return dataclasses.replace(result, accuracy=errors, score=score)
-
-
-def _time(job: Job, result: Result, runner: Any, progress: Progress) -> Result:
-    prepared, measured = result.prepared, result.engine
-    if measured.backend != runner.name:
-        measured = runner.build(BuildRequest(prepared.model, job.variant, job.limits), progress)
-    batch = next(job.data.batches(prepared.model, 1))
-    profile = runner.profile(measured, batch, progress)
-    foreign = sorted(str(p) for p in job.variant.precisions - _NATIVE) if profile.processor == "CPU" else []
-    kernels = f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
-    note = ". ".join(filter(None, (kernels if foreign else "", profile.note)))
-    return dataclasses.replace(
-        result,
-        measured=measured,
-        measured_mapping=relate(job.model, prepared.model, measured),
-        timing=_timing.timing(profile, measured, note=note),
-    )
-
-
-def _compare(job: Job, by: _Computed, progress: Progress) -> _accuracy.Accuracy:
-    data = (job.task.data if job.task else job.data).take(max(_COMPARED, fixed_batch(job.model)))
-    plain, reader = reference(job.model, progress), runner_of("onnxruntime")
-    comparison = _accuracy.Comparison(job.model, by.names)
-    progress.phase("Comparing values", len(data))
-    try:
-        for batch in data.batches(job.model, by.batch):
-            check(progress, "comparing values")
-            count = data.samples_in(job.model, batch)
-            before = reader.outputs(plain, batch, by.names)
-            comparison.add(before, by.runner.outputs(by.engine, batch, by.names), count)
-            progress.advance(count)
-    finally:
-        reader.release(plain)
-    return comparison.result(f"{by.source}, {data.source}", synthetic=data.synthetic)
-
-
-def _score(job: Job, by: _Computed, progress: Progress) -> Score | None:
-    if job.task is None:
-        return None
-    data = job.task.data.take(max(SCORED, fixed_batch(job.model)))
-    wanted, held = job.task.wanted(job.model), Predictions()
-    progress.phase("Scoring the task", len(data))
-    size = min(by.batch, batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o)))
-    for batch in data.batches(job.model, size):
-        check(progress, "scoring the task")
-        count = data.samples_in(job.model, batch)
-        held.add(by.runner.outputs(by.engine, batch, wanted), count)
-        progress.advance(count)
-    value = job.task.score(held.joined(), held.samples)
-    return Score(job.task.name, value, job.task.unit, held.samples, by.source)

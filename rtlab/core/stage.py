@@ -1,0 +1,141 @@
+"""The stages of a variant's work: how far each came, and the time that they may take on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import math
+import time
+from collections.abc import Iterator
+from typing import Literal
+
+from rtlab.core.protocols import Progress
+from rtlab.errors import VariantError
+
+#: Seconds that a first answer may take on this machine beyond compiling.
+BUDGET_S = 15.0
+
+#: ``done``, ``partial`` (there is more to measure), ``waiting`` (under way), ``missing``, or ``none``: not to be had.
+State = Literal["done", "partial", "waiting", "missing", "none"]
+#: Why a stage is not done; empty where it is.
+Why = Literal["", "budget", "cancelled", "failed", "not asked", "nothing to do"]
+
+
+class Stage(str, enum.Enum):
+    """What is found out of a variant, in this order; a later stage that ends early leaves the earlier ones standing."""
+
+    COMPILED = "compiled"
+    TIMED = "timed"
+    COMPARED = "compared"
+    SCORED = "scored"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How far a stage came: ``done`` of ``wanted`` of its ``unit`` (runs, samples); ``wanted`` is 0 where untold.
+
+    ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way.
+    """
+
+    stage: Stage
+    state: State
+    why: Why = ""
+    text: str = ""
+    done: int = 0
+    wanted: int = 0
+    unit: str = ""
+
+    def __repr__(self) -> str:
+        return f"<{self.stage}: {self.state}{f' {self.basis}' if self.basis else ''}>"
+
+    @property
+    def basis(self) -> str:
+        """On how much the numbers rest: ``3 of 30 runs``; empty where nothing was counted."""
+        if not self.wanted or not self.done:
+            return ""
+        of = f"{self.done} of {self.wanted}" if self.done < self.wanted else f"{self.done}"
+        return f"{of} {self.unit if self.wanted != 1 else self.unit.removesuffix('s')}"
+
+    @property
+    def more(self) -> bool:
+        """Whether there is something to measure that is not measured yet."""
+        return self.state in {"partial", "missing"}
+
+
+def budget_of(given: object) -> float:
+    """Seconds that a person gave as a budget, checked: 0 only compiles, infinity sets no bound.
+
+    Raises:
+        VariantError: it is no number of seconds.
+    """
+    try:
+        seconds = float(given)  # type: ignore[arg-type] # what people give is checked here
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not seconds >= 0:
+        raise VariantError(
+            f"Cannot measure within a budget of {given!r}: it is no number of seconds. "
+            "Give 0 to only compile, 15 for a first answer, or math.inf for all that can be measured."
+        )
+    return seconds
+
+
+class Budget:
+    """Seconds that measuring may take; what one stage leaves, the next ones have."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = self.left = seconds
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is an end to it."""
+        return math.isfinite(self.seconds)
+
+    @contextlib.contextmanager
+    def share(self, progress: Progress, part: float = 1.0) -> Iterator[Within]:
+        """A reporter that asks to stop when a part of what is left is over; the time in it counts."""
+        began = time.monotonic()
+        try:
+            yield Within(progress, began + part * self.left)
+        finally:
+            self.left = max(0.0, self.left - (time.monotonic() - began))
+
+
+class Within:
+    """A reporter with a deadline, which only counts from the first step on: every stage measures something."""
+
+    def __init__(self, progress: Progress, deadline: float) -> None:
+        self._progress, self._deadline = progress, deadline
+        self._steps = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; 0 when the deadline has passed."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over, and something was done in it."""
+        return self._steps > 0 and not self.left
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked to stop, apart from the time."""
+        return self._progress.stopped()
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase."""
+        self._progress.phase(name, total)
+
+    def advance(self, steps: int = 1) -> None:
+        """Report steps."""
+        self._steps += steps
+        self._progress.advance(steps)
+
+    def stopped(self) -> bool:
+        """Whether somebody asked to stop, or the time is over."""
+        return self.over or self.cancelled

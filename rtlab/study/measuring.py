@@ -1,0 +1,335 @@
+"""What a variant's engine takes and computes, found out in stages: timed, compared, scored.
+
+Each stage goes on where it stopped before, within a budget of seconds, and keeps what it has when it is cancelled, when
+its time is over, or when it fails. The engine that was compiled stands whatever becomes of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rtlab import backends
+from rtlab.analysis import accuracy as _accuracy
+from rtlab.analysis import timing as _timing
+from rtlab.analysis.accuracy import Comparison
+from rtlab.analysis.mapping import relate
+from rtlab.analysis.work import works
+from rtlab.core.data import Predictions
+from rtlab.core.engine import Engine
+from rtlab.core.progress import check
+from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.core.stage import Budget, Stage, Standing, Why, Within
+from rtlab.core.variant import Precision
+from rtlab.errors import Cancelled, RtlabError
+from rtlab.study.job import (
+    SCORED,
+    Job,
+    Result,
+    Score,
+    batch_size,
+    elements,
+    fixed_batch,
+    reference,
+    runner_of,
+)
+
+if TYPE_CHECKING:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.model import Model
+    from rtlab.core.trace import Profile
+
+#: Inferences that every layer is timed in, and samples that values are compared on, where the time suffices.
+_RUNS, _COMPARED = 30, 32
+#: The part of the time left that each stage may take.
+_PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
+#: Bytes of values of one sample that are read at once; more are read in several passes, the largest layers first.
+_READ_BYTES = 256 << 20
+#: What ONNX Runtime's CPU kernels compute in; of other precisions it runs FP32 kernels between conversions.
+_NATIVE = {Precision.FP32, Precision.INT8}
+_AGAIN: dict[Why, str] = {
+    "cancelled": "it was cancelled",
+    "not asked": "the variant was only compiled",
+    "budget": "the time was over",
+}
+
+
+def planned(job: Job, result: Result, why: Why = "") -> Result:
+    """A compiled result with the standing of each later stage: under way, or missing for a reason."""
+    stages = dict(result.stages)
+    for stage in _PARTS:
+        known = stages.get(stage)
+        if known is not None and known.state in {"done", "none"}:
+            continue
+        if (never := _never(job, result, stage)) is not None:
+            stages[stage] = Standing(stage, "none", "nothing to do", never)
+        elif why:
+            stages[stage] = _missing(stage, known, why)
+        else:
+            stages[stage] = Standing(stage, "waiting", done=known.done if known else 0)
+    return dataclasses.replace(result, stages=stages)
+
+
+def _never(job: Job, result: Result, stage: Stage) -> str | None:
+    """Why a stage has nothing to find out; None where it has."""
+    if job.runner is None:
+        return "nothing here can run the model"
+    if stage is Stage.COMPARED and is_reference(result):
+        return "it is what other variants are compared with"
+    if stage is Stage.SCORED and job.task is None:
+        return "the study has no task with labels"
+    return None
+
+
+def is_reference(result: Result) -> bool:
+    """Whether a variant's values are those of the model itself in fp32 on the CPU, so that comparing tells nothing."""
+    return result.prepared.emulation is result.source and not _ran_itself(result)
+
+
+def _ran_itself(result: Result) -> bool:
+    """Whether the engine is run by what built it, on its own processor."""
+    engine = result.engine
+    own = engine.plan is not None or engine.backend.startswith("onnxruntime:")
+    return own and bool(backends.get(engine.backend).capabilities().runs)
+
+
+def _missing(stage: Stage, known: Standing | None, why: Why, words: str = "") -> Standing:
+    """A stage that ended before its end, with what it has."""
+    done, wanted, unit = (known.done, known.wanted, known.unit) if known else (0, 0, "")
+    basis = f" on {done} of {wanted} {unit}" if done and wanted else ""
+    state = "partial" if done else "missing"
+    said = f"{stage}{basis}" if done else f"not {stage}"
+    return Standing(stage, state, why, f"{said}: {words or _AGAIN[why]}", done, wanted, unit)  # type: ignore[arg-type]
+
+
+def measured(job: Job, result: Result, progress: Progress, budget: Budget) -> Iterator[Result]:
+    """The result after each stage that was not done yet.
+
+    What a stage has when it is cancelled or fails comes too, before the error.
+
+    Raises:
+        Cancelled: ``progress`` asked to stop.
+    """
+    work = _Measuring(job, planned(job, result), progress, budget)
+    try:
+        yield from work.stages()
+    finally:
+        work.close()
+
+
+def broken(result: Result, error: Exception) -> Result:
+    """A compiled result whose stages under way ended with an error outside them, such as a worker that died."""
+    text = str(error) if isinstance(error, RtlabError) else f"{type(error).__name__}: {error}"
+    stages = {
+        k: _missing(k, s, "failed", text) if s.state == "waiting" else s for k, s in result.stages.items()
+    }
+    return dataclasses.replace(result, stages=stages)
+
+
+def last(job: Job, result: Result, budget: Budget, progress: Progress) -> Result:
+    """The result after all stages."""
+    for found in measured(job, result, progress, budget):
+        result = found
+    return result
+
+
+class _Measuring:
+    """One variant under measurement."""
+
+    def __init__(self, job: Job, result: Result, progress: Progress, budget: Budget) -> None:
+        self.job, self.result, self.progress, self.budget = job, result, progress, budget
+        self._itself = _ran_itself(result)
+        self.runner: Any = (
+            backends.get(result.engine.backend) if self._itself else runner_of(job.runner or "onnxruntime")
+        )
+        self._computing: Engine | None = None
+
+    def stages(self) -> Iterator[Result]:
+        works = {Stage.TIMED: self._time, Stage.COMPARED: self._compare, Stage.SCORED: self._score}
+        for stage, work in works.items():
+            if self.result.stages[stage].state != "waiting":
+                continue
+            try:
+                with self.budget.share(self.progress, _PARTS[stage]) as within:
+                    work(within)
+            except Cancelled:
+                if not self.progress.stopped():
+                    # The time was over in the middle of a run.
+                    self._settle(stage)
+                else:
+                    self.result = planned(self.job, self.result, "cancelled")
+                    yield self.result
+                    raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, what is known of the engine stays
+                self._failed(stage, error)
+            yield self.result
+
+    def close(self) -> None:
+        """Forget the sessions, which hold the weights."""
+        if self._computing is not None:
+            self.runner.release(self._computing)
+
+    def _stand(self, stage: Stage, done: int, wanted: int, unit: str) -> None:
+        """Note how far a stage came by now; it is still under way."""
+        standing = Standing(stage, "waiting", done=done, wanted=wanted, unit=unit)
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
+
+    def _settle(self, stage: Stage) -> None:
+        """A stage has ended: done, or stopped by the budget."""
+        known = self.result.stages[stage]
+        over = known.done < known.wanted or not known.done
+        standing = _missing(stage, known, "budget") if over else dataclasses.replace(known, state="done")
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
+
+    def _failed(self, stage: Stage, error: Exception) -> None:
+        known = self.result.stages[stage]
+        details = error.details if isinstance(error, RtlabError) else ""
+        if stage is Stage.TIMED and "NOT_IMPLEMENTED" in details:
+            # The emulation still tells the errors.
+            text = "not timed: ONNX Runtime has no CPU kernels for some of its types"
+            standing = Standing(stage, "none", "nothing to do", text)
+        else:
+            words = str(error) if isinstance(error, RtlabError) else f"{type(error).__name__}: {error}"
+            standing = _missing(stage, known, "failed", words)
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
+
+    # --- times ----------------------------------------------------------------------------------------------------
+
+    def _time(self, within: Within) -> None:
+        job, result = self.job, self.result
+        engine = result.measured or result.engine
+        if engine.backend != self.runner.name:
+            request = BuildRequest(result.prepared.model, job.variant, job.limits)
+            engine = self.runner.build(request, self.progress)
+        known = result.profile
+        wanted = _RUNS
+        left = wanted - (0 if known is None else _runs(known))
+        batch = next(self._data.batches(result.prepared.model, 1))
+        # It keeps to the time by itself, and has something to tell at its end.
+        seconds = within.left if self.budget.bounded else None
+        profile = self.runner.profile(engine, batch, self.progress)
+        foreign = (
+            sorted(str(p) for p in job.variant.precisions - _NATIVE) if profile.processor == "CPU" else []
+        )
+        kernels = f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
+        note = ". ".join(filter(None, (kernels if foreign else "", profile.note)))
+        self.result = dataclasses.replace(
+            result,
+            measured=engine,
+            measured_mapping=result.measured_mapping or relate(job.model, result.prepared.model, engine),
+            profile=profile,
+            timing=_timing.timing(profile, engine, note=note),
+        )
+        self._stand(Stage.TIMED, _runs(profile), wanted, "runs")
+        self._settle(Stage.TIMED)
+
+    # --- values ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _data(self) -> CalibrationData:
+        assert self.job.data is not None  # noqa: S101 - only what compiles goes without
+        return self.job.data
+
+    def _engine(self, within: Within) -> Engine:
+        """What computes the variant's values: the engine itself, or its emulation on the CPU."""
+        if self._itself:
+            return self.result.engine
+        if self._computing is None:
+            request = BuildRequest(self.result.prepared.emulation, self.job.variant, level="basic")
+            self._computing = self.runner.build(request, within)
+        return self._computing
+
+    def _compare(self, within: Within) -> None:
+        job, engine = self.job, self._engine(within)
+        model, emulation = job.model, self.result.prepared.emulation
+        names = _accuracy.comparable(model, self.result.prepared.model if self._itself else emulation)
+        if self._itself:
+            batch = next(self._data.batches(self.result.prepared.model, 1))
+            made = {*self.runner.unfused(engine, batch, within), *self.result.prepared.model.outputs}
+            names = tuple(n for n in names if n in made)
+        if not names:
+            never = Standing(
+                Stage.COMPARED, "none", "nothing to do", "no value of the model is left to be compared"
+            )
+            self.result = dataclasses.replace(
+                self.result, stages={**self.result.stages, Stage.COMPARED: never}
+            )
+            return
+        data = (job.task.data if job.task else self._data).take(max(_COMPARED, fixed_batch(model)))
+        comparison = Comparison(model, names, self.result.accuracy)
+        wanted = len(data)
+        reader = runner_of("onnxruntime")
+        plain = reference(model, within)
+        within.phase("Comparing values", wanted)
+        try:
+            for group in _groups(model, names):
+                size = 1 if self._itself else batch_size(model, group)
+                for batch in data.batches(model, size, skip=comparison.samples_of(group)):
+                    count = data.samples_in(model, batch)
+                    before = reader.outputs(plain, batch, group)
+                    after = self.runner.outputs(engine, batch, group)
+                    comparison.add(before, after, count)
+                    within.advance(count)
+                    check(within, "comparing values")
+        finally:
+            reader.release(plain)
+            self.runner.release(engine)
+            accuracy = comparison.result(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
+            if accuracy.counted:
+                self.result = dataclasses.replace(self.result, accuracy=accuracy)
+                self._stand(Stage.COMPARED, comparison.samples_of(names), wanted, "samples")
+        self._settle(Stage.COMPARED)
+
+    def _score(self, within: Within) -> None:
+        job, engine, task = self.job, self._engine(within), self.job.task
+        if task is None:
+            return
+        data = task.data.take(max(SCORED, fixed_batch(job.model)))
+        known, asked = self.result.score, task.wanted(job.model)
+        held = Predictions() if known is None else known.held.copy()
+        done = held.samples
+        size = batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o))
+        within.phase("Scoring the task", len(data) - done)
+        try:
+            for batch in data.batches(job.model, 1 if self._itself else size, skip=done):
+                count = data.samples_in(job.model, batch)
+                held.add(self.runner.outputs(engine, batch, asked), count)
+                within.advance(count)
+                check(within, "scoring the task")
+        finally:
+            if held.samples > done:
+                value = task.score(held.joined(), held.samples)
+                score = Score(task.name, value, task.unit, held.samples, str(self.runner.source), held)
+                self.result = dataclasses.replace(self.result, score=score)
+                self._stand(Stage.SCORED, held.samples, len(data), "samples")
+        self._settle(Stage.SCORED)
+
+
+def _runs(profile: Profile) -> int:
+    return len(profile.total) if profile.runs is None else profile.runs
+
+
+def _groups(model: Model, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Values in groups that can be read at once; where there are several, the largest layers come first."""
+    nbytes = {n: 4 * elements(model, n) for n in names}
+    if sum(nbytes.values()) <= _READ_BYTES:
+        return [tuple(names)]
+    groups: list[list[str]] = [[]]
+    room = _READ_BYTES
+    steps = _operations(model)
+    for name in sorted(names, key=lambda n: -steps.get(model.producers[n].id, 0)):
+        if groups[-1] and nbytes[name] > room:
+            groups.append([])
+            room = _READ_BYTES
+        groups[-1].append(name)
+        room -= nbytes[name]
+    return [tuple(g) for g in groups]
+
+
+def _operations(model: Model) -> Mapping[str, int]:
+    """FLOPs of each node; empty where they cannot be told."""
+    try:
+        return {node: work.flops or 0 for node, work in works(model).items()}
+    except RtlabError:
+        return {}
