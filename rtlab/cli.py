@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, ModelError, RtlabError, VariantError
 
 if TYPE_CHECKING:
@@ -222,6 +223,13 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         help="tensorrt-rtx, onnxruntime, onnxruntime:openvino, ...: see rtlab backends (default: the best available)",
     )
     parser.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=BUDGET_S,
+        metavar="SECONDS",
+        help="what measuring each variant may take here beyond compiling; inf for all samples (default: %(default)g)",
+    )
 
 
 def _backends(given: argparse.Namespace) -> int:
@@ -440,7 +448,7 @@ def _study(given: argparse.Namespace, precisions: Mapping[str, str]) -> Study:
             sparsity=given.sparsity,
             scales=given.scales,
         )
-    return study.run(compare=not given.no_run)
+    return study.run(compare=not given.no_run, budget_s=given.budget)
 
 
 def _opened(given: argparse.Namespace) -> Study:
@@ -519,6 +527,10 @@ def _print(result: Result, study: Study) -> None:
     if result.score:
         print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
               f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip
+    for standing in result.missing:
+        # Whoever asked for no more than the build knows it.
+        if standing.why != "not asked":
+            print(f"{standing.text}{'; give more with --budget' if standing.why == 'budget' else ''}")
     noise = f"{words} with --data D.npz" if (words := random_words(result)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")

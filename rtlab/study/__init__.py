@@ -674,7 +674,7 @@ class Study:
                 for name in stopped:
                     self._follow(self._job(name, watched), self.results[name], watched, Budget(seconds))
             else:
-                self._spread([*todo, *stopped], executor, watched, seconds)
+                self._spread(todo, stopped, executor, watched, seconds)
         failed = [self.failures[n] for n in todo if n in self.failures]
         if failed:
             raise failed[0]
@@ -693,6 +693,10 @@ class Study:
             Cancelled: the work was stopped; what was measured is kept.
         """
         result, seconds = self[name], budget_of(budget_s)
+        if self.outdated(name):
+            # What was found on random input is no beginning for what real samples tell.
+            self.run([name], budget_s=seconds, progress=progress)
+            return self[name]
         if result.recorded:
             raise VariantError(
                 f'Cannot measure "{name}": it was read from files of another machine. Its times are in those files; '
@@ -714,7 +718,14 @@ class Study:
         for found in measured(dataclasses.replace(job, data=self.data), result, progress, budget):
             self._keep(job.name, found)
 
-    def _spread(self, names: Sequence[str], executor: Executor, progress: Progress, seconds: float) -> None:
+    def _spread(
+        self,
+        fresh: Sequence[str],
+        stopped: Sequence[str],
+        executor: Executor,
+        progress: Progress,
+        seconds: float,
+    ) -> None:
         """Compile in an executor's workers, then measure in them; each variant is kept as it comes."""
         pending: dict[Future[Result], tuple[str, Job, bool]] = {}
 
@@ -726,9 +737,11 @@ class Study:
                 future = executor.submit(last, full, found, Budget(seconds), Silent())
             pending[future] = (name, job, found is not None)
 
-        for name in names:
+        for name in fresh:
             with self._noting(name):
-                submit(name, self._job(name, progress), self.results.get(name))
+                submit(name, self._job(name, progress, budget=Budget(seconds)), None)
+        for name in stopped:
+            submit(name, self._job(name, progress), self.results[name])
         try:
             while pending:
                 done, _ = futures.wait(pending, timeout=_TICK_S, return_when=futures.FIRST_COMPLETED)
@@ -784,11 +797,12 @@ class Study:
         runner = "onnxruntime" if backends.get("onnxruntime").availability().ok else None
         if builder.startswith("onnxruntime:"):
             runner = builder
-        built = self.results.get(name)
         implicit = variant.options is not None and variant.options.implicit
-        ranges = built.ranges if built is not None else None
-        if built is None and variant.calibrator:
-            ranges = self._ranges(variant, progress, budget)
+        built = self.results.get(name)
+        if built is not None and budget is None:
+            ranges = built.ranges
+        else:
+            ranges = self._ranges(variant, progress, budget) if variant.calibrator else None
         return Job(
             name=name,
             variant=variant,

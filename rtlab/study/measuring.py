@@ -202,12 +202,8 @@ class _Measuring:
         if engine.backend != self.runner.name:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
             engine = self.runner.build(request, self.progress)
-        known = result.profile
         wanted = _RUNS
-        left = wanted - (0 if known is None else _runs(known))
         batch = next(self._data.batches(result.prepared.model, 1))
-        # It keeps to the time by itself, and has something to tell at its end.
-        seconds = within.left if self.budget.bounded else None
         profile = self.runner.profile(engine, batch, self.progress)
         foreign = (
             sorted(str(p) for p in job.variant.precisions - _NATIVE) if profile.processor == "CPU" else []

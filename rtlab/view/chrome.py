@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.core.data import RANDOM
 from rtlab.core.value import shape_text
+from rtlab.core.stage import Stage
 from rtlab.core.variant import Precision
 from rtlab.errors import RtlabError
 from rtlab.view.contract import Chip, DataState, Status
@@ -76,6 +77,9 @@ def status(study: Study, name: str) -> Iterator[Status]:
         )
     if result.accuracy and result.variant.precisions & _HALVES:
         yield from _underflow(study, result.accuracy)
+    for standing in result.stages.values():
+        if standing.more or (standing.stage is Stage.TIMED and standing.text):
+            yield Status(origin="measured", text=standing.text, warning=standing.why == "failed")
     for note in (*engine.notes, *result.prepared.notes):
         yield Status(origin="reported", text=note, warning=False)
 

@@ -20,6 +20,8 @@ Reason = Literal["", "folded", "view", "shape", "dead", "unknown"]
 Evidence = Literal["declared", "inferred", "merged"]
 Origin = Literal["measured", "reported", "estimated"]
 ChipStatus = Literal["ready", "building", "failed"]
+StageName = Literal["compiled", "timed", "compared", "scored"]
+StageState = Literal["done", "partial", "waiting", "missing", "none"]
 Tab = Literal[
     "timing", "compare", "memory", "streams", "tuning", "recurrence",
     "accuracy", "engine", "build", "calibration", "findings", "table",
@@ -44,7 +46,7 @@ TensorKind = Literal["weight", "activation"]
 GestureType = Literal[
     "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
     "compare", "inspect", "extract", "fetch", "observe", "rank", "repair", "save", "panel", "work",
-    "pictured",
+    "pictured", "measure",
 ]  # fmt: skip
 ReplyType = Literal["plotly", "link", "file", "parcel", "panel"]
 
@@ -640,8 +642,20 @@ class Failure(TypedDict):
     details: str
 
 
+class Standing(TypedDict):
+    """How far a stage of a variant's work came, see ``rtlab.core.stage``.
+
+    ``text`` says what is missing and why; ``basis`` on how much its numbers rest, such as ``3 of 30 runs``.
+    """
+
+    stage: StageName
+    state: StageState
+    text: str
+    basis: str
+
+
 class Chip(TypedDict):
-    """A variant in the second row; ``recorded`` is one that was read from files.
+    """A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``.
 
     ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input,
     in words; empty where nothing does.
@@ -663,6 +677,7 @@ class Chip(TypedDict):
     score_source: str
     random: str
     error: Failure | None
+    stages: list[Standing]
 
 
 class BuildState(TypedDict):
@@ -732,7 +747,7 @@ class Gesture(TypedDict):
     ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the
     findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``,
     ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key;
-    ``work`` JSON with ``work``, ``variant`` and ``values``.
+    ``work`` JSON with ``work``, ``variant`` and ``values``. ``measure`` goes on measuring a variant where it stopped.
     """
 
     type: GestureType
@@ -780,11 +795,12 @@ TYPES: tuple[type, ...] = (
     Calibration, Finding, Findings, QuantizedPair, Slice, Transition, Reformat, Coverage, Summary,
     Step, BuildPass, Tactic, Contest, BuildStory, Option, Link, Setting, Work, Fact, Column, Row,
     Figure, Panel, EngineView, Later, TensorStats, Inspection, Controls, Pin, Choice,
-    Failure, Chip, BuildState, DataState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
+    Failure, Standing, Chip, BuildState, DataState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,
-    "ChipStatus": ChipStatus, "Tab": Tab, "Side": Side, "Grouping": Grouping, "TensorKind": TensorKind,
+    "ChipStatus": ChipStatus, "StageName": StageName, "StageState": StageState,
+    "Tab": Tab, "Side": Side, "Grouping": Grouping, "TensorKind": TensorKind,
     "Action": Action, "Verdict": Verdict, "GestureType": GestureType, "ReplyType": ReplyType, "PanelName": PanelName,
     "WorkName": WorkName,
 }  # fmt: skip

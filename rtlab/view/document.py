@@ -25,9 +25,9 @@ SCHEMA = 1
 def document(result: Result, model: Model) -> dict[str, Any]:
     """Everything that is known of a variant.
 
-    The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``summary``,
-    ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether errors and scales rest on
-    noise (null where there are none).
+    The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``stages``,
+    ``summary``, ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether errors and
+    scales rest on noise (null where there are none).
     Times are in milliseconds unless their key says another unit, shares go from 0 to 1, errors are in decibel or in
     the value's unit; null where nothing was measured. An infinite SQNR (equal values) is null with ``equal`` true.
     Without an ONNX model, ``model`` has no name and no nodes.
@@ -102,6 +102,18 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         "unmapped": [{"node": m.node, "reason": m.reason, "text": m.text} for m in result.mapping.missing],
         "timing": _timing(result),
         "accuracy": _accuracy(result),
+        "stages": [
+            {
+                "stage": str(s.stage),
+                "state": s.state,
+                "why": s.why or None,
+                "text": s.text or None,
+                "done": s.done,
+                "wanted": s.wanted or None,
+                "unit": s.unit or None,
+            }
+            for s in result.stages.values()
+        ],
         "summary": _summary(result, model),
         "memory": _memory(result),
         "estimate": _estimate(result),

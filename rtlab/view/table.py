@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.core.data import RANDOM
 from rtlab.errors import RtlabError
-from rtlab.view.contract import Chip, Failure
+from rtlab.view.contract import Chip, Failure, Standing
 
 if TYPE_CHECKING:
     from rtlab.study import Result, Study
@@ -78,6 +78,7 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
         random=random_input(result) if result else "",
         error=failure(error) if error else None,
+        stages=standings(result) if result else [],
     )
 
 
@@ -89,6 +90,14 @@ def random_input(result: Result) -> str:
     if result.random_scales:
         parts.append("scales")
     return " and ".join(parts)
+
+
+def standings(result: Result) -> list[Standing]:
+    """How far each stage of a variant came, in their order."""
+    return [
+        Standing(stage=s.stage.value, state=s.state, text=s.text, basis=s.basis)
+        for s in result.stages.values()
+    ]
 
 
 def _precision(result: Result) -> str:

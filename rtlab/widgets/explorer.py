@@ -28,6 +28,7 @@ from rtlab.core import model as _model
 from rtlab.core.data import samples_of
 from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting, Silent
+from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError
 from rtlab.quantize import export
@@ -271,6 +272,20 @@ class Explorer(Delivering):
         self.choice = {**self.choice, **given}
         return self
 
+    def measure(self, name: str | None = None) -> Explorer:
+        """Go on measuring a variant where it stopped, the one shown by default, on a thread: see ``Study.measure``."""
+        name = name or self.state.variant
+        self._check_known(name)
+        if not self._busy:
+            self.failure = None
+            self._start(lambda progress: self._measure(name, progress), "")
+        return self
+
+    def _measure(self, name: str, progress: Reporting) -> None:
+        self._building = name
+        # Whoever only compiles and then asks for numbers wants some.
+        self.study.measure(name, progress=progress, budget_s=self._budget or BUDGET_S)
+
     def calibrate(self) -> Explorer:
         """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
         return self._work(self._calibrate)
@@ -424,21 +439,48 @@ class Explorer(Delivering):
         self._thread.start()
 
     def _build(self, name: str, progress: Reporting) -> None:
-        before = self.study.results.get(name)
+        self._building = name
         try:
-            self.study.run([name], progress=progress)
+            self.study.run([name], progress=progress, budget_s=self._budget)
         except Cancelled:
-            if before is None:
+            # What was compiled stays, and with it what was measured; a variant of which nothing is there does not.
+            if name not in self.study.results:
                 self.study.remove(name)
             raise
         finally:
             # What a stopped calibration saw is kept, and shown.
             self._tell_calibration()
-        if before is not None:
+
+    @property
+    def _budget(self) -> float:
+        """Seconds that measuring may take, as chosen in the settings."""
+        return budget_of(self.state.settings.get("run.budget_s", BUDGET_S))
+
+    def _staged(self) -> None:
+        """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""
+        name = self._building
+        result, shown = self.study.results.get(name), self._more.get(name)
+        if result is None:
+            return
+        if shown is None or shown.result.engine is not result.engine:
             self._forget(name)
-        self.show(name)
+            self.show(name)
+            if self.state.compared == name:
+                self.compare(name)
+        else:
+            self._renew(name, result)
+        self._tell_calibration()
+        self.stamp += 1
+
+    def _renew(self, name: str, result: Result) -> None:
+        """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
+        del self._views[name]
+        self._more[name] = more = _More(result, self.study.model, self._more[name].view)
+        if self.state.variant == name:
+            self.engine_later, self.charts = more.numbers, more.charts
         if self.state.compared == name:
-            self.compare(name)
+            self.other_later = more.numbers
+        self._refresh()
 
     def _calibrate(self, progress: Reporting) -> None:
         try:
@@ -549,10 +591,13 @@ class Explorer(Delivering):
 
     def changed(self) -> None:
         """Show what the study has now, such as a variant that a cell or another Explorer built; the study calls it."""
-        # This view's own work ends with the same.
-        if self._busy:
+        if self._busy and threading.current_thread() is not self._thread:
+            # What this view does itself ends with the same.
             return
         try:
+            if self._busy:
+                self._staged()
+                return
             self._catch_up()
         except Exception as error:  # noqa: BLE001 - what called the study must not fail for a view
             self.failure = dict(failure(error))
@@ -707,6 +752,7 @@ class Explorer(Delivering):
             "panel": lambda: self._panel(value),
             "pictured": self._drawn.set,
             "work": lambda: self._worked(**json.loads(value)),
+            "measure": lambda: self.measure(value),
             "plotly": lambda: self.send({"type": "plotly"}, buffers=[figures.script()]),
         }
         actions.get(kind, lambda: None)()
@@ -901,15 +947,18 @@ class _More:
     """What follows the picture of an engine, each part made once and when it is sent: the page draws meanwhile."""
 
     def __init__(self, result: Result, model: Model, view: EngineView) -> None:
-        self.result, self._model, self._view = result, model, view
+        self.result, self.view, self._model = result, view, model
 
     @functools.cached_property
     def later(self) -> bytes:
         """What a large graph's picture lacks; empty where it lacks nothing."""
-        if not self._view["graph"]["later"]:
-            return b""
+        return self.numbers if self.view["graph"]["later"] else b""
+
+    @functools.cached_property
+    def numbers(self) -> bytes:
+        """What the boxes tell, their numbers and the findings, whether or not the picture came with older ones."""
         found = engine_later(self.result, self._model)
-        complete(self._view, found)
+        complete(self.view, found)
         return encode(found, Later)
 
     @functools.cached_property
@@ -925,7 +974,7 @@ class _More:
     def charts(self) -> dict[str, Any]:
         """The figures of times and errors."""
         # The figures need what the picture lacks.
-        view, _ = self._view, self.later
+        view, _ = self.view, self.later
         return {
             "timing": figures.timing(view),
             "accuracy": figures.accuracy(view, compared=self.result.accuracy is not None),

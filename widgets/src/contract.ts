@@ -6,13 +6,15 @@ export type Reason = "" | "folded" | "view" | "shape" | "dead" | "unknown";
 export type Evidence = "declared" | "inferred" | "merged";
 export type Origin = "measured" | "reported" | "estimated";
 export type ChipStatus = "ready" | "building" | "failed";
+export type StageName = "compiled" | "timed" | "compared" | "scored";
+export type StageState = "done" | "partial" | "waiting" | "missing" | "none";
 export type Tab = "timing" | "compare" | "memory" | "streams" | "tuning" | "recurrence" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
 export type Side = "node" | "layer" | "other";
 export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save" | "panel" | "work" | "pictured";
+export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save" | "panel" | "work" | "pictured" | "measure";
 export type ReplyType = "plotly" | "link" | "file" | "parcel" | "panel";
 export type PanelName = "roofline" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks";
@@ -463,7 +465,15 @@ export interface Failure {
   details: string;
 }
 
-/** A variant in the second row; ``recorded`` is one that was read from files. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. */
+/** How far a stage of a variant's work came, see ``rtlab.core.stage``. ``text`` says what is missing and why; ``basis`` on how much its numbers rest, such as ``3 of 30 runs``. */
+export interface Standing {
+  stage: StageName;
+  state: StageState;
+  text: string;
+  basis: string;
+}
+
+/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. */
 export interface Chip {
   id: string;
   label: string;
@@ -481,6 +491,7 @@ export interface Chip {
   score_source: string;
   random: string;
   error: Failure | null;
+  stages: Standing[];
 }
 
 /** Work in progress. ``fraction`` is None while unknown; ``since`` is a Unix time in seconds. */
@@ -528,7 +539,7 @@ export interface Status {
   warning: boolean;
 }
 
-/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a list of their names as JSON, and as many ``buffers``. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key; ``work`` JSON with ``work``, ``variant`` and ``values``. */
+/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a list of their names as JSON, and as many ``buffers``. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key; ``work`` JSON with ``work``, ``variant`` and ``values``. ``measure`` goes on measuring a variant where it stopped. */
 export interface Gesture {
   type: GestureType;
   value: string;

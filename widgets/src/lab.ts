@@ -20,6 +20,7 @@ import type {
   Pin,
   Reply,
   Side,
+  Standing,
   Status,
   Work,
 } from "./contract";
@@ -311,6 +312,17 @@ export class Lab {
   run(): void {
     this.pinsBefore.value = null;
     this.send("build", JSON.stringify(this.choice.value));
+  }
+
+  /** How far the variant on screen came; empty for one that was read from files. */
+  standings(): readonly Standing[] {
+    const shown = this.study.engine.value?.variant;
+    return this.chips.value.find(({ id }) => id === shown)?.stages ?? [];
+  }
+
+  /** Goes on measuring a variant where it stopped, the one on screen by default. */
+  measure(variant = this.study.engine.value?.variant ?? ""): void {
+    this.send("measure", variant);
   }
 
   open(model: string): void {

@@ -333,11 +333,15 @@ export class Study {
     return side === "node" ? this.source.value : (this.engineOf(side)?.graph ?? null);
   }
 
-  /** Puts what follows a picture in its place. The graph stays the one that is drawn. */
+  /**
+   * Puts what follows a picture in its place: once for a large graph, and again as numbers are measured. The graph
+   * stays the one that is drawn.
+   */
   #complete(side: Side, later: Later | null): void {
     const graph = side === "node" ? this.source.value : this.engineOf(side)?.graph;
     const of = side === "node" ? graph?.id : this.engineOf(side)?.variant;
-    if (!graph?.later || !later || later.of !== of) return;
+    if (!graph || !later || later.of !== of || completed.get(graph) === later) return;
+    completed.set(graph, later);
     later.boxes.forEach((told, at) => {
       Object.assign(graph.boxes[at]!, told);
     });
@@ -432,6 +436,8 @@ export class Study {
 /** Where the view holds the selection of a side. */
 const FIELD = { node: "selection", layer: "layers", other: "others" } as const;
 
+/** What a graph was completed with last. */
+const completed = new WeakMap<Graph, Later>();
 const known = new WeakMap<readonly Pair[], Links>();
 
 /** The relation of an engine, which stays the same when its numbers follow. */

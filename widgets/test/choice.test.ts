@@ -123,6 +123,7 @@ describe("a choice and the variant on screen", () => {
     score_unit: "",
     score_source: "",
     random: "",
+    stages: [],
     error: null,
     ...part,
   });

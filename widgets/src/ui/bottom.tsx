@@ -8,6 +8,7 @@ import { EngineSummary } from "./engine";
 import { FindingsView, findingsOf } from "./findings";
 import { LayerChart } from "./layerchart";
 import { RandomBanner } from "./random";
+import { Standings } from "./standing";
 import { LayerTable } from "./table";
 import { TabList, TabRow } from "./tabs";
 
@@ -53,6 +54,8 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
       <div class="rt-under">
         <section aria-label={LABELS[tab]}>
           {segment === "layers" && choice && <div class="rt-caption">{choice}</div>}
+          {segment === "layers" && <Standings lab={lab} stages={["timed"]} />}
+          {tab === "accuracy" && <Standings lab={lab} stages={["compared", "scored"]} />}
           {!lab.saved && <LayerChart lab={lab} name="timing" hidden={segment !== "layers"} />}
           {!lab.saved && !wide && <RandomBanner lab={lab} hidden={tab !== "accuracy"} />}
           {!lab.saved && !wide && <LayerChart lab={lab} name="accuracy" hidden={tab !== "accuracy"} />}
@@ -73,6 +76,7 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
               </div>
             )}
             <RandomBanner lab={lab} hidden={segment !== "layers"} />
+            <Standings lab={lab} stages={["compared", "scored"]} />
             <LayerChart lab={lab} name="accuracy" hidden={segment !== "layers"} />
           </section>
         )}

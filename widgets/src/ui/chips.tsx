@@ -6,6 +6,7 @@ import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
 import { Tool } from "./pane";
 import { RandomMark, RandomTag } from "./random";
+import { measurable, measureLabel } from "./standing";
 
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ lab }: { lab: Lab }) {
@@ -94,7 +95,9 @@ function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipPr
       data-chip={chip.id}
     >
       <button type="button" aria-pressed={current} title={hint(chip)} onClick={show}>
-        {chip.status === "building" && <i class="rt-spin" aria-hidden="true" />}
+        {(chip.status === "building" || chip.stages.some(({ state }) => state === "waiting")) && (
+          <i class="rt-spin" aria-hidden="true" />
+        )}
         {chip.status === "failed" && <Warning />}
         {chip.baseline && <Pin />}
         <b>{chip.label}</b>
@@ -142,8 +145,22 @@ function itemsOf(lab: Lab, chip: Chip): Item[] {
     },
     { id: "netron", label: "Open in Netron", reason: unready, pick: () => lab.send("netron", chip.id) },
     ...(chip.recorded ? [] : exports(lab, chip, unready)),
+    ...measures(lab, chip, unready),
     { id: "rebuild", label: "Build again", reason: busy, pick: () => lab.send("rebuild", chip.id) },
     { id: "remove", label: "Remove", reason: busy, pick: () => lab.send("remove", chip.id) },
+  ];
+}
+
+/** To go on with what is not measured yet. */
+function measures(lab: Lab, { id, stages }: Chip, unready: string): Item[] {
+  if (!stages.some(measurable)) return [];
+  return [
+    {
+      id: "measure",
+      label: measureLabel(stages),
+      reason: unready || lab.busy(),
+      pick: () => lab.measure(id),
+    },
   ];
 }
 
@@ -210,5 +227,6 @@ function hint(chip: Chip): string {
   const nodes = chip.nodes ? `${plural(chip.nodes, "node")} once prepared for this precision, ` : "";
   const size = nodes + plural(chip.layers, "layer");
   const random = chip.random && `Random input: its ${chip.random} say nothing about the task`;
-  return [chip.target && `Target ${chip.target}`, size, time, score, random].filter(Boolean).join("\n");
+  const missing = chip.stages.filter(measurable).map(({ text }) => text);
+  return [chip.target && `Target ${chip.target}`, size, time, score, random, ...missing].filter(Boolean).join("\n");
 }

@@ -77,7 +77,11 @@ export function TopRow({ lab }: { lab: Lab }) {
         <MoreMenu
           label="More settings"
           name="settings"
-          note={[choice.weights === "tensor" && "per tensor", choice.sparsity.length > 0 && "2:4"]
+          note={[
+            choice.weights === "tensor" && "per tensor",
+            choice.sparsity.length > 0 && "2:4",
+            BUDGETS.find(({ id }) => id === budgetOf(lab))?.note,
+          ]
             .filter(Boolean)
             .join(" · ")}
           items={() => settings(lab, fixed)}
@@ -277,8 +281,32 @@ function settings(lab: Lab, dead: string): Item[] {
       reason: dead,
       pick: () => lab.choose({ sparsity: all ? [] : ["*"] }),
     },
+    { id: "budget", label: "Measuring here, after compiling" },
+    ...BUDGETS.map(
+      ({ id, label }): Item => ({
+        id: `budget-${id}`,
+        label,
+        radio: true,
+        checked: budgetOf(lab) === id,
+        reason: dead,
+        pick: () => lab.set(BUDGET, id),
+      }),
+    ),
   ];
 }
+
+/** Where the view holds the seconds that measuring may take, and what can be chosen. */
+const BUDGET = "run.budget_s";
+const DEFAULT_BUDGET = "15";
+const BUDGETS = [
+  { id: "0", label: "only compile", note: "only compile" },
+  { id: "5", label: "5 s", note: "5 s" },
+  { id: DEFAULT_BUDGET, label: "15 s, a first answer", note: "15 s" },
+  { id: "60", label: "60 s", note: "60 s" },
+  { id: "inf", label: "all samples, however long", note: "all samples" },
+] as const;
+
+const budgetOf = (lab: Lab): string => lab.study.view.value.settings[BUDGET] ?? DEFAULT_BUDGET;
 
 interface SegmentsProps {
   lab: Lab;

@@ -1,0 +1,55 @@
+import type { StageName, Standing } from "../contract";
+import type { Lab } from "../lab";
+
+const WAITING: Record<StageName, string> = {
+  compiled: "Compiling …",
+  timed: "Timing …",
+  compared: "Comparing values …",
+  scored: "Scoring the task …",
+};
+
+/** How far stages of the variant on screen came, where they are not done, and the button that goes on. */
+export function Standings({ lab, stages }: { lab: Lab; stages: readonly StageName[] }) {
+  const open = lab.standings().filter(({ stage, state }) => stages.includes(stage) && state !== "done");
+  const told = open.filter(({ state, text }) => state === "waiting" || text);
+  if (!told.length) return null;
+  return (
+    <p class="rt-standing" role="status">
+      {told.map((standing) => (
+        <span key={standing.stage} data-stage={standing.stage} data-state={standing.state}>
+          {standing.state === "waiting" && <i class="rt-spin" aria-hidden="true" />}
+          {words(standing)}
+        </span>
+      ))}
+      {!lab.saved && open.some(measurable) && <Measure lab={lab} standings={open} />}
+    </p>
+  );
+}
+
+function Measure({ lab, standings }: { lab: Lab; standings: readonly Standing[] }) {
+  const reason = lab.busy();
+  const label = measureLabel(standings);
+  return (
+    <button
+      type="button"
+      class="rt-field"
+      data-control="measure"
+      aria-disabled={reason !== ""}
+      title={reason || "Go on where it stopped, for as long again as the settings allow"}
+      onClick={() => reason || lab.measure()}
+    >
+      {label}
+    </button>
+  );
+}
+
+/** Whether there is something that can be measured and is not. */
+export const measurable = ({ state }: Standing): boolean => state === "missing" || state === "partial";
+
+export const measureLabel = (standings: readonly Standing[]): string =>
+  standings.some(({ state }) => state === "partial") ? "Measure more" : "Measure now";
+
+function words({ stage, state, text }: Standing): string {
+  if (state === "waiting") return WAITING[stage];
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
