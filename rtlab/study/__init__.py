@@ -734,7 +734,7 @@ class Study:
                 future = executor.submit(compiled, job)
             else:
                 full = dataclasses.replace(job, data=self.data)
-                future = executor.submit(last, full, found, Budget(seconds), Silent())
+                future = executor.submit(last, full, found, Budget(seconds))
             pending[future] = (name, job, found is not None)
 
         for name in fresh:

@@ -18,7 +18,7 @@ from rtlab.analysis.mapping import relate
 from rtlab.analysis.work import works
 from rtlab.core.data import Predictions
 from rtlab.core.engine import Engine
-from rtlab.core.progress import check
+from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Budget, Stage, Standing, Why, Within
 from rtlab.core.variant import Precision
@@ -97,6 +97,8 @@ def _ran_itself(result: Result) -> bool:
 def _missing(stage: Stage, known: Standing | None, why: Why, words: str = "") -> Standing:
     """A stage that ended before its end, with what it has."""
     done, wanted, unit = (known.done, known.wanted, known.unit) if known else (0, 0, "")
+    if known is not None and 0 < wanted <= done:
+        return dataclasses.replace(known, state="done")
     basis = f" on {done} of {wanted} {unit}" if done and wanted else ""
     state = "partial" if done else "missing"
     said = f"{stage}{basis}" if done else f"not {stage}"
@@ -127,9 +129,9 @@ def broken(result: Result, error: Exception) -> Result:
     return dataclasses.replace(result, stages=stages)
 
 
-def last(job: Job, result: Result, budget: Budget, progress: Progress) -> Result:
-    """The result after all stages."""
-    for found in measured(job, result, progress, budget):
+def last(job: Job, result: Result, budget: Budget, progress: Progress | None = None) -> Result:
+    """The result after all stages; an executor's process may find it out, and reports nothing."""
+    for found in measured(job, result, progress or Silent(), budget):
         result = found
     return result
 
@@ -262,12 +264,12 @@ class _Measuring:
             for group in _groups(model, names):
                 size = 1 if self._itself else batch_size(model, group)
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
+                    check(within, "comparing values")
                     count = data.samples_in(model, batch)
                     before = reader.outputs(plain, batch, group)
                     after = self.runner.outputs(engine, batch, group)
                     comparison.add(before, after, count)
                     within.advance(count)
-                    check(within, "comparing values")
         finally:
             reader.release(plain)
             self.runner.release(engine)
@@ -289,10 +291,10 @@ class _Measuring:
         within.phase("Scoring the task", len(data) - done)
         try:
             for batch in data.batches(job.model, 1 if self._itself else size, skip=done):
+                check(within, "scoring the task")
                 count = data.samples_in(job.model, batch)
                 held.add(self.runner.outputs(engine, batch, asked), count)
                 within.advance(count)
-                check(within, "scoring the task")
         finally:
             if held.samples > done:
                 value = task.score(held.joined(), held.samples)

@@ -474,7 +474,7 @@ class Explorer(Delivering):
 
     def _renew(self, name: str, result: Result) -> None:
         """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
-        del self._views[name]
+        self._views.pop(name, None)
         self._more[name] = more = _More(result, self.study.model, self._more[name].view)
         if self.state.variant == name:
             self.engine_later, self.charts = more.numbers, more.charts

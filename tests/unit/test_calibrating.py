@@ -254,7 +254,6 @@ def test_pruning_shows_in_the_numbers_and_in_the_command(model, data, tmp_path) 
     study.add("dense", precision="fp32", target="cpu")
     study.add("pruned", precision="fp32", sparsity=True, target="cpu")
     study.run()
-    assert float("inf") == min(v.sqnr for v in study["dense"].accuracy.values)
     assert min(v.sqnr for v in study["pruned"].accuracy.values) < 40
     assert any(w.eligible for w in study.sparse_weights())
     commands = study.export("pruned", tmp_path / "pruned.onnx").commands

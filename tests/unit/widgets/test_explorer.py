@@ -114,7 +114,11 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     assert "int8·minmax" == shown.study[shown.state.variant].variant.name
     assert not shown.build["running"]
     view = decode(shown.engine)
-    assert {"time", "share", "error"} <= {o["id"] for o in view["overlays"]}
+    # The picture came first, its numbers followed.
+    assert not {"time", "share", "error"} & {o["id"] for o in view["overlays"]}
+    later = decode(shown.engine_later)
+    assert view["variant"] == later["of"]
+    assert {"time", "share", "error"} <= {o["id"] for o in later["overlays"]}
     assert "minmax" == view["calibrator"]
     assert "int8" == view["precisions"]["stem/Conv"]
     seen = decode(shown.calibration)
@@ -421,7 +425,9 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
     gesture(two, "rebuild", "fp32")
     two.wait(300)
     assert before is not two.study["fp32"]
-    assert two._views["fp32"] == two.other
+    times = {t.layer: t.median for t in two.study["fp32"].timing.layers}
+    shown = next(o for o in decode(two.other_later)["overlays"] if o["id"] == "time")["layers"]
+    assert times == pytest.approx({layer: r["value"] for layer, r in shown.items()}, rel=1e-6)
     assert "fp32" == two.state.compared
 
 

@@ -1,0 +1,251 @@
+"""The stages of a variant: shown as they come, kept whatever follows, measured on demand, within a budget."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from rtlab import CalibrationData, Study, Task
+from rtlab.core.progress import Silent
+from rtlab.core.stage import Budget, Stage, Within
+from rtlab.errors import Cancelled, VariantError
+from rtlab.testing import tiny_model
+from rtlab.view import chrome
+from rtlab.view.document import document
+from rtlab.view.table import standings
+
+#: What the reporter is told when each stage begins.
+PHASES = {Stage.TIMED: "Timing", Stage.COMPARED: "Comparing", Stage.SCORED: "Scoring"}
+SAMPLES = 24
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+def planned(model, **task) -> Study:
+    """An int8 variant that has all stages, on the CPU."""
+    data = CalibrationData.random(model, samples=SAMPLES)
+    study = Study(model, data=data, task=Task(data, np.arange(SAMPLES) % 4, **task))
+    study.add("int8", calibrator="minmax", target="cpu")
+    return study
+
+
+class Stopping(Silent):
+    """Cancels as soon as a stage begins."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self._word = PHASES[stage]
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        if name.startswith(self._word):
+            self.cancel()
+
+
+class Noting:
+    """A view that notes which stages a variant has whenever it is told of news."""
+
+    def __init__(self, study: Study) -> None:
+        self.seen: list[dict[str, str]] = []
+        self._study = study
+
+    def changed(self) -> None:
+        self.seen.append({str(k): s.state for k, s in self._study.results["int8"].stages.items()})
+
+
+def states(study: Study) -> list[str]:
+    return [s.state for s in study["int8"].stages.values()]
+
+
+def test_each_stage_is_published_when_it_is_done(model) -> None:
+    """Whoever shows a study has the engine before anything was measured, and the times before the errors."""
+    study = planned(model)
+    view = Noting(study)
+    study.views.add(view)
+    study.run()
+    assert [
+        ["done", "waiting", "waiting", "waiting"],
+        ["done", "done", "waiting", "waiting"],
+        ["done", "done", "done", "waiting"],
+        ["done", "done", "done", "done"],
+    ] == [list(s.values()) for s in view.seen]
+
+
+@pytest.mark.parametrize("stage", list(PHASES))
+def test_a_cancelled_stage_leaves_the_earlier_ones_and_goes_on_when_it_is_run_again(model, stage) -> None:
+    """A build of minutes must not be lost because somebody did not want to wait for its score."""
+    study = planned(model)
+    with pytest.raises(Cancelled):
+        study.run(progress=Stopping(stage))
+    result, order = study["int8"], list(Stage)
+    assert {"done"} == {result.stages[s].state for s in order[: order.index(stage)]}
+    assert {"missing"} == {result.stages[s].state for s in order[order.index(stage) :]}
+    assert f"not {stage}: it was cancelled" == result.stages[stage].text
+    engine = result.engine
+    study.run()
+    assert ["done"] * 4 == states(study)
+    assert study["int8"].engine is engine
+
+
+@pytest.mark.parametrize("stage", list(PHASES))
+def test_what_is_missing_is_told_wherever_the_variant_is_shown(model, stage) -> None:
+    """A number that is not there looks like one that nobody offers."""
+    study = planned(model)
+    with pytest.raises(Cancelled):
+        study.run(progress=Stopping(stage))
+    text = f"not {stage}: it was cancelled"
+    assert text in [s["text"] for s in chrome.status(study, "int8")]
+    assert text in [s["text"] for s in standings(study["int8"])]
+    found = document(study["int8"], model)["stages"]
+    assert ("missing", "cancelled", text) == next(
+        (s["state"], s["why"], s["text"]) for s in found if s["stage"] == stage
+    )
+
+
+def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, monkeypatch) -> None:
+    """A first answer rests on what there was time for: here on one batch of each."""
+    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda model, names: 4)
+    study = planned(model)
+    study.run(budget_s=1e-9)
+    result = study["int8"]
+    assert ["done", "partial", "partial", "partial"] == states(study)
+    assert (4, 4) == (result.accuracy.samples, result.score.samples)
+    assert f"compared on 4 of {SAMPLES} samples: the time was over" == result.stages[Stage.COMPARED].text
+    assert f"scored on 4 of {SAMPLES} samples: the time was over" == result.stages[Stage.SCORED].text
+    assert result.timing.runs == result.stages[Stage.TIMED].done
+
+
+def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
+    """What was seen before is neither lost nor counted twice: the same samples, the same sums, the same score."""
+    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda model, names: 4)
+    whole, parts = planned(model), planned(model)
+    whole.run(budget_s=math.inf)
+    parts.run(budget_s=1e-9)
+    for _ in range(SAMPLES):
+        if not any(s.more for s in list(parts["int8"].stages.values())[2:]):
+            break
+        parts.measure("int8", budget_s=1e-9)
+    assert whole["int8"].accuracy.values == parts["int8"].accuracy.values
+    assert SAMPLES == parts["int8"].accuracy.samples == parts["int8"].score.samples
+    assert whole["int8"].score == parts["int8"].score
+    assert parts["int8"].timing.runs > whole["int8"].stages[Stage.TIMED].wanted / 2
+
+
+def test_to_only_compile_measures_nothing_until_it_is_asked_for(model) -> None:
+    study = planned(model)
+    study.run(budget_s=0)
+    assert ["done", "missing", "missing", "missing"] == states(study)
+    assert "not timed: the variant was only compiled" == study["int8"].stages[Stage.TIMED].text
+    study.run()
+    assert ["done", "missing", "missing", "missing"] == states(study)
+    study.measure("int8")
+    assert ["done"] * 4 == states(study)
+
+
+def test_a_stage_that_fails_leaves_the_others_and_can_be_tried_again(model) -> None:
+    """The metric is the user's own; whatever it does, times and errors are there."""
+    broken = [True]
+
+    def metric(outputs, labels):
+        if broken[0]:
+            raise KeyError("classes")
+        return 7.0
+
+    study = planned(model, metric=metric)
+    study.run()
+    assert ["done", "done", "done", "missing"] == states(study)
+    assert (
+        study["int8"]
+        .stages[Stage.SCORED]
+        .text.startswith('not scored: Cannot score "top-1 accuracy": its metric')
+    )
+    broken.clear()
+    broken.append(False)
+    study.measure("int8")
+    assert 7.0 == study["int8"].score.value
+    assert ["done"] * 4 == states(study)
+
+
+def _killing(outputs, labels):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
+def test_a_worker_that_dies_while_it_measures_takes_no_engine_with_it(model) -> None:
+    study = planned(model, metric=_killing)
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        study.run(executor=pool)
+    assert ["done", "missing", "missing", "missing"] == states(study)
+    assert study["int8"].engine.layers
+    assert "terminated abruptly" in study["int8"].stages[Stage.SCORED].text
+    assert study["int8"].stages[Stage.SCORED].text in [s["text"] for s in chrome.status(study, "int8")]
+
+
+def test_a_budget_is_a_number_of_seconds(model) -> None:
+    study = planned(model)
+    for given in (-1, "soon", None, math.nan):
+        with pytest.raises(VariantError, match="it is no number of seconds. Give 0 to only compile"):
+            study.run(budget_s=given)
+    assert not study.results
+
+
+def test_what_one_stage_leaves_of_the_budget_the_next_ones_have(monkeypatch) -> None:
+    """Nine seconds: a third is 3; when 1 of them was used, half of the 8 that are left is 4."""
+    now = [100.0]
+    monkeypatch.setattr("rtlab.core.stage.time.monotonic", lambda: now[0])
+    budget = Budget(9.0)
+    with budget.share(Silent(), 1 / 3) as within:
+        assert 3.0 == within.left
+        now[0] += 1.0
+    with budget.share(Silent(), 1 / 2) as within:
+        assert 4.0 == within.left
+        now[0] += 20.0
+    assert 0.0 == budget.left
+
+
+def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) -> None:
+    """Something is measured in however little time; and who did not cancel is not told that he did."""
+    now = [0.0]
+    monkeypatch.setattr("rtlab.core.stage.time.monotonic", lambda: now[0])
+    asked = Silent()
+    within = Within(asked, 5.0)
+    now[0] = 6.0
+    assert not within.stopped()
+    within.advance()
+    assert within.stopped()
+    assert not within.cancelled
+    asked.cancel()
+    assert within.cancelled
+
+
+def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monkeypatch) -> None:
+    """Every value once; the products before what is added to them."""
+    from rtlab.analysis.accuracy import comparable
+    from rtlab.study import measuring
+
+    names = comparable(model, model)
+    each = {n: 4 * measuring.elements(model, n) for n in names}
+    monkeypatch.setattr(measuring, "_READ_BYTES", max(each.values()))
+    groups = measuring._groups(model, names)
+    assert sorted(names) == sorted(n for g in groups for n in g)
+    assert len(groups) > 1
+    assert all(len(g) == 1 or sum(each[n] for n in g) <= max(each.values()) for g in groups)
+    assert {"Conv"} == {model.producers[groups[0][0]].op}
+
+
+def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
+    whole, parts = planned(model), planned(model)
+    whole.run()
+    monkeypatch.setattr("rtlab.study.measuring._READ_BYTES", 1)
+    parts.run()
+    found, wanted = ([v.sqnr for v in s["int8"].accuracy.values] for s in (parts, whole))
+    # What else is read decides what ONNX Runtime fuses, and so the last bits.
+    assert found == pytest.approx(wanted, abs=0.01)
