@@ -176,6 +176,11 @@ class Study:
             return False
         return not self.data.synthetic
 
+    @property
+    def given(self) -> CalibrationData | None:
+        """The samples that somebody gave; None where random ones are drawn when they are needed."""
+        return self._data if self._data is not None and not self._data.synthetic else None
+
     def __repr__(self) -> str:
         return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
 

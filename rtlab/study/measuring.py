@@ -204,9 +204,14 @@ class _Measuring:
         if engine.backend != self.runner.name:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
             engine = self.runner.build(request, self.progress)
-        wanted = _RUNS
+        known, wanted = result.profile, _RUNS
+        left = wanted - (0 if known is None else _runs(known))
+        # It keeps to its time by itself, and has something to tell at the end of it.
+        seconds = within.left if self.budget.bounded else None
         batch = next(self._data.batches(result.prepared.model, 1))
-        profile = self.runner.profile(engine, batch, self.progress)
+        profile = self.runner.profile(engine, batch, self.progress, runs=max(1, left), seconds=seconds)
+        if known is not None:
+            profile = known.merged(profile)
         foreign = (
             sorted(str(p) for p in job.variant.precisions - _NATIVE) if profile.processor == "CPU" else []
         )
@@ -266,8 +271,8 @@ class _Measuring:
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(within, "comparing values")
                     count = data.samples_in(model, batch)
-                    before = reader.outputs(plain, batch, group)
-                    after = self.runner.outputs(engine, batch, group)
+                    before = reader.outputs(plain, batch, group, progress=within)
+                    after = self.runner.outputs(engine, batch, group, progress=within)
                     comparison.add(before, after, count)
                     within.advance(count)
         finally:
@@ -293,7 +298,7 @@ class _Measuring:
             for batch in data.batches(job.model, 1 if self._itself else size, skip=done):
                 check(within, "scoring the task")
                 count = data.samples_in(job.model, batch)
-                held.add(self.runner.outputs(engine, batch, asked), count)
+                held.add(self.runner.outputs(engine, batch, asked, progress=within), count)
                 within.advance(count)
         finally:
             if held.samples > done:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rtlab.core.data import RANDOM
-from rtlab.core.value import shape_text
 from rtlab.core.stage import Stage
+from rtlab.core.value import shape_text
 from rtlab.core.variant import Precision
 from rtlab.errors import RtlabError
 from rtlab.view.contract import Chip, DataState, Status
@@ -102,13 +102,14 @@ def data_state(study: Study) -> DataState:
     inputs = [
         f"{name}: {model.values[name].dtype} {shape_text(model.values[name].shape)}" for name in model.inputs
     ]
+    if study.given is not None:
+        return DataState(source=study.given.source, random=False, inputs=inputs)
     try:
-        data = study.data if model.nodes else None
+        # Whether random samples can be drawn; to draw them takes a large model longer than to show it.
+        possible = bool(model.nodes) and all(model.input_shape(name) is not None for name in model.inputs)
     except RtlabError:
-        data = None
-    return DataState(
-        source=data.source if data else "", random=data is not None and data.synthetic, inputs=inputs
-    )
+        possible = False
+    return DataState(source="random noise" if possible else "", random=possible, inputs=inputs)
 
 
 def _times(times: Timing) -> str:

@@ -505,7 +505,7 @@ class Explorer(Delivering):
         progress.phase("Repairing the placement")
         study = self.study
         model = study.repaired(chosen or None, progress=progress)
-        repaired = type(study)(model, data=study.data, task=study.task, limits=study.limits)
+        repaired = type(study)(model, data=study.given, task=study.task, limits=study.limits)
         self._adopt(repaired, progress, self.choice)
 
     def _load(

@@ -228,5 +228,7 @@ function hint(chip: Chip): string {
   const size = nodes + plural(chip.layers, "layer");
   const random = chip.random && `Random input: its ${chip.random} say nothing about the task`;
   const missing = chip.stages.filter(measurable).map(({ text }) => text);
-  return [chip.target && `Target ${chip.target}`, size, time, score, random, ...missing].filter(Boolean).join("\n");
+  return [chip.target && `Target ${chip.target}`, size, time, score, random, ...missing]
+    .filter(Boolean)
+    .join("\n");
 }
