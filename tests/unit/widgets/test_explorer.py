@@ -427,7 +427,7 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
     assert before is not two.study["fp32"]
     times = {t.layer: t.median for t in two.study["fp32"].timing.layers}
     shown = next(o for o in decode(two.other_later)["overlays"] if o["id"] == "time")["layers"]
-    assert times == pytest.approx({layer: r["value"] for layer, r in shown.items()}, rel=1e-6)
+    assert times == pytest.approx({layer: r["value"] for layer, r in shown.items()}, rel=1e-4)
     assert "fp32" == two.state.compared
 
 
