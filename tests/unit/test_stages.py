@@ -193,7 +193,7 @@ def test_a_worker_that_dies_while_it_measures_takes_no_engine_with_it(model) -> 
 def test_a_budget_is_a_number_of_seconds(model) -> None:
     study = planned(model)
     for given in (-1, "soon", None, math.nan):
-        with pytest.raises(VariantError, match="it is no number of seconds. Give 0 to only compile"):
+        with pytest.raises(VariantError, match=r"it is no number of seconds\. Give 0 to only compile"):
             study.run(budget_s=given)
     assert not study.results
 
