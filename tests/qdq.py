@@ -87,8 +87,10 @@ class Net:
         return load(self.proto(*outputs, rank=rank), name="qdq")
 
 
-def quantize_static(sample: object, folder: Path, *, count: int = 32, **options: object) -> Model:
-    """A sample as ONNX Runtime's own quantize_static writes it, in its QDQ format, by its defaults."""
+def quantize_static(
+    sample: object, folder: Path, *, count: int = 32, form: str = "QDQ", **options: object
+) -> Model:
+    """A sample as ONNX Runtime's own quantize_static writes it, in its format QDQ or QOperator, by its defaults."""
     import logging
 
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat
@@ -107,7 +109,7 @@ def quantize_static(sample: object, folder: Path, *, count: int = 32, **options:
     # It advises to preprocess, on the root logger.
     logging.disable(logging.WARNING)
     try:
-        run(str(source), str(target), Reader(), quant_format=QuantFormat.QDQ, **options)
+        run(str(source), str(target), Reader(), quant_format=QuantFormat[form], **options)
     finally:
         logging.disable(logging.NOTSET)
     return load(target, name="quantize_static")

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model, wrap
 from rtlab.errors import VariantError
+from rtlab.quantize import integers
 from rtlab.quantize.encoding import Encoding
 from rtlab.quantize.placement import plan
 from rtlab.quantize.qdq import Reading
@@ -40,7 +41,7 @@ def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
     if not _quantized(model.ir.graph):
         return ()
     found = _found(model.ir.graph, model.opset, _planned(model), _unknown if calibrated else None)
-    return tuple(f.finding for f in found)
+    return (*integers.check(model.ir.graph, model.opset), *(f.finding for f in found))
 
 
 def missing(model: Model) -> tuple[str, ...]:
@@ -80,6 +81,7 @@ def repair(
         _refuse(model, wanted, calibrated=scale_of is not None)
     if not _quantized(model.ir.graph) or (wanted is not None and not wanted):
         return model
+    model = _unfolded(model, wanted)
     work = ir.from_proto(model.proto())
     planned, hand = _planned(model), Hand(work)
     done = Counter[str]()
@@ -103,6 +105,22 @@ def repair(
     return wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
 
 
+def _unfolded(model: Model, wanted: AbstractSet[str] | None) -> Model:
+    """The model with its operators on integers as pairs around operators on floats, where that is wanted."""
+    ids = [
+        f.id
+        for f in integers.check(model.ir.graph, model.opset)
+        if f.fixable and (wanted is None or f.id in wanted)
+    ]
+    if not ids:
+        return model
+    work = ir.from_proto(model.proto())
+    hand = Hand(work)
+    integers.unfold(work.graph, hand, ids, model.opset)
+    hand.settle()
+    return wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
+
+
 def _refuse(model: Model, wanted: AbstractSet[str], *, calibrated: bool) -> None:
     known = {f.id: f for f in check(model, calibrated=calibrated)}
     for id_ in sorted(wanted):
@@ -119,7 +137,7 @@ def _refuse(model: Model, wanted: AbstractSet[str], *, calibrated: bool) -> None
 
 
 def _quantized(graph: ir.Graph) -> bool:
-    return any(n.op_type in {"QuantizeLinear", "DequantizeLinear"} for n in graph)
+    return integers.present(graph) or any(n.op_type in {"QuantizeLinear", "DequantizeLinear"} for n in graph)
 
 
 def _planned(model: Model) -> frozenset[tuple[str, int]]:

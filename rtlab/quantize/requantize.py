@@ -115,8 +115,8 @@ class Hand:
         nodes = [u.node for u in pair.q.outputs[0].uses()] if pair.q is not None else []
         if pair.q is not None:
             pair.q.replace_input_with(0, self.bare(pair))
-        size = self._constant(f"{pair.id}/scale", np.array(scale, _kind(pair)))
-        zero = self._constant(f"{pair.id}/zero_point", np.zeros((), np.int8))
+        size = self.constant(f"{pair.id}/scale", np.array(scale, _kind(pair)))
+        zero = self.constant(f"{pair.id}/zero_point", np.zeros((), np.int8))
         for node in dict.fromkeys([pair.q or pair.dq, pair.dq, *nodes]):
             old = list(node.inputs[1:])
             node.resize_inputs(3)
@@ -138,7 +138,7 @@ class Hand:
                 if value is None or known is None or known.shape != (1,):
                     continue
                 maker = value.producer()
-                node.replace_input_with(i, self._constant(f"{value.name}/scalar", known.reshape(())))
+                node.replace_input_with(i, self.constant(f"{value.name}/scalar", known.reshape(())))
                 self._forget([value])
                 if maker is not None:
                     self._drop(maker)
@@ -153,8 +153,8 @@ class Hand:
         values, scale = weight
         old, maker = list(pair.dq.inputs), pair.q
         pair.dq.resize_inputs(2)
-        pair.dq.replace_input_with(0, self._constant(f"{pair.dq.name}/int8", values))
-        pair.dq.replace_input_with(1, self._constant(f"{pair.dq.name}/scale", scale.astype(_kind(pair))))
+        pair.dq.replace_input_with(0, self.constant(f"{pair.dq.name}/int8", values))
+        pair.dq.replace_input_with(1, self.constant(f"{pair.dq.name}/scale", scale.astype(_kind(pair))))
         pair.dq.attributes.pop("axis", None)
         if axis is not None:
             pair.dq.attributes["axis"] = ir.AttrInt64("axis", axis)
@@ -166,7 +166,7 @@ class Hand:
         """Store a weight or a bias as the FP32 numbers that it is dequantized to."""
         if pair.dq.graph is not None:
             numbers = dequantized(pair).astype(_kind(pair))
-            self.remove(pair, self._constant(f"{pair.dq.name}/float", numbers))
+            self.remove(pair, self.constant(f"{pair.dq.name}/float", numbers))
 
     def quantize(self, node: ir.Node, slot: int, axis: int) -> None:
         """Store the FP32 weight of a node as INT8 with one scale per channel; ``axis`` is the stored weight's."""
@@ -179,7 +179,7 @@ class Hand:
             return
         numbers, scale = quantize_weight(np.asarray(known, np.float32), axis)
         name = f"{node.name}/weight"
-        inputs = [self._constant(f"{name}/int8", numbers), self._constant(f"{name}/scale", scale)]
+        inputs = [self.constant(f"{name}/int8", numbers), self.constant(f"{name}/scale", scale)]
         attributes = [ir.AttrInt64("axis", axis)]
         dq = ir.Node("", "DequantizeLinear", inputs, attributes, name=self._node(f"{name}/DequantizeLinear"))
         dq.metadata_props[ORIGIN] = node.name or ""
@@ -195,8 +195,8 @@ class Hand:
         if value is None or node.graph is None:
             return
         name = f"{node.name}/input{position or ''}"
-        size = self._constant(f"{name}/scale", np.array(scale, np.float32))
-        zero = self._constant(f"{name}/zero_point", np.zeros((), np.int8))
+        size = self.constant(f"{name}/scale", np.array(scale, np.float32))
+        zero = self.constant(f"{name}/zero_point", np.zeros((), np.int8))
         for op in ("QuantizeLinear", "DequantizeLinear"):
             made = ir.Node("", op, [value, size, zero], name=self._node(f"{name}/{op}"))
             made.metadata_props[ORIGIN] = node.name or ""
@@ -207,6 +207,62 @@ class Hand:
             self.graph.insert_before(node, made)
             value = out
         node.replace_input_with(position, value)
+
+    # --- operators ------------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        op: str,
+        name: str,
+        inputs: Sequence[ir.Value | None],
+        before: ir.Node,
+        *,
+        attributes: Sequence[ir.Attr] = (),
+        like: ir.Value | None = None,
+    ) -> ir.Value:
+        """What a new node writes, put before another one that it stands for; ``like`` gives type and shape."""
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        made = ir.Node("", op, inputs, attributes, name=self._node(name))
+        made.metadata_props[ORIGIN] = before.name or ""
+        out = made.outputs[0]
+        out.name = self._value(f"{made.name}/output")
+        if like is not None:
+            out.type, out.shape = like.type, like.shape
+        self.graph.insert_before(before, made)
+        return out
+
+    def take_over(self, node: ir.Node, value: ir.Value) -> None:
+        """Let a value take the name and the readers of what a node writes; what only served the node goes."""
+        out = node.outputs[0]
+        name = out.name
+        for i, end in enumerate(self.graph.outputs):
+            if end is out:
+                self.graph.outputs[i] = value
+        out.replace_all_uses_with(value)
+        out.name, value.name = self._value(f"{name}/before"), name
+        self._drop_all(node)
+
+    def behind(
+        self,
+        node: ir.Node,
+        out: ir.Value,
+        op: str,
+        parameters: Sequence[ir.Value | None],
+        kind: ir.TypeProtocol | None,
+    ) -> None:
+        """Put a node behind what another one writes: it takes over the name and the readers, and has this type."""
+        name = out.name or ""
+        made = ir.Node("", op, [out, *parameters], name=self._node(f"{node.name}/{op}"))
+        made.metadata_props[ORIGIN] = node.name or ""
+        for i, end in enumerate(self.graph.outputs):
+            if end is out:
+                self.graph.outputs[i] = made.outputs[0]
+        out.replace_all_uses_with(made.outputs[0])
+        made.replace_input_with(0, out)
+        out.name = self._value(f"{name}/floats")
+        made.outputs[0].name, made.outputs[0].type, made.outputs[0].shape = name, kind, out.shape
+        self.graph.insert_after(node, made)
 
     # --- the graph ------------------------------------------------------------------------------------------
 
@@ -252,6 +308,18 @@ class Hand:
             stack += [m for v in read if (m := v.producer()) is not None]
             self._forget(read)
 
+    def _drop_all(self, node: ir.Node) -> None:
+        """Remove a node that nobody reads, and all that only it read."""
+        stack = [node]
+        while stack:
+            node = stack.pop()
+            if node.graph is not self.graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
+                continue
+            read = [v for v in node.inputs if v is not None]
+            self.graph.remove(node, safe=True)
+            stack += [m for v in read if (m := v.producer()) is not None]
+            self._forget(read)
+
     def _forget(self, values: Sequence[ir.Value | None]) -> None:
         for value in values:
             if value is not None and value.name in self.graph.initializers and not value.uses():
@@ -262,7 +330,8 @@ class Hand:
             ):
                 self._drop(maker)
 
-    def _constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
+    def constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
+        """A new initializer; its name is made unique."""
         name = self._value(name)
         value = ir.Value(name=name, const_value=ir.tensor(np.asarray(numbers, order="C"), name=name))
         value.type = ir.TensorType(ir.DataType.from_numpy(numbers.dtype))

@@ -229,6 +229,19 @@ def test_onnx_runtimes_output_builds_once_repaired_with_more_fused(channel: bool
     assert (False, not channel) == (joined(barely), joined(mended))
 
 
+@pytest.mark.parametrize("channel", [False, True])
+def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repaired(
+    channel, tmp_path
+) -> None:
+    """ONNX Runtime's other format; every convolution comes out in INT8."""
+    sample = samples.load("digits_inception")
+    model = quantize_static(sample, tmp_path, form="QOperator", per_channel=channel)
+    with pytest.raises(BuildError, match=r"study\.repaired\(\) gives it in the form that TensorRT takes"):
+        build(model)
+    mended = repair(model)
+    assert sum(n.op == "Conv" for n in mended.nodes) <= steps(mended).int8
+
+
 def test_pairs_tell_what_the_compiler_absorbed() -> None:
     """Verdicts of real builds: a good pair, one that only rounds, and one in a step of its own."""
 
