@@ -176,7 +176,7 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrator",
         default=None,
-        help="minmax, entropy, entropy2, percentile(99.9) or mse (default: entropy2; minmax for fp8)",
+        help="auto, minmax, entropy, entropy2, percentile(99.9) or mse (default: auto; minmax for fp8)",
     )
     parser.add_argument(
         "--scales",

@@ -38,8 +38,9 @@ class Precision(str, enum.Enum):
 
 
 class Method(str, enum.Enum):
-    """The algorithms that turn an observed range into a threshold."""
+    """The algorithms that turn an observed range into a threshold; ``auto`` takes the others' that suits a value."""
 
+    AUTO = "auto"
     MINMAX = "minmax"
     ENTROPY = "entropy"
     ENTROPY2 = "entropy2"
@@ -52,6 +53,7 @@ class Method(str, enum.Enum):
 
 #: Parameters of each method with their defaults; the first may be given without its name.
 _SETTINGS: dict[Method, dict[str, float]] = {
+    Method.AUTO: {},
     Method.MINMAX: {},
     Method.ENTROPY: {"bins": 2048, "levels": 128},
     Method.ENTROPY2: {"bins": 2048, "levels": 128},
@@ -73,12 +75,14 @@ class Calibrator:
 
     Written as text: ``percentile(99.9)``, ``entropy2(bins=4096)``. ``percentile`` keeps ``p`` percent of the
     elements; an entropy search divides [0, amax] into ``bins`` and quantizes to ``levels``; ``mse`` tries
-    ``candidates`` thresholds.
+    ``candidates`` thresholds. ``auto`` takes, for each value, one of the other methods' thresholds with default
+    parameters.
     """
 
     method: Method
     settings: tuple[tuple[str, float], ...] = ()
 
+    AUTO: ClassVar[Calibrator]
     MINMAX: ClassVar[Calibrator]
     ENTROPY: ClassVar[Calibrator]
     ENTROPY2: ClassVar[Calibrator]
@@ -131,13 +135,15 @@ class Calibrator:
         return cls(method, tuple((k, settings[k]) for k in known if settings.get(k, known[k]) != known[k]))
 
 
+Calibrator.AUTO = Calibrator(Method.AUTO)
 Calibrator.MINMAX = Calibrator(Method.MINMAX)
 Calibrator.ENTROPY = Calibrator(Method.ENTROPY)
 Calibrator.ENTROPY2 = Calibrator(Method.ENTROPY2)
 Calibrator.PERCENTILE = Calibrator(Method.PERCENTILE)
 Calibrator.MSE = Calibrator(Method.MSE)
-#: Every method with its default parameters.
+#: Every method with its default parameters, and those of them that ``auto`` takes its thresholds from.
 CALIBRATORS = tuple(Calibrator(m) for m in Method)
+FIXED = tuple(c for c in CALIBRATORS if c.method is not Method.AUTO)
 
 _E = TypeVar("_E", bound=enum.Enum)
 
@@ -267,11 +273,11 @@ class Variant:
     ) -> Variant:
         """Resolve strings once, at the edge.
 
-        A precision that needs scales gets a calibrator unless told otherwise (``entropy2`` where int8 is in use,
-        ``minmax`` for fp8 alone, whose range is wide); one that needs none drops it, so that equal work has equal
-        names. ``target`` None means ``cpu``. A mapping from patterns to precisions mixes them: ``{"*": "int8",
-        "/head/*": "fp16"}``; without ``*`` the other nodes are fp32. ``sparsity`` True prunes every weight that
-        can be.
+        A precision that needs scales gets a calibrator unless told otherwise: ``auto`` where int8 is in use,
+        ``minmax`` for fp8 alone, whose range is wide, ``entropy2`` where TensorRT's own calibrator is asked for. One
+        that needs none drops it, so that equal work has equal names. ``target`` None means ``cpu``. A mapping from
+        patterns to precisions mixes them: ``{"*": "int8", "/head/*": "fp16"}``; without ``*`` the other nodes are
+        fp32. ``sparsity`` True prunes every weight that can be.
 
         Raises:
             VariantError: a name is unknown, or the target cannot do a precision.
@@ -282,7 +288,9 @@ class Variant:
         pins = tuple((pattern, p) for pattern, p in resolved.items())
         used = {chosen, *(p for _, p in pins)}
         how = Calibrator.of(calibrator) if calibrator is not None else None
-        usual = Calibrator.ENTROPY2 if Precision.INT8 in used else Calibrator.MINMAX
+        usual = Calibrator.AUTO if Precision.INT8 in used else Calibrator.MINMAX
+        if isinstance(options, BuildOptions) and options.implicit:
+            usual = Calibrator.ENTROPY2
         scaled = any(p.needs_calibrator for p in used)
         how = (how or usual) if scaled and not scales else None
         where = (
@@ -338,7 +346,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """What a chip shows: ``int8·entropy2``; ``int8·entropy2 · 2 pinned · 2:4 · 3 options`` when it has more."""
+        """What a chip shows: ``int8·auto``; ``int8·auto · 2 pinned · 2:4 · 3 options`` when it has more."""
         how = self.calibrator or self.scales
         parts = [f"{self.precision}·{how}" if how else str(self.precision)]
         if self.pins:
@@ -355,7 +363,7 @@ class Variant:
 
     @property
     def id(self) -> str:
-        """A name unique among all variants of a study: ``int8·entropy2@sm86``."""
+        """A name unique among all variants of a study: ``int8·auto@sm86``."""
         how = self.calibrator or self.scales
         spelled = [f"{self.precision}·{how}" if how else str(self.precision)]
         spelled += [f"{pattern}={p}" for pattern, p in self.pins]

@@ -101,6 +101,7 @@ class _Preparation:
         self._raise_opset()
         for precision in QUANTIZED:
             self._quantize(precision, ranges, scales)
+        self._doubt()
         self._bodies()
         self._narrow()
         self._tf32()
@@ -224,6 +225,17 @@ class _Preparation:
             )
         seen = Ranges({v: ranges.values[v] for v in wanted})
         return calibrated(seen, self.variant.calibrator, precision=precision)
+
+    def _doubt(self) -> None:
+        """Note thresholds that clip more than is healthy, in one line."""
+        worst = [(v, s.doubt) for v, s in self.scales.items() if s.doubt]
+        if worst:
+            value, why = worst[0]
+            count = f"{len(worst)} of {len(self.scales)} thresholds {'clips' if len(worst) == 1 else 'clip'}"
+            self.notes.append(
+                f'{count} more than is healthy, first that of "{value}", which {why}: '
+                'the calibrator "auto" takes others'
+            )
 
     def _keep(
         self, kept: Mapping[str, Iterable[str]], without: Collection[str], precision: Precision

@@ -17,9 +17,9 @@ from rtlab.quantize.cache import CalibrationCache
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
-    from rtlab.quantize import Prepared
+    from rtlab.quantize import Prepared, Scale
 
-#: Names of a cache's algorithm as TensorRT 10 writes them, by the method nearest to each.
+#: Names of a cache's algorithm as TensorRT 10 writes them, by the method nearest to each; for the others its usual one.
 _ALGORITHMS = {
     "minmax": "MinMaxCalibration",
     "entropy": "EntropyCalibration",
@@ -57,12 +57,15 @@ def scales_json(model: Model, variant: Variant, prepared: Prepared) -> str:
         "model": model.name,
         "digest": model.digest,
         "variant": variant.id,
-        "scales": {
-            v: {"amax": s.amax, "scale": s.scale, **({"note": s.note} if s.note else {})}
-            for v, s in prepared.scales.items()
-        },
+        "scales": {v: {"amax": s.amax, "scale": s.scale, **_told(s)} for v, s in prepared.scales.items()},
     }
     return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def _told(scale: Scale) -> dict[str, Any]:
+    """What there is to say of a scale beside its numbers."""
+    chosen = {"calibrator": str(scale.choice.calibrator), "why": scale.choice.why} if scale.choice else {}
+    return {**({"note": scale.note} if scale.note else {}), **chosen}
 
 
 def cache_of(variant: Variant, prepared: Prepared, version: str = VERSION) -> CalibrationCache:

@@ -90,6 +90,13 @@ class Moments:
         result: NDArray[np.float64] = np.where(errors > floor, errors, 0.0)
         return result
 
+    def clipped(self, amax: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Share of all elements, zeros included, beyond each threshold; the bin that it lies in is divided."""
+        seen = self.seen
+        inside = np.interp(amax, seen.edges, np.concatenate([[0], np.cumsum(seen.counts)]))
+        share: NDArray[np.float64] = 1 - (seen.zeros + seen.small + inside) / seen.count
+        return np.where(amax >= seen.amax, 0.0, np.maximum(share, 0.0))
+
     def sqnr(self, amax: NDArray[np.float64], precision: Precision = Precision.INT8) -> NDArray[np.float64]:
         """Signal-to-noise ratio at each threshold in decibels, infinite where there is no noise."""
         noise = self.noise(amax, precision)

@@ -46,8 +46,16 @@ def share(plan: Plan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
             (scales[v] for v in group if v in scales and not scales[v].note), key=_amax, default=None
         )
         if widest is not None:
-            shared.update((v, dataclasses.replace(widest, note=scales[v].note)) for v in group if v in scales)
+            shared.update((v, _shared(widest, scales[v])) for v in group if v in scales)
     return shared
+
+
+def _shared(widest: Scale, own: Scale) -> Scale:
+    """The widest of several scales in place of a value's own, which clips no less."""
+    if own is widest:
+        return own
+    choice = widest.choice and dataclasses.replace(widest.choice, why="the largest of those that are joined")
+    return dataclasses.replace(widest, note=own.note, choice=choice, doubt="")
 
 
 def int8(model: Model, scales: Mapping[str, Scale]) -> Model:

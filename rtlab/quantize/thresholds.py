@@ -10,10 +10,10 @@ import numpy as np
 
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
 from rtlab.errors import CalibrationError
-from rtlab.quantize.calibrators import scale
-from rtlab.quantize.noise import Moments
+from rtlab.quantize.calibrators import Search
 
 if TYPE_CHECKING:
+    from rtlab.quantize.calibrators import Choice
     from rtlab.quantize.ranges import Range
 
 
@@ -23,13 +23,16 @@ class Threshold:
 
     ``amax`` is the threshold in the value's unit. ``clipped`` is the share of all elements, zeros included, whose
     magnitude lies beyond it. ``sqnr`` is the signal-to-noise ratio in decibels of quantizing all elements with it;
-    infinite where there is no noise. Above 65 dB it says no more than that.
+    infinite where there is no noise. Above 65 dB it says no more than that. ``choice`` is what ``auto`` took;
+    ``doubt`` says in words what is wrong with a threshold that clips more than is healthy, empty otherwise.
     """
 
     calibrator: Calibrator
     amax: float
     clipped: float
     sqnr: float
+    choice: Choice | None = None
+    doubt: str = ""
 
 
 def thresholds(
@@ -49,12 +52,11 @@ def thresholds(
             "Cannot choose thresholds for a value: it had no elements in any batch. "
             "Give data that reaches this part of the model."
         )
-    moments = Moments.of(seen)
-    amax = np.array([scale("", seen, c, precision, moments).amax for c in calibrators])
-    sqnr = moments.sqnr(amax, precision)
-    inside = np.interp(amax, seen.edges, np.concatenate([[0], np.cumsum(seen.counts)]))
-    clipped = np.where(amax >= seen.amax, 0.0, 1 - (seen.zeros + seen.small + inside) / seen.count)
+    search = Search(seen, precision)
+    found = [search.scale("", c) for c in calibrators]
+    amax = np.array([s.amax for s in found])
+    sqnr, clipped = search.moments.sqnr(amax, precision).tolist(), search.moments.clipped(amax).tolist()
     return tuple(
-        Threshold(*found)
-        for found in zip(calibrators, amax.tolist(), clipped.tolist(), sqnr.tolist(), strict=True)
+        Threshold(c, s.amax, beyond, ratio, s.choice, s.doubt)
+        for c, s, beyond, ratio in zip(calibrators, found, clipped, sqnr, strict=True)
     )

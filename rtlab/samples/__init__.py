@@ -18,13 +18,21 @@ from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
 from rtlab.errors import ModelError
 from rtlab.samples.architectures import googlenet, inception_chain, mobilenet_v2, pictures, resnet50
-from rtlab.samples.digits import NETWORKS, digits_input, halves
+from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, halves
 from rtlab.samples.transformers import bert, sentences, transformer_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Sample", "digits_input", "inception_chain", "load", "names", "transformer_stack"]
+__all__ = [
+    "Sample",
+    "digits_input",
+    "digits_picture",
+    "inception_chain",
+    "load",
+    "names",
+    "transformer_stack",
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

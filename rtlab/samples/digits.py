@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -105,11 +105,25 @@ def digits_input(images: NDArray[np.uint8], fit: NDArray[np.uint8]) -> NDArray[n
     are seldom inked become rare large values, up to 30 deviations: the outliers that calibrators differ on.
     """
     deviation = fit.std(axis=0)
-    standard = (images - fit.mean(axis=0)) / np.where(deviation == 0, 1, deviation)
+    return _enlarged((images - fit.mean(axis=0)) / np.where(deviation == 0, 1, deviation)).astype(np.float32)
+
+
+def digits_picture(images: NDArray[np.uint8], *, ground: Literal["dark", "light"]) -> NDArray[np.float32]:
+    """Turn 8x8 digit images of 0 to 16 into pictures of bytes over 255, shape ``(len(images), 1, 32, 32)``.
+
+    Each picture is stretched to 0 to 255, enlarged bilinearly and rounded to a byte: bright ink on a ``dark`` ground
+    of 0, or turned round, on a ``light`` one of 255. Nothing is standardised.
+    """
+    bytes_ = np.rint(_enlarged(images * (255 / 16)))
+    return ((bytes_ if ground == "dark" else 255 - bytes_) / 255).astype(np.float32)
+
+
+def _enlarged(images: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Bilinearly to 32x32, with an axis of one channel."""
     at = np.clip((np.arange(32) + 0.5) / 4 - 0.5, 0, 7)
     # Row i of this matrix holds the weights of the source pixels that enlarged pixel i lies between.
     enlarge = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(8)))
-    result: NDArray[np.float32] = (enlarge @ standard @ enlarge.T)[:, None].astype(np.float32)
+    result: NDArray[np.float64] = (enlarge @ images @ enlarge.T)[:, None]
     return result
 
 

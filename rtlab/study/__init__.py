@@ -230,7 +230,7 @@ class Study:
             precision: A precision, or patterns with theirs: ``{"*": "int8", "/head/*": "fp16"}`` (an id or a name
                 with ``*``, or ``op:Conv``; the last that fits counts). Defaults to ``name`` when that is a
                 precision, otherwise to fp32.
-            calibrator: How activations get their scales, such as ``percentile(99.9)``; entropy2 for int8, minmax
+            calibrator: How activations get their scales, such as ``percentile(99.9)``; auto for int8, minmax
                 for fp8 by default.
             target: ``cpu`` or a compute capability; None takes the builder's default.
             backend: The builder; None takes the best one available.
@@ -968,7 +968,7 @@ class Study:
     ) -> Model:
         """The model with findings repaired, all that can be by default. Nothing of this study changes.
 
-        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``entropy2``.
+        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``auto``.
 
         Raises:
             VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
@@ -981,7 +981,7 @@ class Study:
                 known = [n for n in names if n in self.model.values]
                 with watching(progress) as watched:
                     seen = observe_values(self.model, known, self.data, watched)
-                learned.update({n: s.scale for n, s in scales(seen, Calibrator.ENTROPY2).items()})
+                learned.update({n: s.scale for n, s in scales(seen, Calibrator.AUTO).items()})
             if value not in learned:
                 raise VariantError(
                     f'Cannot calibrate "{value}": the model computes no such value before it is repaired. '

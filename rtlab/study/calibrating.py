@@ -79,7 +79,8 @@ class Calibration:
         head = "".join(f"<th>{c}</th>" for c in CALIBRATORS)
         return (
             f"{html.escape(repr(self)[1:-1])}{self._ranked()}<table><tr><th>value</th>{head}</tr>{rows}</table>"
-            "<small>threshold, and below it the SQNR, ○ estimated from the histogram; the best of a row is bold</small>"
+            "<small>threshold, and below it the SQNR, ○ estimated from the histogram; the best of a row is bold; "
+            "⚠ clips more than is healthy</small>"
         )
 
     def _ranked(self) -> str:
@@ -107,12 +108,16 @@ class Calibration:
 
     @functools.cached_property
     def values(self) -> Mapping[str, tuple[Threshold, ...]]:
-        """Thresholds by value, one for each of the five calibrators with default parameters."""
+        """Thresholds by value, one for each calibrator with default parameters; ``auto`` says which it took."""
         seen = self.ranges.values  # noqa: PD011 - no data frame but a mapping
         return {name: thresholds(one) for name, one in seen.items()}
 
     def frame(self) -> pd.DataFrame:
-        """One row for each value and calibrator: ``amax``, ``clipped`` (a share), ``sqnr`` (dB, estimated)."""
+        """One row for each value and calibrator: ``amax``, ``clipped`` (a share), ``sqnr`` (dB, estimated).
+
+        ``chosen`` is the method that ``auto`` took and ``why`` its reason; ``doubt`` says where a threshold clips more
+        than is healthy. All three are empty elsewhere.
+        """
         import pandas as pd
 
         table: pd.DataFrame = pd.DataFrame(
@@ -123,6 +128,9 @@ class Calibration:
                     "amax": t.amax,
                     "clipped": t.clipped,
                     "sqnr": t.sqnr,
+                    "chosen": str(t.choice.calibrator) if t.choice else "",
+                    "why": t.choice.why if t.choice else "",
+                    "doubt": t.doubt,
                 }
                 for v, found in self.values.items()
                 for t in found
@@ -206,9 +214,11 @@ def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) ->
 
 
 def _cell(one: Threshold, row: Sequence[Threshold]) -> str:
-    text = f"{one.amax:.4g}<br><small>○ {_decibel(one.sqnr)}</small>"
+    mark = f" {one.choice.calibrator}" if one.choice else " ⚠" if one.doubt else ""
+    text = f"{one.amax:.4g}{mark}<br><small>○ {_decibel(one.sqnr)}</small>"
     best = one.sqnr == max(t.sqnr for t in row)
-    return f"<td>{f'<b>{text}</b>' if best else text}</td>"
+    told = one.doubt or (one.choice.why if one.choice else "")
+    return f'<td title="{html.escape(told)}">{f"<b>{text}</b>" if best else text}</td>'
 
 
 def _decibel(value: float) -> str:

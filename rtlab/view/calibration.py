@@ -85,6 +85,9 @@ def _value(
                 amax=t.amax,
                 clipped=t.clipped,
                 sqnr=t.sqnr if math.isfinite(t.sqnr) else None,
+                chosen=str(t.choice.calibrator) if t.choice else "",
+                why=t.choice.why if t.choice else "",
+                doubt=t.doubt,
             )
             for t in (*observed.values[name], *(thresholds(seen, others) if others else ()))
         ],

@@ -181,12 +181,17 @@ class Threshold(TypedDict):
 
     ``amax`` is the threshold in the value's unit; ``clipped`` the share of elements beyond it, from 0 to 1; ``sqnr``
     the ratio of signal to INT8 quantization noise in dB, estimated from the histogram, None where there is no noise.
+    ``chosen`` is the calibrator that ``auto`` took and ``why`` its reason, empty for any other. ``doubt`` says what is
+    wrong with a threshold that clips more than is healthy, empty where nothing is.
     """
 
     calibrator: str
     amax: float
     clipped: float
     sqnr: float | None
+    chosen: str
+    why: str
+    doubt: str
 
 
 class CalibratedValue(TypedDict):

@@ -16,6 +16,7 @@ from rtlab.errors import RtlabError
 from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
+    from rtlab.quantize import Scale
     from rtlab.study import Result
 
 #: Raised when a key changes its meaning or goes away.
@@ -49,7 +50,7 @@ def document(result: Result, model: Model) -> dict[str, Any]:
             "scales": result.variant.scales or None,
         },
         "precisions": {n: str(p) for n, p in result.prepared.precisions.items()},
-        "scales": {v: {"amax": s.amax, "scale": s.scale} for v, s in result.prepared.scales.items()},
+        "scales": {v: _scale(s) for v, s in result.prepared.scales.items()},
         "model": {
             "name": model.name if model.nodes else None,
             "opset": model.opset if model.nodes else None,
@@ -165,6 +166,18 @@ def compared(found: Difference, model: Model) -> dict[str, Any]:
             }
             for g in found.groups
         ],
+    }
+
+
+def _scale(scale: Scale) -> dict[str, Any]:
+    """``calibrator`` and ``why`` are what ``auto`` took for the value; null where the variant's own calibrator did."""
+    choice = scale.choice
+    return {
+        "amax": scale.amax,
+        "scale": scale.scale,
+        "calibrator": str(choice.calibrator) if choice else None,
+        "why": choice.why if choice else None,
+        "doubt": scale.doubt or None,
     }
 
 

@@ -711,10 +711,10 @@ class Explorer(Delivering):
         except RtlabError:
             # Building it says what is wrong; a calibrator that was typed is put right at once.
             try:
-                Calibrator.of(self.choice["calibrator"] or Calibrator.ENTROPY2)
+                Calibrator.of(self.choice["calibrator"] or Calibrator.AUTO)
             except RtlabError as error:
                 self.failure = dict(failure(error))
-                self.choice = {**self.choice, "calibrator": str(Calibrator.ENTROPY2)}
+                self.choice = {**self.choice, "calibrator": str(Calibrator.AUTO)}
             return
         calibrator = str(wanted.calibrator or "")
         if calibrator != self.choice["calibrator"]:

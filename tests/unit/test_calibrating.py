@@ -338,7 +338,7 @@ def test_a_model_of_which_only_the_input_is_quantized_is_calibrated() -> None:
     study.run()
     largest = float(np.abs(study.data.arrays["x"]).max())
     assert {"x": largest} == {v: s.amax for v, s in study["int8"].prepared.scales.items()}
-    assert 5 == len(study.rank().ranking)
+    assert 6 == len(study.rank().ranking)
 
 
 @pytest.mark.parametrize("name", ["digits_qat", "no product"])

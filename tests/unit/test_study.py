@@ -109,7 +109,7 @@ def test_a_variant_that_was_built_is_not_built_again(study) -> None:
 def test_a_name_is_its_precision_unless_told_otherwise(model) -> None:
     """study.add("int8") means what it says."""
     made = Study(model)
-    assert "int8·entropy2" == made.add("int8", target="cpu").name
+    assert "int8·auto" == made.add("int8", target="cpu").name
     assert "fp32" == made.add("mine", target="cpu").name
 
 

@@ -11,6 +11,14 @@ export const calibratorsOf = ({ values }: Calibration): string[] => [
 export const thresholdOf = ({ thresholds }: CalibratedValue, calibrator: string): Threshold | undefined =>
   thresholds.find((threshold) => threshold.calibrator === calibrator);
 
+/** The fixed method whose threshold the calibrator has: what it took where it chooses among them, otherwise itself. */
+export const methodOf = (value: CalibratedValue, calibrator: string): string =>
+  thresholdOf(value, calibrator)?.chosen || calibrator;
+
+/** The threshold of the calibrator that chooses among the others, if there is one. */
+export const choiceOf = ({ thresholds }: CalibratedValue): Threshold | undefined =>
+  thresholds.find(({ chosen }) => chosen !== "");
+
 /** The calibrators with the best SQNR; none where all are alike or one is free of noise. */
 export function best({ thresholds }: CalibratedValue): Set<string> {
   const most = Math.max(...thresholds.map(({ sqnr }) => sqnr ?? Number.POSITIVE_INFINITY));

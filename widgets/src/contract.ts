@@ -121,12 +121,15 @@ export interface Overlay {
   layers: Record<string, Reading>;
 }
 
-/** What one calibrator makes of one value. ``amax`` is the threshold in the value's unit; ``clipped`` the share of elements beyond it, from 0 to 1; ``sqnr`` the ratio of signal to INT8 quantization noise in dB, estimated from the histogram, None where there is no noise. */
+/** What one calibrator makes of one value. ``amax`` is the threshold in the value's unit; ``clipped`` the share of elements beyond it, from 0 to 1; ``sqnr`` the ratio of signal to INT8 quantization noise in dB, estimated from the histogram, None where there is no noise. ``chosen`` is the calibrator that ``auto`` took and ``why`` its reason, empty for any other. ``doubt`` says what is wrong with a threshold that clips more than is healthy, empty where nothing is. */
 export interface Threshold {
   calibrator: string;
   amax: number;
   clipped: number;
   sqnr: number | null;
+  chosen: string;
+  why: string;
+  doubt: string;
 }
 
 /** What calibration saw of one value, which the nodes ``readers`` quantize. ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share. ``origin`` of counts and shares is measured, or estimated where a part of a large map's elements stands for all. */

@@ -1,6 +1,15 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { best, calibratorsOf, labelled, ranked, readBy, shownOf } from "../src/calibration";
+import {
+  best,
+  calibratorsOf,
+  choiceOf,
+  labelled,
+  methodOf,
+  ranked,
+  readBy,
+  shownOf,
+} from "../src/calibration";
 import type { CalibratedValue, Calibration, Threshold } from "../src/contract";
 
 const threshold = (calibrator: string, sqnr: number | null): Threshold => ({
@@ -8,6 +17,9 @@ const threshold = (calibrator: string, sqnr: number | null): Threshold => ({
   amax: 1,
   clipped: 0,
   sqnr,
+  chosen: "",
+  why: "",
+  doubt: "",
 });
 
 function value(name: string, readers: string[], thresholds: Threshold[] = []): CalibratedValue {
@@ -58,6 +70,27 @@ describe("the rows of a selection", () => {
     expect(both).toBe(shownOf(values, [], "both"));
     expect(image).toBe(shownOf(values, [], "gone"));
     expect(undefined).toBe(shownOf([], [], ""));
+  });
+});
+
+describe("what auto took", () => {
+  const auto = {
+    ...threshold("auto", 30),
+    chosen: "percentile",
+    why: "the smallest threshold that loses little",
+  };
+  const found = value("v", [], [auto, threshold("minmax", 20), threshold("percentile", 30)]);
+
+  it("is one of the fixed methods", () => {
+    // The histogram draws each threshold once: that of auto is the one that it took.
+    expect("percentile").toBe(methodOf(found, "auto"));
+    expect("minmax").toBe(methodOf(found, "minmax"));
+    expect(auto).toBe(choiceOf(found));
+  });
+
+  it("is nothing for a tensor of zeros, nor where auto was not asked", () => {
+    expect("auto").toBe(methodOf(value("v", [], [threshold("auto", null)]), "auto"));
+    expect(undefined).toBe(choiceOf(value("v", [], [threshold("minmax", 20)])));
   });
 });
 

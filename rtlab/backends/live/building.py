@@ -23,7 +23,7 @@ from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.progress import check
 from rtlab.core.protocols import BuildRequest, Progress
-from rtlab.core.variant import Method, Precision
+from rtlab.core.variant import Calibrator, Method, Precision
 from rtlab.errors import CalibrationError, RtlabError, VariantError
 
 #: TensorRT's own calibrators, by the method that they follow, as the header of a cache names them.
@@ -221,6 +221,11 @@ def _check_implicit(request: BuildRequest, doing: str, product: str) -> None:
         )
     if request.cache:
         return
+    if how == Calibrator.AUTO:
+        raise VariantError(
+            f'{doing}: TensorRT has no calibrator that chooses among several as "auto" does. Leave the calibrator '
+            'out for TensorRT\'s usual one, "entropy2", or give the scales that "auto" finds as a calibration cache.'
+        )
     if how is None or how.method not in ALGORITHMS:
         raise VariantError(
             f'{doing}: TensorRT has no calibrator of its own like "{how}". Choose calibrator='

@@ -314,6 +314,11 @@ def test_weak_flags_go_with_implicit_quantization_only():
         ({"release": "trt11"}, VariantError, r"TensorRT 11\.4\.0\.106 has no calibrators.*explicit Q/DQ"),
         ({"precision": "fp16"}, VariantError, 'Choose precision="int8" without pins'),
         ({"precision": {"*": "int8", "relu": "fp16"}}, VariantError, "without pins"),
+        (
+            {"how": "auto"},
+            VariantError,
+            'no calibrator that chooses.*usual one, "entropy2".*calibration cache',
+        ),
         ({"how": "mse"}, VariantError, 'no calibrator of its own like "mse".*"entropy2"'),
         ({"how": "entropy2(4096)"}, VariantError, 'takes no settings.*calibrator="entropy2"'),
         ({"request": {"data": None}}, CalibrationError, "neither. Give the study data"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 import strategies
+from rtlab.core.options import BuildOptions
 from rtlab.core.variant import Calibrator, Precision, Target, Variant
 from rtlab.errors import VariantError
 
@@ -31,12 +32,18 @@ def test_ids_are_equal_only_for_equal_variants(one, two):
     assert (one == two) == (one.id == two.id)
 
 
+def test_tensorrts_own_calibrator_is_its_second_entropy_search_by_default():
+    """TensorRT has no calibrator that chooses among several; what it does by itself is what implicit INT8 shows."""
+    assert Calibrator.ENTROPY2 == Variant.of("int8", options=BuildOptions.of(implicit=True)).calibrator
+    assert Calibrator.AUTO == Variant.of("int8", options=BuildOptions.of(max_aux_streams=1)).calibrator
+
+
 def test_only_precisions_with_scales_have_a_calibrator():
     """Equal work has equal names: fp16 with and without a calibrator is one variant."""
-    assert Calibrator.ENTROPY2 == Variant.of("int8").calibrator
+    assert Calibrator.AUTO == Variant.of("int8").calibrator
     assert Calibrator.MINMAX == Variant.of("int8", calibrator="minmax").calibrator
     assert Variant.of("fp16") == Variant.of("fp16", calibrator="minmax")
-    assert "int8·entropy2@sm86" == Variant.of("int8", target="sm86").id
+    assert "int8·auto@sm86" == Variant.of("int8", target="sm86").id
     assert "fp32@cpu/onnxruntime" == Variant.of(backend="onnxruntime").id
 
 
@@ -44,7 +51,7 @@ IMPOSSIBLE = {
     'Cannot choose precision "fp12": no such precision exists. '
     'Choose one of "fp32", "tf32", "fp16", "bf16", "int8", "fp8", "int4", "fp4".': {"precision": "fp12"},
     'Cannot choose calibrator "magic": no such calibrator exists. '
-    'Choose one of "minmax", "entropy", "entropy2", "percentile", "mse".': {
+    'Choose one of "auto", "minmax", "entropy", "entropy2", "percentile", "mse".': {
         "precision": "int8",
         "calibrator": "magic",
     },
@@ -101,7 +108,14 @@ def test_a_target_says_which_cards_have_it():
 
 def test_a_calibrator_is_its_text_and_its_text_is_the_calibrator():
     """The text travels through the browser, the command line and the names of variants."""
-    for text in ("percentile(99.9)", "entropy2(4096)", "entropy(2048, levels=64)", "mse(65)", "minmax"):
+    for text in (
+        "percentile(99.9)",
+        "entropy2(4096)",
+        "entropy(2048, levels=64)",
+        "mse(65)",
+        "minmax",
+        "auto",
+    ):
         made = Calibrator.of(text)
         assert made == Calibrator.of(str(made))
     assert "percentile(99.9)" == str(Calibrator.of("percentile( p = 99.9 )"))
@@ -113,9 +127,9 @@ def test_a_mix_needs_a_calibrator_when_any_of_it_does():
     """One int8 pin in an fp16 model still needs scales, and the pins are part of what a variant is."""
     mixed = Variant.of({"*": "fp16", "op:Conv": "int8"}, target="sm86")
 
-    assert Calibrator.ENTROPY2 == mixed.calibrator
-    assert "fp16·entropy2 op:Conv=int8@sm86" == mixed.id
-    assert "fp16·entropy2 · 1 pinned" == mixed.name
+    assert Calibrator.AUTO == mixed.calibrator
+    assert "fp16·auto op:Conv=int8@sm86" == mixed.id
+    assert "fp16·auto · 1 pinned" == mixed.name
     assert {Precision.FP16, Precision.INT8} == mixed.precisions
     assert Calibrator.MINMAX == Variant.of("fp8", target="sm89").calibrator
 

@@ -274,9 +274,9 @@ def test_what_cannot_be_chosen_says_why(shown) -> None:
 def test_a_precision_that_needs_scales_brings_a_calibrator_along(shown) -> None:
     """One click on int8 must be enough; and fp32 must not pretend to have one."""
     shown.choice = {**shown.choice, "precision": "int8"}
-    assert "entropy2" == shown.choice["calibrator"]
+    assert "auto" == shown.choice["calibrator"]
     usable = [o["id"] for o in shown.controls["calibrators"] if o["enabled"]]
-    assert ["minmax", "entropy", "entropy2", "percentile", "mse"] == usable[:5]
+    assert ["auto", "minmax", "entropy", "entropy2", "percentile", "mse"] == usable[:6]
     shown.choice = {**shown.choice, "precision": "fp16"}
     assert "" == shown.choice["calibrator"]
     assert {"fp16 needs no calibrator"} == {o["reason"] for o in shown.controls["calibrators"]}
@@ -580,7 +580,7 @@ def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
     shown.choose(precision="int8")
     shown.choice = {**shown.choice, "calibrator": "percentile(200)"}
     assert "Give a number from 50 to 100." in shown.failure["message"]
-    assert "entropy2" == shown.choice["calibrator"]
+    assert "auto" == shown.choice["calibrator"]
     shown.choice = {**shown.choice, "calibrator": "percentile( p=99.5 )"}
     assert "percentile(99.5)" == shown.choice["calibrator"]
     assert "percentile(99.5)" in [o["id"] for o in shown.controls["calibrators"]]

@@ -1,6 +1,15 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { best, calibratorsOf, type Measure, ranked, readBy, shownOf, thresholdOf } from "../calibration";
+import {
+  best,
+  calibratorsOf,
+  choiceOf,
+  type Measure,
+  ranked,
+  readBy,
+  shownOf,
+  thresholdOf,
+} from "../calibration";
 import type { CalibratedValue, Calibration, Rank } from "../contract";
 import {
   brief,
@@ -150,6 +159,7 @@ function Known({ lab, known }: { lab: Lab; known: Calibration }) {
                 <CalibratedBars value={shown} chosen={chosen} width={width} height={height} />
               )}
             </Fitted>
+            <Told value={shown} />
           </>
         )}
       </section>
@@ -175,8 +185,18 @@ function columnsOf(
       cell: (row) => {
         const value = by(row);
         const wins = best(row).has(name);
+        const threshold = thresholdOf(row, name);
+        const taken = choiceOf(row);
+        const title = [
+          threshold?.doubt && `⚠ ${threshold.doubt}`,
+          threshold?.chosen && `◆ ${threshold.chosen}: ${threshold.why}`,
+          taken?.chosen === name && `◆ ${taken.calibrator} takes this: ${taken.why}`,
+          wins && "The best SQNR of this tensor",
+        ].filter(Boolean);
         return (
-          <td class={`rt-num ${wins ? "rt-best" : ""}`} title={wins ? "The best SQNR of this tensor" : ""}>
+          <td class={`rt-num ${wins ? "rt-best" : ""}`} title={title.join("\n")}>
+            {threshold?.doubt && <Mark glyph="⚠" text={threshold.doubt} />}
+            {taken?.chosen === name && <Mark glyph="◆" text={`${taken.calibrator} takes this`} />}
             {value === null || measure === "amax" ? (
               number(value)
             ) : measure === "sqnr" ? (
@@ -233,6 +253,38 @@ function columnsOf(
     },
     ...calibrators,
   ];
+}
+
+/** A sign before a number, with what it says for those who do not see it. */
+const Mark = ({ glyph, text }: { glyph: "⚠" | "◆"; text: string }) => (
+  <span class={glyph === "⚠" ? "rt-worse" : ""} role="img" aria-label={text}>
+    {glyph}{" "}
+  </span>
+);
+
+/** What is to be said of a tensor's thresholds in words: which one auto took and why, and which clip too much. */
+function Told({ value }: { value: CalibratedValue }) {
+  const taken = choiceOf(value);
+  const doubts = [...new Set(value.thresholds.map(({ doubt }) => doubt).filter(Boolean))];
+  return (
+    <>
+      {taken && (
+        <p class="rt-quiet" data-told="choice">
+          ◆ {taken.calibrator} takes {taken.chosen}: {taken.why}.
+        </p>
+      )}
+      {doubts.map((doubt) => (
+        <p key={doubt} class="rt-worse" data-told="doubt">
+          ⚠{" "}
+          {value.thresholds
+            .filter((threshold) => threshold.doubt === doubt)
+            .map(({ calibrator }) => calibrator)
+            .join(", ")}{" "}
+          {doubt}.
+        </p>
+      ))}
+    </>
+  );
 }
 
 /** Tells its content how much room there is, in pixels. */

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { labelled, thresholdOf } from "../calibration";
+import { labelled, methodOf, thresholdOf } from "../calibration";
 import type { CalibratedValue, Calibration, TensorStats } from "../contract";
 import { GLYPH, number, percent, quantity, shorten, thousands } from "../format";
 import { Row, Section } from "./panel";
@@ -24,10 +24,14 @@ interface CalibratedProps {
 export function CalibratedBars({ value, chosen, width = WIDTH, height }: CalibratedProps) {
   const { upper, counts } = value;
   if (!(upper > 0)) return <p class="rt-quiet">All of it is zero.</p>;
+  // What auto took is the line of one of the others.
+  const taken = methodOf(value, chosen);
   const marks = value.thresholds
+    .filter((threshold) => !threshold.chosen)
     .toSorted((a, b) => a.amax - b.amax)
     .map((threshold) => {
-      const text = `${threshold.calibrator} ${number(threshold.amax)}`;
+      const sign = threshold.doubt ? "⚠ " : taken !== chosen && threshold.calibrator === taken ? "◆ " : "";
+      const text = `${sign}${threshold.calibrator} ${number(threshold.amax)}`;
       return { ...threshold, text, x: (threshold.amax / upper) * width, wide: text.length * LETTER + 8 };
     });
   const labels = labelled(marks, width);
@@ -51,19 +55,19 @@ export function CalibratedBars({ value, chosen, width = WIDTH, height }: Calibra
             {each.map(({ calibrator, at, row }) => (
               <path
                 key={calibrator}
-                class={calibrator === chosen ? "rt-chosen" : "rt-cut"}
+                class={calibrator === taken ? "rt-chosen" : "rt-cut"}
                 d={`M${Math.min(width - 0.5, Math.max(0.5, at))} ${row * LINE + 2}V${floor}`}
               />
             ))}
-            {each.map(({ calibrator, text, from, row, at, clipped, sqnr }) => (
+            {each.map(({ calibrator, text, from, row, at, clipped, sqnr, doubt }) => (
               <text
                 key={calibrator}
-                class={calibrator === chosen ? "rt-chosen" : ""}
+                class={calibrator === taken ? "rt-chosen" : ""}
                 x={from + (from < at ? 0 : 4)}
                 y={row * LINE + 10}
               >
                 {text}
-                <title>{`${calibrator} clips ${percent(clipped)}, SQNR ${quantity(sqnr, "dB")} (estimated)`}</title>
+                <title>{`${calibrator} clips ${percent(clipped)}, SQNR ${quantity(sqnr, "dB")} (estimated)${doubt && `\n⚠ ${doubt}`}`}</title>
               </text>
             ))}
           </>
@@ -86,7 +90,9 @@ export function CalibratedView(props: { known: Calibration; value: CalibratedVal
       <dl>
         {own && (
           <>
-            <Row name={chosen}>{number(own.amax)}</Row>
+            <Row name={own.chosen ? `${chosen} ◆ ${own.chosen}` : chosen}>
+              <span title={own.why}>{number(own.amax)}</span>
+            </Row>
             <Row name="clipped">
               <Measured known={known} value={value}>
                 {percent(own.clipped)}
@@ -98,6 +104,7 @@ export function CalibratedView(props: { known: Calibration; value: CalibratedVal
           </>
         )}
       </dl>
+      {own?.doubt && <p class="rt-worse">⚠ {own.doubt}</p>}
       <p class="rt-quiet" title={shorten(value.value, 300)}>
         {shorten(value.value, 60)}
       </p>

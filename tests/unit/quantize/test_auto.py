@@ -1,0 +1,174 @@
+"""What ``auto`` takes, against an oracle that computes thresholds and their cost on the elements themselves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import published
+from activations import FAMILIES, drawn
+from rtlab.core.progress import Silent
+from rtlab.core.variant import FIXED, Calibrator, Precision
+from rtlab.quantize.calibrators import scales
+from rtlab.quantize.ranges import Collector, Range
+from rtlab.quantize.thresholds import Threshold, thresholds
+
+
+def seen_of(x: np.ndarray) -> Range:
+    collector = Collector(["x"])
+    collector.run([{"x": np.asarray(x, np.float32)}], dict, Silent())
+    return collector.ranges.values["x"]
+
+
+def auto(x: np.ndarray, precision: Precision = Precision.INT8) -> Threshold:
+    return thresholds(seen_of(x), [Calibrator.AUTO], precision=precision)[0]
+
+
+class Cost(NamedTuple):
+    """What a threshold does to the elements: its SQNR in dB, at most 65, and the share beyond it."""
+
+    sqnr: float
+    clipped: float
+
+
+def cost(x: np.ndarray, amax: float) -> Cost:
+    x = x.astype(np.float64)
+    step = amax / 127
+    noise = np.sum((x - step * np.clip(np.rint(x / step), -127, 127)) ** 2)
+    ratio = 10 * np.log10(np.sum(x**2) / noise) if noise > 0 else np.inf
+    return Cost(min(float(ratio), 65.0), float(np.mean(np.abs(x) > amax)))
+
+
+def oracle(x: np.ndarray) -> dict[str, float]:
+    """The five thresholds, each by its definition, from the elements."""
+    size = np.abs(x.astype(np.float64))
+    amax = float(size.max())
+    tried = amax * np.arange(1, 129) / 128
+    return {
+        "minmax": amax,
+        "entropy": published.threshold(x, zeros=True),
+        "entropy2": published.threshold(x, zeros=False),
+        "percentile": float(np.quantile(size, 0.9999)),
+        "mse": float(tried[np.argmax([cost(x, t).sqnr for t in tried])]),
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_auto_clips_little_and_loses_little_whatever_the_data(family: str, seed: int):
+    """A default must not ruin a model: no family of data that people feed may collapse."""
+    x = drawn(family, seed)
+    found = auto(x)
+    mine = cost(x, found.amax)
+    best = max(cost(x, amax).sqnr for amax in oracle(x).values())
+    # The histogram resolves a magnitude to 1/1,024 of itself: as much may lie in the bin of the threshold.
+    near = np.mean(np.abs(np.abs(x) / found.amax - 1) < 2**-10) if mine.clipped else 0.0
+    assert mine.clipped <= 3e-4 + near
+    assert mine.sqnr >= best - 6.2
+    assert "" == found.doubt
+
+
+@pytest.mark.parametrize("family", ["normal", "laplace", "student", "lognormal", "relu", "gated", "bimodal"])
+def test_auto_takes_the_smallest_threshold_that_passes(family: str):
+    """Finer steps are what clipping buys; a larger threshold than needed would give them away."""
+    x = drawn(family, 5)
+    each = oracle(x)
+    costs = {name: cost(x, amax) for name, amax in each.items()}
+    best = max(c.sqnr for c in costs.values())
+    # With room for what a histogram cannot tell from the limit.
+    passes = [n for n, c in costs.items() if c.clipped <= 2.5e-4 and c.sqnr >= best - 5.5]
+    assert auto(x).amax <= min(each[n] for n in passes) * 1.01
+
+
+@pytest.mark.parametrize(
+    "family", ["constant", "mask", "one-hot", "integers 0..16", "sixteen levels", "padded"]
+)
+def test_auto_is_one_of_the_five_thresholds_and_names_it(family: str):
+    """What is on screen is what is used."""
+    seen = seen_of(drawn(family, 2))
+    one, *fixed = thresholds(seen)
+    assert one.choice is not None
+    assert {str(t.calibrator): t.amax for t in fixed}[str(one.choice.calibrator)] == one.amax
+    assert all(t.choice is None for t in fixed)
+
+
+def test_auto_keeps_rare_values_that_carry_much_and_clips_those_that_carry_little():
+    """The first half of the energy in one element of a thousand is not to be lost; a stray one is."""
+    rng = np.random.default_rng(0)
+    bulk = rng.standard_normal(200_000)
+    much, little = bulk.copy(), bulk.copy()
+    much[:200] = 40
+    little[:4] = 12
+    kept = auto(much)
+    assert kept.amax > 39
+    assert "minmax" == str(kept.choice.calibrator) or kept.clipped < 1e-4
+    assert auto(little).amax < 6
+
+
+def test_auto_says_why():
+    """A choice without a reason is a riddle; a refusal without its number is a claim."""
+    found = auto(np.random.default_rng(1).laplace(size=300_000))
+    assert "percentile" == str(found.choice.calibrator)
+    assert found.choice.why.startswith("the smallest threshold that loses little (clips 0.01 %, ")
+    assert " dB below mse)" in found.choice.why
+    masked = auto(np.tile([0.0, 1.0], 500))
+    assert "minmax" == str(masked.choice.calibrator)
+    assert "the smallest threshold that loses little (clips nothing)" == masked.choice.why
+
+
+def test_auto_names_what_it_refuses_by_its_fault():
+    """Sigmoid gates far from zero: the published entropy search keeps the bottom, and clips all of them."""
+    x = drawn("far from zero", 0)
+    found = {str(t.calibrator): t for t in thresholds(seen_of(x))}
+    assert found["entropy"].clipped > 0.9995
+    assert "; refused: entropy, entropy2 (clip 100 %)" in found["auto"].choice.why
+
+
+def test_auto_of_fp8_keeps_everything():
+    """Its steps grow with the magnitude, so clipping buys nothing."""
+    found = auto(drawn("student", 0), Precision.FP8)
+    assert ("minmax", 0.0) == (str(found.choice.calibrator), found.clipped)
+    assert "the steps of fp8 grow with the magnitude: clipping wins nothing" == found.choice.why
+
+
+@pytest.mark.parametrize(
+    "x", [[3.0], [-3.0, 3.0], [0.0, 1e-40], [1e-45], [3e38, 1.0], [1.0] * 5000, [1e-30, 1e30]]
+)
+def test_auto_of_degenerate_values_keeps_the_maximum(x: list[float]):
+    """Single elements and extreme units occur in real models."""
+    found = auto(np.array(x))
+    assert float(np.abs(np.float32(x)).max()) == found.amax
+    assert "minmax" == str(found.choice.calibrator)
+
+
+def test_a_value_of_zeros_has_no_choice_but_a_note():
+    """Any scale represents it; there is nothing to choose."""
+    collector = Collector(["x"])
+    collector.run([{"x": np.zeros(9, np.float32)}], dict, Silent())
+    scale = scales(collector.ranges, Calibrator.AUTO)["x"]
+    assert scale.choice is None
+    assert "was zero in all 9 elements" in scale.note
+
+
+@pytest.mark.parametrize(
+    "family", ["far from zero", "narrow", "light picture", "gated", "normal", "mask", "student"]
+)
+def test_a_threshold_is_doubted_exactly_where_it_loses_more_than_is_healthy(family: str):
+    """A warning that cries over levels of a picture close to its maximum would not be read again."""
+    x = drawn(family, 0)
+    whole = cost(x, float(np.abs(x).max()))
+    for found in thresholds(seen_of(x), FIXED):
+        mine = cost(x, found.amax)
+        lost = whole.sqnr - mine.sqnr
+        if abs(lost - 8) > 0.5 and abs(mine.clipped - 3e-3) > 1e-4 and abs(lost - 1) > 0.2:
+            expected = lost > 8 or (mine.clipped > 3e-3 and lost > 1)
+            assert expected == bool(found.doubt), found
+
+
+def test_a_doubt_says_what_is_lost():
+    """The two numbers that the reader needs, against the one threshold that clips nothing."""
+    found = {str(t.calibrator): t for t in thresholds(seen_of(drawn("far from zero", 0)))}["entropy2"]
+    assert found.doubt.startswith("clips 100 % of the elements and loses ")
+    assert found.doubt.endswith(" dB against minmax")
