@@ -1,0 +1,292 @@
+"""The strangers: which architectures are exported, by which exporter, at which opset, with which sizes left open.
+
+Nothing of torch is imported before a model is made, so that the list can be read without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Shape = tuple[int, ...]
+_IMAGE: Mapping[str, Shape] = {"x": (1, 3, 224, 224)}
+_BATCH = {"x": {0: "batch"}}
+_SIZES = {"x": {0: "batch", 2: "height", 3: "width"}}
+_SQUARE: Mapping[str, Shape] = {"x": (1, 3, 256, 256)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One model file to be made and opened.
+
+    Attributes:
+        name: Its row in the table, and the name of its file.
+        source: The package that the architecture comes from.
+        make: Gives the PyTorch module; for models of the ``onnx`` package the file's path.
+        inputs: Shape of each input, in the order of the module's ``forward``.
+        below: Inputs that are integers, and the number that they stay below.
+        opset: The ONNX opset to export.
+        dynamo: Whether ``torch.export`` traces the model; else TorchScript does.
+        free: The axes of each input whose sizes are left open, by name.
+        half: Whether the module and its inputs are FP16.
+    """
+
+    name: str
+    source: str
+    make: Callable[[], Any]
+    inputs: Mapping[str, Shape] = dataclasses.field(default_factory=lambda: dict(_IMAGE))
+    below: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    opset: int = 17
+    dynamo: bool = False
+    free: Mapping[str, Mapping[int, str]] = dataclasses.field(default_factory=dict)
+    half: bool = False
+
+    @property
+    def exporter(self) -> str:
+        """What wrote the file, in a word."""
+        return "as it is" if self.source == "onnx" else "dynamo" if self.dynamo else "TorchScript"
+
+    @property
+    def traits(self) -> str:
+        """What is special about the file, in words."""
+        axes = dict.fromkeys(name for free in self.free.values() for name in free.values())
+        return ", ".join(["dynamic " + "/".join(axes)] * bool(axes) + ["FP16"] * self.half)
+
+
+def cases() -> dict[str, Case]:
+    """All cases by name, the quick and common ones first."""
+    every = [*_torchvision(), *_timm(), *_transformers(), *_torch(), *_onnx()]
+    found = {case.name: case for case in every}
+    assert len(found) == len(every)
+    return found
+
+
+def _torchvision() -> list[Case]:
+    def case(name: str, path: str = "", title: str = "", **more: Any) -> Case:
+        path = path or name
+        return Case(title or f"torchvision {name}", "torchvision", lambda: _vision(path), **more)
+
+    dynamo = {"dynamo": True, "opset": 18}
+    return [
+        case("mobilenet_v3_small"),
+        case("squeezenet1_1", opset=9),
+        case("resnet50", opset=11),
+        case("resnet50", title="torchvision resnet50 FP16", half=True),
+        case("mobilenet_v3_small", title="torchvision mobilenet_v3_small dynamo", **dynamo),
+        case("mobilenet_v3_small", title="torchvision mobilenet_v3_small dynamic", free=_SIZES),
+        case("vit_b_16"),
+        case("swin_t"),
+        case("vit_b_16", title="torchvision vit_b_16 dynamo", **dynamo),
+        case("swin_t", title="torchvision swin_t dynamo", **dynamo),
+        case("vit_b_16", title="torchvision vit_b_16 FP16", half=True),
+        case("alexnet", opset=9),
+        case("vgg11", opset=10),
+        case("resnet18", opset=9, free=_BATCH),
+        case("resnext50_32x4d", opset=12),
+        case("densenet121", opset=10),
+        case("googlenet", opset=13),
+        case("inception_v3", opset=14, inputs={"x": (1, 3, 299, 299)}),
+        case("mobilenet_v2", opset=12, free=_BATCH),
+        case("mobilenet_v3_large", dynamo=True, opset=20),
+        case("mnasnet1_0", opset=15),
+        case("shufflenet_v2_x1_0", opset=16),
+        case("efficientnet_b0", dynamo=True, opset=21),
+        case("efficientnet_v2_s"),
+        case("regnet_y_400mf", opset=13),
+        case("convnext_tiny", **dynamo),
+        case("swin_v2_t", opset=18),
+        case("maxvit_t", **dynamo),
+        case("lraspp_mobilenet_v3_large", "segmentation.lraspp_mobilenet_v3_large", free=_SIZES),
+        case("deeplabv3_mobilenet_v3_large", "segmentation.deeplabv3_mobilenet_v3_large", opset=13),
+        case("fcn_resnet50", "segmentation.fcn_resnet50", opset=11),
+        case("ssdlite320", "detection.ssdlite320_mobilenet_v3_large", inputs={"x": (1, 3, 320, 320)}),
+        case("r3d_18", "video.r3d_18", inputs={"x": (1, 3, 8, 112, 112)}),
+        case("raft_small", "optical_flow.raft_small", inputs={"a": (1, 3, 128, 160), "b": (1, 3, 128, 160)}),
+    ]  # fmt: skip
+
+
+def _timm() -> list[Case]:
+    def case(name: str, title: str = "", **more: Any) -> Case:
+        return Case(title or f"timm {name}", "timm", lambda: _pytorch_image_model(name), **more)
+
+    dynamo = {"dynamo": True, "opset": 18}
+    return [
+        case("mobilenetv4_conv_small"),
+        case("mobilevit_xxs", inputs=_SQUARE),
+        case("deit_tiny_patch16_224", **dynamo),
+        case("mixer_s32_224"),
+        case("poolformer_s12", **dynamo),
+        case("ghostnet_100", opset=11),
+        case("lcnet_050", opset=10),
+        case("tf_efficientnet_lite0", opset=13),
+        case("edgenext_xx_small", inputs=_SQUARE),
+        case("efficientformer_l1"),
+        case("levit_128s", **dynamo),
+        case("xcit_nano_12_p16_224"),
+        case("coat_lite_tiny"),
+        case("crossvit_tiny_240", inputs={"x": (1, 3, 240, 240)}, **dynamo),
+        case("repvgg_a0", opset=9),
+        case("res2net50_26w_4s", opset=12),
+        case("skresnet18", free=_BATCH),
+        case("eca_nfnet_l0", **dynamo),
+        case("hrnet_w18_small", opset=11),
+        case("dla34", opset=9),
+        case("volo_d1_224"),
+        case("gmlp_s16_224", half=True),
+        case("twins_svt_small", **dynamo),
+        case("fastvit_t8", inputs=_SQUARE),
+        case("convmixer_768_32", opset=12),
+        case("beit_base_patch16_224", **dynamo),
+        case("vit_tiny_patch16_224", half=True),
+        case("tiny_vit_5m_224"),
+        case("maxxvit_rmlp_nano_rw_256", inputs=_SQUARE, **dynamo),
+    ]  # fmt: skip
+
+
+def _transformers() -> list[Case]:
+    def text(
+        kind: str, title: str = "", output: str = "last_hidden_state", mask: bool = True, **more: Any
+    ) -> Case:
+        sizes = more.pop("sizes", {})
+        names = ("input_ids", "attention_mask")[: 1 + mask]
+        free = {n: {0: "batch", 1: "sequence"} for n in names} if more.pop("dynamic", False) else {}
+        return Case(
+            title or f"transformers {kind}",
+            "transformers",
+            lambda: _named(kind, output, names, sizes),
+            inputs=dict.fromkeys(names, (1, 64)),
+            below={"input_ids": 1000, "attention_mask": 2},
+            free=free,
+            **more,
+        )
+
+    def other(kind: str, output: str, inputs: Mapping[str, Shape], **more: Any) -> Case:
+        sizes = more.pop("sizes", {})
+        return Case(
+            f"transformers {kind}", "transformers", lambda: _named(kind, output, tuple(inputs), sizes),
+            inputs=inputs, **more,
+        )  # fmt: skip
+
+    small = {
+        "vocab_size": 1000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "intermediate_size": 512,
+    }  # fmt: skip
+    dynamo = {"dynamo": True, "opset": 18}
+    return [
+        text("BertModel", sizes=small, **dynamo),
+        text("BertModel", "transformers BertModel TorchScript", sizes=small, opset=14),
+        text("BertModel", "transformers BertModel dynamic", sizes=small, dynamic=True, **dynamo),
+        text("BertModel", "transformers BertModel FP16", sizes=small, half=True, **dynamo),
+        text("BertModel", "transformers BertModel base", sizes={"num_hidden_layers": 12}, mask=False, **dynamo),
+        text("RobertaModel", sizes=small, **dynamo),
+        text("ElectraModel", sizes=small, opset=13),
+        text("AlbertModel", sizes=small, **dynamo),
+        text("MobileBertModel", sizes={"vocab_size": 1000, "num_hidden_layers": 2}, **dynamo),
+        text(
+            "DistilBertModel", opset=16,
+            sizes={"vocab_size": 1000, "dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 512},
+        ),
+        text(
+            "GPT2Model", mask=False, **dynamo,
+            sizes={"vocab_size": 1000, "n_embd": 128, "n_layer": 2, "n_head": 4, "use_cache": False},
+        ),
+        text(
+            "LlamaModel", mask=False, dynamo=True, opset=20,
+            sizes={**small, "num_key_value_heads": 2, "use_cache": False},
+        ),
+        text(
+            "T5EncoderModel", mask=False, **dynamo,
+            sizes={"vocab_size": 1000, "d_model": 128, "d_ff": 512, "num_layers": 2, "num_heads": 4, "d_kv": 32},
+        ),
+        other(
+            "ViTModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)},
+            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
+        ),
+        other("SegformerModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)}, opset=14),
+        other(
+            "Wav2Vec2Model", "last_hidden_state", {"input_values": (1, 8000)},
+            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
+        ),
+        other(
+            "CLIPVisionModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)},
+            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
+        ),
+    ]  # fmt: skip
+
+
+def _torch() -> list[Case]:
+    def lstm() -> Any:
+        import torch
+
+        return torch.nn.LSTM(32, 64, num_layers=2, bidirectional=True, batch_first=True)
+
+    def gru() -> Any:
+        import torch
+
+        return torch.nn.GRU(32, 64, batch_first=True)
+
+    def encoder() -> Any:
+        import torch
+
+        layer = torch.nn.TransformerEncoderLayer(64, 4, 256, batch_first=True)
+        return torch.nn.TransformerEncoder(layer, 2)
+
+    steps = {"inputs": {"x": (1, 12, 32)}}
+    return [
+        Case("torch bidirectional LSTM", "torch", lstm, opset=14, **steps),
+        Case("torch bidirectional LSTM dynamo", "torch", lstm, dynamo=True, opset=18, **steps),
+        Case("torch GRU", "torch", gru, opset=11, **steps),
+        Case("torch TransformerEncoder", "torch", encoder, inputs={"x": (1, 32, 64)}),
+    ]
+
+
+def _onnx() -> list[Case]:
+    """The models of the onnx package's backend tests, whose constants are all one number."""
+    names = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet",
+             "vgg19", "zfnet512")  # fmt: skip
+
+    def path(name: str) -> Callable[[], Any]:
+        def make() -> Any:
+            import onnx.backend.test
+
+            return f"{onnx.backend.test.__path__[0]}/data/light/light_{name}.onnx"
+
+        return make
+
+    return [Case(f"onnx light_{n}", "onnx", path(n), inputs={}, opset=9) for n in names]
+
+
+def _vision(path: str) -> Any:
+    import torchvision
+
+    found: Any = torchvision.models
+    for part in path.split("."):
+        found = getattr(found, part)
+    none = {"weights_backbone": None} if path.startswith(("segmentation", "detection")) else {}
+    return found(weights=None, **none)
+
+
+def _pytorch_image_model(name: str) -> Any:
+    import timm
+
+    return timm.create_model(name, pretrained=False, exportable=True)
+
+
+def _named(kind: str, output: str, names: tuple[str, ...], sizes: Mapping[str, Any]) -> Any:
+    """A transformer that takes tensors in the order of ``names`` and gives one tensor."""
+    import torch
+    import transformers
+
+    architecture = getattr(transformers, kind)
+    model = architecture(architecture.config_class(**sizes))
+
+    class One(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *tensors: Any) -> Any:
+            return getattr(self.model(**dict(zip(names, tensors, strict=True))), output)
+
+    return One()
