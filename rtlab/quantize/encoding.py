@@ -105,10 +105,12 @@ class Encoding:
 
     def _zero_point(self) -> Iterator[Found]:
         begun: set[ir.Node] = set()
-        for pair in self.reading.activations:
+        # What is computed from constants is quantized at build time, but by the same nodes.
+        computed = (p for p in self.reading.weights if qdq.tensor_of(p.source) is None)
+        for pair in (*self.reading.activations, *computed):
             if pair.symmetric or pair.dtype not in INT8 or pair.scale is None or pair.q is None:
                 continue
-            if pair.q in begun:
+            if pair.axis is not None or pair.q in begun:
                 continue
             begun.add(pair.q)
             zero = int(pair.zero.ravel()[0])

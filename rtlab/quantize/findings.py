@@ -107,18 +107,17 @@ def repair(
 
 def _unfolded(model: Model, wanted: AbstractSet[str] | None) -> Model:
     """The model with its operators on integers as pairs around operators on floats, where that is wanted."""
-    ids = [
-        f.id
-        for f in integers.check(model.ir.graph, model.opset)
-        if f.fixable and (wanted is None or f.id in wanted)
-    ]
-    if not ids:
-        return model
-    work = ir.from_proto(model.proto())
-    hand = Hand(work)
-    integers.unfold(work.graph, hand, ids, model.opset)
-    hand.settle()
-    return wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
+    while True:
+        found = (f for f in integers.check(model.ir.graph, model.opset) if f.fixable)
+        ids = [f.id for f in found if wanted is None or f.id in wanted]
+        if not ids:
+            return model
+        work = ir.from_proto(model.proto())
+        hand = Hand(work)
+        integers.unfold(work.graph, hand, ids, model.opset)
+        hand.settle()
+        # What is unfolded may show stored integers that are dequantized late.
+        model = wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
 
 
 def _refuse(model: Model, wanted: AbstractSet[str], *, calibrated: bool) -> None:

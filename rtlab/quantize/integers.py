@@ -105,19 +105,17 @@ def check(graph: ir.Graph, opset: int) -> list[Finding]:
                 not stuck,
             )
         )
-    late = [(dq, maker) for dq, maker in _late(graph) if np.any(constant(_at(dq, 2)) or 0)]
-    if late:
+    if late := _late(graph):
         more = f" and {len(late) - 1} more take" if len(late) > 1 else " takes"
         found.append(
             Finding(
                 LATE_ID,
                 LATE_ID,
-                f'"{late[0][1].name}"{more} parts of stored integers, '
-                "which are dequantized behind it with a zero point other than 0.",
+                f'"{late[0][1].name}"{more} parts of stored integers, which are dequantized behind it.',
                 tuple(n.name or "" for nodes in late for n in nodes),
-                "TensorRT refuses a zero point other than 0 and does not build.",
+                "TensorRT refuses a constant of INT8 that no DequantizeLinear reads, and does not build.",
                 "Dequantize what is stored, and take parts of that.",
-                "Where its integers are constants, a zero point can be stored away.",
+                "TensorRT reads stored integers in a DequantizeLinear alone.",
                 fixable=True,
                 exact=True,
             )

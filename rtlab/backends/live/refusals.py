@@ -33,8 +33,8 @@ _NO_DRIVER = re.compile(
 _DRIVER = re.compile(r"catchCudaError|Error Code 1: Cuda Runtime|cudaError \d+\b|CUDA driver version")
 #: ``A::b: Error Code 4: API Usage Error (the words. In place at /source.cpp:1)``
 _CODED = re.compile(r"Error Code \d+: [\w ]+? ?\((?P<words>.*?)(?: In \S+ at \S+:\d+)?\)$")
-#: ``Assertion failed: condition: the words`` or ``Assertion failed: condition && "the words"``
-_ASSERTED = re.compile(r'^Assertion failed: .*(?:\S: |&& ")(?P<words>[A-Z][^"]*)"?\.?$')
+#: ``Assertion failed: condition: the words`` or ``condition && "the words"``
+_ASSERTED = re.compile(r'^(?:Assertion failed: .*\S: |.*&& ")(?P<words>[A-Z][^"]*)"?\.?$')
 _NO_MEMORY = re.compile(
     r"out ?of ?memory|cudaError 2\b|CUDA Error: 2\b|cudaErrorMemoryAllocation", re.IGNORECASE
 )

@@ -34,6 +34,10 @@ SAYS = [
         ),
         "Failed to convert ONNX date type to TensorRT data type",
     ),
+    (
+        'creator && "Plugin not found, are the plugin name, version, and namespace correct?"',
+        "Plugin not found, are the plugin name, version, and namespace correct?",
+    ),
     ("false", ""),
     ("Something new\nin two lines", "Something new in two lines"),
     ("", ""),

@@ -232,3 +232,49 @@ def test_parts_of_stored_integers_are_dequantized_before_they_are_taken() -> Non
     expected = (table[[3, 0, 15]].astype(np.float32) - 100) * np.float32(0.1)
     np.testing.assert_array_equal(expected, run(mended, inputs))
     assert not any(f.cost.endswith("does not build.") for f in check(repair(model)))
+
+
+def test_rows_of_an_integer_table_that_an_operator_reads_are_repaired_too() -> None:
+    """What is unfolded first leaves a table of INT8 that a Gather reads, which TensorRT refuses as well."""
+    net = Net("int8")
+    table = net.constant("table", RNG.integers(-100, 100, (9, 6)).astype(np.int8))
+    net.nodes.append(
+        helper.make_node("Gather", [table, net.constant("at", np.arange(3))], ["rows"], name="take")
+    )
+    inputs = [*X, "rows", *net.scale("rows", 0.01), *net.scale("y", 0.05)]
+    model = net.model("QLinearAdd", inputs, [3, 6], MS)
+    mended = repair(model)
+    assert () == check(mended)
+    assert {"DequantizeLinear"} == {
+        n.op for n in mended.nodes if "table" in n.inputs or "int8" in str(n.inputs)
+    }
+    x = {"x": RNG.normal(0, 1, (3, 6)).astype(np.float32)}
+    # Both zero points of the rows and of the sum move to 0, in coarser steps.
+    assert np.abs(run(model, x) - run(mended, x)).max() < 0.1
+
+
+def test_a_pair_on_what_is_computed_from_constants_has_zero_point_0_once_repaired() -> None:
+    """As position embeddings are quantized: TensorRT refuses another zero point there too."""
+    constants = {"table": RNG.normal(0, 1, (9, 6)).astype(np.float32), "at": np.arange(3)}
+    constants |= {"scale": np.float32(0.05), "zero": np.uint8(100)}
+    nodes = [
+        helper.make_node("Gather", ["table", "at"], ["rows"], name="take"),
+        helper.make_node("QuantizeLinear", ["rows", "scale", "zero"], ["rows_q"], name="q"),
+        helper.make_node("DequantizeLinear", ["rows_q", "scale", "zero"], ["rows_dq"], name="dq"),
+        helper.make_node("Mul", ["x", "rows_dq"], ["y"], name="mul"),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 6]) for n in "xy")
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "net", [x], [y], weights)
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    (finding,) = check(model)
+    assert "zero-point" == finding.rule
+    mended = repair(model)
+    (zero,) = {
+        n.inputs[2] for n in mended.nodes if n.op.endswith("quantizeLinear") or n.op == "QuantizeLinear"
+    }
+    held = mended.ir.graph.initializers[zero].const_value
+    assert (np.int8, 0) == (held.numpy().dtype, int(held.numpy()))
+    inputs = {"x": np.ones((3, 6), np.float32)}
+    # 0.05 times 155 over 127: the wider side covers the range.
+    assert np.abs(run(mended, inputs) - constants["table"][:3]).max() <= 0.05 * 155 / 127 / 2 + 1e-6
