@@ -68,10 +68,18 @@ def _complete_torchvision() -> None:
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         library.impl("nms", _suppressed, "CPU")
+        import torchvision.extension
+
+        # It asks before it calls them.
+        torchvision.extension._has_ops = _there
 
 
 #: A library lives as long as its object does.
 _KEPT: list[object] = []
+
+
+def _there() -> bool:
+    return True
 
 
 def _suppressed(boxes: object, scores: object, threshold: float) -> object:
