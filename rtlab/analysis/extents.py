@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -19,7 +20,8 @@ class Extents:
 
     ``own`` is the batch that the engine is built for, None where its inputs do not have one in common; ``batch`` the
     one that is asked for. A dimension that the compiler left open has the size of the built model's value of that
-    name; else the first is the batch, and the others have the one size that the inputs give to open dimensions.
+    name (``Model.sizes``); else the first is the batch, and the others have the one size that the inputs give to open
+    dimensions.
     Fixed shapes stay as they are: ``scaled`` says that another batch is asked for.
 
     Raises:
@@ -57,6 +59,8 @@ class Extents:
             )
         if self.dynamic and self.batch is not None:
             self._known |= dict.fromkeys(opened, self.batch)
+        given = dataclasses.replace(built, shapes={**built.shapes, **(sizes or {})})
+        self._sizes = (given if sizes else built).sizes(batch=self.batch if self.dynamic else None)
         others = {size for dim, size in known.items() if dim not in opened}
         self._other = next(iter(others)) if len(others) == 1 else None
         self.open = tuple(t for t in engine.inputs if t.shape is not None and self.shape(t) is None)
@@ -72,6 +76,10 @@ class Extents:
             return None
         if min(tensor.shape, default=0) >= 0:
             return tensor.shape
+        told = self._sizes.get(tensor.name)
+        fits = told is not None and len(told) == len(tensor.shape)
+        if fits and all(size in {-1, of} for size, of in zip(tensor.shape, told or (), strict=True)):
+            return told
         value = self._values.get(tensor.name)
         named: Sequence[int | str | None] = () if value is None else value.shape or ()
         if len(named) != len(tensor.shape):

@@ -15,7 +15,7 @@ from rtlab.analysis.dataflow import Work as Kind
 from rtlab.analysis.dataflow import work as kind_of
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import placed
-from rtlab.analysis.memory import BEYOND, nbytes, sizes
+from rtlab.analysis.memory import BEYOND, nbytes
 from rtlab.analysis.work import Work, works
 from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.model import Model
@@ -147,7 +147,7 @@ class _Layers:
         if batch is not None:
             own = {k: (batch, *v[1:]) for k, v in own.items()}
         self.nodes = works(model, batch=None if own else batch, shapes=own) if model.nodes else {}
-        self.sizes = sizes(dataclasses.replace(model, shapes={**model.shapes, **own})) if model.nodes else {}
+        self.sizes = model.sizes(batch=None if own else batch, shapes=own)
         self.kinds = {layer.id: kind_of(layer) for layer in engine.layers}
         self.shares = self._shared(placed(mapping, model))
         self.made = {t.name for layer in engine.layers for t in layer.outputs} | {
@@ -323,13 +323,8 @@ class _Layers:
         other = self.values.get(tensor.name)
         if shape is None and isinstance(other, Tensor):
             return self._told(other, layer)
-        value = self.model.values.get(other if isinstance(other, str) else tensor.name)
-        if value is not None and value.shape is not None:
-            dims = [
-                self.sizes.get(d, -1) if isinstance(d, str) else -1 if d is None else d for d in value.shape
-            ]
-            if min(dims, default=0) >= 0:
-                return tuple(dims)
+        if (found := self.sizes.get(other if isinstance(other, str) else tensor.name)) is not None:
+            return found
         if shape is not None and shape[:1] == (-1,) and min(shape[1:], default=0) >= 0:
             return (self.batch, *shape[1:])
         return None

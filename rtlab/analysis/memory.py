@@ -13,10 +13,10 @@ import onnx_ir as ir
 
 from rtlab.core.engine import Engine, Origin, Tensor
 from rtlab.core.model import Model
-from rtlab.core.value import describe, dtype_text
+from rtlab.core.value import dtype_text
 from rtlab.errors import ModelError
 
-Shape: TypeAlias = tuple[int | str | None, ...] | None
+Shape: TypeAlias = tuple[int, ...] | None
 
 _BITS = {
     dtype_text(d): d.bitwidth for d in ir.DataType if d not in {ir.DataType.UNDEFINED, ir.DataType.STRING}
@@ -52,24 +52,25 @@ def nbytes(dtype: str, shape: Sequence[int | str | None] | None) -> int | None:
 
 
 def of_nodes(model: Model) -> dict[str, Footprint]:
-    """Estimates by place (``Model.places``), at the sizes that ``sizes`` gives dynamic dimensions.
+    """Estimates by place (``Model.places``), at the shapes that ``Model.sizes`` gives.
 
     A node with an output of unknown shape or type is left out, and so is a constant, which no run computes.
     """
-    known = sizes(model)
+    known = model.sizes()
 
     # Shapes and types repeat from node to node.
     @functools.cache
     def estimated(*parts: tuple[str, Shape]) -> Footprint | None:
-        return _sum([nbytes(dtype, _fixed(shape, known)) for dtype, shape in parts], "estimated")
+        return _sum([nbytes(dtype, shape) for dtype, shape in parts], "estimated")
 
     table: dict[str, Footprint] = {}
     for scope in model.scopes:
         for node, place in zip(scope.nodes, scope.places, strict=True):
             if node.op_type == "Constant":
                 continue
-            values = [describe(v, "activation") for v in node.outputs if v.name]
-            if found := estimated(*[(v.dtype, v.shape) for v in values]):
+            values = [v for v in node.outputs if v.name]
+            parts = [(known.dtype(v, scope.space), known.of(v, scope.space)) for v in values]
+            if found := estimated(*parts):
                 table[place.id] = found
     return table
 
@@ -80,12 +81,12 @@ def of_layers(engine: Engine, built: Model) -> dict[str, Footprint]:
     Where the compiler left a dimension open, the shape is that of the built model's value of this name.
     """
     told = {a.value: a.nbytes for a in engine.allocations if a.origin == "reported"}
-    known = sizes(built)
+    known = built.sizes()
 
     def estimated(tensor: Tensor) -> int | None:
         shape = tensor.shape
-        if shape is not None and min(shape, default=0) < 0 and tensor.name in built.values:
-            shape = _fixed(built.values[tensor.name].shape, known)
+        if shape is not None and min(shape, default=0) < 0:
+            shape = known.get(tensor.name)
         return nbytes(tensor.dtype, shape)
 
     table: dict[str, Footprint] = {}
@@ -97,14 +98,6 @@ def of_layers(engine: Engine, built: Model) -> dict[str, Footprint]:
         if found:
             table[layer.id] = found
     return table
-
-
-def _fixed(shape: Shape, known: Mapping[str, int]) -> tuple[int, ...] | None:
-    if shape is None:
-        return None
-    sized = [known.get(d) if isinstance(d, str) else d for d in shape]
-    found = tuple(d for d in sized if d is not None)
-    return found if len(found) == len(sized) else None
 
 
 def sizes(model: Model) -> Mapping[str, int]:

@@ -23,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from rtlab.analysis.memory import nbytes, sizes
+from rtlab.analysis.memory import nbytes
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.core.value import Value, describe, shape_text
+from rtlab.core.sizes import Sizes
+from rtlab.core.value import describe, shape_text
 from rtlab.errors import ModelError
 
 Shape = tuple[int, ...]
@@ -119,8 +120,9 @@ def works(
     Raises:
         ModelError: a dimension has no size, or the batch is fixed in the graph.
     """
-    given = tuple(sorted((k, tuple(v)) for k, v in (shapes or {}).items() if k in model.inputs))
-    return _works(model, batch, given)
+    given = {k: tuple(v) for k, v in (shapes or {}).items() if k in model.inputs}
+    known = model.sizes(shapes=_wanted(model, batch, given))
+    return _works(model, known, known.learned)
 
 
 @functools.lru_cache(maxsize=16)
@@ -133,9 +135,9 @@ def parameters(model: Model) -> int:
     return sum(seen.values())
 
 
-@functools.lru_cache(maxsize=16)
-def _works(model: Model, batch: int | None, shapes: tuple[tuple[str, Shape], ...]) -> Mapping[str, Work]:
-    wanted = dict(shapes)
+def _wanted(model: Model, batch: int | None, given: Mapping[str, Shape]) -> dict[str, Shape]:
+    """The shapes of inputs that are not the model's own; raises ``ModelError`` where one has no size or another."""
+    wanted = dict(given)
     for name in model.inputs:
         declared = wanted.get(name) or model.values[name].shape or ()
         if batch is not None and declared:
@@ -152,34 +154,32 @@ def _works(model: Model, batch: int | None, shapes: tuple[tuple[str, Shape], ...
     sized = dataclasses.replace(model, shapes={**model.shapes, **wanted}) if wanted else model
     for name in sized.inputs:
         sized.input_shape(name)  # A size without a name is the user's to give.
-    known = sizes(sized)
-    if not all(_settled(v, known) for v in sized.values.values()):
-        sized, known = sized.static(), {}
-    table: dict[str, Work] = {}
-    for scope in sized.scopes:
-        for node, place in zip(scope.nodes, scope.places, strict=True):
-            table[place.id] = _work(node, place.node, known, sized)
-    return table
+    return wanted
 
 
-def _settled(value: Value, known: Mapping[str, int]) -> bool:
-    return value.shape is not None and all(isinstance(d, int) or d in known for d in value.shape)
+@functools.lru_cache(maxsize=16)
+def _works(model: Model, known: Sizes, learned: int) -> Mapping[str, Work]:  # noqa: ARG001 - a part of the key
+    return {
+        place.id: _work(node, place.node, known, scope.space, model)
+        for scope in model.scopes
+        for node, place in zip(scope.nodes, scope.places, strict=True)
+    }
 
 
-def _work(node: ir.Node, plain: Node, known: Mapping[str, int], model: Model) -> Work:
+def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) -> Work:
     """What one node does, from the shapes of what it reads and writes."""
-    ins = [None if v is None or not v.name else describe(v, "activation") for v in node.inputs]
-    outs = [describe(v, "activation") for v in node.outputs if v.name]
+    ins = [v if v is not None and v.name else None for v in node.inputs]
+    outs = [v for v in node.outputs if v.name]
     count = sum(n for _, n in _parameters(node, plain))
     if plain.op in _RENAMES and not plain.domain:
         return Work(0, 0, count, 0, 0)
     owned = plain.op in _OWNERS or (node.domain, node.op_type, node.overload) in model.ir.functions
     if owned:
         return Work(0, 0, count, 0, 0, "What is inside is counted by itself, that of a loop for one turn.")
-    read_shapes = [None if v is None else _sized(v, known) for v in ins]
-    write_shapes = [_sized(v, known) for v in outs]
-    moved = [nbytes(v.dtype, s) for v, s in zip(ins, read_shapes, strict=True) if v is not None]
-    made = [nbytes(v.dtype, s) for v, s in zip(outs, write_shapes, strict=True)]
+    read_shapes = [None if v is None else known.of(v, space) for v in ins]
+    write_shapes = [known.of(v, space) for v in outs]
+    moved = [nbytes(known.dtype(v, space), s) for v, s in zip(ins, read_shapes, strict=True) if v is not None]
+    made = [nbytes(known.dtype(v, space), s) for v, s in zip(outs, write_shapes, strict=True)]
     written = _total(made)
     read = _total(moved)
     if plain.op in _LOOKUPS and not plain.domain:
@@ -320,14 +320,6 @@ def _number(node: Node, key: str, default: float) -> float:
 def _numbers(node: Node, key: str) -> tuple[int, ...]:
     found = node.attributes.get(key)
     return tuple(int(n) for n in found) if isinstance(found, list) else ()
-
-
-def _sized(value: Value, known: Mapping[str, int]) -> Shape | None:
-    if value.shape is None:
-        return None
-    dims = [known.get(d) if isinstance(d, str) else d for d in value.shape]
-    found = tuple(d for d in dims if d is not None)
-    return found if len(found) == len(dims) else None
 
 
 def _total(parts: Sequence[int | None]) -> int | None:

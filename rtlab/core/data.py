@@ -174,6 +174,23 @@ class CalibrationData:
                 details=repr(error),
             ) from error
 
+    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
+        """The shape of each input in an inference on one sample.
+
+        Raises:
+            CalibrationError: there is no sample of an input.
+        """
+        found: dict[str, tuple[int, ...]] = {}
+        for name in model.inputs:
+            if name not in self.arrays:
+                raise CalibrationError(
+                    f'Cannot use {self.source}: it has no array "{name}". Name one for each input.'
+                )
+            shape = self.arrays[name].shape
+            whole = len(shape) != len(model.values[name].shape or ())
+            found[name] = shape[1:] if whole else (1, *shape[1:])
+        return found
+
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:
         """The share number ``index`` of ``count`` contiguous ones of nearly equal size, for work in parallel.
 

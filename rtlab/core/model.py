@@ -24,8 +24,12 @@ from rtlab.core import check
 from rtlab.core.node import Node, assign_ids, project, walk
 from rtlab.core.outside import outside, settle
 from rtlab.core.places import Place, Scope, scopes
+from rtlab.core.sizes import Sizes
 from rtlab.core.value import Value, ValueKind, describe, shape_text
 from rtlab.errors import ModelError
+
+#: Sizes beyond this one are not propagated through nodes that fill tensors.
+_MOST_FILLED = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -272,6 +276,52 @@ class Model:
                 )
         return tuple(sizes)
 
+    def sizes(self, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Sizes:
+        """The shape of every value at the shapes that the inputs are given; computed once for each.
+
+        Args:
+            batch: The first dimension of every input whose first dimension is dynamic.
+            shapes: Shapes of inputs by name, instead of those that were named when the model was loaded.
+
+        What nobody named stays unknown, but for the batch, which is 1.
+        """
+        inputs = self._inputs(batch, shapes or {})
+        key = tuple(inputs.items())
+        if key not in self._sizes:
+            self._sizes[key] = Sizes(self, inputs)
+        return self._sizes[key]
+
+    @functools.cached_property
+    def _sizes(self) -> dict[tuple[object, ...], Sizes]:
+        return {}
+
+    def _inputs(
+        self, batch: int | None, shapes: Mapping[str, Sequence[int]]
+    ) -> dict[str, tuple[int | None, ...] | None]:
+        """The shapes of the inputs as far as they are known; a symbol has one size in all of them."""
+        declared = {name: self.values[name].shape for name in self.inputs}
+        given = {n: tuple(s) for n, s in {**self.shapes, **shapes}.items() if isinstance(s, Sequence)}
+        known = {d: s for d, s in self.shapes.items() if isinstance(s, int)}
+        for name, dims in declared.items():
+            for axis, dim in enumerate(dims or ()):
+                if isinstance(dim, str) and name in given and axis < len(given[name]):
+                    known[dim] = given[name][axis]
+        for dims in declared.values():
+            if dims and isinstance(dims[0], str):
+                known[dims[0]] = batch if batch is not None else known.get(dims[0], 1)
+        found: dict[str, tuple[int | None, ...] | None] = {}
+        for name, dims in declared.items():
+            if dims is None:
+                found[name] = given.get(name)
+                continue
+            named = given.get(name)
+            own: Sequence[int | str | None] = named if named is not None and len(named) == len(dims) else dims
+            sizes = [known.get(d) if isinstance(d, str) else d for d in own]
+            if dims and not isinstance(dims[0], int):
+                sizes[0] = batch if batch is not None else sizes[0] or 1
+            found[name] = tuple(sizes)
+        return found
+
     @property
     def dynamic_batch(self) -> bool:
         """Whether the first dimension of every input is dynamic in the graph."""
@@ -419,7 +469,7 @@ def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     )
     light.graph.ClearField("initializer")
     light.graph.initializer.extend(small)
-    inferred = onnx.shape_inference.infer_shapes(light, data_prop=True)
+    inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
     # Read from the proto: making a second model of it takes as long as all the rest.
     todo: list[tuple[ir.Graph, onnx.GraphProto]] = [(model.graph, inferred.graph)]
     while todo:
@@ -431,6 +481,16 @@ def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
                 value.type, value.shape = kind, ir.serde.deserialize_type_proto_for_shape(told)
         for node, source in zip(graph, known.node, strict=True):
             todo += [(node.attributes[a.name].as_graph(), a.g) for a in source.attribute if a.HasField("g")]
+
+
+def _fills(proto: onnx.ModelProto) -> bool:
+    """Whether a node may fill a tensor of absurd size: ONNX makes that, as it propagates data, and takes all memory."""
+    filled = {n.input[0] for n in proto.graph.node if n.op_type == "ConstantOfShape" and n.input}
+    if not filled:
+        return False
+    counts = [onnx.numpy_helper.to_array(t) for t in proto.graph.initializer if t.name in filled]
+    dims = [d.dim_value for i in proto.graph.input for d in i.type.tensor_type.shape.dim]
+    return max((int(n) for n in (*dims, *(c.max(initial=0) for c in counts))), default=0) > _MOST_FILLED
 
 
 def _values(model: ir.Model, inputs: set[str]) -> dict[str, Value]:

@@ -101,6 +101,14 @@ class Stream(CalibrationData):
                 "Give at least one."
             )
 
+    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
+        """The shape of each input in an inference on the first sample."""
+        first = next(self._items(model), None)
+        if first is None:
+            raise CalibrationError(f"Cannot use {self.source}: it has no samples. Give at least one.")
+        free = _Inputs(model).free
+        return {name: (1, *array.shape[1:]) if free else array.shape for name, array in first.items()}
+
     def samples_in(self, model: Model, batch: Batch) -> int:
         """How many samples a batch of ``batches`` holds."""
         return _Inputs(model).samples(batch)

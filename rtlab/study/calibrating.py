@@ -18,7 +18,8 @@ from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.quantize import Ranges, prepare
 from rtlab.quantize.thresholds import Threshold, thresholds
-from rtlab.study.job import SCORED, Score, batch_size, fixed_batch, runner_of
+from rtlab.study.job import SCORED, Score, runner_of
+from rtlab.study.sizing import batch_size, fixed_batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +161,7 @@ def rank(
     runner = runner_of("onnxruntime")
     samples = task.data if task is not None else data
     samples = samples.take(max(SCORED if task is not None else _COMPARED, fixed_batch(model)))
-    size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o))
+    size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples)
 
     wanted = task.wanted(model) if task is not None else model.outputs[:1]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from rtlab import backends
@@ -48,9 +47,6 @@ if TYPE_CHECKING:
 
 #: Samples that the task is scored on; they bound the waiting time.
 SCORED = 2000
-#: Bytes of intermediate values that one batch may take.
-_BATCH_BYTES = 64 << 20
-_MOST_BATCH = 64
 _NARROW = {"fp16", "bf16", "int8", "fp8"}
 
 
@@ -296,25 +292,6 @@ def reference(model: Model, progress: Progress) -> Engine:
     """The model in fp32 for the CPU, every value of which can be read."""
     builder = cast("Builder", runner_of("onnxruntime"))
     return builder.build(BuildRequest(model, Variant.of("fp32"), level="basic"), progress)
-
-
-def batch_size(model: Model, names: Sequence[str]) -> int:
-    """Samples per batch that keep the intermediate values of one batch within bounds."""
-    if not model.dynamic_batch:
-        return 1
-    each = sum(elements(model, name) for name in names)
-    return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, 4 * each)))
-
-
-def elements(model: Model, name: str) -> int:
-    """Elements of a value that one sample has."""
-    shape = model.values[name].shape or ()  # noqa: PD011 - no frame
-    return math.prod(d for d in shape[1:] if isinstance(d, int))
-
-
-def fixed_batch(model: Model) -> int:
-    """The batch that the graph itself demands; 1 where it is free."""
-    return max((s[0] for s in map(model.input_shape, model.inputs) if s), default=1)
 
 
 def compiled(job: Job, progress: Progress | None = None) -> Result:

@@ -23,17 +23,8 @@ from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Budget, Stage, Standing, Why, Within
 from rtlab.core.variant import Precision
 from rtlab.errors import Cancelled, RtlabError
-from rtlab.study.job import (
-    SCORED,
-    Job,
-    Result,
-    Score,
-    batch_size,
-    elements,
-    fixed_batch,
-    reference,
-    runner_of,
-)
+from rtlab.study.job import SCORED, Job, Result, Score, reference, runner_of
+from rtlab.study.sizing import batch_size, fixed_batch, value_bytes
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
@@ -266,8 +257,8 @@ class _Measuring:
         plain = reference(model, within)
         within.phase("Comparing values", wanted)
         try:
-            for group in _groups(model, names):
-                size = 1 if self._itself else batch_size(model, group)
+            for group in _groups(names, value_bytes(model, names, data), model):
+                size = 1 if self._itself else batch_size(model, group, data)
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(within, "comparing values")
                     count = data.samples_in(model, batch)
@@ -292,7 +283,7 @@ class _Measuring:
         known, asked = self.result.score, task.wanted(job.model)
         held = Predictions() if known is None else known.held.copy()
         done = held.samples
-        size = batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o))
+        size = batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o), data)
         within.phase("Scoring the task", len(data) - done)
         try:
             for batch in data.batches(job.model, 1 if self._itself else size, skip=done):
@@ -313,9 +304,8 @@ def _runs(profile: Profile) -> int:
     return len(profile.total) if profile.runs is None else profile.runs
 
 
-def _groups(model: Model, names: Sequence[str]) -> list[tuple[str, ...]]:
+def _groups(names: Sequence[str], nbytes: Mapping[str, int], model: Model) -> list[tuple[str, ...]]:
     """Values in groups that can be read at once; where there are several, the largest layers come first."""
-    nbytes = {n: 4 * elements(model, n) for n in names}
     if sum(nbytes.values()) <= _READ_BYTES:
         return [tuple(names)]
     groups: list[list[str]] = [[]]

@@ -21,7 +21,8 @@ from rtlab.core.value import dtype_text
 from rtlab.errors import CalibrationError, RunError
 from rtlab.quantize import display, quantizable
 from rtlab.quantize.ranges import STRIDE, Collector, Ranges
-from rtlab.study.job import batch_size, fixed_batch, reference, runner_of
+from rtlab.study.job import reference, runner_of
+from rtlab.study.sizing import batch_size, fixed_batch
 
 #: Samples on which a node is observed that calibration did not watch.
 _OBSERVED = 4
@@ -55,7 +56,7 @@ def _observe(
     """Run the model on the samples after the first ``skip`` and count what it computes."""
     runner = runner_of("onnxruntime")
     names = quantizable(model) if names is None else names
-    size = batch_size(model, names)
+    size = batch_size(model, names, data)
     progress.phase("Calibrating", None if data.count is None else data.count - skip)
     with runner.reading(model, names, progress=progress) as fetch:
         collector.run(
@@ -225,7 +226,7 @@ class Observer:
             data = data.take(max(_OBSERVED, fixed_batch(self.model)))
             batches: list[Any] = []
             try:
-                for batch in data.batches(self.model, min(_OBSERVED, batch_size(self.model, names))):
+                for batch in data.batches(self.model, min(_OBSERVED, batch_size(self.model, names, data))):
                     batches.append(runner.outputs(self._engine, batch, names, progress=progress))
                     check(progress, "observing a node")
             finally:

@@ -112,7 +112,7 @@ def test_what_is_missing_is_told_wherever_the_variant_is_shown(model, stage) -> 
 
 def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, monkeypatch) -> None:
     """A first answer rests on what there was time for: here on one batch of each."""
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda model, names: 4)
+    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *given: 4)
     study = planned(model)
     study.run(budget_s=1e-9)
     result = study["int8"]
@@ -125,7 +125,7 @@ def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, m
 
 def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
     """What was seen before is neither lost nor counted twice: the same samples, the same sums, the same score."""
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda model, names: 4)
+    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *given: 4)
     whole, parts = planned(model), planned(model)
     whole.run(budget_s=math.inf)
     parts.run(budget_s=1e-9)
@@ -233,9 +233,9 @@ def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monk
     from rtlab.study import measuring
 
     names = comparable(model, model)
-    each = {n: 4 * measuring.elements(model, n) for n in names}
+    each = measuring.value_bytes(model, names)
     monkeypatch.setattr(measuring, "_READ_BYTES", max(each.values()))
-    groups = measuring._groups(model, names)
+    groups = measuring._groups(names, each, model)
     assert sorted(names) == sorted(n for g in groups for n in g)
     assert len(groups) > 1
     assert all(len(g) == 1 or sum(each[n] for n in g) <= max(each.values()) for g in groups)

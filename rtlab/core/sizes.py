@@ -1,0 +1,491 @@
+"""The shape of every value of a model, once its inputs have theirs: the graph evaluated as far as shapes need it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from rtlab.core.heap import growing
+from rtlab.core.node import bodies
+from rtlab.core.value import dtype_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+    from rtlab.core.places import Scope
+
+Shape: TypeAlias = tuple[int, ...]
+#: With None for a dimension that is not known.
+_Dims: TypeAlias = "tuple[int | None, ...] | None"
+
+#: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
+_COMPUTED = 1 << 14
+#: Of those, such with no more elements are told to ONNX, as the shapes, axes and counts that operators read are.
+_TOLD = 64
+#: Values of these differ from run to run.
+_DRAWN = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+    "Dropout",
+}
+_DEFAULT = {"", "ai.onnx"}
+
+
+class _Kind(NamedTuple):
+    """What is known of a value's type; ``other`` is that of a sequence, an optional or a map, as ONNX writes it."""
+
+    dtype: int
+    dims: _Dims
+    other: bytes = b""
+
+
+_UNKNOWN = _Kind(0, None)
+_FLAG = _Kind(int(onnx.TensorProto.BOOL), ())
+_COUNT = _Kind(int(onnx.TensorProto.INT64), ())
+
+
+class Sizes:
+    """Shapes of the values of a model at ``inputs``, the shapes of its inputs; None stands for what is not known.
+
+    They are found node by node: ONNX infers each from the shapes and the small constants that it reads, and what
+    computes shapes is computed. Bodies are followed, and functions once per call. ``learn`` takes what a run showed.
+    """
+
+    def __init__(self, model: Model, inputs: Mapping[str, _Dims]) -> None:
+        self.inputs = inputs
+        self._model = model
+        with growing():
+            self._table = _Evaluation(model, inputs).kinds
+        graph = model.ir.graph
+        made = (o for n in graph for o in n.outputs)
+        values = (*graph.inputs, *graph.initializers.values(), *made)
+        self._names = {v.name: (0, id(v)) for v in values if v.name}
+        #: How often something was learned: what was derived before then is no longer all there is.
+        self.learned = 0
+
+    def of(self, value: ir.Value, space: int = 0) -> Shape | None:
+        """The shape of a value; ``space`` is that of the scope where it stands (``Model.scopes``)."""
+        return _whole(self._table.get((space, id(value)), _UNKNOWN).dims)
+
+    def dtype(self, value: ir.Value, space: int = 0) -> str:
+        """The type of a value, in rtlab's names; empty where it is not known, or no tensor."""
+        return dtype_text(ir.DataType(self._table.get((space, id(value)), _UNKNOWN).dtype))
+
+    def get(self, name: str) -> Shape | None:
+        """The shape of a value of the main graph; None where it is not known, or there is none."""
+        key = self._names.get(name)
+        return None if key is None else _whole(self._table.get(key, _UNKNOWN).dims)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Tensors that nodes of the main graph write, and whose shape is not known."""
+        return tuple(
+            v.name
+            for n in self._model.ir.graph
+            for v in n.outputs
+            if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), _UNKNOWN).other
+        )
+
+    def learn(self, found: Mapping[str, Sequence[int]]) -> None:
+        """Take the shapes of values of the main graph that a run showed; what is known already stays."""
+        for name, shape in found.items():
+            if name in self._names and self.get(name) is None:
+                key = self._names[name]
+                self._table[key] = self._table.get(key, _UNKNOWN)._replace(dims=tuple(int(d) for d in shape))
+        self.learned += 1
+
+
+def _whole(dims: _Dims) -> Shape | None:
+    if dims is None:
+        return None
+    known = tuple(d for d in dims if d is not None)
+    return known if len(known) == len(dims) else None
+
+
+class _Evaluation:
+    """One pass over a model; ``kinds`` are types and shapes by space and identity of the value."""
+
+    def __init__(self, model: Model, inputs: Mapping[str, _Dims]) -> None:
+        self.kinds: dict[tuple[int, int], _Kind] = {}
+        self._values: dict[tuple[int, int], NDArray[Any]] = {}
+        self._model = model
+        self._inside = {(s.owner, id(s.graph)): s for s in model.scopes}
+        #: What nodes alike in everything but their names write, by what they read.
+        self._inferred: dict[tuple[Any, ...], list[_Kind]] = {}
+        self._computed: dict[tuple[Any, ...], list[Any]] = {}
+        #: As loaded, the shapes of inner values hold for the sizes of the file and no others.
+        self._fixed = all(isinstance(d, int) for n in model.inputs for d in model.values[n].shape or (None,))
+        if self._fixed and len(model.scopes) == 1 and self._loaded(model.ir.graph):
+            return
+        for value in model.ir.graph.inputs:
+            self.kinds[0, id(value)] = _declared(value)._replace(dims=inputs.get(value.name or ""))
+        self._scope(model.scopes[0], {})
+
+    def _loaded(self, graph: ir.Graph) -> bool:
+        """Whether all shapes are known as they were loaded, which they are for most models of fixed sizes."""
+        values = [*graph.inputs, *(v for n in graph for v in n.outputs if v.name)]
+        self.kinds = {(0, id(v)): _declared(v) for v in values}
+        known = all(_is_whole(k) for k in self.kinds.values())
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                held = value.const_value
+                self.kinds[0, id(value)] = _Kind(int(held.dtype), tuple(held.shape.numpy()))
+        return known
+
+    def _scope(self, scope: Scope, attributes: Mapping[str, ir.Attr]) -> None:
+        """Every node of a scope whose inputs are known."""
+        graph, space = scope.graph, scope.space
+        if isinstance(graph, ir.Graph):
+            for value in graph.initializers.values():
+                self._constant((space, id(value)), value.const_value)
+        imports = dict(graph.opset_imports) or dict(self._model.ir.graph.opset_imports)
+        for node, place in zip(scope.nodes, scope.places, strict=True):
+            call = _Call(node, place.id, space, attributes, _version(node, imports))
+            for value, kind in zip(node.outputs, self._node(call), strict=False):
+                self.kinds[space, id(value)] = kind
+
+    def _node(self, call: _Call) -> Sequence[_Kind]:
+        """What a node writes; whoever knows nothing of it says what was declared."""
+        node, space = call.node, call.space
+        if node.op_identifier() in self._model.ir.functions:
+            return self._function(call)
+        if bodies(node):
+            return self._owner(call)
+        if call.plain and node.op_type == "Constant" and (held := _held(call)) is not None:
+            self._constant((space, id(node.outputs[0])), held)
+            return [self.kinds[space, id(node.outputs[0])]]
+        loaded = [_declared(v) for v in node.outputs]
+        settled = self._fixed and space == 0 and all(_is_whole(k) for k in loaded)
+        if settled and all(k.other or _large(k) for k in loaded):
+            return loaded
+        made = loaded if settled else self._infer(call, loaded)
+        self._compute(call, made)
+        return made
+
+    def _kind(self, value: ir.Value | None, space: int) -> _Kind:
+        if value is None:
+            return _UNKNOWN
+        found = self.kinds.get((space, id(value)))
+        return _declared(value)._replace(dims=None) if found is None else found
+
+    def _value(self, value: ir.Value | None, space: int) -> NDArray[Any] | None:
+        return None if value is None else self._values.get((space, id(value)))
+
+    def _constant(self, key: tuple[int, int], held: ir.TensorProtocol | None) -> None:
+        if held is None:
+            return
+        dims = tuple(held.shape.numpy())
+        self.kinds[key] = _Kind(int(held.dtype), dims)
+        if math.prod(dims) <= _COMPUTED and held.dtype != ir.DataType.STRING:
+            # One that lies in a file, and is gone, is known by its shape alone.
+            with contextlib.suppress(Exception):
+                self._values[key] = np.asarray(held.numpy())
+
+    def _infer(self, call: _Call, loaded: Sequence[_Kind]) -> list[_Kind]:
+        """What ONNX infers of the outputs of one node."""
+        node, space = call.node, call.space
+        reads = [self._kind(v, space) for v in node.inputs]
+        told = {
+            i: value
+            for i, v in enumerate(node.inputs)
+            if (value := self._value(v, space)) is not None and value.size <= _TOLD
+        }
+        proto = call.proto
+        data = tuple((i, v.dtype.str, v.shape, v.tobytes()) for i, v in told.items())
+        key = (call.version, node.domain, proto.SerializeToString(), tuple(reads), data)
+        if key not in self._inferred:
+            self._inferred[key] = _inferred(proto, call.version, reads, told)
+        found = self._inferred[key] or [_UNKNOWN] * len(loaded)
+        return [
+            m if m.dtype or m.other else k._replace(dims=m.dims) for m, k in zip(found, loaded, strict=True)
+        ]
+
+    def _compute(self, call: _Call, made: list[_Kind]) -> None:
+        """The numbers that a node writes, and with them their shapes, where they are few and all it reads is known."""
+        node, space = call.node, call.space
+        if not call.plain or node.op_type in _DRAWN or any(k.other or _large(k) for k in made):
+            return
+        if node.op_type in {"Shape", "Size"}:
+            values = _measured(call.proto, self._kind(node.inputs[0], space))
+        else:
+            reads = [self._value(v, space) for v in node.inputs]
+            if any(r is None and v is not None for r, v in zip(reads, node.inputs, strict=True)):
+                return
+            parts = tuple(None if r is None else (r.dtype.str, r.shape, r.tobytes()) for r in reads)
+            key = (call.version, call.proto.SerializeToString(), parts)
+            if key not in self._computed:
+                self._computed[key] = _run(call.proto, call.version, reads)
+            values = self._computed[key]
+        for i, (value, found) in enumerate(zip(node.outputs, values, strict=False)):
+            if isinstance(found, np.ndarray) and found.size <= _COMPUTED:
+                self._values[space, id(value)] = found
+                made[i] = made[i]._replace(dims=found.shape)
+
+    def _function(self, call: _Call) -> list[_Kind]:
+        """A local function at one of its calls."""
+        function = self._model.ir.functions[call.node.op_identifier()]
+        scope = self._inside.get((call.place, id(function)))
+        if scope is None:
+            return [_declared(v)._replace(dims=None) for v in call.node.outputs]
+        for value, given in zip(function.inputs, call.node.inputs, strict=False):
+            self._pass(given, call.space, value, scope.space)
+        own = {name: a for name, a in function.attributes.items() if a.value is not None}
+        own |= {name: call.attribute(a) or a for name, a in call.node.attributes.items()}
+        self._scope(scope, own)
+        for value, given in zip(call.node.outputs, function.outputs, strict=False):
+            self._pass(given, scope.space, value, call.space)
+        return [self._kind(v, call.space) for v in call.node.outputs]
+
+    def _pass(self, source: ir.Value | None, space: int, target: ir.Value, into: int) -> None:
+        """What is known of a value holds for the one that it is bound to."""
+        self.kinds[into, id(target)] = self._kind(source, space)
+        value = self._value(source, space)
+        self._values.pop((into, id(target)), None)
+        if value is not None:
+            self._values[into, id(target)] = value
+
+    def _owner(self, call: _Call) -> list[_Kind]:
+        """A node with bodies: If, Loop, Scan; of any other nothing is known."""
+        node = call.node
+        scopes = {
+            a.name: self._inside[call.place, id(a.as_graph())]
+            for a in bodies(node)
+            if (call.place, id(a.as_graph())) in self._inside
+        }
+        if node.op_type == "If" and len(scopes) == 2:
+            return self._if(call, scopes)
+        if node.op_type in {"Loop", "Scan"} and len(scopes) == 1:
+            return self._loop(call, scopes["body"])
+        return [_declared(v)._replace(dims=None) for v in node.outputs]
+
+    def _if(self, call: _Call, scopes: Mapping[str, Scope]) -> list[_Kind]:
+        chosen = self._value(call.node.inputs[0], call.space)
+        ends = {}
+        for name, scope in scopes.items():
+            self._scope(scope, call.attributes)
+            ends[name] = [self._kind(v, call.space) for v in _outputs(scope)]
+        if chosen is not None and chosen.size == 1:
+            return ends["then_branch" if bool(chosen.reshape(-1)[0]) else "else_branch"]
+        return [_common(one, two) for one, two in zip(ends["then_branch"], ends["else_branch"], strict=False)]
+
+    def _loop(self, call: _Call, scope: Scope) -> list[_Kind]:
+        """A Loop or a Scan: what it carries has the shape it begins with, where a turn does not change that."""
+        node, space = call.node, call.space
+        scanned = node.op_type == "Scan"
+        count = _whole_number(node, "num_scan_inputs") if scanned else 0
+        begins = [self._kind(v, space) for v in (node.inputs if scanned else node.inputs[2:])]
+        carried, read = begins[: len(begins) - count], begins[len(begins) - count :]
+        axes = _axes(node, "scan_input_axes", count)
+        spans = {
+            k.dims[a] for k, a in zip(read, axes, strict=True) if k.dims and -len(k.dims) <= a < len(k.dims)
+        }
+        turns = spans.pop() if len(spans) == 1 else None
+        parts = [_without(k, a) for k, a in zip(read, axes, strict=True)]
+        given = _inputs(scope)
+        # A second look is at what the first one changed; what it changes again has no one shape.
+        for _ in range(3):
+            starts = [*carried, *parts] if scanned else [_COUNT, _FLAG, *carried]
+            for value, kind in zip(given, starts, strict=False):
+                self.kinds[space, id(value)] = kind
+                self._values.pop((space, id(value)), None)
+            self._scope(scope, call.attributes)
+            ends = [self._kind(v, space) for v in _outputs(scope)[0 if scanned else 1 :]]
+            again = [_common(one, two) for one, two in zip(carried, ends, strict=False)]
+            if again == carried:
+                break
+            carried = again
+        out = _axes(node, "scan_output_axes", len(ends) - len(carried))
+        return [*carried, *(_with(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
+
+
+class _Call:
+    """A node where it runs, with the attributes of the function in which it does, and the version of its operator."""
+
+    def __init__(
+        self, node: ir.Node, place: str, space: int, attributes: Mapping[str, ir.Attr], version: int
+    ) -> None:
+        self.node = node
+        self.place = place
+        self.space = space
+        self.attributes = attributes
+        self.version = version
+        self.plain = node.domain in _DEFAULT
+
+    def attribute(self, own: ir.Attr) -> ir.Attr | None:
+        """An attribute of the node, or that of the call which it stands for; None where that has none."""
+        held = self.attributes.get(own.ref_attr_name or "") if own.is_ref() else own
+        return None if held is None or held.is_ref() else held
+
+    @functools.cached_property
+    def proto(self) -> onnx.NodeProto:
+        """The node with nothing that tells it from its like: positions for names."""
+        node = self.node
+        made = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+        made.input.extend(f"i{i}" if v is not None and v.name else "" for i, v in enumerate(node.inputs))
+        made.output.extend(f"o{i}" if v.name else "" for i, v in enumerate(node.outputs))
+        for name, attribute in node.attributes.items():
+            held = self.attribute(attribute)
+            if held is not None:
+                proto = ir.serde.serialize_attribute(held)
+                proto.name = name
+                made.attribute.append(proto)
+        return made
+
+
+def _version(node: ir.Node, imports: Mapping[str, int]) -> int:
+    return imports.get(node.domain, 0) or (
+        imports.get("ai.onnx", 0) if not node.domain else imports.get("", 0)
+    )
+
+
+def _declared(value: ir.Value) -> _Kind:
+    """As the model tells a value's type, with the shape as it was loaded."""
+    if isinstance(value.type, ir.TensorType):
+        dims = None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
+        return _Kind(int(value.type.dtype), dims)
+    if value.type is None:
+        return _UNKNOWN
+    return _Kind(0, None, ir.serde.serialize_type(value.type).SerializeToString())
+
+
+def _is_whole(kind: _Kind) -> bool:
+    return bool(kind.other) or _whole(kind.dims) is not None
+
+
+def _large(kind: _Kind) -> bool:
+    """Whether it is known to have more elements than are computed."""
+    shape = _whole(kind.dims)
+    return shape is not None and math.prod(shape) > _COMPUTED
+
+
+def _type(kind: _Kind) -> onnx.TypeProto:
+    made: onnx.TypeProto = (
+        onnx.TypeProto.FromString(kind.other)
+        if kind.other
+        else onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
+    )
+    return made
+
+
+def _kind_of(told: onnx.TypeProto) -> _Kind:
+    if not told.HasField("tensor_type"):
+        return _Kind(0, None, told.SerializeToString())
+    held = told.tensor_type
+    if not held.HasField("shape"):
+        return _Kind(held.elem_type, None)
+    dims = tuple(d.dim_value if d.HasField("dim_value") else None for d in held.shape.dim)
+    return _Kind(held.elem_type, tuple(d if d is None or d >= 0 else None for d in dims))
+
+
+def _inferred(
+    proto: onnx.NodeProto, version: int, reads: Sequence[_Kind], told: Mapping[int, NDArray[Any]]
+) -> list[_Kind]:
+    """Types of the outputs; empty where ONNX does not know the operator, or what it reads does not fit."""
+    with contextlib.suppress(Exception):
+        schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            proto,
+            {name: _type(kind) for name, kind in zip(proto.input, reads, strict=True) if name},
+            {
+                proto.input[i]: onnx.numpy_helper.from_array(value)
+                for i, value in told.items()
+                if proto.input[i]
+            },
+            opset_imports=[onnx.helper.make_opsetid(proto.domain, version)],
+        )
+        return [_kind_of(found[name]) if name in found else _UNKNOWN for name in proto.output]
+    return []
+
+
+def _measured(proto: onnx.NodeProto, read: _Kind) -> list[Any]:
+    """What Shape and Size say of a tensor whose shape is known."""
+    if proto.op_type == "Size":
+        shape = _whole(read.dims)
+        return [] if shape is None else [np.array(math.prod(shape), np.int64)]
+    numbers = {a.name: a.i for a in proto.attribute}
+    part = (read.dims or ())[numbers.get("start", 0) : numbers.get("end")]
+    known = _whole(part) if read.dims is not None else None
+    return [] if known is None else [np.array(known, np.int64)]
+
+
+def _run(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] | None]) -> list[Any]:
+    """What the reference of ONNX computes; nothing where it cannot."""
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {
+        name: value for name, value in zip(proto.input, reads, strict=True) if name and value is not None
+    }
+    with contextlib.suppress(Exception), np.errstate(all="ignore"):
+        evaluator = ReferenceEvaluator(proto, opsets={proto.domain: version})
+        return [np.asarray(v) for v in evaluator.run(None, feeds)]
+    return []
+
+
+def _held(call: _Call) -> ir.TensorProtocol | None:
+    """The numbers of a Constant node."""
+    for name, attribute in call.node.attributes.items():
+        held = call.attribute(attribute)
+        if held is not None and name == "value":
+            # Asked for as a tensor, onnx-ir looks at all that a tensor has to have, which takes longer than the rest.
+            tensor: ir.TensorProtocol = held.value
+            return tensor
+        if held is not None and name in {"value_int", "value_ints"}:
+            return ir.Tensor(np.array(held.value, np.int64))
+        if held is not None and name in {"value_float", "value_floats"}:
+            return ir.Tensor(np.array(held.value, np.float32))
+    return None
+
+
+def _common(one: _Kind, two: _Kind) -> _Kind:
+    """What holds of a value that is one or the other."""
+    if one == two or one.dims is None or one.other:
+        return one
+    if two.dims is None or len(one.dims) != len(two.dims):
+        return one._replace(dims=None)
+    return one._replace(dims=tuple(a if a == b else None for a, b in zip(one.dims, two.dims, strict=True)))
+
+
+def _inputs(scope: Scope) -> Sequence[ir.Value]:
+    return tuple(scope.graph.inputs)
+
+
+def _outputs(scope: Scope) -> Sequence[ir.Value]:
+    return tuple(scope.graph.outputs)
+
+
+def _whole_number(node: ir.Node, name: str) -> int:
+    held = node.attributes.get(name)
+    return int(held.value) if held is not None and held.type == ir.AttributeType.INT else 0
+
+
+def _axes(node: ir.Node, name: str, count: int) -> list[int]:
+    held = node.attributes.get(name)
+    found = [int(a) for a in held.value] if held is not None and held.type == ir.AttributeType.INTS else []
+    return found if len(found) == count else [0] * max(0, count)
+
+
+def _without(kind: _Kind, axis: int) -> _Kind:
+    if not kind.dims or not -len(kind.dims) <= axis < len(kind.dims):
+        return kind._replace(dims=None)
+    axis %= len(kind.dims)
+    return kind._replace(dims=(*kind.dims[:axis], *kind.dims[axis + 1 :]))
+
+
+def _with(kind: _Kind, axis: int, size: int | None) -> _Kind:
+    if kind.dims is None:
+        return kind
+    axis = axis % (len(kind.dims) + 1)
+    return kind._replace(dims=(*kind.dims[:axis], size, *kind.dims[axis:]))

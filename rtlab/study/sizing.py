@@ -1,0 +1,93 @@
+"""How many samples run at a time, from the bytes of the values that are read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from rtlab import backends
+from rtlab.analysis.memory import nbytes
+from rtlab.core.model import Model, wrap
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.errors import RtlabError
+
+if TYPE_CHECKING:
+    from rtlab.core.data import Batch, CalibrationData
+    from rtlab.core.sizes import Sizes
+
+#: Bytes of the values of one batch: larger batches save no time, and memory holds them more than once.
+_BATCH_BYTES = 8 << 20
+_MOST_BATCH = 64
+
+
+def batch_size(model: Model, names: Sequence[str], data: CalibrationData | None = None) -> int:
+    """Samples per batch that keep the values of one batch within bounds.
+
+    Args:
+        model: What runs; where its graph fixes the batch, that is taken, and the answer is 1.
+        names: Values of the main graph that are there at once.
+        data: Samples whose shapes count where the model leaves sizes open; one of them runs where shapes follow from
+            numbers. Without, the sizes that were named when the model was loaded.
+    """
+    if not model.dynamic_batch:
+        return 1
+    total = sum(value_bytes(model, names, data).values())
+    return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, total)))
+
+
+def value_bytes(model: Model, names: Sequence[str], data: CalibrationData | None = None) -> dict[str, int]:
+    """Bytes of values of the main graph for one sample; the arguments are those of ``batch_size``.
+
+    What nobody knows is taken to be as large as the largest that is known.
+    """
+    sizes = sizes_of(model, data)
+    wanted = [n for n in dict.fromkeys(names) if n in model.values]
+    found = {n: nbytes(model.values[n].dtype or "fp32", sizes.get(n)) for n in wanted}
+    most = max((size for size in found.values() if size is not None), default=_BATCH_BYTES)
+    return {name: most if size is None else size for name, size in found.items()}
+
+
+def fixed_batch(model: Model) -> int:
+    """The batch that the graph itself demands, or that was named; 1 where it is free."""
+    firsts = [shape[0] for shape in model.sizes().inputs.values() if shape]
+    return max((d for d in firsts if d is not None), default=1)
+
+
+def sizes_of(model: Model, data: CalibrationData | None = None) -> Sizes:
+    """Shapes of all values for one sample; those that only a run can tell are read from one run."""
+    try:
+        sizes = model.sizes(batch=1, shapes=data.sample_shapes(model) if data is not None else None)
+        if data is not None and not sizes.learned and sizes.unknown:
+            _learn(model, sizes, next(data.batches(model, 1)))
+    except RtlabError:
+        # What is wrong with the samples is told where they are used.
+        return model.sizes(batch=1)
+    return sizes
+
+
+def _learn(model: Model, sizes: Sizes, batch: Batch) -> None:
+    """Run one batch and read the shapes of values, not the values: together they may be larger than memory."""
+    names = sizes.unknown
+    proto = model.proto()
+    told = [f"{name}/shape of value {i}" for i, name in enumerate(names)]
+    for name, shape in zip(names, told, strict=True):
+        proto.graph.node.append(onnx.helper.make_node("Shape", [name], [shape], shape))
+        proto.graph.output.append(onnx.helper.make_tensor_value_info(shape, onnx.TensorProto.INT64, [None]))
+    runner: Any = backends.get("onnxruntime")
+    found: dict[str, Sequence[int]] = {}
+    try:
+        if runner.availability().ok:
+            measured = wrap(proto, name=model.name, shapes=model.shapes)
+            engine = runner.build(BuildRequest(measured, Variant.of("fp32"), level="basic"), Silent())
+            try:
+                outputs = runner.outputs(engine, batch, told)
+            finally:
+                runner.release(engine)
+            found = {name: outputs[shape].tolist() for name, shape in zip(names, told, strict=True)}
+    except RtlabError:
+        found = {}
+    sizes.learn(found)

@@ -1,0 +1,306 @@
+"""Shapes of all values at given sizes, against those of the tensors that ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given
+from onnx import TensorProto, helper, numpy_helper
+
+import strategies
+from rtlab.core.model import Model, load
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def info(name: str, shape: list[int | str | None] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    weights: dict[str, np.ndarray] | None = None,
+    functions: list[onnx.FunctionProto] | None = None,
+    shapes: dict[str, object] | None = None,
+) -> Model:
+    stored = [numpy_helper.from_array(np.asarray(a), n) for n, a in (weights or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, stored)
+    opsets = [helper.make_opsetid(d, v) for d, v in (("", 17), ("local", 1), ("com.microsoft", 1))]
+    proto = helper.make_model(graph, ir_version=9, opset_imports=opsets, functions=functions or [])
+    return load(proto, shapes=shapes)
+
+
+def real(net: Model, **feeds: np.ndarray) -> dict[str, tuple[int, ...]]:
+    """The shapes of what every node of the main graph writes."""
+    proto = net.proto()
+    names = [o for n in net.top for o in n.outputs if o]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in net.outputs)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return {n: np.shape(v) for n, v in zip(names, session.run(names, feeds), strict=True)}
+
+
+def known(net: Model, names: object, **options: object) -> dict[str, tuple[int, ...] | None]:
+    sizes = net.sizes(**options)
+    return {n: sizes.get(n) for n in names}
+
+
+@given(strategies.protos(dynamic=True, hostile=False, bodies=True))
+def test_shapes_are_those_of_the_real_tensors(proto):
+    """At the batch that was named, and at another one; ONNX Runtime is the oracle."""
+    net = load(proto)
+    dims = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim][1:]
+    for batch in (1, 3):
+        found = real(net, image=np.zeros((batch, *dims), np.float32))
+        assert found == known(net, found, batch=batch)
+
+
+def _flattened(height: str) -> list[onnx.NodeProto]:
+    """``x.reshape(N, C, H * W).transpose(1, 2)`` as TorchScript writes it: sizes are multiplied at run time."""
+    return [
+        helper.make_node("Shape", ["x"], ["s"], "shape"),
+        *(helper.make_node("Gather", ["s", f"i{i}"], [f"d{i}"], f"gather{i}") for i in range(4)),
+        helper.make_node("Mul", ["d2", "d3"], [height], "area"),
+        *(helper.make_node("Unsqueeze", [v, "zero"], [f"{v}_1"], f"un{v}") for v in ("d0", "d1", height)),
+        helper.make_node("Concat", ["d0_1", "d1_1", f"{height}_1"], ["to"], "to", axis=0),
+        helper.make_node("Reshape", ["x", "to"], ["flat"], "reshape"),
+        helper.make_node("Transpose", ["flat"], ["y"], "turn", perm=[0, 2, 1]),
+    ]
+
+
+def test_shape_arithmetic_is_computed() -> None:
+    """ONNX's own inference gives up at a product; what follows from it is a whole detector."""
+    weights = {**{f"i{i}": np.array(i, np.int64) for i in range(4)}, "zero": np.array([0], np.int64)}
+    net = model(_flattened("hw"), [info("x", ["N", 3, "H", "W"])], [info("y", ["A", "B", "C"])], weights)
+    found = real(net, x=np.zeros((1, 3, 20, 30), np.float32))
+    assert found == known(net, found, shapes={"x": (1, 3, 20, 30)})
+    assert (1, 600, 3) == net.sizes(shapes={"x": (1, 3, 20, 30)}).get("y")
+    assert net.sizes().get("y") is None, "nobody gave H and W a size"
+
+
+@pytest.mark.parametrize("shapes", [{"H": 20, "W": 30}, {"x": (4, 3, 20, 30)}, {"N": 4, "H": 20, "W": 30}])
+def test_named_sizes_are_used_for_every_value(shapes) -> None:
+    """By symbol, or by input; the batch that nobody named is 1."""
+    nodes = [helper.make_node("MaxPool", ["x"], ["y"], "pool", kernel_shape=[2, 2], strides=[2, 2])]
+    net = model(nodes, [info("x", ["N", 3, "H", "W"])], [info("y", ["N", 3, "h", "w"])], shapes=shapes)
+    batch = 1 if len(shapes) == 2 else 4
+    assert (batch, 3, 10, 15) == net.sizes().get("y")
+    assert (7, 3, 10, 15) == net.sizes(batch=7).get("y")
+    assert net.sizes() is net.sizes(), "computed once"
+
+
+def test_what_counts_numbers_is_counted() -> None:
+    """The ones of a constant mask, as relative positions are gathered."""
+    nodes = [
+        helper.make_node("Greater", ["mask", "zero"], ["on"], "on"),
+        helper.make_node("NonZero", ["on"], ["where"], "where"),
+        helper.make_node("Transpose", ["where"], ["rows"], "rows"),
+        helper.make_node("GatherND", ["x", "rows"], ["y"], "take"),
+    ]
+    weights = {"mask": np.eye(5, dtype=np.float32), "zero": np.zeros(1, np.float32)}
+    net = model(nodes, [info("x", [5, "A"])], [info("y", ["K"])], weights)
+    found = real(net, x=np.zeros((5, 5), np.float32))
+    assert found == known(net, found, shapes={"x": (5, 5)})
+
+
+@pytest.mark.parametrize("number", ["H", "numbers"])
+def test_sizes_that_follow_from_numbers_of_the_input_are_unknown_and_can_be_learned(number) -> None:
+    """How many elements are above zero is in no file."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["where"], "where"),
+        helper.make_node("Cast", ["where"], ["y"], "cast", to=FLOAT),
+        helper.make_node("Relu", ["x"], ["z"], "relu"),
+    ]
+    net = model(nodes, [info("x", ["N", 4])], [info("y", [2, "K"]), info("z", ["N", 4])])
+    sizes = net.sizes()
+    assert ("where", "y") == sizes.unknown
+    assert (1, 4) == sizes.get("z")
+    sizes.learn({"where": [2, 3], "z": [9, 9], "nothing": [1]})
+    assert ("y",) == sizes.unknown
+    assert ((2, 3), (1, 4)) == (sizes.get("where"), sizes.get("z")), "what is known stays"
+    assert 1 == sizes.learned
+
+
+def _branches(**ops: str) -> dict[str, onnx.GraphProto]:
+    made = {}
+    for name, op in ops.items():
+        attributes = {"perm": [1, 0]} if op == "Transpose" else {}
+        node = helper.make_node(op, ["x"], [f"{name}_out"], f"{name}_{op}", **attributes)
+        made[f"{name}_branch"] = helper.make_graph([node], name, [], [info(f"{name}_out", None)])
+    return made
+
+
+def test_a_branch_that_is_known_decides_and_others_have_what_they_share() -> None:
+    """Exporters leave an If whose condition is a constant, or follows from a shape."""
+    nodes = [
+        helper.make_node("If", ["yes"], ["a"], "constant", **_branches(then="Transpose", **{"else": "Neg"})),
+        helper.make_node("If", ["c"], ["b"], "open", **_branches(then="Abs", **{"else": "Neg"})),
+        helper.make_node("If", ["c"], ["d"], "torn", **_branches(then="Transpose", **{"else": "Neg"})),
+    ]
+    inputs = [info("x", ["A", "B"]), info("c", [], BOOL)]
+    outputs = [info("a", ["a", "b"]), info("b", ["a", "b"]), info("d", ["c", "d"])]
+    net = model(nodes, inputs, outputs, {"yes": np.array(True)})
+    sizes = net.sizes(shapes={"x": (2, 7)})
+    assert [(7, 2), (2, 7), None] == [sizes.get(n) for n in ("a", "b", "d")]
+    inside = {(n.op_type, sizes.of(n.outputs[0], s.space)) for s in net.scopes[1:] for n in s.nodes}
+    assert {("Transpose", (7, 2)), ("Neg", (2, 7)), ("Abs", (2, 7))} == inside
+
+
+def test_loops_carry_what_keeps_its_shape() -> None:
+    """An accumulator has one shape; a list that grows with each turn has none."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["sum", "x"], ["sum_out"], "add"),
+            helper.make_node("Concat", ["list", "x"], ["list_out"], "append", axis=0),
+            helper.make_node("Neg", ["x"], ["each"], "each"),
+            helper.make_node("Identity", ["go"], ["go_out"], "go"),
+        ],
+        "body",
+        [info("i", [], INT64), info("go", [], BOOL), info("sum", None), info("list", None)],
+        [info("go_out", [], BOOL), info("sum_out", None), info("list_out", None), info("each", None)],
+    )
+    nodes = [helper.make_node("Loop", ["turns", "", "x", "x"], ["s", "l", "e"], "loop", body=body)]
+    outputs = [info("s", ["A", 3]), info("l", ["B", 3]), info("e", ["T", "A", 3])]
+    net = model(nodes, [info("x", ["N", 3])], outputs, {"turns": np.array(4, np.int64)})
+    sizes = net.sizes(batch=2)
+    found = real(net, x=np.zeros((2, 3), np.float32))
+    assert found["s"] == sizes.get("s")
+    assert [None, None] == [sizes.get("l"), sizes.get("e")]
+    (inside,) = net.scopes[1:]
+    told = {n.name: sizes.of(n.outputs[0], inside.space) for n in inside.nodes}
+    assert {"add": (2, 3), "append": None, "each": (2, 3), "go": ()} == told
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_scan_runs_along_its_axis(axis) -> None:
+    """As a recurrence is written that is no LSTM."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["h", "xt"], ["h_out"], "add"),
+            helper.make_node("Neg", ["h_out"], ["out"], "neg"),
+        ],
+        "body",
+        [info("h", None), info("xt", None)],
+        [info("h_out", None), info("out", None)],
+    )
+    attributes = {"num_scan_inputs": 1, "scan_input_axes": [axis], "scan_output_axes": [axis]}
+    nodes = [helper.make_node("Scan", ["h0", "x"], ["h_last", "y"], "scan", body=body, **attributes)]
+    outputs = [info("h_last", ["A"]), info("y", ["B", "C"])]
+    net = model(nodes, [info("x", ["T", "F"]), info("h0", ["G"])], outputs)
+    shapes = {"x": (5, 3) if axis == 0 else (3, 5), "h0": (3,)}
+    found = real(net, **{n: np.zeros(s, np.float32) for n, s in shapes.items()})
+    assert found == known(net, found, shapes=shapes)
+
+
+def test_a_function_has_the_sizes_of_each_call() -> None:
+    """The nodes are the same, their tensors are not; attributes of a call reach the nodes inside."""
+    turn = helper.make_node("Transpose", ["a"], ["t"], "turn")
+    turn.attribute.append(
+        onnx.AttributeProto(name="perm", ref_attr_name="order", type=onnx.AttributeProto.INTS)
+    )
+    inside = [turn, helper.make_node("Neg", ["t"], ["b"], "neg")]
+    function = helper.make_function(
+        "local", "Turn", ["a"], ["b"], inside, [helper.make_opsetid("", 17)], ["order"]
+    )
+    nodes = [
+        helper.make_node("Turn", ["x"], ["m"], "one", domain="local", order=[2, 0, 1]),
+        helper.make_node("Turn", ["m"], ["y"], "two", domain="local", order=[0, 2, 1]),
+    ]
+    net = model(nodes, [info("x", ["N", 3, 5])], [info("y", ["a", "b", "c"])], functions=[function])
+    sizes = net.sizes(batch=2)
+    found = real(net, x=np.zeros((2, 3, 5), np.float32))
+    assert found == {n: sizes.get(n) for n in found}
+    calls = [(s.owner, [sizes.of(n.outputs[0], s.space) for n in s.nodes]) for s in net.scopes[1:]]
+    assert [("one", [(5, 2, 3)] * 2), ("two", [(5, 3, 2)] * 2)] == calls
+
+
+def test_operators_that_onnx_does_not_know_leave_the_rest_known() -> None:
+    """ONNX Runtime's own operators have no inference in ONNX; what comes beside them has."""
+    nodes = [
+        helper.make_node("FusedMatMul", ["x", "w"], ["f"], "own", domain="com.microsoft"),
+        helper.make_node("MatMul", ["x", "w"], ["m"], "plain"),
+        helper.make_node("Add", ["m", "f"], ["y"], "both"),
+    ]
+    net = model(nodes, [info("x", ["N", 3])], [info("y", ["N", 4])], {"w": np.ones((3, 4), np.float32)})
+    sizes = net.sizes(batch=2)
+    assert ("f", "y") == sizes.unknown
+    assert (2, 4) == sizes.get("m")
+    sizes.learn({n: s for n, s in real(net, x=np.zeros((2, 3), np.float32)).items() if n in sizes.unknown})
+    assert () == sizes.unknown
+
+
+def _odd() -> dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]]:
+    return {
+        "a rank of zero": (
+            lambda: model([helper.make_node("Neg", ["x"], ["y"], "n")], [info("x", [])], [info("y", [])]),
+            {"y": ()},
+        ),
+        "an empty tensor": (
+            lambda: model(
+                [helper.make_node("Concat", ["x", "e"], ["y"], "c", axis=0)],
+                [info("x", ["N"])], [info("y", ["M"])], {"e": np.zeros(0, np.float32)},
+            ),
+            {"y": (1,)},
+        ),
+        "a huge size": (
+            lambda: model(
+                [helper.make_node("Relu", ["x"], ["y"], "r"), helper.make_node("Shape", ["y"], ["s"], "s")],
+                [info("x", ["N", 2**40])], [info("y", ["N", 2**40]), info("s", [2], INT64)],
+            ),
+            {"y": (1, 2**40), "s": (2,)},
+        ),
+        "a tensor that nobody can hold": (
+            lambda: model(
+                [
+                    helper.make_node("ConstantOfShape", ["n"], ["y"], "fill"),
+                    helper.make_node("Add", ["y", "x"], ["z"], "add"),
+                ],
+                [info("x", ["N"])], [info("z", ["M"])], {"n": np.array([2**50], np.int64)},
+            ),
+            {"y": (2**50,)},
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(_odd()))
+def test_odd_sizes_are_told_as_they_are(case) -> None:
+    """Nothing of such a size is ever made to learn its shape."""
+    make, shapes = _odd()[case]
+    net = make()
+    assert shapes == known(net, shapes)
+
+
+def test_sequences_and_optionals_pass_on_what_they_hold() -> None:
+    """They have no shape of their own, and nobody asks a run for one."""
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["q"], "sequence"),
+        helper.make_node("SequenceAt", ["q", "zero"], ["y"], "at"),
+        helper.make_node("Relu", ["y"], ["z"], "relu"),
+    ]
+    net = model(nodes, [info("x", ["N", 3])], [info("z", ["N", 3])], {"zero": np.array(0, np.int64)})
+    sizes = net.sizes(batch=2)
+    assert (2, 3) == sizes.get("z")
+    assert sizes.get("q") is None
+    assert () == sizes.unknown
+
+
+def test_types_are_known_inside_functions() -> None:
+    """ONNX infers nothing there when a model is loaded."""
+    inside = [helper.make_node("Cast", ["a"], ["b"], "cast", to=TensorProto.FLOAT16)]
+    function = helper.make_function("local", "Half", ["a"], ["b"], inside, [helper.make_opsetid("", 17)])
+    nodes = [helper.make_node("Half", ["x"], ["y"], "one", domain="local")]
+    net = model(
+        nodes, [info("x", ["N", 3])], [info("y", ["N", 3], TensorProto.FLOAT16)], functions=[function]
+    )
+    (scope,) = net.scopes[1:]
+    assert "fp16" == net.sizes().dtype(scope.nodes[0].outputs[0], scope.space)

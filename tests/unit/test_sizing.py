@@ -1,0 +1,115 @@
+"""How many samples run at a time, where a model leaves its sizes open."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab import CalibrationData, load
+from rtlab.core.model import Model
+from rtlab.study import sizing
+from rtlab.study.sizing import batch_size, fixed_batch, sizes_of
+
+FLOAT = TensorProto.FLOAT
+
+
+def convolutions(
+    dims: list[int | str], kind: int = FLOAT, channels: int = 16, layers: int = 6
+) -> onnx.ModelProto:
+    """Convolutions one after the other, whose values are as large as a picture of so many channels."""
+    rng, read, width = np.random.default_rng(0), "x", 3
+    nodes, weights = [], []
+    for i in range(layers):
+        weight = rng.standard_normal((channels, width, 3, 3)).astype(helper.tensor_dtype_to_np_dtype(kind))
+        weights.append(numpy_helper.from_array(weight / 16, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [read, f"w{i}"], [f"y{i}"], f"conv{i}", pads=[1] * 4))
+        read, width = f"y{i}", channels
+    ends = [
+        helper.make_tensor_value_info(n, kind, [dims[0], c, *dims[1:]])
+        for n, c in (("x", 3), (read, channels))
+    ]
+    graph = helper.make_graph(nodes, "convolutions", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def written(net: Model) -> tuple[str, ...]:
+    return tuple(o for n in net.top for o in n.outputs)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [(FLOAT, 32), (TensorProto.FLOAT16, 16), (TensorProto.DOUBLE, 64)])
+def test_named_sizes_bound_the_batch(kind, bits) -> None:
+    """Height and width counted as one: 64 pictures of any size were run at a time."""
+    net = load(convolutions(["N", "H", "W"], kind), shapes={"H": 40, "W": 50})
+    each = 6 * 16 * 40 * 50 * bits // 8
+    assert sizing._BATCH_BYTES // each == batch_size(net, written(net)) > 1
+    assert min(64, sizing._BATCH_BYTES // (each // 6)) == batch_size(net, written(net)[:1])
+    assert 1 == batch_size(
+        load(convolutions(["N", "H", "W"], kind), shapes={"x": (1, 3, 900, 900)}), written(net)
+    )
+    assert 64 == batch_size(load(convolutions(["N", 4, 4], kind)), written(net))
+    assert 1 == batch_size(load(convolutions([1, 4, 4], kind)), written(net))
+
+
+def test_the_samples_of_a_stream_tell_what_nobody_named() -> None:
+    """A DataLoader brings pictures of a size; the model was loaded without one."""
+    net = load(convolutions(["N", "H", "W"]))
+    data = CalibrationData.of([np.zeros((3, 40, 50), np.float32)] * 4, model=net)
+    named = load(convolutions(["N", "H", "W"]), shapes={"H": 40, "W": 50})
+    assert batch_size(named, written(named)) == batch_size(net, written(net), data) < 64
+    assert {"x": (1, 3, 40, 50)} == data.sample_shapes(net)
+    assert 1 == fixed_batch(net)
+    assert 2 == fixed_batch(load(convolutions([2, 4, 4])))
+
+
+def test_values_whose_size_nobody_knows_count_as_much_as_the_largest() -> None:
+    """Without sizes, without samples: better slow than out of memory."""
+    net = load(convolutions(["N", "H", "W"]))
+    assert 1 == batch_size(net, written(net))
+
+
+def test_what_shape_inference_cannot_tell_one_run_does() -> None:
+    """An operator of ONNX Runtime's own in the middle: what comes after it had no size."""
+    proto = convolutions(["N", "H", "W"])
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    proto.graph.node.insert(
+        2, helper.make_node("QuickGelu", ["y1"], ["g"], "gelu", domain="com.microsoft", alpha=1.0)
+    )
+    proto.graph.node[3].input[0] = "g"
+    net = load(proto, shapes={"H": 40, "W": 50})
+    assert net.sizes().unknown[0] == "g"
+    data = CalibrationData.random(net, samples=2)
+    found = sizes_of(net, data)
+    assert () == found.unknown
+    assert (1, 16, 40, 50) == found.get("g") == found.get("y5")
+    assert found is net.sizes(), "work and memory read the same"
+    assert sizing._BATCH_BYTES // (7 * 16 * 40 * 50 * 4) == batch_size(net, written(net), data)
+
+
+_PEAK = """
+import json, resource, sys
+sys.path.insert(0, sys.argv[1])
+from test_sizing import convolutions
+from rtlab import Study, load
+dims, shapes = json.loads(sys.argv[2]), json.loads(sys.argv[3])
+study = Study(load(convolutions(dims, channels=24), shapes=shapes))
+study.observe()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_dynamic_sizes_take_as_much_memory_as_fixed_ones() -> None:
+    """The peak of a process of its own: 14.7 times as much before sizes were used."""
+
+    def peak(dims: list[int | str], shapes: dict[str, int]) -> int:
+        here = str(Path(__file__).parent)
+        command = [sys.executable, "-c", _PEAK, here, json.dumps(dims), json.dumps(shapes)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert peak(["N", "H", "W"], {"H": 160, "W": 160}) <= 1.2 * peak([1, 160, 160], {})
