@@ -559,9 +559,12 @@ def _overflow(result: Result) -> tuple[str, ...]:
 
 
 def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
+    from rtlab.analysis.roles import SERVING, words
     from rtlab.view.table import number
 
-    nodes = sorted((study.model.by_id[n] for n in result.mapping.nodes(layer.id)), key=lambda n: n.index)
+    pairs = sorted(result.mapping.of(layer.id), key=lambda p: study.model.by_id[p.node].index)
+    told = [words(p.role, study.model.by_id[p.node].op) for p in pairs]
+    nodes = [study.model.by_id[p.node] for p in pairs if p.role not in SERVING]
     time = result.layer_times.get(layer.id)
     errors = [e.sqnr for n in nodes if result.accuracy and (e := result.accuracy.of(n.id))]
     sqnr = "equal" if errors and errors[-1] == float("inf") else number(errors[-1], "dB") if errors else "—"
@@ -570,7 +573,7 @@ def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
         str(layer.index + 1),
         _plain(layer.kind),
         # Without the ONNX model, the compiler's own name is all there is.
-        "·".join(n.op for n in nodes) or (_plain(layer.name) if not study.model.nodes else "—"),
+        "·".join(told) or (_plain(layer.name) if not study.model.nodes else "—"),
         layer.precision or "—",
         number(time.median if time else None, "ms") + shared,
         sqnr,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from rtlab.analysis.mapping import Mapping, moves
+from rtlab.analysis.roles import SERVING
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 
@@ -14,8 +15,8 @@ class Coverage:
     """Counts of nodes and layers that a mapping explains.
 
     ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none; what is left is
-    unknown. ``layers`` of ``all_layers`` hold a node, and ``moves`` more only move data. ``declared`` of ``pairs`` are
-    the compiler's own word; the others are inferred.
+    unknown. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of
+    ``pairs`` are the compiler's own word; the others are inferred.
     """
 
     nodes: int
@@ -36,14 +37,15 @@ def coverage(mapping: Mapping, model: Model, engine: Engine) -> Coverage:
         model: The source model.
         engine: The engine.
     """
-    held = {p.layer for p in mapping.pairs}
+    computing = {p.layer for p in mapping.pairs if p.role not in SERVING}
+    serving = {p.layer for p in mapping.pairs} - computing
     return Coverage(
         nodes=len({p.node for p in mapping.pairs}),
         all_nodes=len(model.nodes),
         explained=sum(m.reason != "unknown" for m in mapping.missing),
-        layers=len(held),
+        layers=len(computing),
         all_layers=len(engine.layers),
-        moves=sum(y.id not in held and moves(y) for y in engine.layers),
+        moves=sum(y.id in serving or (y.id not in computing and moves(y)) for y in engine.layers),
         declared=sum(p.evidence == "declared" for p in mapping.pairs),
         pairs=len(mapping.pairs),
     )

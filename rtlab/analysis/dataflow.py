@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from rtlab.analysis.kernel import kernel
 from rtlab.analysis.writers import Writers
 from rtlab.core.engine import Engine, Layer, Tensor
 
@@ -42,7 +43,6 @@ _WORDS: tuple[tuple[str, Work], ...] = (
 )  # fmt: skip
 #: Operations of a generated kernel, as its name abbreviates them, that only move or retype numbers.
 _MOVES = frozenset({"Cast", "Res", "Resh", "Tran", "Move", "Copy", "Repl", "Squ", "Unsq"})
-_GENERATED = re.compile(r"^__myl_([A-Za-z]+)")
 
 
 def work(layer: Layer) -> Work:
@@ -57,9 +57,8 @@ def work(layer: Layer) -> Work:
     if layer.kind in _CONTROL:
         return "control"
     if layer.kind == "kgen":
-        found = _GENERATED.match(layer.tactic) or _GENERATED.match(layer.name)
-        parts = re.findall("[A-Z][a-z]*", found[1]) if found else []
-        return "reformat" if parts and set(parts) <= _MOVES else "kernel"
+        told = kernel(layer)
+        return "reformat" if told and told.whole and _MOVES.issuperset(told.operations) else "kernel"
     if layer.attributes.get("Origin") == "QDQ":
         return "quantization"
     kind = _kind(f"{layer.kind} {layer.attributes.get('ParameterType') or ''}")

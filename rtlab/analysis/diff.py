@@ -20,6 +20,7 @@ import numpy as np
 from rtlab.analysis import dataflow
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.names import operator, words
+from rtlab.analysis.roles import SERVING
 from rtlab.core.engine import NOWHERE, Engine, Layer, Origin
 from rtlab.core.model import Model
 
@@ -35,10 +36,9 @@ _Vertex: TypeAlias = tuple[int, str]
 class Side:
     """An engine on one side of a comparison.
 
-    ``mapping`` is that of the source's nodes, None without a model, and ``built`` the model that the engine was built
-    from; ``times`` are milliseconds by layer id, empty where nothing was measured. ``whole`` is the latency of whole
-    inferences in milliseconds, None where it is not known. ``withheld`` says why there is no estimate where one was
-    asked for.
+    ``mapping`` is that of the source's nodes, None without a model; ``times`` are milliseconds by layer id, empty where
+    nothing was measured. ``whole`` is the latency of whole inferences in milliseconds, None where it is not known.
+    ``withheld`` says why there is no estimate where one was asked for.
     """
 
     name: str
@@ -47,7 +47,6 @@ class Side:
     times: Mapping[str, float] = dataclasses.field(default_factory=dict)
     whole: float | None = None
     origin: Origin = "measured"
-    built: Model | None = None
     withheld: str = ""
 
     @property
@@ -229,25 +228,22 @@ class _Named:
         idle = {y.id for y in self.moves}
         self.computing = [y for y in side.engine.layers if y.id not in idle]
 
-    @functools.cached_property
-    def _homes(self) -> Mapping[str, frozenset[str]]:
-        """The layers that run a node itself, where others run only what a preparation put around it, such as its Q.
+    def homed(self, layer: str) -> tuple[str, ...]:
+        """The nodes that a layer computes, or a part of them; of one that computes none, the first that it serves.
 
         The layer before often quantizes for the next node; that must not make one group of the two.
         """
-        found: defaultdict[str, set[str]] = defaultdict(set)
-        for layer in self.side.engine.layers if self.side.built else ():
-            for id_ in layer.origins or (layer.name,):
-                node = self.side.built.by_id.get(id_) if self.side.built else None
-                if node is not None and node.origin == node.id:
-                    found[node.id].add(layer.id)
-        return {node: frozenset(layers) for node, layers in found.items()}
-
-    def homed(self, layer: str) -> tuple[str, ...]:
-        """The nodes that a layer runs itself; of one that runs none so, the first it has a part of."""
         nodes = self.nodes[layer]
-        mine = tuple(n for n in nodes if layer in self._homes.get(n, (layer,)))
-        return mine or nodes[:1]
+        return tuple(n for n in nodes if layer in self._homes.get(n, (layer,))) or nodes[:1]
+
+    @functools.cached_property
+    def _homes(self) -> Mapping[str, frozenset[str]]:
+        """The layers that compute a node, by the nodes that a layer computes."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for pair in self.side.mapping.pairs if self.side.mapping else ():
+            if pair.role not in SERVING:
+                found[pair.node].add(pair.layer)
+        return {node: frozenset(layers) for node, layers in found.items()}
 
     def half(self, ids: Sequence[str]) -> Half:
         layers = [self.side.engine.layer(i) for i in ids]

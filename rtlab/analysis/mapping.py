@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 from rtlab.analysis.dataflow import work
 from rtlab.analysis.flow import VIEWS, Flow, Key, Reason
 from rtlab.analysis.names import Names
+from rtlab.analysis.roles import Role, Roles
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
@@ -43,12 +44,16 @@ _WORDS = {
 
 
 class Pair(NamedTuple):
-    """A node and a layer that belong together. ``note`` says in words how we know."""
+    """A node and a layer that belong together. ``note`` says in words how we know, ``role`` what the layer does for it.
+
+    A layer whose role is "work" runs the node, alone or with other layers; one of another role serves it.
+    """
 
     node: str
     layer: str
     evidence: Evidence
     note: str = ""
+    role: Role = "work"
 
 
 class Missing(NamedTuple):
@@ -94,6 +99,14 @@ class Mapping:
     def nodes(self, layer: str) -> tuple[str, ...]:
         """Ids of the nodes that a layer runs, in the compiler's order."""
         return tuple(p.node for p in self._by_layer.get(layer, ()))
+
+    def of(self, layer: str) -> tuple[Pair, ...]:
+        """The pairs of a layer, in the compiler's order."""
+        return self._by_layer.get(layer, ())
+
+    def run(self, layer: str) -> tuple[str, ...]:
+        """Ids of the nodes whose work a layer does, in the compiler's order: what it serves with a Q is left out."""
+        return tuple(p.node for p in self._by_layer.get(layer, ()) if p.role == "work")
 
     def why(self, node: str) -> Missing | None:
         """Why a node has no layer, or None when it has one."""
@@ -180,13 +193,16 @@ class _Relation:
             if node.id not in self.found:
                 reason = self.reasons.get(node.id, "unknown")
                 missing.append(Missing(node.id, reason, _WORDS[reason]))
-        pairs = tuple(
-            sorted(
-                (p for table in self.found.values() for p in table.values()),
-                key=lambda p: self.order[p.layer],
-            )
-        )
-        return Mapping(pairs, tuple(missing))
+        return Mapping(tuple(sorted(self._in_roles(), key=lambda p: self.order[p.layer])), tuple(missing))
+
+    def _in_roles(self) -> Iterator[Pair]:
+        """All pairs, with what each layer does for its node."""
+        roles = Roles(self.source, self.built)
+        for node, table in self.found.items():
+            found = roles.of(node, [self.engine.layer(i) for i in table])
+            for pair in table.values():
+                role = found[pair.layer]
+                yield pair if role == "work" else pair._replace(role=role)
 
     def _pair(self, node: str, layer: str, evidence: Evidence, note: str) -> None:
         table = self.found[node]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rtlab.analysis.flow import VIEWS
 from rtlab.analysis.mapping import Mapping
+from rtlab.analysis.roles import SERVING
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.node import Node
@@ -61,6 +62,7 @@ class _Reader:
         for pair in mapping.pairs:
             if pair.evidence == "declared":
                 self.declared.setdefault(pair.node, set()).add(pair.layer)
+        self.served = {(p.node, p.layer) for p in mapping.pairs if p.role in SERVING}
         self.inside = {i: [n for n in mapping.nodes(i) if i in self._of(n)] for i in self.layers}
 
     def uses(self) -> tuple[PairUse, ...]:
@@ -103,13 +105,13 @@ class _Reader:
             return use(
                 "unknown", missing.text if missing is not None else "The mapping does not know this node."
             )
-        lonely = [i for i in layers if all(self._light(n) for n in self.inside[i])]
+        lonely = [i for i in layers if all(self._light(n, i) for n in self.inside[i])]
         if lonely:
             names = ", ".join(f'"{self.layers[i].name}"' for i in lonely)
             first = q is not None and value in self.model.inputs and ends[0] >= set(lonely)
             why = " The model's input arrives in FP32, and nothing runs before it." if first else ""
             return use("own step", f"{names} only quantizes or dequantizes.{why}")
-        host = next(n for i in layers for n in self.inside[i] if not self._light(n))
+        host = next(n for i in layers for n in self.inside[i] if not self._light(n, i))
         if q is not None and not weight and ends[0] == ends[1]:
             note = f'Quantized and dequantized again within the step of "{host}": no INT8 tensor comes of it.'
             return use("round trip", note)
@@ -140,6 +142,6 @@ class _Reader:
             for v in self.model.by_id[node].inputs[1:]
         ]
 
-    def _light(self, node: str) -> bool:
+    def _light(self, node: str, layer: str) -> bool:
         known = self.model.by_id.get(node)
-        return known is None or known.op in _LIGHT
+        return known is None or known.op in _LIGHT or (node, layer) in self.served

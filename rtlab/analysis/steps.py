@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from rtlab.analysis.dataflow import work
+from rtlab.analysis.kernel import operations
 from rtlab.analysis.writers import Writers
 from rtlab.core.engine import Engine, Layer, Tensor
 
@@ -20,7 +21,6 @@ Role = Literal[
 ]
 Form = Literal["unrolled", "loop", "whole", "unknown"]
 
-_KERNEL = re.compile(r"^__myl_([A-Za-z]+?)(?:_|$)")
 _UNROLL = re.compile(r"_un?r(?:oll)?(\d+)(?:_|\+|$)")
 _NUMBER = re.compile(r"\^(-?\d+)i(?:32|64)")
 #: Kinds of layers that order streams, and that count the turns of a loop.
@@ -363,17 +363,6 @@ class Steps:
                 else:
                     todo.append(reader)
         return tuple(sorted(s for s in steps if s < max(self.found, 1)))
-
-
-def operations(layer: Layer) -> tuple[str, ...]:
-    """The operations in the name of a generated kernel, in order; none of other layers."""
-    return _operations(layer.tactic) or _operations(layer.name)
-
-
-@functools.lru_cache(4096)
-def _operations(name: str) -> tuple[str, ...]:
-    found = _KERNEL.match(name)
-    return tuple(re.findall("[A-Z][a-z]*", found[1])) if found else ()
 
 
 def weights(tensor: Tensor, cell: Cell) -> bool:

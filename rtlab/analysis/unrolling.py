@@ -13,6 +13,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from rtlab.analysis.kernel import operations
 from rtlab.analysis.steps import (
     LOOPING,
     ORDER,
@@ -22,7 +23,6 @@ from rtlab.analysis.steps import (
     Member,
     Part,
     Steps,
-    operations,
     weights,
 )
 from rtlab.core.engine import Engine, Layer

@@ -25,6 +25,7 @@ from rtlab import backends
 from rtlab.analysis import pairs as _pairs
 from rtlab.analysis.diff import Difference, difference
 from rtlab.analysis.pairs import PairUse
+from rtlab.analysis.roles import words
 from rtlab.analysis.trust import usual
 from rtlab.backends.bench import Bench
 from rtlab.core.data import Batch, CalibrationData, Task
@@ -1078,12 +1079,17 @@ class Study:
             missing = result.mapping.why(found.id)
             return f'"{found.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
         lines = []
-        for pair in result.mapping.pairs:
+        for pair in sorted(result.mapping.pairs, key=lambda p: p.role != "work"):
             if pair.node == found.id:
-                others = [self.model.by_id[n].op for n in result.mapping.nodes(pair.layer) if n != found.id]
+                others = [
+                    words(p.role, self.model.by_id[p.node].op)
+                    for p in result.mapping.of(pair.layer)
+                    if p.node != found.id and p.role not in {"cast", "layout"}
+                ]
                 shared = f" with {', '.join(others)}" if others else ""
+                does = "runs" if pair.role == "work" else f"has its {pair.role}"
                 lines.append(
-                    f'"{found.title}" runs in layer "{pair.layer}"{shared} ({pair.evidence}). {pair.note}'
+                    f'"{found.title}" {does} in layer "{pair.layer}"{shared} ({pair.evidence}). {pair.note}'
                 )
         return "\n".join(lines)
 

@@ -194,19 +194,18 @@ class Result:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
         """
-        built = self.prepared.model
         if gpu is not None:
             found = self.roofline(gpu)
             known = found.milliseconds(self.engine) if found.known.enough else {}
             return Side(
-                self.name, self.engine, self.mapping, known, None, "estimated", built,
+                self.name, self.engine, self.mapping, known, None, "estimated",
                 "" if found.known.enough else found.withheld,
             )  # fmt: skip
         times = self.timing
         if self.measured is None or times is None:
-            return Side(self.name, self.engine, self.mapping, built=built)
+            return Side(self.name, self.engine, self.mapping)
         known = {t.layer: t.median for t in times.layers}
-        return Side(self.name, self.measured, self.measured_mapping, known, times.total, built=built)
+        return Side(self.name, self.measured, self.measured_mapping, known, times.total)
 
     @functools.cached_property
     def coverage(self) -> Coverage:

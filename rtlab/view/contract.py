@@ -18,6 +18,7 @@ Family = Literal[
 BoxKind = Literal["node", "layer", "input", "output", "group"]
 Reason = Literal["", "folded", "view", "shape", "dead", "unknown"]
 Evidence = Literal["declared", "inferred", "merged"]
+Role = Literal["work", "body", "scale", "bias", "Q", "DQ", "Q/DQ", "cast", "layout", "control"]
 Origin = Literal["measured", "reported", "estimated"]
 ChipStatus = Literal["ready", "building", "failed"]
 StageName = Literal["compiled", "timed", "compared", "scored"]
@@ -62,11 +63,17 @@ class Port(TypedDict):
 
 
 class OpChip(TypedDict):
-    """One operator inside an engine layer, in execution order, with the node it stands for."""
+    """What an engine layer does for one node, in execution order: runs it (role "work"), or serves it.
+
+    ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``.
+    Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here.
+    """
 
     op: str
     family: Family
     node: str
+    role: Role
+    title: str
 
 
 class Detail(TypedDict):
@@ -77,8 +84,9 @@ class Detail(TypedDict):
 
 
 class Box(TypedDict):
-    """A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move.
+    """A box of a graph. ``lines`` stand below the title when zoomed in.
 
+    ``slim`` marks overhead: a layer that moves, retypes or quantizes what others compute; such a box has no chips.
     ``precision`` is the narrowest type that a layer touches, ``reads`` and ``writes`` those of its inputs and outputs,
     empty for a node. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and
     ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only.
@@ -135,11 +143,12 @@ class Told(TypedDict):
 
 
 class Pair(TypedDict):
-    """Node and layer that belong together, by box id."""
+    """Node and layer that belong together, by box id; ``role`` is what the layer does for the node."""
 
     node: str
     layer: str
     evidence: Evidence
+    role: Role
 
 
 class Unmapped(TypedDict):
@@ -328,8 +337,9 @@ class Reformat(TypedDict):
 class Coverage(TypedDict):
     """How much of the engine the mapping explains: nodes that have a layer or a reason for having none, and layers.
 
-    ``nodes`` of ``all_nodes`` are in a layer, ``explained`` more have a reason; ``layers`` of ``all_layers`` hold a
-    node, ``moves`` more only move data. ``declared`` of the pairs are the compiler's own word; the others are inferred.
+    ``nodes`` of ``all_nodes`` are in a layer, ``explained`` more have a reason; ``layers`` of ``all_layers``
+    compute a node, ``moves`` more only move or quantize data. ``declared`` of the pairs are the compiler's own word,
+    the others inferred.
     """
 
     nodes: int
@@ -803,7 +813,7 @@ TYPES: tuple[type, ...] = (
     Failure, Standing, Chip, BuildState, DataState, ViewState, Status, Gesture, Reply, SavedVariant, Saved,
 )  # fmt: skip
 ALIASES: dict[str, Any] = {
-    "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Origin": Origin,
+    "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Role": Role, "Origin": Origin,
     "ChipStatus": ChipStatus, "StageName": StageName, "StageState": StageState,
     "Tab": Tab, "Side": Side, "Grouping": Grouping, "TensorKind": TensorKind,
     "Action": Action, "Verdict": Verdict, "GestureType": GestureType, "ReplyType": ReplyType, "PanelName": PanelName,

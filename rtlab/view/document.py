@@ -30,13 +30,16 @@ def document(result: Result, model: Model) -> dict[str, Any]:
     ``summary``, ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether errors and
     scales rest on noise (null where there are none).
     Times are in milliseconds unless their key says another unit, shares go from 0 to 1, errors are in decibel or in
-    the value's unit; null where nothing was measured. An infinite SQNR (equal values) is null with ``equal`` true.
+    the value's unit; null where nothing was measured. ``roles`` of a layer says what it does for each of its nodes: the
+    node's "work", or a service such as "Q". An infinite SQNR (equal values) is null with ``equal`` true.
     Without an ONNX model, ``model`` has no name and no nodes.
     """
     engine = result.engine
     evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    roles: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for pair in result.mapping.pairs:
         evidence[pair.layer][pair.node] = pair.evidence
+        roles[pair.layer][pair.node] = pair.role
     return {
         "schema": SCHEMA,
         "variant": {
@@ -89,6 +92,7 @@ def document(result: Result, model: Model) -> dict[str, Any]:
                     "kind": layer.kind,
                     "nodes": list(result.mapping.nodes(layer.id)),
                     "evidence": evidence[layer.id],
+                    "roles": roles[layer.id],
                     "inputs": [_tensor(t) for t in layer.inputs],
                     "outputs": [_tensor(t) for t in layer.outputs],
                     "precision": layer.precision,

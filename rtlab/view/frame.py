@@ -8,6 +8,7 @@ import pandas as pd
 
 from rtlab.analysis.memory import BEYOND, nbytes, of_layers
 from rtlab.analysis.reformats import layout
+from rtlab.analysis.roles import words
 from rtlab.core.engine import Layer
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
     | column | dtype | what |
     |---|---|---|
     | ``name``, ``kind`` | str | the compiler's words |
-    | ``nodes`` | object: tuple of str | ids of the nodes of the model that the layer runs; empty where none is known |
-    | ``operators`` | object: tuple of str | their operators, in the same order |
+    | ``nodes`` | object: tuple of str | ids of the nodes of the model that the layer runs or serves; or empty |
+    | ``operators`` | object: tuple of str | what it does for each, in the same order: ``Conv``, ``Q for Conv`` |
     | ``reads``, ``writes``, ``precision`` | str | narrowest type of its inputs, its outputs, and both; or empty |
     | ``tactic`` | str | its kernel, by name or number; empty where not told |
     | ``formats_in``, ``formats_out`` | object: tuple of str | layout of each input and output; empty words: not told |
@@ -76,7 +77,9 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
             "name": layer.name,
             "kind": layer.kind,
             "nodes": nodes,
-            "operators": tuple(home.by_id[n].op for n in nodes if n in home.by_id),
+            "operators": tuple(
+                words(p.role, home.by_id[p.node].op) for p in result.mapping.of(layer.id) if p.node in home.by_id
+            ),
             "reads": layer.reads,
             "writes": layer.writes,
             "precision": layer.precision,

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
+from rtlab.analysis.dataflow import MOVES, Dataflow, Work
+from rtlab.analysis.kernel import QUANTIZED, kernel
 from rtlab.analysis.mapping import Mapping as NodeMapping
-from rtlab.analysis.mapping import moves, placed
-from rtlab.analysis.names import operator, words
+from rtlab.analysis.mapping import Pair as NodePair
+from rtlab.analysis.mapping import placed
+from rtlab.analysis.names import operator
+from rtlab.analysis.names import words as named
 from rtlab.analysis.pairs import pairs
+from rtlab.analysis.roles import QUANTIZING_OPS, SERVING, Role, words
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
@@ -75,6 +81,15 @@ _MAIN = frozenset({"convolution", "matmul", "pool"})
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
 
 _WHOLE = frozenset({int, bool})
+#: Services that need no word beside what a layer computes, and those that a chip says in short.
+_QUIET = frozenset({"cast", "layout", "control", "body"})
+_BRIEF = frozenset({"Q", "DQ", "Q/DQ"})
+_ROLE_FAMILY: Mapping[str, Family] = {
+    "Q": "quantize", "DQ": "quantize", "Q/DQ": "quantize", "cast": "quantize", "layout": "shape", "control": "control",
+    "body": "control",
+}  # fmt: skip
+_QUANTIZES = re.compile(r"(Q|DQ|Q/DQ|cast)\b")
+_QUANTIZING: frozenset[Work] = frozenset({"quantization"})
 
 
 def family(op: str) -> Family:
@@ -254,58 +269,142 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-#: What a layer runs around a source node without the node itself, such as its Q: operators by layer and node.
-Around: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
-
-
 class _Layers:
     """The boxes of an engine's layers under construction."""
 
-    def __init__(self, model: Model, mapping: NodeMapping, around: Around) -> None:
-        self.model, self.mapping, self.around = model, mapping, around
+    def __init__(self, result: Result, model: Model, mapping: NodeMapping) -> None:
+        self.model, self.mapping, self.engine = model, mapping, result.engine
+        self.built = result.prepared.model
+
+    @functools.cached_property
+    def flow(self) -> Dataflow:
+        return Dataflow(self.engine)
 
     def box(self, layer: Layer) -> Box:
-        places = [self.model.places[i] for i in self.mapping.nodes(layer.id)]
         # Execution order is graph order; the compiler lists labels in an order of its own.
-        places.sort(key=lambda p: p.node.index)
-        nodes = [p.node for p in places]
-        around = self.around.get(layer.id, {})
-        chips = [
-            OpChip(op=_SHORT.get(op, op), family=family(op), node=p.id)
-            for p in places
-            for op in around.get(p.node.id, (p.node.op,))
-        ]
+        pairs = sorted(self.mapping.of(layer.id), key=lambda p: self.model.places[p.node].node.index)
         computes = _kind_family(layer.kind)
-        # Whose nodes are unknown, because there is no model or another one, is no move: name and kind tell what it is.
-        known = bool(self.mapping.pairs)
-        moving = not nodes and not computes and (known or moves(layer))
-        if not known and not moving:
-            chips = _told(layer, computes)
+        title = self._serving(pairs) if pairs else self._idle(layer, computes)
+        chips = [] if title else self._chips(layer, pairs) if pairs else _told(layer, computes)
         return Box(
             id=layer.id,
             kind="layer",
             parent=-1,
             body="",
             op=layer.kind,
-            family=family(nodes[0].op) if nodes else computes or ("shape" if moving else chips[0]["family"]),
-            title=(_move(layer) if moving else "") or layer.name,
+            family=_colour(chips, title, computes if not pairs else None),
+            title=title or layer.name,
             lines=[],
             chips=chips,
             precision=layer.precision,
             reads=layer.reads,
             writes=layer.writes,
             stream=layer.stream,
-            slim=moving,
+            slim=bool(title),
             inputs=[],
             outputs=[],
             details=[],
         )
 
+    def _op(self, pair: NodePair) -> str:
+        return self.model.places[pair.node].node.op
 
-def engine_graph(result: Result, model: Model, mapping: NodeMapping, around: Around) -> Graph:
+    def _serving(self, pairs: Sequence[NodePair]) -> str:
+        """What a layer is called that runs no node but only serves some, such as "Q for Conv"; empty for others."""
+        if not all(p.role in SERVING or self._op(p) in QUANTIZING_OPS for p in pairs):
+            return ""
+        role = next((p.role for p in pairs if p.role != "work"), QUANTIZING_OPS.get(self._op(pairs[0]), "Q"))
+        served = [p for p in pairs if self._op(p) not in QUANTIZING_OPS]
+        ops = [self._op(p) for p in served] or self._served(pairs[0].node)
+        return words(role, _short_op(ops[0])) if ops else role
+
+    def _idle(self, layer: Layer, computes: Family | None) -> str:
+        """What a layer without nodes does where it computes nothing, from kind, name and types; empty for others."""
+        done, told = self.flow.works[layer.id], kernel(layer)
+        if done == "quantization":
+            narrows = layer.writes in QUANTIZED and layer.reads not in QUANTIZED
+            role: Role = QUANTIZING_OPS.get(layer.kind, "Q" if narrows else "DQ")
+            readers = self.flow.after(layer, through=MOVES | _QUANTIZING)
+            return words(role, next(filter(None, map(self._main, readers)), "")) or role
+        if computes or (told and told.rest):
+            return ""
+        return (_move(layer) or "layout move") if told or done in MOVES | {"control"} else ""
+
+    def _main(self, layer: Layer) -> str:
+        """The first operator that a layer runs, by its nodes or its name; empty where none is told."""
+        for node in self.mapping.run(layer.id):
+            return _short_op(self.model.places[node].node.op)
+        chips = [] if self.mapping.pairs else _told(layer, None)
+        return next((c["op"] for c in chips if c["family"] != "quantize" and c["op"] != layer.kind), "")
+
+    def _served(self, node: str) -> list[str]:
+        """Operators of the nodes that read what a model's own Q or DQ makes, the next ones behind such pairs."""
+        todo, seen, found = [self.model.places[node].node], set[str](), []
+        while todo:
+            for value in todo.pop().outputs:
+                for reader in self.model.consumers.get(value, ()):
+                    if reader.op not in QUANTIZING_OPS:
+                        found.append(reader.op)
+                    elif reader.id not in seen:
+                        seen.add(reader.id)
+                        todo.append(reader)
+        return found
+
+    def _chips(self, layer: Layer, pairs: Sequence[NodePair]) -> list[OpChip]:
+        found = [self._chip(p, layer) for p in pairs]
+        told = kernel(layer)
+        if told and told.quantizes and not any(c["role"] in {"Q", "Q/DQ"} for c in found):
+            # It narrows numbers amid the work of its nodes, and perhaps widens them again.
+            found.append(
+                _unlinked(
+                    "Q/DQ" if told.dequantizes else "Q", "quantize", "Q/DQ" if told.dequantizes else "Q"
+                )
+            )
+        shown = [c for c in found if c["role"] not in _QUIET] or found
+        # A kernel that reads a narrow type takes in what dequantizes it; a step of its own would be in its name.
+        absorbs = not told.dequantizes if told else layer.reads in QUANTIZED
+        own = {p.node for p in pairs if p.role == "work"}
+        kept = [c for c in shown if not (absorbs and c["role"] == "DQ" and c["node"] not in own)] or shown
+        seen = set[tuple[str, str]]()
+        listed = []
+        for chip in kept:
+            # One Q may serve several nodes.
+            if chip["role"] == "work" or chip["node"] in own or (chip["role"], chip["title"]) not in seen:
+                listed.append(chip)
+            seen.add((chip["role"], chip["title"]))
+        return listed
+
+    def _chip(self, pair: NodePair, layer: Layer) -> OpChip:
+        op = self._op(pair)
+        if pair.role == "work":
+            role = QUANTIZING_OPS.get(op, pair.role)
+            title = words(role, _short_op(next(iter(self._served(pair.node)), op))) if role != "work" else op
+            return OpChip(op=_short_op(op), family=family(op), node=pair.node, role=role, title=title)
+        short = _short_op(op)
+        if pair.role == "DQ":
+            short = _short_op(self._reader(pair.node, layer) or op)
+        title = words(pair.role, short)
+        shown = pair.role if pair.role in _BRIEF else title
+        colour = _ROLE_FAMILY.get(pair.role, family(op))
+        return OpChip(op=shown, family=colour, node=pair.node, role=pair.role, title=title)
+
+    def _reader(self, node: str, layer: Layer) -> str:
+        """The operator that a layer runs on what it dequantizes, where that was put there for another node first."""
+        run = set(self.mapping.run(layer.id))
+        for id_ in layer.origins:
+            put = self.built.by_id.get(id_)
+            if put is not None and put.origin == node and put.op == "DequantizeLinear":
+                for value in put.outputs:
+                    for reader in self.built.consumers.get(value, ()):
+                        if reader.origin in run and reader.op not in QUANTIZING_OPS:
+                            return reader.op
+        return ""
+
+
+def engine_graph(result: Result, model: Model, mapping: NodeMapping) -> Graph:
     """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
     engine = result.engine
-    layers = _Layers(model, mapping, around)
+    layers = _Layers(result, model, mapping)
     boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
     boxes += [layers.box(y) for y in engine.layers]
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
@@ -348,7 +447,6 @@ def engine_view(result: Result, model: Model, *, later: bool = False) -> EngineV
     With ``later``, ``engine_later`` has what is not needed to draw it.
     """
     mapping = placed(result.mapping, model)
-    around = {y.id: found for y in result.engine.layers if (found := _around(y, result.prepared.model))}
     view = EngineView(
         variant=result.name,
         calibrator=str(result.variant.calibrator or ""),
@@ -357,8 +455,8 @@ def engine_view(result: Result, model: Model, *, later: bool = False) -> EngineV
         else list(commands(model, result.variant, f"{stem(model, result.variant)}.onnx")),
         precisions={i: str(p) for n, p in result.prepared.precisions.items() for i in model.where(n)},
         quantized=_quantized(result, model),
-        graph=engine_graph(result, model, mapping, around),
-        pairs=_home_first(mapping, model, around),
+        graph=engine_graph(result, model, mapping),
+        pairs=_home_first(mapping),
         unmapped=[
             Unmapped(node=m.node, reason=m.reason, text=m.text)
             for m in mapping.missing
@@ -411,15 +509,10 @@ def _quantized(result: Result, model: Model) -> list[QuantizedPair]:
     ]
 
 
-def _home_first(mapping: NodeMapping, model: Model, around: Around) -> list[Pair]:
-    """The pairs, those of a layer that runs only what a preparation put around the node, such as its Q, last."""
-
-    def away(pair: Pair) -> bool:
-        node = model.places[pair["node"]].node
-        return node.op not in around.get(pair["layer"], {}).get(node.id, (node.op,))
-
-    found = [Pair(node=p.node, layer=p.layer, evidence=p.evidence) for p in mapping.pairs]
-    return sorted(found, key=away) if around else found
+def _home_first(mapping: NodeMapping) -> list[Pair]:
+    """The pairs, those of a layer that only serves the node, such as by its Q, last."""
+    found = [Pair(node=p.node, layer=p.layer, evidence=p.evidence, role=p.role) for p in mapping.pairs]
+    return sorted(found, key=lambda p: p["role"] != "work")
 
 
 def _operator(node: Node) -> str:
@@ -485,15 +578,32 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
 def _told(layer: Layer, computes: Family | None) -> list[OpChip]:
     """The operators that a layer's name tells without a model, and its kind where they do not tell what computes."""
     # Torch-TensorRT writes kinds in capitals.
-    told = [op.capitalize() if op.isupper() else op for op in map(operator, words(layer.name))]
+    told = [op.capitalize() if op.isupper() else op for op in map(operator, named(layer.name))]
     found = [
-        OpChip(op=_SHORT.get(op, op), family=_kind_family(op) or family(op), node="")
+        _unlinked(_short_op(op), _kind_family(op) or family(op), QUANTIZING_OPS.get(op, "work"))
         for op in told
         if onnx.defs.has(op) or _kind_family(op)
     ]
+    if not found and (known := kernel(layer)):
+        return [_unlinked("·".join(known.operations[:4]), "other")]
     if not found or (computes in _MAIN and computes not in {c["family"] for c in found}):
-        found.insert(0, OpChip(op=layer.kind or "layer", family=computes or "other", node=""))
+        found.insert(0, _unlinked(layer.kind or "layer", computes or "other"))
     return found
+
+
+def _colour(chips: Sequence[OpChip], title: str, computes: Family | None) -> Family:
+    """The colour of a layer: what its kind computes, if told, else that of the first node that it runs."""
+    if computes or not chips:
+        return computes or ("quantize" if _QUANTIZES.match(title) else "shape")
+    return next((c["family"] for c in chips if c["role"] == "work"), chips[0]["family"])
+
+
+def _unlinked(op: str, colour: Family, role: Role = "work") -> OpChip:
+    return OpChip(op=op, family=colour, node="", role=role, title=op)
+
+
+def _short_op(op: str) -> str:
+    return _SHORT.get(op, op)
 
 
 @functools.lru_cache(1024)
@@ -502,26 +612,12 @@ def _kind_family(word: str) -> Family | None:
     return next((family for part, family in _COMPUTES.items() if part in word.lower()), None)
 
 
-def _around(layer: Layer, built: Model) -> dict[str, list[str]]:
-    """The operators that a layer declares of each source node, but of those that it declares themselves.
-
-    A compiler that declares none keeps the name of a node that it did not fuse.
-    """
-    declared = [built.by_id[i] for i in layer.origins or (layer.name,) if i in built.by_id]
-    whole = {n.id for n in declared if n.origin == n.id}
-    found: dict[str, list[str]] = {}
-    for node in declared:
-        if node.origin not in whole and node.op not in found.setdefault(node.origin, []):
-            found[node.origin].append(node.op)
-    return found
-
-
 def _move(layer: Layer) -> str:
     """What a step without nodes does, from the layouts and types that it reads and writes."""
     if not layer.inputs or not layer.outputs:
-        return layer.kind
+        return "layout move" if layer.kind == "kgen" else layer.kind
     a, b = layer.inputs[0], layer.outputs[0]
-    if a.dtype != b.dtype:
+    if a.dtype != b.dtype and a.dtype and b.dtype:
         return f"reformat {a.dtype} → {b.dtype}"
     before, after = _layout(a.format), _layout(b.format)
     if before and after and before != after:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.analysis.memory import Footprint, of_layers, of_nodes, sizes
+from rtlab.analysis.roles import SERVING
 from rtlab.analysis.timing import Shared, on_nodes
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
@@ -114,7 +115,7 @@ def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:
             nodes.setdefault(value.node, _error(value))
     layers: dict[str, Reading] = {}
     for layer in result.engine.layers:
-        found = [n for n in result.mapping.nodes(layer.id) if n in nodes]
+        found = [p.node for p in result.mapping.of(layer.id) if p.role not in SERVING and p.node in nodes]
         if found:
             # A layer's error is that of the last value that it computes.
             layers[layer.id] = nodes[max(found, key=lambda n: model.by_id[n].index)]

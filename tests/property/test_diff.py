@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import strategies
 from rtlab.analysis.diff import Difference, Side, difference
 from rtlab.analysis.mapping import relate
+from rtlab.analysis.roles import SERVING
 
 
 @st.composite
@@ -30,8 +31,13 @@ def oracle(first: Side, second: Side) -> list[set[str]]:
     """Groups of nodes by merging sets until nothing changes, for nodes that have a layer."""
     groups: list[set[str]] = []
     for side in (first, second):
+        pairs = side.mapping.pairs
+        computed = {p.node for p in pairs if p.role not in SERVING}
         for layer in side.engine.layers:
-            if nodes := set(side.mapping.nodes(layer.id)):
+            # A layer that only serves a node, such as by its Q, does not join it with what the layer computes.
+            own = [p for p in pairs if p.layer == layer.id]
+            nodes = {p.node for p in own if p.role not in SERVING or p.node not in computed}
+            if nodes := nodes or {p.node for p in own[:1]}:
                 touched = [g for g in groups if g & nodes]
                 groups = [g for g in groups if not g & nodes] + [nodes.union(*touched)]
     return groups

@@ -4,6 +4,7 @@ export type Family = "convolution" | "activation" | "pool" | "shape" | "normaliz
 export type BoxKind = "node" | "layer" | "input" | "output" | "group";
 export type Reason = "" | "folded" | "view" | "shape" | "dead" | "unknown";
 export type Evidence = "declared" | "inferred" | "merged";
+export type Role = "work" | "body" | "scale" | "bias" | "Q" | "DQ" | "Q/DQ" | "cast" | "layout" | "control";
 export type Origin = "measured" | "reported" | "estimated";
 export type ChipStatus = "ready" | "building" | "failed";
 export type StageName = "compiled" | "timed" | "compared" | "scored";
@@ -28,11 +29,13 @@ export interface Port {
   constant: boolean;
 }
 
-/** One operator inside an engine layer, in execution order, with the node it stands for. */
+/** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
 export interface OpChip {
   op: string;
   family: Family;
   node: string;
+  role: Role;
+  title: string;
 }
 
 /** One line of the side panel. */
@@ -41,7 +44,7 @@ export interface Detail {
   value: string;
 }
 
-/** A box of a graph. ``lines`` stand below the title when zoomed in; ``slim`` marks a layout move. ``precision`` is the narrowest type that a layer touches, ``reads`` and ``writes`` those of its inputs and outputs, empty for a node. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only. */
+/** A box of a graph. ``lines`` stand below the title when zoomed in. ``slim`` marks overhead: a layer that moves, retypes or quantizes what others compute; such a box has no chips. ``precision`` is the narrowest type that a layer touches, ``reads`` and ``writes`` those of its inputs and outputs, empty for a node. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only. */
 export interface Box {
   id: string;
   kind: BoxKind;
@@ -87,11 +90,12 @@ export interface Told {
   details: Detail[];
 }
 
-/** Node and layer that belong together, by box id. */
+/** Node and layer that belong together, by box id; ``role`` is what the layer does for the node. */
 export interface Pair {
   node: string;
   layer: string;
   evidence: Evidence;
+  role: Role;
 }
 
 /** A box without a layer: the reason, and the sentence that explains it. */
@@ -225,7 +229,7 @@ export interface Reformat {
   time: number | null;
 }
 
-/** How much of the engine the mapping explains: nodes that have a layer or a reason for having none, and layers. ``nodes`` of ``all_nodes`` are in a layer, ``explained`` more have a reason; ``layers`` of ``all_layers`` hold a node, ``moves`` more only move data. ``declared`` of the pairs are the compiler's own word; the others are inferred. */
+/** How much of the engine the mapping explains: nodes that have a layer or a reason for having none, and layers. ``nodes`` of ``all_nodes`` are in a layer, ``explained`` more have a reason; ``layers`` of ``all_layers`` compute a node, ``moves`` more only move or quantize data. ``declared`` of the pairs are the compiler's own word, the others inferred. */
 export interface Coverage {
   nodes: number;
   all_nodes: number;

@@ -1,4 +1,4 @@
-import type { Box, Chip, Evidence, Origin, Reason } from "./contract";
+import type { Box, Chip, Evidence, Family, OpChip, Origin, Reason, Role } from "./contract";
 
 export const NONE = "—";
 
@@ -22,6 +22,19 @@ export const REASON_WORDS: Record<Reason, string> = {
   unknown: "unknown",
 };
 
+/** What a layer does for a node, before the node's name. */
+export const ROLE_WORDS: Record<Role, string> = {
+  work: "runs",
+  body: "runs a body of",
+  scale: "scales what another layer computes for",
+  bias: "adds the bias of",
+  Q: "quantizes for",
+  DQ: "dequantizes for",
+  "Q/DQ": "quantizes and dequantizes for",
+  cast: "casts for",
+  layout: "lays out data for",
+  control: "controls",
+};
 export const EVIDENCE_WORDS: Record<Evidence, string> = {
   declared: "declared by the compiler",
   inferred: "inferred from inputs and outputs",
@@ -164,6 +177,12 @@ export function shortOp(op: string): string {
 }
 
 /** What a layer runs, shortly: its operators in their order, or else what it is. */
+/** The nodes that a card runs; its other chips say what it does for nodes of other layers. */
+export const ranBy = ({ chips }: Box): OpChip[] => chips.filter(({ role }) => role === "work");
+
+/** The family that gives a box its colour: that of the first node that it runs. */
+export const colourOf = (box: Box): Family => (ranBy(box)[0] ?? box.chips[0] ?? box).family;
+
 export function opsOf({ chips, op }: Box, most: number): string {
   const ops = chips.slice(0, most).map((chip) => shortOp(chip.op));
   if (chips.length > most) ops.push(`+${chips.length - most}`);

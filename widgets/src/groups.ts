@@ -139,7 +139,9 @@ class Grove {
 /** Operators in their order, as chips. */
 function chipsOf(boxes: readonly Box[]): OpChip[] {
   return boxes.flatMap((box) =>
-    box.kind === "node" ? [{ op: box.op, family: box.family, node: box.id }] : box.chips,
+    box.kind === "node"
+      ? [{ op: box.op, family: box.family, node: box.id, role: "work" as const, title: box.op }]
+      : box.chips,
   );
 }
 

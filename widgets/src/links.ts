@@ -26,9 +26,12 @@ export class Links {
     return gather(layers, this.#nodes, (pair) => pair.node);
   }
 
-  /** The nodes whose first layer this is. Of the others it runs a part, such as a Q put before them. */
+  /** The nodes whose first layer this is, and which it runs. Others it serves, such as by a Q put before them. */
   homeOf(layer: string): string[] {
-    return this.nodesOf([layer]).filter((node) => this.pairsOfNode(node)[0]!.layer === layer);
+    return this.nodesOf([layer]).filter((node) => {
+      const [first] = this.pairsOfNode(node);
+      return first!.layer === layer && first!.role === "work";
+    });
   }
 
   pairsOfNode(node: string): readonly Pair[] {
@@ -37,6 +40,11 @@ export class Links {
 
   pairsOfLayer(layer: string): readonly Pair[] {
     return this.#nodes.get(layer) ?? [];
+  }
+
+  /** The nodes that a layer runs; those that it only serves are left out. */
+  runBy(layer: string): string[] {
+    return this.pairsOfLayer(layer).flatMap(({ node, role }) => (role === "work" ? node : []));
   }
 
   evidence(node: string, layer: string): Evidence | null {

@@ -1,7 +1,7 @@
 import { CATEGORIES, cividis, diverging, FAMILY } from "./colour";
 import type { Box, EngineView, Overlay, Reading, Side } from "./contract";
 import type { Drawn } from "./drawn";
-import { GLYPH, plural, quantity, REASON_GLYPH, uncapitalised } from "./format";
+import { colourOf, GLYPH, plural, quantity, REASON_GLYPH, uncapitalised } from "./format";
 import { LAYER } from "./groups";
 import type { Links } from "./links";
 import type { EngineSide, Study } from "./state";
@@ -143,7 +143,7 @@ export function lookOf(here: Pictured, mode: string, all: readonly Pictured[] = 
   const cards = operator && here.side !== "node";
   return {
     ...plain(here),
-    colour: boxes.map((box) => (cards && box.chips.length ? FAMILY[box.chips[0]!.family] : null)),
+    colour: boxes.map((box) => (cards && box.chips.length ? FAMILY[colourOf(box)] : null)),
     families: operator,
   };
 }

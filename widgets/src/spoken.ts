@@ -1,5 +1,5 @@
 import type { Box, Overlay, Side } from "./contract";
-import { plural, quantity, REASON_WORDS, shorten, uncapitalised } from "./format";
+import { plural, quantity, REASON_WORDS, ROLE_WORDS, ranBy, shorten, uncapitalised } from "./format";
 import { combined, engineSide } from "./overlay";
 import type { Pointed, Study } from "./state";
 
@@ -60,7 +60,7 @@ export function groupOf(study: Study, side: Side, ids: readonly string[]): Box |
 export function named(box: Box): string {
   if (box.kind === "layer") {
     const more = box.chips.length - MOST_OPS;
-    const ops = box.chips.slice(0, MOST_OPS).map(({ op }) => op);
+    const ops = box.chips.slice(0, MOST_OPS).map(({ title }) => title);
     return `layer: ${ops.join(", ") || shorten(box.title, LONGEST_NAME)}${more > 0 ? ` and ${more} more` : ""}`;
   }
   return shorten(`${box.op} ${untitled(box)}`, LONGEST_NAME).trim();
@@ -86,15 +86,15 @@ function ofNode(study: Study, box: Box): string {
   const told = company.length
     ? ` with ${company.slice(0, -1).join(", ")}${company.length > 1 ? " and " : ""}${company.at(-1)}`
     : "";
+  if (pair.role !== "work") return `${where} that ${ROLE_WORDS[pair.role]} it`;
   return where + told + (pair.evidence === "inferred" ? ", inferred" : "");
 }
 
 function ofLayer(study: Study, side: Side, box: Box): string {
   const place = box.kind === "layer" && layerPlace(study, side, box.id);
   const step = place ? `step ${place.at} of ${place.of}` : "";
-  return [step, box.chips.length > 1 && `fused from ${plural(box.chips.length, "node")}`]
-    .filter(Boolean)
-    .join(", ");
+  const run = ranBy(box).length;
+  return [step, run > 1 && `fused from ${plural(run, "node")}`].filter(Boolean).join(", ");
 }
 
 function told({ title, unit, origin }: Overlay, reading: { value: number } | null): string {

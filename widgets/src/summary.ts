@@ -102,7 +102,7 @@ export function coverageFact(known: Coverage): Fact {
           ? `all ${plural(pairs, "link")} declared by the compiler`
           : `${declared} of ${plural(pairs, "link")} declared by the compiler, the others inferred`,
       `${plural(nodes, "node")} in layers, ${explained} more with a reason for having none`,
-      `${plural(layers, "layer")} with nodes, ${moves} more that only move data`,
+      `${plural(layers, "layer")} with nodes, ${moves} more that only move or quantize data`,
     ].join("\n"),
   };
 }

@@ -23,7 +23,7 @@ const FRAMED = {
       kind: "group",
       title: "stage",
       lines: ["9 nodes"],
-      chips: [{ op: "Conv", family: "convolution", node: "a" }],
+      chips: [{ op: "Conv", family: "convolution", node: "a", role: "work", title: "Conv" }],
     }),
   ],
   edges: [

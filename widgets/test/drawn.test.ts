@@ -3,7 +3,11 @@ import { syncSteps, withoutSync } from "../src/drawn";
 import { box, graph } from "./payloads";
 
 const layer = (id: string, node = "") =>
-  box({ id, kind: "layer", chips: node ? [{ op: "Conv", family: "convolution", node }] : [] });
+  box({
+    id,
+    kind: "layer",
+    chips: node ? [{ op: "Conv", family: "convolution", node, role: "work", title: "Conv" }] : [],
+  });
 const edge = (source: number, target: number) => ({ source, target, value: "t", label: "" });
 
 const engine = {

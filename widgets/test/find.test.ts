@@ -16,7 +16,15 @@ const g = graph("g", [
     id: "L1",
     op: "convolution",
     precision: "int8",
-    chips: [{ op: "BatchNormalization", family: "normalization", node: "" }],
+    chips: [
+      {
+        op: "BatchNormalization",
+        family: "normalization",
+        node: "",
+        role: "work",
+        title: "BatchNormalization",
+      },
+    ],
   }),
 ]);
 

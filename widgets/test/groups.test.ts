@@ -196,7 +196,12 @@ describe("engine layers", () => {
     const ids = whole.boxes.map(({ id }) => id);
     const engine = engineView({
       graph: graph("e", [box({ id: "L1", kind: "layer" }), box({ id: "L2", kind: "layer" })]),
-      pairs: [1, 2].map((v) => ({ node: ids[v]!, layer: "L1", evidence: "declared" as const })),
+      pairs: [1, 2].map((v) => ({
+        node: ids[v]!,
+        layer: "L1",
+        evidence: "declared" as const,
+        role: "work" as const,
+      })),
     });
     const drawn = arrange(
       whole,
@@ -223,7 +228,7 @@ describe("engine layers", () => {
     ] as const;
     const engine = engineView({
       graph: graph("e", [box({ id: "L1", kind: "layer" }), box({ id: "L2", kind: "layer" })]),
-      pairs: made.map(([v, layer]) => ({ node: ids[v]!, layer, evidence: "declared" })),
+      pairs: made.map(([v, layer]) => ({ node: ids[v]!, layer, evidence: "declared", role: "work" })),
     });
     const arrangement = { grouping: "layers", folds: new Set<string>(), only: null } as const;
     const drawn = arrange(whole, arrangement, engine, new Links(engine));

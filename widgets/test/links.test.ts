@@ -1,16 +1,55 @@
 import { describe, expect, it } from "vitest";
-import type { EngineView } from "../src/contract";
+import type { EngineView, Pair } from "../src/contract";
+import { colourOf, ranBy } from "../src/format";
 import { Links } from "../src/links";
-import { engineView } from "./payloads";
+import { box, engineView } from "./payloads";
 
 const engine: EngineView = engineView({
   pairs: [
-    { node: "conv", layer: "A", evidence: "declared" },
-    { node: "relu", layer: "A", evidence: "inferred" },
-    { node: "add", layer: "A", evidence: "declared" },
-    { node: "add", layer: "B", evidence: "merged" },
+    { node: "conv", layer: "A", evidence: "declared", role: "work" },
+    { node: "relu", layer: "A", evidence: "inferred", role: "work" },
+    { node: "add", layer: "A", evidence: "declared", role: "work" },
+    { node: "add", layer: "B", evidence: "merged", role: "work" },
   ],
   unmapped: [{ node: "reshape", reason: "view", text: "It moves no data." }],
+});
+
+describe("roles", () => {
+  const pair = (node: string, layer: string, role: "work" | "Q" | "bias"): Pair => ({
+    node,
+    layer,
+    evidence: "declared",
+    role,
+  });
+  const served = new Links(
+    engineView({
+      pairs: [
+        pair("conv", "B", "work"),
+        pair("conv", "A", "Q"),
+        pair("relu", "C", "work"),
+        pair("conv", "C", "bias"),
+      ],
+    }),
+  );
+
+  it("are no home: a layer that quantizes for a node or adds its bias does not run it", () => {
+    expect([[], ["conv"], ["relu"]]).toEqual(["A", "B", "C"].map((layer) => served.homeOf(layer)));
+    expect([[], ["conv"], ["relu"]]).toEqual(["A", "B", "C"].map((layer) => served.runBy(layer)));
+    expect(["B", "A", "C"]).toEqual(served.layersOf(["conv"]));
+  });
+
+  it("count no fusion and give no colour: a card of Q, Conv and bias runs one node", () => {
+    const chips = (["Q", "work", "bias"] as const).map((role, k) => ({
+      op: `${k}`,
+      family: (["quantize", "convolution", "other"] as const)[k]!,
+      node: `${k}`,
+      role,
+      title: `${k}`,
+    }));
+    const card = box({ id: "a", kind: "layer", chips });
+    expect(["1"]).toEqual(ranBy(card).map(({ op }) => op));
+    expect("convolution").toBe(colourOf(card));
+  });
 });
 
 describe("links", () => {

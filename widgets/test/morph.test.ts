@@ -9,7 +9,13 @@ import { box } from "./payloads";
 beforeAll(stubCanvas);
 afterAll(() => void vi.unstubAllGlobals());
 
-const chip = (node: string, op: string) => ({ op, family: "convolution" as const, node });
+const chip = (node: string, op: string) => ({
+  op,
+  family: "convolution" as const,
+  node,
+  role: "work" as const,
+  title: op,
+});
 
 function stage(scale: number) {
   const before = sceneOf({

@@ -39,7 +39,7 @@ describe("look", () => {
   const engine = engineView({
     graph: layers,
     overlays: [overlay({ layers: { A: reading(0.21), B: reading(0.05) } }), estimated],
-    pairs: [{ node: "n", layer: "B", evidence: "declared" }],
+    pairs: [{ node: "n", layer: "B", evidence: "declared", role: "work" }],
     unmapped: [{ node: "loose", reason: "view", text: "" }],
   });
   const nodes = graph("model", [box({ id: "n" }), box({ id: "loose" })]);
@@ -75,7 +75,10 @@ describe("look", () => {
   it("gives layers of two engines that hold the same nodes one hue", () => {
     // Otherwise the eye would compare colours that mean nothing to each other.
     const fused = graph("other", [box({ id: "X", kind: "layer" }), box({ id: "Y", kind: "layer" })]);
-    const second = engineView({ graph: fused, pairs: [{ node: "n", layer: "X", evidence: "declared" }] });
+    const second = engineView({
+      graph: fused,
+      pairs: [{ node: "n", layer: "X", evidence: "declared", role: "work" }],
+    });
     const third = shown("other", fused, second);
     const [a, b] = [lookOf(right, "layer", [right, third]), lookOf(third, "layer", [right, third])];
     expect([a.colour[1], null]).toEqual(b.colour);
@@ -128,8 +131,8 @@ describe("look", () => {
       graph: cards,
       precisions: { conv: "fp16" },
       pairs: [
-        { node: "conv", layer: "A", evidence: "declared" },
-        { node: "constructor", layer: "A", evidence: "declared" },
+        { node: "conv", layer: "A", evidence: "declared", role: "work" },
+        { node: "constructor", layer: "A", evidence: "declared", role: "work" },
       ],
     });
     expect(["fp16", "int8", null]).toEqual(lookOf(shown("node", inside, view), "precision").badge);

@@ -21,9 +21,9 @@ const model: Graph = {
 const engine = engineView({
   graph: graph("engine", [box({ id: "A", kind: "layer" }), box({ id: "B", kind: "layer" })]),
   pairs: [
-    { node: "net/a/x", layer: "A", evidence: "declared" },
-    { node: "net/a/y", layer: "A", evidence: "declared" },
-    { node: "net/b", layer: "B", evidence: "declared" },
+    { node: "net/a/x", layer: "A", evidence: "declared", role: "work" },
+    { node: "net/a/y", layer: "A", evidence: "declared", role: "work" },
+    { node: "net/b", layer: "B", evidence: "declared", role: "work" },
   ],
   overlays: [overlay({ nodes: { "net/a/x": reading(2, 2), "net/a/y": reading(2, 2), "net/b": reading(1) } })],
 });

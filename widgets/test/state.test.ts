@@ -54,8 +54,8 @@ const model = graph("model", [
 const engine: EngineView = engineView({
   graph: graph("engine", [box({ id: "A", kind: "layer" }), box({ id: "B", kind: "layer" })]),
   pairs: [
-    { node: "conv", layer: "A", evidence: "declared" },
-    { node: "relu", layer: "A", evidence: "inferred" },
+    { node: "conv", layer: "A", evidence: "declared", role: "work" },
+    { node: "relu", layer: "A", evidence: "inferred", role: "work" },
   ],
   unmapped: [{ node: "reshape", reason: "view", text: "" }],
   overlays: [overlay({ nodes: { conv: reading(0.21, 2) } })],
@@ -63,7 +63,7 @@ const engine: EngineView = engineView({
 const split = engineView({
   variant: "int8@sm86",
   graph: engine.graph,
-  pairs: [{ node: "conv", layer: "B", evidence: "declared" }],
+  pairs: [{ node: "conv", layer: "B", evidence: "declared", role: "work" }],
 });
 
 let end = new AbortController();
@@ -383,7 +383,13 @@ describe("spoken", () => {
 
   it("says a layer by its operators and its place, not by the name of its kernel", async () => {
     // Who listens cannot skip over __myl_MulAddReluMulMinMaxRounCast_myl0_2.
-    const chips = ["Conv", "Relu"].map((op) => ({ op, family: "other" as const, node: op }));
+    const chips = ["Conv", "Relu"].map((op) => ({
+      op,
+      family: "other" as const,
+      node: op,
+      role: "work" as const,
+      title: op,
+    }));
     expect("layer: Conv, Relu").toBe(named(box({ id: "__myl_2", kind: "layer", chips })));
     const { study } = await start();
     study.select("layer", "A");

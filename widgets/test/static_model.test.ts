@@ -17,7 +17,7 @@ async function saved(): Promise<Saved> {
       engineView({
         variant: id,
         graph: graph("engine", [box({ id: layer, kind: "layer" })]),
-        pairs: [{ node: "conv", layer, evidence: "declared" }],
+        pairs: [{ node: "conv", layer, evidence: "declared", role: "work" }],
       }),
     ),
     story: layer === "A" ? await base64(story({ title: id })) : "",

@@ -138,17 +138,21 @@ def test_output_memory_is_an_estimate_on_both_sides(view, study) -> None:
 
 
 def test_a_step_that_only_quantizes_is_not_called_by_its_node() -> None:
-    """Four layers named Conv would look like four convolutions; a node's own layer comes first of its pairs."""
+    """Four layers named Conv would look like four convolutions; a node's own layer comes first of its pairs.
+
+    The three others are overhead: thin, and named by whom they serve.
+    """
     model = tiny_model()
     made = Study(model, data=CalibrationData.random(model, samples=2))
     made.add("int8", precision="int8", target="cpu", backend="onnxruntime")
     made.run(compare=False)
     view = engine_view(made["int8"], model)
-    ran = {b["id"]: [c["op"] for c in b["chips"]] for b in view["graph"]["boxes"]}
-    first = next(p["layer"] for p in view["pairs"] if p["node"] == "stem/Conv")
-    assert ["Conv"] == ran[first]
-    steps = [ran[p["layer"]] for p in view["pairs"] if p["node"] == "stem/Conv"]
-    assert [["Conv"], ["DQ"], ["Q"], ["DQ"]] == steps
+    boxes = {b["id"]: b for b in view["graph"]["boxes"]}
+    mine = [boxes[p["layer"]] for p in view["pairs"] if p["node"] == "stem/Conv"]
+    assert [["Conv"], [], [], []] == [[c["op"] for c in b["chips"]] for b in mine]
+    assert ["DQ for Conv", "Q for Conv", "DQ for Conv"] == [b["title"] for b in mine[1:]]
+    assert [False, True, True, True] == [b["slim"] for b in mine]
+    assert ["work", "DQ", "Q", "DQ"] == [p["role"] for p in view["pairs"] if p["node"] == "stem/Conv"]
 
 
 NOTHING = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
@@ -232,7 +236,7 @@ def test_a_whole_view_needs_no_model() -> None:
         [],
         ["Conv", "ReLU"],
         ["Scale", "ReLU"],
-        ["kgen"],
+        ["Mul·Sum"],
         ["Conv2D", "ReLU"],
         ["CaskConvolution", "ReLU"],
     ]

@@ -55,7 +55,10 @@ def sample() -> EngineView:
         Box(
             id=f"{i}:{title}", kind="layer", parent=i - 1, body="", op="kgen", family="shape", title=title,
             lines=[title] * (i % 3),
-            chips=[OpChip(op="Conv", family="convolution", node=f"n{k}") for k in range(i)],
+            chips=[
+                OpChip(op="Conv", family="convolution", node=f"n{k}", role="bias" if k else "work", title="Conv")
+                for k in range(i)
+            ],
             precision="fp16", reads="int8" if i % 3 else "", writes="fp16", stream=-i * 100_000, slim=i % 2 == 0,
             inputs=[
                 Port(name=f"v{i - k}", dtype="fp16", shape=f"1×{k}", format="", constant=k > 0)
@@ -79,7 +82,10 @@ def sample() -> EngineView:
             edges=[Edge(source=i, target=i + 1, value=f"v{i}", label="1×8") for i in range(len(boxes) - 1)],
             later=False,
         ),
-        pairs=[Pair(node=t, layer=f"{i}:{t}", evidence="declared") for i, t in enumerate(TITLES)],
+        pairs=[
+            Pair(node=t, layer=f"{i}:{t}", evidence="declared", role="work" if i % 2 else "Q")
+            for i, t in enumerate(TITLES)
+        ],
         unmapped=[],
         overlays=[overlay, overlay],
         calibrator="entropy2",

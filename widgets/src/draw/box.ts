@@ -1,5 +1,5 @@
 import { inkOn } from "../colour";
-import { NONE, shortOp } from "../format";
+import { colourOf, NONE, shortOp } from "../format";
 import { FRAME, GAP } from "../layout/types";
 import type { Look } from "../overlay";
 import type { Rect } from "./camera";
@@ -65,7 +65,7 @@ export function flatColour(theme: Theme, figure: Figure, look: Look, i: number):
   const colour = look.colour[i];
   if (colour) return colour;
   if (shape === "slim") return theme.line;
-  return look.families || shape === "card" ? theme.family[box.chips[0]?.family ?? box.family] : theme.line;
+  return look.families || shape === "card" ? theme.family[colourOf(box)] : theme.line;
 }
 
 function text(brush: Brush, words: string, x: number, y: number, font: string, colour: string): void {
@@ -254,7 +254,7 @@ const tints = (theme: Theme): [number, number] => (theme.dark ? [0.13, 0.3] : [0
 /** An open group: a tinted ground behind its members with a title strip. */
 function paintFrame({ pen, theme }: Brush, place: Place, look: Look): void {
   const { figure, i, height } = place;
-  const colour = look.colour[i] ?? theme.family[figure.box.chips[0]?.family ?? figure.box.family];
+  const colour = look.colour[i] ?? theme.family[colourOf(figure.box)];
   const ring = look.colour[i] ? colour : theme.line;
   const alpha = pen.globalAlpha;
   const [tint, strip] = tints(theme);
@@ -280,7 +280,7 @@ export function paintHead(
   const { face } = figure;
   const middle = rect.y + FRAME.head / 2 + 0.5;
   const [tint, strip] = tints(theme);
-  const colour = look.colour[i] ?? theme.family[figure.box.chips[0]?.family ?? figure.box.family];
+  const colour = look.colour[i] ?? theme.family[colourOf(figure.box)];
   const font = FONT.title(type);
   pen.textBaseline = "middle";
   pen.textAlign = "left";

@@ -1,6 +1,6 @@
 import type { Box, OpChip, Reason } from "../contract";
 import type { Drawn } from "../drawn";
-import { REASON_GLYPH, shortOp } from "../format";
+import { REASON_GLYPH, ranBy, shortOp } from "../format";
 import { FRAME } from "../layout/types";
 import type { Links } from "../links";
 import type { Type } from "./text";
@@ -204,8 +204,11 @@ function chipRow(ops: readonly OpChip[], type: Type, room: number): { chips: Fac
 }
 
 function card(box: Box, type: Type): Figure {
-  const ops = box.chips.length ? box.chips : [{ op: box.op, family: box.family, node: "" }];
-  const fused = box.chips.length > 1 ? `${box.chips.length} → 1` : "";
+  const ops = box.chips.length
+    ? box.chips
+    : [{ op: box.op, family: box.family, node: "", role: "work" as const, title: box.op }];
+  const run = ranBy(box).length;
+  const fused = run > 1 ? `${run} → 1` : "";
   const tail = fused ? type.width(fused, FONT.line(type)) + 14 : 0;
   const { chips, end } = chipRow(ops, type, CARD.wide - CARD.bar - 2 * CARD.pad - tail);
   const lines = box.lines.slice(0, 2);

@@ -1,7 +1,18 @@
 import type { ComponentChildren } from "preact";
 import { readBy } from "../calibration";
-import type { Box, Port, Side } from "../contract";
-import { GLYPH, NONE, opsOf, plural, REASON_GLYPH, shorten, shortOp, withSpread } from "../format";
+import type { Box, Port, Role, Side } from "../contract";
+import {
+  colourOf,
+  GLYPH,
+  NONE,
+  opsOf,
+  plural,
+  REASON_GLYPH,
+  ROLE_WORDS,
+  shorten,
+  shortOp,
+  withSpread,
+} from "../format";
 import type { Lab } from "../lab";
 import { combined, engineSide, sourceOf } from "../overlay";
 import { groupOf, layerPlace, noun } from "../spoken";
@@ -132,7 +143,7 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
       ? !study.whole(side)?.boxes.includes(box)
         ? "sync step, not drawn"
         : box.slim
-          ? "layout move"
+          ? "overhead"
           : "layer"
       : box.kind === "node"
         ? shorten(box.op, SHORT)
@@ -212,13 +223,14 @@ function InLayer({ lab, side, box }: { lab: Lab; side: (typeof ENGINES)[number];
   }
   return (
     <>
-      {links.pairsOfNode(box.id).map(({ layer, evidence }) => {
+      {links.pairsOfNode(box.id).map(({ layer, evidence, role }) => {
         const place = layerPlace(study, side, layer);
         const home = links.homeOf(layer);
-        const others = links.nodesOf([layer]).filter((id) => links.pairsOfNode(id)[0]!.layer !== layer);
+        const others = links.nodesOf([layer]).filter((id) => !home.includes(id));
         return (
           <Section key={layer} title={`${place ? `Layer ${place.at} of ${place.of}` : "Layer"}${of}`}>
             <Jumps lab={lab} side={side} ids={[layer]} />
+            {role !== "work" && <p>It {ROLE_WORDS[role]} this node.</p>}
             <p class={`rt-evidence ${evidence === "inferred" ? "rt-inferred" : ""}`}>
               {lab.evidenceWords(side, box.id, layer)}
             </p>
@@ -244,14 +256,19 @@ function Company({ lab, words, ids }: { lab: Lab; words: string; ids: readonly s
 function FromNodes({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
   const pairs = lab.study.linksOf(engineSide(side)).pairsOfLayer(box.id);
   const place = layerPlace(lab.study, side, box.id);
+  const nodesOf = (wanted: Role): string[] =>
+    pairs.flatMap(({ node, role }) => (role === wanted ? node : []));
+  const run = nodesOf("work");
+  const served = [...new Set(pairs.map(({ role }) => role))].filter((role) => role !== "work");
   const words = [...new Set(pairs.map(({ node }) => lab.evidenceWords(side, node, box.id)))];
   return (
-    <Section
-      title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(pairs.length, "node")}`}
-    >
+    <Section title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(run.length, "node")}`}>
       {pairs.length ? (
         <>
-          <Jumps lab={lab} side="node" ids={pairs.map(({ node }) => node)} />
+          <Jumps lab={lab} side="node" ids={run} />
+          {served.map((role) => (
+            <Company key={role} lab={lab} words={ROLE_WORDS[role]} ids={nodesOf(role)} />
+          ))}
           <p
             class={`rt-evidence ${pairs.some(({ evidence }) => evidence === "inferred") ? "rt-inferred" : ""}`}
           >
@@ -403,7 +420,7 @@ export function Jumps({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly 
     <ul class="rt-jumps">
       {ids.slice(0, MOST_LINKS).map((id) => {
         const box = lab.study.box(side, id);
-        const family = box?.chips[0]?.family ?? box?.family ?? "other";
+        const family = box ? colourOf(box) : "other";
         const name = box?.title || id;
         const ops = box ? opsOf(box, 4) : "";
         return (

@@ -33,7 +33,7 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
     const sync = syncSteps(engine.graph);
     const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
     return layers.map((box, i): Line => {
-      return { index: i + 1, box, nodes: links.pairsOfLayer(box.id).length, sync: sync.has(box.id) };
+      return { index: i + 1, box, nodes: links.runBy(box.id).length, sync: sync.has(box.id) };
     });
   }, [engine, links]);
   const columns = useMemo(() => columnsOf(engine, lines), [engine, lines]);
