@@ -59,8 +59,10 @@ class _Reader:
         self.model, self.mapping, self.engine = model, mapping, engine
         self.layers = {layer.id: layer for layer in engine.layers}
         self.declared: dict[str, set[str]] = {}
+        running = {p.node for p in mapping.pairs if p.evidence == "declared" and p.role not in SERVING}
         for pair in mapping.pairs:
-            if pair.evidence == "declared":
+            # A kernel that quantizes may bear the label of the weight's pair as well, which runs elsewhere.
+            if pair.evidence == "declared" and (pair.role not in SERVING or pair.node not in running):
                 self.declared.setdefault(pair.node, set()).add(pair.layer)
         self.served = {(p.node, p.layer) for p in mapping.pairs if p.role in SERVING}
         self.inside = {i: [n for n in mapping.nodes(i) if i in self._of(n)] for i in self.layers}
