@@ -1,18 +1,20 @@
 """Calls of ONNX Runtime that end when the user asks, or when their time is over.
 
 ONNX Runtime looks at its switch (``RunOptions.terminate``, or that of loading) between two nodes, inside of loops too,
-but never within one. So a call runs on a thread of its own, while its caller watches the clock and the user; where a
+but never within one. So a call runs on a thread of its own, while its caller watches clock, memory and user; where a
 node does not end soon, the caller goes on without it, and the thread ends with that node.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress
@@ -20,6 +22,8 @@ from rtlab.errors import BackendError, BuildError, RunError
 
 #: Seconds between two looks at the clock and the user, and those that a call has to end after it was told to.
 _TICK, _GRACE = 0.05, 0.5
+#: Seconds for which a thread without work waits for more, and those that the end of Python waits for calls left alone.
+_IDLE, _LAST = 0.5, 10.0
 
 T = TypeVar("T")
 
@@ -30,7 +34,7 @@ class Attendant:
     Args:
         doing: How an error begins, such as ``Backend "onnxruntime" cannot run``.
         progress: Told of steps in the thread of the caller, and asked whether to stop; None is never stopped.
-        seconds: The limit; by default that of a build.
+        limits: Bounds of all calls together: seconds, and bytes by which the process may grow.
         failure: The kind of error for a limit that is passed.
     """
 
@@ -38,14 +42,14 @@ class Attendant:
         self,
         doing: str,
         progress: Progress | None = None,
-        seconds: float | None = None,
+        limits: Limits | None = None,
         *,
         failure: type[BackendError] = RunError,
     ) -> None:
         self.doing = doing
         self._progress = progress or Silent()
-        self._seconds = Limits().seconds if seconds is None else seconds
-        self._end = time.monotonic() + self._seconds
+        self._limits = limits or Limits()
+        self._end = time.monotonic() + self._limits.seconds
         self._failure = failure
 
     def do(self, work: Callable[[Progress], T], stop: Callable[[], object]) -> T:
@@ -60,29 +64,100 @@ class Attendant:
             BackendError: the time is over, of the kind that was chosen.
         """
         relay, answer = _Relay(), _Answer()
-        threading.Thread(target=answer.give, args=(work, relay), name="rtlab-run", daemon=True).start()
+        _Thread.free().do(functools.partial(answer.give, work, relay))
+        most = 0
         try:
             while not answer.arrived(_TICK):
                 relay.tell(self._progress)
                 check(self._progress, "the build" if self._failure is BuildError else "the run")
-                self._check_time()
+                most = most or _used() + min(self._limits.memory, _free())
+                self._check_limits(most)
         except BaseException:
             relay.stop()
             stop()
             # Its words would be those of an end that we asked for.
-            answer.arrived(_GRACE)
+            if not answer.arrived(_GRACE):
+                _alone.append(answer.done)
             raise
         relay.tell(self._progress)
         done: T = answer.taken()
         return done
 
-    def _check_time(self) -> None:
+    def _check_limits(self, most: int) -> None:
+        built = self._failure is BuildError
+        less = "a smaller part of the model" if built else "smaller batches"
         if time.monotonic() > self._end:
-            less = "a smaller part of the model" if self._failure is BuildError else "smaller batches"
             raise self._failure(
-                f"{self.doing}: it was not finished after {self._seconds:.3g} s, which is the limit. "
+                f"{self.doing}: it was not finished after {self._limits.seconds:.3g} s, which is the limit. "
                 f"Raise it with limits=rtlab.Limits(seconds=...), or choose {less}."
             )
+        if _used() > most:
+            raise self._failure(
+                f"{self.doing}: it took all the memory that is free, or that rtlab.Limits(memory=...) grants "
+                f"({self._limits.memory / 2**30:.3g} GiB). Choose {less}, or another machine."
+            )
+
+
+def _used() -> int:
+    """Bytes of memory that this process takes."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
+def _free() -> int:
+    """Bytes of memory that nobody takes."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+class _Thread:
+    """A thread that does one piece of work after the other, and ends when it has had none for a while."""
+
+    _idle: ClassVar[list[_Thread]] = []
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="rtlab-run", daemon=True).start()
+
+    @classmethod
+    def free(cls) -> _Thread:
+        """One without work: the last that had some, whose processor still has what it needs at hand, or a new one."""
+        with cls._lock:
+            return cls._idle.pop() if cls._idle else cls()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Begin with a piece of work."""
+        self._given.put(work)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                work = self._given.get(timeout=_IDLE)
+            except queue.Empty:
+                with self._lock:
+                    if self in self._idle:
+                        self._idle.remove(self)
+                        return
+                continue
+            work()
+            # What it holds, such as a session with all its weights, must not wait for the next one.
+            del work
+            with self._lock:
+                self._idle.append(self)
+
+
+#: Calls that went on when their callers did not; Python must not end under them, or it crashes.
+_alone: list[threading.Event] = []
+
+
+@atexit.register
+def _wait() -> None:
+    end = time.monotonic() + _LAST
+    for done in _alone:
+        done.wait(max(0.0, end - time.monotonic()))
 
 
 class _Answer:
@@ -91,6 +166,7 @@ class _Answer:
     def __init__(self) -> None:
         self._given: queue.SimpleQueue[tuple[object, BaseException | None]] = queue.SimpleQueue()
         self._kept: tuple[object, BaseException | None] | None = None
+        self.done = threading.Event()
 
     def give(self, work: Callable[[Progress], object], relay: Progress) -> None:
         """Do the call; in its thread."""
@@ -98,6 +174,8 @@ class _Answer:
             self._given.put((work(relay), None))
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must hear of it
             self._given.put((None, error))
+        finally:
+            self.done.set()
 
     def arrived(self, seconds: float) -> bool:
         """Whether it is there, waited for so long."""

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rtlab.backends.attending import Attendant
 from rtlab.backends.onnxruntime import OnnxRuntime, _device
+from rtlab.backends.providers import CPU
 from rtlab.core.data import Batch
 from rtlab.core.model import Model
+from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
-from rtlab.errors import BuildError, RunError
+from rtlab.errors import BuildError, RtlabError, RunError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Bench:
-    """ONNX Runtime with all of its optimizations; ``threads`` is the number that it takes by itself."""
+T = TypeVar("T")
 
-    def __init__(self) -> None:
+
+class Bench:
+    """ONNX Runtime with all of its optimizations; ``threads`` is the number that it takes by itself.
+
+    What it does ends soon after ``progress`` asks for it, by raising ``Cancelled``.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
         self._runner = OnnxRuntime()
         self.threads = self._runner.threads
         self.device = _device()
@@ -32,8 +43,9 @@ class Bench:
 
         Raises:
             BuildError, RunError: ONNX Runtime refuses the model or the batch.
+            Cancelled: it was asked to stop.
         """
-        with self._runner.reading(model, names) as read:
+        with self._runner.reading(model, names, progress=self._progress) as read:
             # What is read lies in the session's memory, which ends with it.
             found = {name: np.array(array) for name, array in read(batch).items()}
         return {**{n: np.asarray(batch[n]) for n in names if n in batch}, **found}
@@ -43,23 +55,30 @@ class Bench:
 
         Raises:
             BuildError: ONNX Runtime refuses the model.
+            Cancelled: it was asked to stop.
         """
-        return Opened(model, batch, threads)
+        return Opened(model, batch, threads, self._progress)
 
 
 class Opened:
     """A session that runs one batch again and again, without copying it."""
 
-    def __init__(self, model: bytes, batch: Batch, threads: int) -> None:
+    def __init__(self, model: bytes, batch: Batch, threads: int, progress: Progress | None = None) -> None:
         import onnxruntime as ort
 
+        self._progress, self._told = progress, ort.RunOptions()
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 4
         # Threads that wait for more work would take the processor from the session that is timed next.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         try:
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self._session = Attendant("Cannot open a formulation", progress, failure=BuildError).do(
+                lambda _: ort.InferenceSession(model, options, providers=[CPU.name]),
+                functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
+            )
+        except RtlabError:
+            raise
         except Exception as error:
             raise BuildError(
                 f"Cannot open a formulation: ONNX Runtime refuses it: {str(error).strip().splitlines()[0]} "
@@ -82,9 +101,10 @@ class Opened:
         """Run once.
 
         Raises:
-            RunError: ONNX Runtime fails on the batch.
+            RunError: ONNX Runtime fails on the batch, or the limit of time is passed.
+            Cancelled: it was asked to stop.
         """
-        self._run()
+        self._attended(self._run)
         arrays: list[NDArray[Any]] = self._binding.copy_outputs_to_cpu()
         return dict(zip(self._names, arrays, strict=True))
 
@@ -92,16 +112,25 @@ class Opened:
         """Milliseconds of one run, the mean of ``repeats`` in a row.
 
         Raises:
-            RunError: ONNX Runtime fails on the batch.
+            RunError: ONNX Runtime fails on the batch, or the limit of time is passed.
+            Cancelled: it was asked to stop.
         """
-        started = time.perf_counter()
-        for _ in range(repeats):
-            self._run()
-        return (time.perf_counter() - started) * 1e3 / repeats
+
+        def timed() -> float:
+            started = time.perf_counter()
+            for _ in range(repeats):
+                self._run()
+            return (time.perf_counter() - started) * 1e3 / repeats
+
+        return self._attended(timed)
+
+    def _attended(self, work: Callable[[], T]) -> T:
+        stop = functools.partial(setattr, self._told, "terminate", True)  # noqa: FBT003 - it has no name
+        return Attendant("Cannot run a formulation", self._progress).do(lambda _: work(), stop)
 
     def _run(self) -> None:
         try:
-            self._session.run_with_iobinding(self._binding)
+            self._session.run_with_iobinding(self._binding, self._told)
         except Exception as error:
             raise RunError(
                 f"Cannot run a formulation: {str(error).strip().splitlines()[0]} Check the shapes of the batch.",

@@ -8,6 +8,7 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from rtlab.backends.heeding import amend
 from rtlab.core.model import Model
 from rtlab.errors import RunError
 
@@ -57,6 +58,7 @@ def write(model: Model, names: Sequence[str], path: Path) -> None:
     for value, tensor in zip(large, outside, strict=True):
         value.const_value = tensor
     proto = ir.to_proto(copy)
+    amend(proto.graph)
     have = {o.name for o in proto.graph.output}
     proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in have)
     path.write_bytes(proto.SerializeToString())

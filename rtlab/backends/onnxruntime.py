@@ -21,12 +21,13 @@ import onnx
 from rtlab.backends import exposed, placement, providers, watch
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
+from rtlab.backends.heeding import heeding
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.progress import check
-from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
+from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Processor, Profile
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, RtlabError, RunError, Unavailable
@@ -111,16 +112,16 @@ class OnnxRuntime:
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
         doing = f'Backend "{self.name}" cannot build "{request.variant.name}"'
-        attendant = Attendant(doing, progress, request.limits.seconds, failure=BuildError)
+        attendant = Attendant(doing, progress, request.limits, failure=BuildError)
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
-            data, started = model.bytes(), time.perf_counter()
+            data, started = heeding(model, model.bytes()), time.perf_counter()
             layers = self._optimized(request, data, level, attendant)
         else:
             here = self.availability()
             if not here.ok:
                 raise Unavailable(f"{doing}: {here.reason}")
-            data, started = _named(model), time.perf_counter()
+            data, started = heeding(model, _named(model)), time.perf_counter()
             layers, level, notes = self._placed(request, data, level, attendant)
         check(progress, "the build")
         return Engine(
@@ -414,7 +415,8 @@ class OnnxRuntime:
             self._sessions.pop(key, None)
 
     def _attendant(self, verb: str, progress: Progress | None, limit_s: float | None) -> Attendant:
-        return Attendant(f'Backend "{self.name}" cannot {verb}', progress, limit_s)
+        limits = Limits() if limit_s is None else Limits(seconds=limit_s)
+        return Attendant(f'Backend "{self.name}" cannot {verb}', progress, limits)
 
     def _options(self, level: str) -> Any:
         import onnxruntime as ort

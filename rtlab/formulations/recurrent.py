@@ -20,7 +20,7 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
-from rtlab.errors import ModelError
+from rtlab.errors import Cancelled, ModelError
 from rtlab.formulations.fragment import Fragment
 
 if TYPE_CHECKING:
@@ -379,10 +379,14 @@ def timed(
     for turn in range(rounds):
         if turn and (progress.stopped() or (turn >= 3 and time.monotonic() > end)):
             break
-        for name, one in opened.items():
-            if not turn:
+        try:
+            for name, one in opened.items():
                 check(progress, doing)
-            times[name].append(one.time(3))
+                times[name].append(one.time(3))
+        except Cancelled:
+            if not turn:
+                raise
+            break
         progress.advance()
     found = []
     for name, form in every.items():

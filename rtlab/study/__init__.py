@@ -541,9 +541,9 @@ class Study:
             BackendError: ONNX Runtime does not work here.
             Cancelled: stopped before each form was timed once.
         """
-        bench = Bench()
         layer = recurrent(self.model, node)
         with watching(progress) as watched:
+            bench = Bench(watched)
             self.forms[node] = timed(
                 layer, lambda model, batch: bench.open(model, batch, bench.threads), progress=watched
             )

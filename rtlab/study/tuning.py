@@ -5,6 +5,7 @@ It is what a TensorRT builder does on a GPU with its tactics, with formulations 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import time
@@ -20,7 +21,7 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
-from rtlab.errors import ModelError, RtlabError, VariantError
+from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
 from rtlab.formulations import DIRECT, FORMULATIONS, Formulation, Layer, composed, offered, tunable
 from rtlab.formulations import layer as formulated
 from rtlab.formulations.cache import timing_cache
@@ -75,7 +76,7 @@ def tune(
         Cancelled: stopped before the first layer was tuned.
     """
     progress = progress or Silent()
-    bench = bench or OnnxRuntime()
+    bench = bench or OnnxRuntime(progress)
     wanted = (1, bench.threads) if threads is None else threads
     names = candidates if candidates is None or _several(candidates) else (str(candidates),)
     _checked(wanted, budget_s, names)
@@ -151,8 +152,13 @@ class _Tuning:
             expected = spent * min(1.0, group[0].flops / before) if before else 0.0
             if self.progress.stopped() or (tuned and left <= expected):
                 break
-            for made in self._group(group, inputs, max(0.2, left / (len(costly) - position)), end):
-                found[made.node] = made
+            # Stopped within a group, those of it that are tuned are worth keeping.
+            with contextlib.suppress(Cancelled):
+                for made in self._group(group, inputs, max(0.2, left / (len(costly) - position)), end):
+                    found[made.node] = made
+            if self.progress.stopped():
+                tuned += group[0].node in found
+                break
             spent = time.monotonic() - begun
             tuned += 1
             self.progress.advance()
@@ -185,6 +191,7 @@ class _Tuning:
 
     def _layers(self) -> tuple[list[Layer], Outputs]:
         """The layers that can be tuned, and what each reads."""
+        check(self.progress, "tuning")
         self.progress.phase("Reading what the layers read")
         nodes = tunable(self.model)
         inputs = self.race.bench.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
@@ -270,6 +277,8 @@ class _Tuning:
                     f"the whole model was compared with {listed} threads only: the time was over"
                 )
             return found
+        if self.progress.stopped():
+            return ()
         # What its layers told is worth keeping.
         self.notes.append(f"the whole model was not compared: {why}")
         return ()

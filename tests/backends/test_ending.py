@@ -12,12 +12,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import Study, backends
+from rtlab.backends.attending import Attendant
+from rtlab.backends.bench import Bench
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
+from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
+from rtlab.study.tuning import tune
 from rtlab.testing import tiny_model
 
 #: Seconds after which a test that hangs says so; nothing is timed here.
@@ -25,7 +28,7 @@ GUARD = 30.0
 STEPS = 2**62
 
 
-def endless(*, constant: bool, empty: bool = False) -> onnx.ModelProto:
+def endless(*, constant: bool) -> onnx.ModelProto:
     """``z = 2 * (2 * x + STEPS)``, one by one; the number of steps is a constant or the input ``n``."""
     value = helper.make_tensor_value_info
     step = [
@@ -33,7 +36,7 @@ def endless(*, constant: bool, empty: bool = False) -> onnx.ModelProto:
         helper.make_node("Add", ["sum", "one"], ["more"], name="add"),
     ]
     body = helper.make_graph(
-        [] if empty else step,
+        step,
         "body",
         [
             value("i", TensorProto.INT64, []),
@@ -41,10 +44,10 @@ def endless(*, constant: bool, empty: bool = False) -> onnx.ModelProto:
             value("sum", TensorProto.FLOAT, [1, 4]),
         ],
         [
-            value("on" if empty else "go", TensorProto.BOOL, []),
-            value("sum" if empty else "more", TensorProto.FLOAT, [1, 4]),
+            value("go", TensorProto.BOOL, []),
+            value("more", TensorProto.FLOAT, [1, 4]),
         ],
-        [] if empty else [numpy_helper.from_array(np.ones(4, np.float32), "one")],
+        [numpy_helper.from_array(np.ones(4, np.float32), "one")],
     )
     steps = numpy_helper.from_array(np.array(STEPS, np.int64), "n")
     graph = helper.make_graph(
@@ -158,6 +161,57 @@ def test_a_run_ends_at_its_limit(runner, model, batch, call) -> None:
     assert isinstance(error, RunError)
 
 
+@pytest.mark.parametrize("call", ["outputs", "reading"])
+@pytest.mark.parametrize("constant", [False, True], ids=["handed on", "constants"])
+def test_cancel_ends_a_loop_that_computes_nothing(runner, call, constant) -> None:
+    """ONNX Runtime looks at its switch between two nodes, and here it would find none."""
+    proto = endless(constant=False)
+    body = next(n for n in proto.graph.node if n.op_type == "Loop").attribute[0].g
+    del body.node[:]
+    for output, given in zip(body.output, ("on", "sum"), strict=True):
+        output.name = f"known {given}" if constant else given
+    if constant:
+        del body.initializer[:]
+        values = np.array(True), np.full((1, 4), 7, np.float32)
+        body.initializer.extend(
+            numpy_helper.from_array(v, o.name) for v, o in zip(values, body.output, strict=True)
+        )
+    model = load(proto, name="idle")
+    feed = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(STEPS, np.int64)}
+    error = ended(lambda: CALLS[call](runner, model, feed, Pressed(), None))
+    assert isinstance(error, Cancelled), error
+    few = {**feed, "n": np.array(3, np.int64)}
+    wanted = np.full((1, 4), 14, np.float32) if constant else 4 * feed["x"]
+    np.testing.assert_array_equal(wanted, runner.outputs(engine(runner, model), few)["z"])
+
+
+def test_a_run_ends_before_it_has_taken_all_memory(runner) -> None:
+    """A loop that keeps what every step computes ends the notebook long before its time is over."""
+    proto = endless(constant=False)
+    body = next(n for n in proto.graph.node if n.op_type == "Loop").attribute[0].g
+    next(n for n in proto.graph.node if n.op_type == "Loop").output.append("all")
+    body.output.append(helper.make_tensor_value_info("each", TensorProto.FLOAT, [1 << 16]))
+    body.node.append(helper.make_node("Expand", ["one", "wide"], ["each"], name="each"))
+    body.initializer.append(numpy_helper.from_array(np.array([1 << 14, 4], np.int64), "wide"))
+    del body.output[-1].type.tensor_type.shape.dim[:]
+    body.output[-1].type.tensor_type.shape.dim.add().dim_value = 1 << 14
+    body.output[-1].type.tensor_type.shape.dim.add().dim_value = 4
+    proto.graph.output.append(helper.make_tensor_value_info("all", TensorProto.FLOAT, ["k", 1 << 14, 4]))
+    model = load(proto, name="greedy")
+    feed = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(STEPS, np.int64)}
+    made = engine(runner, model)
+    attendant = Attendant("Cannot run", limits=Limits(memory=1 << 28))
+    runner._attendant = lambda *_: attendant
+    try:
+        error = ended(lambda: runner.outputs(made, feed))
+    finally:
+        del runner._attendant
+    assert (
+        "Cannot run: it took all the memory that is free, or that rtlab.Limits(memory=...) grants (0.25 GiB). Choose "
+        "smaller batches, or another machine." == str(error)
+    )
+
+
 def test_later_runs_are_as_good_as_ever(runner, model, batch) -> None:
     """With the same engine, whose session was ended, and with another one."""
     one = engine(runner, model)
@@ -186,3 +240,39 @@ def test_a_study_that_would_never_end_can_be_stopped(model, batch) -> None:
 def run(study: Study) -> None:
     study.add("fp32")
     study.run(progress=Pressed())
+
+
+def test_a_formulation_that_would_never_end_can_be_stopped(batch) -> None:
+    """Tuning and the forms of a recurrence run sessions of their own."""
+    if "n" not in batch:
+        pytest.skip("one of the two is enough")
+    content = endless(constant=False).SerializeToString()
+    for call in (
+        lambda b: b.values(load(endless(constant=False), name="endless"), ["y"], batch),
+        lambda b: b.open(content, batch, 1).outputs(),
+        lambda b: b.open(content, batch, 2).time(3),
+    ):
+        error = ended(lambda call=call: call(Bench(Pressed())))
+        assert isinstance(error, Cancelled), error
+
+
+def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None:
+    """A formulation that does not end must not cost what others were found."""
+    open_ = Bench.open
+    progress, calls = Silent(), []
+
+    def opened(self, model, batch, threads):
+        calls.append(model)
+        if len(calls) == 2:
+            threading.Timer(0.2, progress.cancel).start()
+            feed = {"x": np.zeros((1, 4), np.float32), "n": np.array(STEPS, np.int64)}
+            open_(self, endless(constant=False).SerializeToString(), feed, threads).time()
+        return open_(self, model, batch, threads)
+
+    monkeypatch.setattr(Bench, "open", opened)
+    x = {"x": np.ones((1, 3, 8, 8), np.float32)}
+    found = tune(tiny_model(), x, progress=progress, threads=(1,), candidates=())
+    assert 2 == len(calls)
+    assert 1 == len(found.layers)
+    assert "1 of 4 distinct layers, the costliest, were tuned before it was stopped" == found.notes[0]
+    assert () == found.wholes
