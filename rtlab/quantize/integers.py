@@ -79,7 +79,7 @@ def check(graph: ir.Graph, opset: int) -> list[Finding]:
             Finding(
                 STATIC_ID,
                 STATIC_ID,
-                f"{_listed(static)} compute on integers.",
+                f"Operators on integers stand at {_listed(static)}.",
                 tuple(n.name or "" for n in static),
                 "TensorRT has no such operators and does not build.",
                 "Write each as what it computes on floats, between quantize and dequantize pairs."
@@ -95,7 +95,7 @@ def check(graph: ir.Graph, opset: int) -> list[Finding]:
             Finding(
                 DYNAMIC_ID,
                 DYNAMIC_ID,
-                f"{_listed(dynamic)} quantize their activations anew at every inference.",
+                f"Activations are quantized anew at every inference for {_listed(dynamic)}.",
                 tuple(n.name or "" for n in dynamic),
                 "TensorRT has no such operators and does not build: its scales are constants.",
                 "Keep the INT8 weights and multiply by activations in FP32; calibrated, they become INT8 too."

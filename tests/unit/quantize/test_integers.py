@@ -15,6 +15,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from qdq import quantize_static
 from rtlab import samples
 from rtlab.core.model import Model, load
+from rtlab.core.node import ORIGIN
 from rtlab.errors import VariantError
 from rtlab.quantize.findings import check, repair
 
@@ -140,10 +141,13 @@ def test_an_operator_on_integers_gives_the_same_within_a_step(name: str, kind: s
     (finding,) = (f for f in check(model) if f.rule == "integer-operators")
     assert finding.fixable
     assert ("it",) == finding.nodes
+    assert f"Operators on integers stand at 1 node ({model.by_id['it'].op})." == finding.title
     x = {"x": RNG.normal(0, 1, model.input_shape("x")).astype(np.float32)}
     step = float(numpy_helper.to_array(next(c for c in net.constants if c.name == "y_scale")))
     mended = repair(model, [finding])
     assert not {n.domain for n in mended.nodes} - {""}
+    new = [n for n in mended.ir.graph if n.name not in model.by_id]
+    assert {"it"} == {n.metadata_props[ORIGIN] for n in new}
     expected, found = run(model, x), run(mended, x)
     assert expected.std() > step
     assert np.abs(expected - found).max() <= 1.01 * step
@@ -201,7 +205,8 @@ def test_dynamic_quantization_leaves_its_weights_and_takes_activations_as_they_a
         source, target, per_channel=channel, weight_type=QuantType.QUInt8 if not channel else QuantType.QInt8
     )
     model = load(target)
-    assert "dynamic-integers" in {f.rule for f in check(model)}
+    (finding,) = (f for f in check(model) if f.rule == "dynamic-integers")
+    assert "Activations are quantized anew at every inference for " in finding.title
     mended = repair(model)
     assert not {n.op for n in mended.nodes} & {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"}
     data = {"image": sample.task.data.arrays["image"]}
