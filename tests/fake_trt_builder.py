@@ -194,8 +194,8 @@ class _Parser:
     def __init__(self, api: Api, network: Any, logger: Any) -> None:
         self.network, self.num_errors = network._driver, 0
 
-    def parse(self, model: bytes) -> bool:
-        self.network.model = onnx.load_from_string(bytes(model))
+    def parse_from_file(self, model: str) -> bool:
+        self.network.model = onnx.load(model)
         for given in self.network.model.graph.input:
             dims = given.type.tensor_type.shape.dim
             self.network.inputs[given.name] = tuple(
@@ -203,7 +203,7 @@ class _Parser:
             )
         return True
 
-    def supports_model_v2(self, model: bytes) -> bool:
+    def supports_model_v2(self, model: bytes, path: str | None = None) -> bool:
         return True
 
 

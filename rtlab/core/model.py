@@ -21,7 +21,7 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check
-from rtlab.core.node import Node, assign_ids, project, walk
+from rtlab.core.node import NAME, Node, assign_ids, project, walk
 from rtlab.core.outside import outside, settle
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.sizes import Sizes
@@ -38,7 +38,8 @@ class Model:
 
     ``nodes`` come in graph order, those of a body after its owner, those of local functions last. ``shapes``
     are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int). ``notes``
-    say what was put right when the model was loaded; its file is as it was.
+    say what was put right when the model was loaded; its file is as it was. ``stamp`` tells that file from another of
+    its name: its size in bytes, and when it was written.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Model:
     shapes: Mapping[str, tuple[int, ...] | int]
     path: Path | None = None
     notes: tuple[str, ...] = ()
+    stamp: tuple[int, int] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
@@ -323,6 +325,16 @@ class Model:
         return found
 
     @property
+    def file(self) -> Path | None:
+        """The model's own file, where it says word for word what this model does: then nobody needs to write another.
+
+        None where nodes got other names, something was put right, a size is dynamic, or the file has changed.
+        """
+        same = self.path is not None and not self.notes and self._static and self.stamp == _stamp(self.path)
+        renamed = any(NAME in node.metadata_props for node, _ in walk(self.ir)) if same else True
+        return None if renamed else self.path
+
+    @property
     def dynamic_batch(self) -> bool:
         """Whether the first dimension of every input is dynamic in the graph."""
         return all(
@@ -338,6 +350,14 @@ class Model:
         if self._static:
             return self
         return wrap(self.proto(static=True), name=self.name, path=self.path, notes=self.notes)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
@@ -378,11 +398,12 @@ def load(
         ModelError: not an ONNX file, truncated, without nodes, not valid, or external data is missing or lies
             outside the model's folder.
     """
+    before = _stamp(Path(source)) if isinstance(source, (str, Path)) else None
     proto, path = check.read(source)
     title = name or (path.stem if path else "") or proto.graph.name or "model"
     notes = check.check(proto, path, title, weights=weights)
     given = {k: v if isinstance(v, int) else tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
-    model = wrap(proto, name=title, path=path, shapes=given, notes=notes)
+    model = dataclasses.replace(wrap(proto, name=title, path=path, shapes=given, notes=notes), stamp=before)
     _check_shapes(model)
     return model
 
@@ -458,17 +479,7 @@ def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     ONNX copies the model several times for this, so large weights stay behind: an input of their shape says
     as much. onnx-ir has a pass for the same purpose, which turns sequences into tensors (seen in 1.1).
     """
-    light = onnx.ModelProto()
-    light.CopyFrom(proto)
-    small = [t for t in light.graph.initializer if math.prod(t.dims) <= 1024]
-    listed = {i.name for i in light.graph.input}
-    light.graph.input.extend(
-        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims)
-        for t in light.graph.initializer
-        if math.prod(t.dims) > 1024 and t.name not in listed
-    )
-    light.graph.ClearField("initializer")
-    light.graph.initializer.extend(small)
+    light = check.without_weights(proto, lambda t: math.prod(t.dims) > 1024)
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
     # Read from the proto: making a second model of it takes as long as all the rest.
     todo: list[tuple[ir.Graph, onnx.GraphProto]] = [(model.graph, inferred.graph)]

@@ -90,14 +90,13 @@ def build(
     profiles = tuple(_profile(request.model, dict(given), doing) for given in options.profiles)
     if options.implicit:
         _check_implicit(request, doing, f"{product} {version}")
-    proto = request.model.proto(static=not profiles)
-    names = compiler.sanitize(proto)
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="rtlab-") as room:
         log = Path(room) / "log"
+        file, names = _written(request.model, Path(room) / "model.onnx", static=not profiles)
         order = compiler.Order(
             binding,
-            proto.SerializeToString(),
+            str(file),
             variant.target.sm,
             doing,
             product=product,
@@ -114,7 +113,6 @@ def build(
             else None,
             log=str(log),
         )
-        del proto
         try:
             built: compiler.Built = child.call(
                 "rtlab.backends.live.compiler:compile_plan",
@@ -135,6 +133,18 @@ def build(
         except RtlabError as error:
             notes.append(f"timing cache not kept: {error}")
     return Plan(built, text, names, (*notes, *built.notes), _renamed(built.cache, names.values), ranges)
+
+
+def _written(model: Model, path: Path, *, static: bool) -> tuple[Path, compiler.Names]:
+    """The file that the builder reads: the model's own where that will do, for to write a large one takes seconds."""
+    own = model.file
+    called = {n for node in model.nodes for n in (node.id, *node.inputs, *node.outputs) if n}
+    if own is not None and all(map(compiler.plain, called)):
+        return own, compiler.Names({}, {})
+    proto = model.proto(static=static)
+    names = compiler.sanitize(proto)
+    path.write_bytes(proto.SerializeToString())
+    return path, names
 
 
 def opened(plan: Plan, request: BuildRequest, progress: Progress, backend: Running) -> Engine:

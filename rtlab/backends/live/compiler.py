@@ -28,7 +28,7 @@ _PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """One build, as the child process gets it.
+    """One build, as the child process gets it: ``model`` is the path of an ONNX file, which is only read.
 
     ``binding`` is ``tensorrt_rtx`` or ``tensorrt``, ``product`` its name for people; ``sm`` the compute capability that
     TensorRT-RTX compiles for. ``times`` says that this compiler times kernels, and so can keep a timing cache.
@@ -40,7 +40,7 @@ class Order:
     """
 
     binding: str
-    model: bytes
+    model: str
     sm: int | None
     label: str
     product: str = "TensorRT"
@@ -94,13 +94,13 @@ def sanitize(proto: Any) -> Names:
     taken = {v.name for v in (*proto.graph.input, *proto.graph.output)}
     names = {n for g in graphs for node in g.node for n in (*node.input, *node.output) if n}
     fresh = (f"value_{i}" for i in itertools.count())
-    renamed = {n: next(f for f in fresh if f not in names) for n in sorted(names - taken) if not _plain(n)}
+    renamed = {n: next(f for f in fresh if f not in names) for n in sorted(names - taken) if not plain(n)}
     labels: dict[str, str] = {}
     ids = {node.name for g in graphs for node in g.node}
     safe = (f"node_{i}" for i in itertools.count())
     for graph in graphs:
         for node in graph.node:
-            if not _plain(node.name):
+            if not plain(node.name):
                 label = next(s for s in safe if s not in ids)
                 labels[label], node.name = node.name, label
             _rename(node.input, renamed)
@@ -110,7 +110,8 @@ def sanitize(proto: Any) -> Names:
     return Names(labels, {fresh: name for name, fresh in renamed.items()})
 
 
-def _plain(name: str) -> bool:
+def plain(name: str) -> bool:
+    """Whether a name survives the listing as it is."""
     return _PLAIN.fullmatch(name) is not None
 
 
@@ -160,7 +161,7 @@ def _compile(trt: Any, order: Order, report: Any, log: Any) -> Built:
     builder = trt.Builder(logger)
     network = builder.create_network(_typing(trt, order))
     parser = trt.OnnxParser(network, logger)
-    if not parser.parse(order.model) or network.num_layers == 0:
+    if not parser.parse_from_file(order.model) or network.num_layers == 0:
         raise BuildError(_refusal(parser, order, trt, logger), details=_told(_errors(parser), order))
     if order.debug and hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
         network.mark_unfused_tensors_as_debug_tensors()
@@ -251,10 +252,11 @@ def _refusal(parser: Any, order: Order, trt: Any, parser_logger: Any) -> str:
     builder = trt.Builder(parser_logger)
     network = builder.create_network(_typing(trt, order))
     survey = trt.OnnxParser(network, parser_logger)
+    content = Path(order.model).read_bytes()
     if hasattr(survey, "supports_model_v2"):  # not in the first releases of TensorRT 10
-        survey.supports_model_v2(order.model)
+        survey.supports_model_v2(content, order.model)
     else:
-        survey.supports_model(order.model)
+        survey.supports_model(content, order.model)
     for source in (parser, survey):
         for i in range(source.num_errors):
             error = source.get_error(i)
