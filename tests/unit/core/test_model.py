@@ -462,3 +462,55 @@ def test_a_long_model_crosses_processes():
     assert names(model) == names(copy)
     assert model.values == copy.values
     assert list(model.places) == list(copy.places)
+
+
+def _saved(path, *names: str, batch: int | str = 1):
+    """A chain of activations of these names, written to a file."""
+    values = [f"v{i}" for i in range(len(names) + 1)]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", [values[i]], [values[i + 1]], name=n) for i, n in enumerate(names)],
+        "chain",
+        [helper.make_tensor_value_info(values[0], TensorProto.FLOAT, [batch, 4])],
+        [helper.make_tensor_value_info(values[-1], TensorProto.FLOAT, [batch, 4])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def test_a_file_that_says_what_the_model_does_is_the_models_own(tmp_path) -> None:
+    """Its nodes bear their ids, so that nobody needs to write it anew."""
+    path = _saved(tmp_path / "a.onnx", "one", "two")
+    assert path == load(path).file
+
+
+@pytest.mark.parametrize(
+    ("names", "batch"), [(("same", "same"), 1), (("", "two"), 1), (("one", "two"), "batch")]
+)
+def test_a_file_with_other_names_or_open_sizes_is_not_what_is_built(tmp_path, names, batch) -> None:
+    assert load(_saved(tmp_path / "a.onnx", *names, batch=batch)).file is None
+
+
+def test_a_file_that_changed_since_it_was_loaded_is_not_what_is_built(tmp_path) -> None:
+    """What is on screen and what is compiled would be two models."""
+    path = _saved(tmp_path / "a.onnx", "one", "two")
+    model = load(path)
+    _saved(path, "one", "two", "three")
+    assert model.file is None
+    path.unlink()
+    assert model.file is None
+
+
+def test_a_large_weight_whose_bytes_are_too_few_is_refused() -> None:
+    """The checker is spared large weights that have all of their bytes, and only those."""
+    weight = TensorProto(
+        name="w", data_type=TensorProto.FLOAT, dims=[512, 512], raw_data=b"\0" * (512 * 512 * 4 - 4)
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "short",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [512, 512])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [512, 512])],
+        [weight],
+    )
+    with pytest.raises(ModelError, match="raw_data size"):
+        load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
