@@ -278,7 +278,7 @@ class _Preparation:
         narrow = {n: p for p, plan in plans.items() for n in plan.nodes}
         types = {n: p for n, p in self._halves().items() if n not in self.given}
         decided = half.plan(self.typed, types)
-        self.notes += stays(decided.kept)
+        self.notes += (*half.saturates(self.typed, decided), *stays(decided.kept))
         typed, emulated, made = self.typed, self.emulation, list[str]()
         halves = dict(decided.nodes)
         for precision, plan in plans.items():

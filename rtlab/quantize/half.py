@@ -34,8 +34,10 @@ _BOUNDS_ARE_INPUTS = 11
 _ANY_TYPE = {"Shape", "Size", "Constant"}
 #: Operators whose INT8 arithmetic a model already carries.
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
-#: For these an infinite bound or filler means the same as a huge one.
-_SATURATING = {"Clip", "Pad", "Where", "Max", "Min"}
+#: Their bounds and fillers are attributes before that opset.
+_BOUNDED = {"Clip", "Pad", "Where", "Max", "Min"}
+#: With a huge negative constant they hide what a mask leaves out, and the largest number of 16 bits hides it as well.
+_MASKING = {"Add", "Sub", "Mul"}
 #: Models are raised to no later opset: ONNX Runtime 1.31 and TensorRT-RTX 1.7 were both seen to read this one.
 _HIGHEST = 23
 #: Their outputs are elements of their inputs, or zero: values that are rounded stay rounded.
@@ -43,7 +45,7 @@ _EXACT = {
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather",
     "GatherElements", "GatherND", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Where", "Pad", "Dropout",
     "Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "Abs", "Neg",
-    "Compress", "ReverseSequence",
+    "Compress", "ReverseSequence", "Trilu",
 }  # fmt: skip
 
 
@@ -56,12 +58,20 @@ class _Type:
     text: str
     title: str
     largest: str
+    most: float
 
 
 HALVES: Mapping[Precision, _Type] = {
-    Precision.FP16: _Type(int(onnx.TensorProto.FLOAT16), np.float16, "tensor(float16)", "FP16", "65,504"),
+    Precision.FP16: _Type(
+        int(onnx.TensorProto.FLOAT16), np.float16, "tensor(float16)", "FP16", "65,504", 65504.0
+    ),
     Precision.BF16: _Type(
-        int(onnx.TensorProto.BFLOAT16), ml_dtypes.bfloat16, "tensor(bfloat16)", "BF16", "3.38e38"
+        int(onnx.TensorProto.BFLOAT16),
+        ml_dtypes.bfloat16,
+        "tensor(bfloat16)",
+        "BF16",
+        "3.39e38",
+        (2 - 2**-7) * 2.0**127,
     ),
 }
 
@@ -98,10 +108,38 @@ def fp16(model: Model) -> Halves:
     would.
 
     FP32 stay: shape arithmetic, operators without an FP16 form, bodies and functions, quantized operators,
-    and operators with a constant beyond 65,504.
+    and operators that compute with a constant beyond 65,504. Where such a constant is a bound, a filler or a mask, it
+    becomes the largest number of its sign: infinity times zero is no number, and neither is the softmax of a row of
+    infinities.
     """
     decided = plan(model, {n.id: Precision.FP16 for n in model.top})
-    return Halves(typed(model, decided), emulation(model, decided), stays(decided.kept))
+    notes = (*saturates(model, decided), *stays(decided.kept))
+    return Halves(typed(model, decided), emulation(model, decided), notes)
+
+
+def saturates(model: Model, plan: Plan) -> tuple[str, ...]:
+    """A sentence for each type in which constants become its largest number, with the nodes that read them."""
+    known = constants(model)
+    filled = _filled(model, plan)
+    found: dict[Precision, dict[str, str]] = {}
+    for (id_, i), precision in plan.inputs.items():
+        value = model.by_id[id_].inputs[i]
+        if value in filled or (value in known and _overflows(known[value], HALVES[precision])):
+            found.setdefault(precision, {}).setdefault(value, id_)
+    for id_, precision in plan.nodes.items():
+        held = model.by_id[id_].attributes.get("value")
+        if _fills(model.by_id[id_], model) and isinstance(held, float) and _beyond(held, HALVES[precision]):
+            found.setdefault(precision, {})[f"value of {id_}"] = id_
+    sentences = []
+    for precision, values in found.items():
+        half, nodes = HALVES[precision], list(dict.fromkeys(values.values()))
+        count = "1 constant" if len(values) == 1 else f"{len(values)} constants"
+        more = ", ..." if len(nodes) > 3 else ""
+        sentences.append(
+            f"{count} beyond {half.largest} become{'s' * (len(values) == 1)} the largest number of {half.title} "
+            f"({', '.join(nodes[:3])}{more})"
+        )
+    return tuple(sentences)
 
 
 def stays(kept: Mapping[str, Iterable[str]], where: str = "fp32") -> tuple[str, ...]:
@@ -192,10 +230,9 @@ def _reason(
         return "a custom operator or function"
     if not all(_is_tensor(v) for v in (*inner.inputs, *inner.outputs) if v is not None):
         return "sequences"
-    if node.op not in _SATURATING:
-        for value in node.inputs:
-            if _is_fp32(model, value) and value in known and _overflows(known[value], half):
-                return f"a constant beyond {half.largest}"
+    for value in node.inputs:
+        if _is_fp32(model, value) and value in known and not _may_saturate(node, known[value], half):
+            return f"a constant beyond {half.largest}"
     reads, writes = _types(node, model, half)
     if reads or writes:
         return None
@@ -258,6 +295,7 @@ class _Typed:
         self._outside = captured(model) | set(model.outputs)
         #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
         self._forms: dict[tuple[str, Precision], Any] = {}
+        _saturate_attributes(self._edit, model, plan)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 if _is_fp32(model, value) and node.op not in _ANY_TYPE:
@@ -310,7 +348,8 @@ def emulation(model: Model, plan: Plan, *, later: bool = False) -> Model:
     edit = Edit(model, later=later)
     known = constants(model)
     rounded: dict[tuple[str, Precision], Any] = {}
-    exact = _EXACT if model.opset >= _BOUNDS_ARE_INPUTS else _EXACT - _SATURATING
+    exact = _EXACT if model.opset >= _BOUNDS_ARE_INPUTS else _EXACT - _BOUNDED
+    _saturate_attributes(edit, model, plan)
     for node in model.top:
         target, origin = edit.nodes[node.id], node.origin if later else node.id
         for i, value in enumerate(node.inputs):
@@ -354,8 +393,74 @@ def _round(
 
 
 def _half(tensor: ir.TensorProtocol, half: _Type) -> NDArray[Any]:
+    """Its numbers in 16 bits; a finite one stays finite."""
+    return _narrowed(np.asarray(tensor.numpy()), half)
+
+
+def _narrowed(values: NDArray[Any], half: _Type) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        return np.asarray(tensor.numpy()).astype(half.numpy)
+        found = values.astype(half.numpy)
+        most = np.where(values < 0, -half.most, half.most).astype(half.numpy)
+    return np.where(np.isinf(found.astype(np.float32)) & np.isfinite(values), most, found).astype(half.numpy)
+
+
+def _beyond(value: float, half: _Type) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(value) and np.isinf(np.float64(value).astype(half.numpy).astype(np.float32)))
+
+
+def _may_saturate(node: Node, tensor: ir.TensorProtocol, half: _Type) -> bool:
+    """Whether a constant fits a type, or its largest number does as well as what is beyond it."""
+    if not _overflows(tensor, half) or node.op in _BOUNDED | _EXACT:
+        return True
+    values = np.asarray(tensor.numpy())
+    # What a mask hides, it takes far below zero; any other number so large is there to be computed with.
+    return node.op in _MASKING and not np.any(values > half.most)
+
+
+def _fills(node: Node, model: Model) -> bool:
+    """Whether the attribute "value" of a node is a number beside those of its inputs."""
+    return node.op == "Pad" and model.opset < _BOUNDS_ARE_INPUTS
+
+
+def _filled(model: Model, plan: Plan) -> dict[str, Precision]:
+    """Outputs of ConstantOfShape beyond the type of 16 bits in which each of their readers takes them."""
+    ir_nodes = [n for n in model.ir.graph if n.op_type == "ConstantOfShape"]
+    outside = captured(model) | set(model.outputs) if ir_nodes else set()
+    found: dict[str, Precision] = {}
+    for inner in ir_nodes:
+        held = inner.attributes.get("value")
+        output = inner.outputs[0].name or ""
+        if held is None or output in outside or not _is_fp32(model, output):
+            continue
+        edges = [
+            (n.id, i) for n in model.consumers.get(output, ()) for i, v in enumerate(n.inputs) if v == output
+        ]
+        read = {plan.inputs.get(edge, Precision.FP32) for edge in edges}
+        precision = read.pop() if len(read) == 1 else Precision.FP32
+        if precision in HALVES and _overflows(held.as_tensor(), HALVES[precision]):
+            found[output] = precision
+    return found
+
+
+def _saturate_attributes(edit: Edit, model: Model, plan: Plan) -> None:
+    """Numbers that stand in attributes and not among the constants, as the type of 16 bits holds them."""
+    import onnx_graphsurgeon as gs
+
+    for value, precision in _filled(model, plan).items():
+        maker = model.producers[value]
+        held = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
+        narrowed = _half(held, HALVES[precision]).astype(np.float32)
+        edit.set_attribute(edit.nodes[maker.id], "value", gs.Constant(f"{maker.id}/value", narrowed))
+    for id_, precision in plan.nodes.items():
+        number = model.by_id[id_].attributes.get("value")
+        if (
+            _fills(model.by_id[id_], model)
+            and isinstance(number, float)
+            and _beyond(number, HALVES[precision])
+        ):
+            most = float(_narrowed(np.array([number]), HALVES[precision])[0])
+            edit.set_attribute(edit.nodes[id_], "value", most)
 
 
 def _overflows(tensor: ir.TensorProtocol, half: _Type) -> bool:

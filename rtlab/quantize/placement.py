@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.variant import Precision
@@ -85,11 +86,22 @@ def constants(model: Model) -> Mapping[str, ir.TensorProtocol]:
         out = node.outputs[0].name or ""
         if node.op_type == "Constant" and (attribute := node.attributes.get("value")) is not None:
             table[out] = attribute.as_tensor()
+        elif node.op_type == "Constant" and (found := _numbers(node)) is not None:
+            table[out] = found
         elif node.op_type == "Identity" and node.inputs and node.inputs[0] is not None:
             source = node.inputs[0].name or ""
             if source in table:
                 table[out] = table[source]
     return table
+
+
+def _numbers(node: ir.Node) -> ir.TensorProtocol | None:
+    """What a Constant node holds as numbers in place of a tensor."""
+    for name, kind in (("float", np.float32), ("floats", np.float32), ("int", np.int64), ("ints", np.int64)):
+        held = node.attributes.get(f"value_{name}")
+        if held is not None and not held.is_ref():
+            return ir.Tensor(np.array(held.value, kind))
+    return None
 
 
 def unknown(model: Model, weight: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -7,6 +8,8 @@ from onnx import helper, numpy_helper
 
 from rtlab.core.model import Model
 from rtlab.core.node import ORIGIN
+from rtlab.core.variant import Variant
+from rtlab.quantize import prepare
 from rtlab.quantize.half import fp16
 
 node = helper.make_node
@@ -190,23 +193,168 @@ def test_an_operator_without_an_fp16_form_stays_single_and_is_noted(make, run):
     np.testing.assert_array_equal(as_half(np.float32([0, 1, 2, 3]) * third), got["y"])
 
 
-def test_a_node_with_a_constant_beyond_half_precision_stays_single(make, run):
-    """0 x 1e9 is 0, but 0 x infinity is NaN: masks of attention would poison every score."""
+def test_a_node_that_computes_with_a_constant_beyond_half_precision_stays_single(make, run):
+    """A millionth of a number is not a 65,504th of it."""
     net = make(
-        [node("Mul", ["x", "big"], ["m"], name="mask"), node("Add", ["m", "x"], ["y"], name="add")],
-        {"big": np.float32([-1e9])},
+        [node("Div", ["x", "big"], ["m"], name="scale"), node("Add", ["m", "x"], ["y"], name="add")],
+        {"big": np.float32([1e6])},
         {"x": [2]},
         {"y": [2]},
     )
     halves = fp16(net)
-    assert ("1 node stays fp32: a constant beyond 65,504 (mask)",) == halves.notes
-    got = run(halves.emulation, {"x": np.float32([0, 1])}, ["m", "y"])
-    assert [0, -1e9] == list(got["m"])
-    assert [0, -np.inf] == list(got["y"])
+    assert ("1 node stays fp32: a constant beyond 65,504 (scale)",) == halves.notes
+    got = run(halves.emulation, {"x": np.float32([0, 1000])}, ["m"])
+    np.testing.assert_array_equal(np.float32([0, 1e-3]), got["m"])
+    net = make(
+        [node("Mul", ["x", "big"], ["y"], name="scale")], {"big": np.float32([1e6])}, {"x": [2]}, {"y": [2]}
+    )
+    assert ("1 node stays fp32: a constant beyond 65,504 (scale)",) == fp16(net).notes
 
 
-def test_a_huge_bound_becomes_no_bound(make, run):
-    """Exporters write Clip(0, 3.4e38) for ReLU; infinity bounds just as little."""
+LOWEST = np.finfo(np.float32).min
+
+
+def _masks() -> dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], str]]:
+    """Ways in which exporters write a mask of -3.4e38 over scores "x"; "keep" is 1 where a token counts."""
+    zero = {"zero": np.float32(0), "one": np.float32(1)}
+    hidden = node("Equal", ["keep", "zero"], ["hide"], name="hide")
+    turned = node("Sub", ["one", "keep"], ["turned"], name="turn")
+    fill = numpy_helper.from_array(np.array([LOWEST], np.float32))
+    return {
+        "where": (
+            [hidden, node("Where", ["hide", "low", "x"], ["m"], name="mask")],
+            zero | {"low": LOWEST},
+            "mask",
+        ),
+        "a constant node": (
+            [
+                hidden,
+                node("Constant", [], ["low"], name="low", value_float=float(LOWEST)),
+                node("Where", ["hide", "low", "x"], ["m"], name="mask"),
+            ],
+            zero,
+            "mask",
+        ),
+        "product": (
+            [
+                turned,
+                node("Mul", ["turned", "low"], ["added"], name="mul"),
+                node("Add", ["x", "added"], ["m"], name="mask"),
+            ],
+            zero | {"low": LOWEST},
+            "mul",
+        ),
+        "filled at run time": (
+            [
+                hidden,
+                node("Shape", ["x"], ["s"], name="shape"),
+                node("ConstantOfShape", ["s"], ["low"], name="fill", value=fill),
+                node("Where", ["hide", "low", "x"], ["m"], name="mask"),
+            ],
+            zero,
+            "mask",
+        ),
+        "a table that is cut": (
+            [
+                hidden,
+                node("Slice", ["table", "from", "to"], ["low"], name="slice"),
+                node("Where", ["hide", "low", "x"], ["m"], name="mask"),
+            ],
+            zero | {"table": np.full((9, 9), LOWEST), "from": np.array([0, 0]), "to": np.array([3, 4])},
+            "slice",
+        ),
+    }
+
+
+@pytest.mark.parametrize("way", list(_masks()))
+def test_a_row_that_is_all_padding_stays_finite(make, run, way):
+    """FP16 has no -3.4e38, and the softmax of a row of minus infinities is no number."""
+    nodes, weights, where = _masks()[way]
+    net = make(
+        [*nodes, node("Softmax", ["m"], ["y"], name="softmax", axis=-1)],
+        {k: np.asarray(v) for k, v in weights.items()},
+        {"x": [3, 4], "keep": [3, 4]},
+        {"y": [3, 4]},
+    )
+    feed = {
+        "x": np.random.default_rng(0).uniform(-1, 1, (3, 4)).astype(np.float32),
+        "keep": np.float32([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]]),
+    }
+    halves = fp16(net)
+    note = f"1 constant beyond 65,504 becomes the largest number of FP16 ({where})"
+    assert note in halves.notes
+    masked = run(halves.emulation, feed, ["m"])["m"]
+    assert -65504 == masked.min()
+    want = run(net, feed)["y"]
+    for form in (halves.emulation, halves.typed):
+        got = run(form, feed)["y"]
+        np.testing.assert_allclose(want[:2], got[:2], atol=1e-3)
+        np.testing.assert_allclose(1, got.sum(axis=1), atol=2e-3)
+
+
+def _stored(net: onnx.ModelProto, kind: int) -> list[float]:
+    """Every number of a type that a model holds."""
+    held = [t for t in net.graph.initializer if t.data_type == kind]
+    held += [a.t for n in net.graph.node for a in n.attribute if a.HasField("t") and a.t.data_type == kind]
+    return [float(v) for t in held for v in np.ravel(numpy_helper.to_array(t))]
+
+
+def test_infinities_stay_and_finite_numbers_stay_finite_in_what_is_built(make, run):
+    """Whoever wrote infinity meant it; the largest float of 32 bits rounds to infinity in BF16 too."""
+    table = np.float32([-np.inf, np.inf, LOWEST, 1e6, -1e6, 65519, 65520, 1, 0])
+    net = make(
+        [node("Max", ["x", "table"], ["y"], name="max")], {"table": table}, {"x": [9]}, {"y": [9]}, opset=17
+    )
+    held = [-np.inf, np.inf, -65504, 65504, -65504, 65504, 65504, 1, 0]
+    halves = fp16(net)
+    assert held == _stored(halves.typed.proto(), onnx.TensorProto.FLOAT16)
+    x = np.full(9, -np.inf, np.float32)
+    np.testing.assert_array_equal(np.float32(held), run(halves.emulation, {"x": x})["y"])
+    np.testing.assert_array_equal(np.float32(held), run(halves.typed, {"x": x})["y"])
+    ready = prepare(net, Variant.of("bf16"))
+    got = _stored(ready.model.proto(), onnx.TensorProto.BFLOAT16)
+    assert [-np.inf, np.inf] == [v for v in got if not np.isfinite(v)]
+    assert float(ml_dtypes.finfo(ml_dtypes.bfloat16).min) == min(v for v in got if np.isfinite(v))
+    assert "1 constant beyond 3.39e38 becomes the largest number of BF16 (max)" in ready.notes
+
+
+@pytest.mark.parametrize("opset", [10, 17])
+def test_a_filler_of_padding_saturates_wherever_it_stands(make, run, opset):
+    """An attribute before opset 11, an input from then on."""
+    old = opset < 11
+    pad = (
+        node("Pad", ["x"], ["y"], name="pad", pads=[1, 1], value=float(LOWEST))
+        if old
+        else node("Pad", ["x", "pads", "low"], ["y"], name="pad")
+    )
+    weights = {} if old else {"pads": np.array([1, 1]), "low": LOWEST}
+    net = make([pad], weights, {"x": [2]}, {"y": [4]}, opset=opset)
+    halves = fp16(net)
+    assert ("1 constant beyond 65,504 becomes the largest number of FP16 (pad)",) == halves.notes
+    feed = {"x": np.float32([1, 2])}
+    assert [-65504, 1, 2, -65504] == list(run(halves.emulation, feed)["y"])
+    assert [-65504, 1, 2, -65504] == list(run(halves.typed, feed)["y"])
+
+
+def test_a_fill_that_is_read_in_single_precision_too_stays_as_it_is(make, run):
+    """Whatever reads it in FP32 gets the author's number."""
+    fill = numpy_helper.from_array(np.array([LOWEST], np.float32))
+    net = make(
+        [
+            node("Shape", ["x"], ["s"], name="shape"),
+            node("ConstantOfShape", ["s"], ["low"], name="fill", value=fill),
+            node("Max", ["low", "x"], ["m"], name="max"),
+            node("Add", ["low", "m"], ["y"], name="add"),
+        ],
+        {},
+        {"x": [2]},
+        {"low": [2], "y": [2]},
+    )
+    assert [LOWEST] * 2 == list(run(fp16(net).emulation, {"x": np.float32([1, 2])})["low"])
+
+
+def test_a_huge_bound_becomes_the_largest_number(make, run):
+    """Exporters write Clip(0, 3.4e38) for ReLU; no number of FP16 is above its largest."""
     net = make(
         [node("Clip", ["x", "low", "high"], ["y"], name="clip")],
         {"low": np.float32(0), "high": np.float32(3.4e38)},
@@ -214,7 +362,7 @@ def test_a_huge_bound_becomes_no_bound(make, run):
         {"y": [3]},
     )
     halves = fp16(net)
-    assert () == halves.notes
+    assert ("1 constant beyond 65,504 becomes the largest number of FP16 (clip)",) == halves.notes
     assert [0, 1, 60000] == list(run(halves.emulation, {"x": np.float32([-1, 1, 60000])})["y"])
 
 
