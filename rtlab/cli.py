@@ -18,6 +18,8 @@ from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, ModelError, RtlabError, VariantError
 
 if TYPE_CHECKING:
+    from rtlab.analysis.diff import Difference
+    from rtlab.analysis.roofline import Point
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
     from rtlab.study import Result, Study
@@ -275,11 +277,31 @@ def _read(given: argparse.Namespace) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    from rtlab.view.document import compared
+
+    study, names = _both(given)
+    found = study.difference(*names)
+    # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
+    target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
+    if given.json:
+        told = compared(found, study.model)
+        told["estimate"] = None if target is None else compared(target, study.model)
+        print(json.dumps(told, allow_nan=False))
+        return 0
+    if target is not None and target.totals is not None:
+        _print_difference(target, names, "estimated for the GPU of each")
+        print()
+    for side in (target.first, target.second) if target is not None else ():
+        print(f"{side.name}: {side.withheld}\n" if side.withheld else "", end="")
+    _print_difference(found, names)
+    return 0
+
+
+def _both(given: argparse.Namespace) -> tuple[Study, list[str]]:
+    """The study of two engines, and what they are called."""
     from rtlab import samples
     from rtlab.core.model import absent, load
     from rtlab.study import Study
-    from rtlab.view.document import compared
-    from rtlab.view.table import number
 
     if given.model is None:
         study = Study(absent())
@@ -306,15 +328,23 @@ def _compare(given: argparse.Namespace) -> int:
         else:
             study.add(name, precision=what, target=given.target)
             study.run([name])
-    found = study.difference(*names)
-    if given.json:
-        print(json.dumps(compared(found, study.model), allow_nan=False))
-        return 0
+    return study, names
+
+
+def _print_difference(found: Difference, names: Sequence[str], how: str = "") -> None:
+    """The totals of two engines and what their groups of nodes cost."""
+    from rtlab.view.table import counted, number, unexplained
+
     if found.totals is not None and found.delta is not None:
         before, after = found.totals
         places = " and ".join(dict.fromkeys(s.engine.place for s in (found.first, found.second)))
-        print(f"{names[0]} {number(before, 'ms')} → {names[1]} {number(after, 'ms')}: "
-              f"{found.delta:+.4g} ms ({found.origin} on {places})")  # fmt: skip
+        told = how or f"{found.origin} on {places}"
+        print(
+            f"{names[0]} {number(before, 'ms')} → {names[1]} {number(after, 'ms')}: {found.delta:+.4g} ms ({told})"
+        )
+    if words := unexplained(found):
+        print(words)
+        return
     rows = [
         (
             _plain(g.title),
@@ -326,12 +356,12 @@ def _compare(given: argparse.Namespace) -> int:
         )
         for g in (found.largest(len(found.groups)) or found.groups)
     ]
-    if found.rest is not None:
+    if found.rest is not None and None not in {found.first.whole, found.second.whole}:
         rows.append(("outside the layers", "", "", "", f"{found.rest:+.4g} ms", ""))
-    _columns(("nodes", "layers", "before", "after", "difference", "what differs"), rows)
+    steps = " → ".join(dict.fromkeys(f"{counted(s.engine)}s" for s in (found.first, found.second)))
+    _columns(("nodes", steps, "before", "after", "difference", "what differs"), rows)
     for doubt in found.doubts:
         print(f"\n{doubt}")
-    return 0
 
 
 def _judge(result: Result) -> None:
@@ -505,14 +535,14 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
 def _print(result: Result, study: Study) -> None:
     from rtlab.core.data import RANDOM
     from rtlab.view.chrome import random_words
-    from rtlab.view.table import number
+    from rtlab.view.table import counted
 
     engine = result.engine
     # A file of names only tells no types, a log that was cut off no layers.
     told = not result.recorded or any(y.precision for y in engine.layers)
     types = result.variant.name if told else "types not told"
     print(f"{study.model.name} · {types}: {len(result.prepared.model.top)} nodes → "
-          f"{len(engine.layers) - engine.sync} {engine.detail}s"
+          f"{len(engine.layers) - engine.sync} {counted(engine)}s"
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
     if result.recorded:
         known = result.coverage
@@ -520,10 +550,7 @@ def _print(result: Result, study: Study) -> None:
         print(f"read: {engine.title}{shown if study.model.nodes and engine.layers else ''}")
     else:
         print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
-    if result.timing:
-        print(f"whole inference: {number(result.timing.shown, 'ms')} ({result.timing.origin})")
-        if tails := [f"p{p} {number(t, 'ms')}" for p, t in result.timing.percentiles.items() if p > 50]:
-            print(f"  of {result.timing.inferences} inferences: {', '.join(tails)}")
+    _print_times(result)
     if result.score:
         print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
               f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip
@@ -536,14 +563,32 @@ def _print(result: Result, study: Study) -> None:
         print(f"note: {note}")
     rows = [_line(result, study, layer) for layer in engine.layers]
     time = f"{result.timing.processor} time" if result.timing else "time"
+    gpu = [f"{result.estimate.peaks.name} (estimated)"] if result.estimate and _estimated(result) else []
     noisy = result.accuracy is not None and result.accuracy.synthetic
     errors = f"SQNR, {RANDOM}" if noisy else "SQNR"
-    _columns(("step", "kind", "operators" if study.model.nodes else "name", "type", time, errors), rows)
+    _columns(("step", "kind", "operators" if study.model.nodes else "name", "type", *gpu, time, errors), rows)
     if result.mapping.missing:
         print("\nnodes without a layer")
         _columns(
             ("node", "reason"), [(study.model.by_id[m.node].title, m.reason) for m in result.mapping.missing]
         )
+
+
+def _print_times(result: Result) -> None:
+    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
+    from rtlab.view.table import estimate_source, number
+
+    if words := estimate_source(result):
+        sum_ = result.estimate.estimated if result.estimate else None
+        print(f"estimate: {words}" if sum_ is None else f"whole inference: {number(sum_, 'ms')} ({words})")
+    times = result.timing
+    if times is None:
+        return
+    print(f"whole inference: {number(times.shown, 'ms')} ({times.origin})")
+    if tails := [f"p{p} {number(t, 'ms')}" for p, t in times.percentiles.items() if p > 50]:
+        print(f"  of {times.inferences} inferences: {', '.join(tails)}")
+    if times.scaled:
+        print(f"  {times.processor} times of the layers are {times.scaled}")
 
 
 def _overflow(result: Result) -> tuple[str, ...]:
@@ -566,6 +611,7 @@ def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
     told = [words(p.role, study.model.by_id[p.node].op) for p in pairs]
     nodes = [study.model.by_id[p.node] for p in pairs if p.role not in SERVING]
     time = result.layer_times.get(layer.id)
+    scale = result.timing.scale if result.timing else 1.0
     errors = [e.sqnr for n in nodes if result.accuracy and (e := result.accuracy.of(n.id))]
     sqnr = "equal" if errors and errors[-1] == float("inf") else number(errors[-1], "dB") if errors else "—"
     shared = f" /{time.shared}" if time and time.shared > 1 else ""
@@ -575,9 +621,19 @@ def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
         # Without the ONNX model, the compiler's own name is all there is.
         "·".join(told) or (_plain(layer.name) if not study.model.nodes else "—"),
         layer.precision or "—",
-        number(time.median if time else None, "ms") + shared,
+        *(
+            [number(found.estimated if (found := points.get(layer.id)) else None, "ms")]
+            if (points := _estimated(result))
+            else []
+        ),
+        number(time.median * scale if time else None, "ms") + shared,
         sqnr,
     )
+
+
+def _estimated(result: Result) -> Mapping[str, Point]:
+    """What each layer takes on the engine's GPU; empty where no estimate is given."""
+    return result.estimate.by_layer if result.estimate is not None and result.estimate.known.enough else {}
 
 
 def _plain(text: str) -> str:

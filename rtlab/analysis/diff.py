@@ -28,6 +28,9 @@ from rtlab.core.model import Model
 #: place in the order of like layers; or they only move data, or stand alone.
 Basis = Literal["nodes", "names", "order", "moves", "alone"]
 
+#: The part of a latency below which a difference is that of rounding.
+_NOTHING = 1e-6
+
 #: A layer of the first or the second engine (0 or 1) by id, or a node (2).
 _Vertex: TypeAlias = tuple[int, str]
 
@@ -135,6 +138,17 @@ class Difference:
         if self.delta is None or not self.timed:
             return None
         return self.delta - sum(g.delta or 0.0 for g in self.groups)
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether more of the difference lies outside the layers than there is difference: the layers explain nothing.
+
+        In a small model the cost of timing each layer exceeds the layer. The engine with more layers then seems to
+        lose its time in them, though it is the measurement that takes it.
+        """
+        if self.rest is None or self.delta is None or self.totals is None:
+            return False
+        return abs(self.rest) > max(abs(self.delta), _NOTHING * max(self.totals))
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from rtlab.core.trace import Processor, Profile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: Up to this ratio of the layers' sum to the latency, the cost of timing them is no matter.
+_ALIKE = 1.1
 #: Of whole inferences, in percent.
 PERCENTILES = (50, 90, 95, 99)
 
@@ -85,6 +87,26 @@ class Timing:
     def ratio(self) -> float | None:
         """The sum of the layers by the latency of whole inferences; None where either is not known."""
         return self.summed / self.total if self.total and self.layers else None
+
+    @property
+    def scale(self) -> float:
+        """What the layers' times are multiplied with where they are shown as parts of an inference.
+
+        On a CPU each layer carries the cost of its own measurement, which in a small model is most of it. Where the sum
+        exceeds the latency by more than a tenth, the layers are scaled to the latency; else this is 1.
+        """
+        ratio = self.ratio
+        return 1 / ratio if self.processor == "CPU" and ratio is not None and ratio > _ALIKE else 1.0
+
+    @property
+    def scaled(self) -> str:
+        """What stands beside layer times that were scaled; empty where they were not."""
+        if self.scale == 1 or self.ratio is None:
+            return ""
+        return (
+            f"scaled by {self.scale:.2g} to the whole inference: timed one by one, with the cost of timing each, the "
+            f"layers sum to {self.ratio:.2g} times of it"
+        )
 
     @property
     def origin(self) -> str:

@@ -37,7 +37,7 @@ from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import Unavailable
+from rtlab.errors import RtlabError, Unavailable
 from rtlab.quantize import Prepared, Scale, assign, prepare, sparsity
 from rtlab.quantize.export import cache_of
 from rtlab.quantize.ranges import Ranges
@@ -145,6 +145,19 @@ class Result:
         """
         chosen = gpu or self.engine.device or usual(self.engine)
         return roofline(self.engine, self.mapping, self.source, chosen, self._milliseconds, batch=batch)
+
+    @functools.cached_property
+    def estimate(self) -> Roofline | None:
+        """The engine on the GPU that it was built for, estimated; None where there is no such GPU, or no sizes.
+
+        It comes before what a CPU measured: the CPU runs other kernels, and emulates some precisions.
+        """
+        if self.engine.target.sm is None or (self.timing is not None and self.timing.processor == "GPU"):
+            return None
+        try:
+            return roofline(self.engine, self.mapping, self.source, usual(self.engine))
+        except RtlabError:
+            return None
 
     def memory(self, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
         """Where the activations of the engine could lie in one piece of memory: an estimate from their lifetimes.

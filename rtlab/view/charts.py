@@ -41,6 +41,11 @@ def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
     return tuple(made)
 
 
+def brief(bar: Bar, most: int = 13) -> str:
+    """A name below a bar: its operators, cut where there is no room for all."""
+    return bar.label if len(bar.label) <= most else f"{bar.label[: most - 1]}…"
+
+
 def label(ops: Iterable[str], most: int = 4) -> str:
     """Operators in execution order as one short text."""
     listed = list(ops)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.core.stage import Stage
 from rtlab.core.value import shape_text
@@ -51,9 +52,7 @@ def status(study: Study, name: str) -> Iterator[Status]:
         yield Status(origin="measured", text=told, warning=True)
     made = "read" if result.recorded else "compiled"
     yield Status(origin="reported", text=f"{made}: {engine.title}", warning=False)
-    if result.timing:
-        built = "" if result.recorded else f"; building took {engine.seconds:.2g} s"
-        yield Status(origin="measured", text=f"measured: {_times(result.timing)}{built}", warning=False)
+    yield from _timed(result)
     if result.recorded and study.model.nodes and engine.layers:
         known = result.coverage
         more = f"{known.explained} more {'is' if known.explained == 1 else 'are'} explained"
@@ -82,6 +81,17 @@ def status(study: Study, name: str) -> Iterator[Status]:
             yield Status(origin="measured", text=standing.text, warning=standing.why == "failed")
     for note in (*engine.notes, *result.prepared.notes):
         yield Status(origin="reported", text=note, warning=False)
+
+
+def _timed(result: Result) -> Iterator[Status]:
+    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
+    if (found := result.estimate) is not None:
+        error = known_error(found.peaks.name)
+        text = found.withheld or f"estimated: {number(found.estimated, 'ms')} on {found.peaks.name}; {error}"
+        yield Status(origin="estimated", text=text, warning=False)
+    if result.timing:
+        built = "" if result.recorded else f"; building took {result.engine.seconds:.2g} s"
+        yield Status(origin="measured", text=f"measured: {_times(result.timing)}{built}", warning=False)
 
 
 def random_words(result: Result) -> str:
@@ -121,7 +131,8 @@ def _times(times: Timing) -> str:
         return f"{times.source}; the whole {whole}, layers were not timed"
     # Files may tell times and not how often they were taken.
     runs = f" over {times.runs} run{'s' if times.runs != 1 else ''}" if times.runs else ""
-    return f"{times.source}; layers sum to {number(times.summed, 'ms')}{runs}, the whole {whole}"
+    scaled = f"; layers are scaled by {times.scale:.2g}" if times.scaled else ""
+    return f"{times.source}; layers sum to {number(times.summed, 'ms')}{runs}, the whole {whole}{scaled}"
 
 
 def _underflow(study: Study, errors: Accuracy) -> Iterator[Status]:

@@ -673,7 +673,9 @@ class Chip(TypedDict):
     """A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``.
 
     ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input,
-    in words; empty where nothing does.
+    in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes
+    before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld.
+    ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers.
     """
 
     id: str
@@ -684,6 +686,10 @@ class Chip(TypedDict):
     recorded: bool
     nodes: int
     layers: int
+    counted: str
+    estimate: float | None
+    estimate_gpu: str
+    estimate_source: str
     time: float | None
     time_source: str
     score: float | None

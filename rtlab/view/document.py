@@ -157,6 +157,7 @@ def compared(found: Difference, model: Model) -> dict[str, Any]:
         ],
         "difference_ms": found.delta,
         "outside_layers_ms": found.rest,
+        "unexplained": found.unexplained,
         "doubts": list(found.doubts),
         "groups": [
             {
@@ -209,6 +210,7 @@ def _timing(result: Result) -> dict[str, Any] | None:
         "total_ms": times.total,
         "percentiles_ms": dict(times.percentiles),
         "sum_of_layers_ms": times.summed,
+        "scale": times.scale,
         "layers": [
             {
                 "layer": t.layer,

@@ -9,23 +9,34 @@ from typing import TYPE_CHECKING
 
 from rtlab.analysis.memory import Footprint, of_layers, of_nodes, sizes
 from rtlab.analysis.roles import SERVING
-from rtlab.analysis.timing import Shared, on_nodes
+from rtlab.analysis.timing import LayerTime, Shared, Timing, on_nodes
+from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
 from rtlab.view.contract import Overlay, Reading
+from rtlab.view.table import number
 
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy, ValueDelta
-    from rtlab.analysis.timing import Timing
+    from rtlab.analysis.roofline import Bound, Roofline
     from rtlab.study import Result
 
+#: What a layer waits for, in words.
+_BOUNDS: Mapping[Bound, str] = {
+    "compute": "arithmetic", "memory": "memory", "launch": "its launch", "unknown": "what is not known",
+}  # fmt: skip
 #: Names of measured layers that a note lists before it says that there are more.
 _LISTED = 4
 
 
 def overlays(result: Result, model: Model) -> list[Overlay]:
-    """Time, share of time and error, where they were measured, and the memory of outputs."""
+    """The estimate for the engine's GPU, time, share of time and error where they were measured, memory of outputs.
+
+    What was measured on a CPU in the place of a GPU comes after the estimate for that GPU.
+    """
     made: list[Overlay] = []
+    if result.estimate is not None and result.estimate.known.enough:
+        made.append(_estimate(result, result.estimate))
     if result.timing is not None and result.measured_mapping is not None:
         made += _times(result.timing, on_nodes(result.timing, result.measured_mapping), result.layer_times)
     if result.accuracy is not None and (errors := _errors(result, model, result.accuracy)):
@@ -64,16 +75,43 @@ def _bytes(found: Footprint) -> Reading:
     return Reading(value=float(found.nbytes), spread=None, shared=1, note=note)
 
 
+def _estimate(result: Result, found: Roofline) -> Overlay:
+    known = found.milliseconds(result.engine)
+    whole = sum(known.values())
+    layers = tuple(
+        LayerTime(i, time, None, time / whole if whole else 0.0) for i, time in known.items() if time
+    )
+    # As if it had been measured, so that nodes get theirs in the same way.
+    told = Timing("", "", None, 0, None, None, whole, layers, processor="GPU")
+    bounds = {p.layer: p.bound for p in found.layers}
+    return Overlay(
+        id="estimate",
+        title=f"{found.peaks.name} time",
+        unit="ms",
+        origin="estimated",
+        source=f"estimated for {found.peaks.name} at batch {found.batch}: {known_error(found.peaks.name)}",
+        best="low",
+        nodes=_readings(on_nodes(told, result.mapping), "node"),
+        layers={
+            t.layer: Reading(
+                value=t.median, spread=None, shared=1, note=f"bound by {_BOUNDS[bounds[t.layer]]}"
+            )
+            for t in layers
+        },
+    )
+
+
 def _times(times: Timing, nodes: Mapping[str, Shared], layers: Mapping[str, Shared]) -> list[Overlay]:
     time = Overlay(
         id="time",
-        title=f"{times.processor} time",
+        title=f"{times.processor} time, scaled" if times.scaled else f"{times.processor} time",
         unit="ms",
-        origin="measured",
-        source=times.origin,
+        # What was scaled nobody has measured.
+        origin="estimated" if times.scaled else "measured",
+        source=f"estimated: {times.scaled}; {times.origin}" if times.scaled else times.origin,
         best="low",
-        nodes=_readings(nodes, "node"),
-        layers=_readings(layers, "layer"),
+        nodes=_readings(nodes, "node", times.scale),
+        layers=_readings(layers, "layer", times.scale),
     )
     share = Overlay(
         id="share",
@@ -88,15 +126,17 @@ def _times(times: Timing, nodes: Mapping[str, Shared], layers: Mapping[str, Shar
     return [time, share]
 
 
-def _readings(times: Mapping[str, Shared], what: str) -> dict[str, Reading]:
+def _readings(times: Mapping[str, Shared], what: str, scale: float = 1.0) -> dict[str, Reading]:
     made = {}
     for id_, time in times.items():
         names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
         more = " ..." if len(time.layers) > _LISTED else ""
         others = time.shared - 1
         together = f", together with {others} other {what}{'s' if others > 1 else ''}" if others else ""
-        note = f"timed as {names}{more}{together}"
-        made[id_] = Reading(value=time.median, spread=time.spread, shared=time.shared, note=note)
+        raw = f", {number(time.median, 'ms')} by itself" if scale != 1 else ""
+        note = f"timed as {names}{more}{raw}{together}"
+        spread = None if time.spread is None else time.spread * scale
+        made[id_] = Reading(value=time.median * scale, spread=spread, shared=time.shared, note=note)
     return made
 
 

@@ -42,7 +42,7 @@ class ViewState:
     variant: str = ""
     compared: str = ""
     baseline: str = ""
-    colour: str = "time"
+    colour: str = ""
     colour_nodes: str = "operator"
     tab: Tab = "timing"
     panes: tuple[Side, ...] = ("node", "layer")

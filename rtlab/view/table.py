@@ -5,11 +5,14 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.errors import RtlabError
 from rtlab.view.contract import Chip, Failure, Standing
 
 if TYPE_CHECKING:
+    from rtlab.analysis.diff import Difference
+    from rtlab.core.engine import Engine
     from rtlab.study import Result, Study
 
 
@@ -70,6 +73,10 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         recorded=result is not None and result.recorded,
         nodes=len(result.prepared.model.top) if result else 0,
         layers=len(result.engine.layers) - result.engine.sync if result else 0,
+        counted=counted(result.engine) if result else "layer",
+        estimate=result.estimate.estimated if result and result.estimate else None,
+        estimate_gpu=result.estimate.peaks.name if result and result.estimate else "",
+        estimate_source=estimate_source(result) if result else "",
         time=result.timing.shown if result and result.timing else None,
         time_source=result.timing.origin if result and result.timing else "",
         score=score.value if score else None,
@@ -79,6 +86,33 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         random=random_input(result) if result else "",
         error=failure(error) if error else None,
         stages=standings(result) if result else [],
+    )
+
+
+def counted(engine: Engine) -> str:
+    """What one step of an engine is called, so that nobody compares layers of two compilers by their number."""
+    return "ONNX Runtime node" if engine.backend.startswith("onnxruntime") else engine.detail
+
+
+def estimate_source(result: Result) -> str:
+    """What stands beside the estimate for a variant's GPU, or why it is withheld; empty where there is none to give."""
+    found = result.estimate
+    if found is None:
+        return ""
+    return found.withheld or f"estimated for {found.peaks.name}; {known_error(found.peaks.name)}"
+
+
+def unexplained(found: Difference) -> str:
+    """Why layers do not explain a difference, and what to do; empty where they do."""
+    if not found.unexplained:
+        return ""
+    first, second = found.first, found.second
+    sums = " and ".join(f"{s.summed / s.whole:.2g}" for s in (first, second) if s.summed and s.whole)
+    return (
+        f"The layers cannot tell where {number(found.delta, 'ms', signed=True)} come from: "
+        f"{number(found.rest, 'ms', signed=True)} lie outside of them. Timed one by one, with the cost of timing each, "
+        f"they sum to {sums} times the whole inferences. Choose estimated times, or build both for a larger batch or "
+        "input."
     )
 
 
@@ -125,7 +159,9 @@ def study_html(study: Study) -> str:
     head = "".join(
         f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
     )
-    origins = dict.fromkeys(r.timing.origin for r in study.results.values() if r.timing)
+    results = study.results.values()
+    origins = dict.fromkeys(filter(None, map(estimate_source, results)))
+    origins |= dict.fromkeys(r.timing.origin for r in results if r.timing)
     return (
         f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"
         f"<small>{'<br>'.join(html.escape(o) for o in origins)}</small>"
@@ -133,7 +169,10 @@ def study_html(study: Study) -> str:
 
 
 def _row(name: str, result: Result) -> str:
-    time = f"{number(result.timing.shown, 'ms')} {result.timing.processor}" if result.timing else "—"
+    times = [f"● {number(result.timing.shown, 'ms')} {result.timing.processor}"] if result.timing else []
+    if (found := result.estimate) is not None:
+        times.insert(0, f"○ {number(found.estimated, 'ms')} {found.peaks.name}")
+    time = ", ".join(times) or "—"
     score = number(result.score.value, result.score.unit) if result.score else "—"
     finite = [v for v in (result.accuracy.values if result.accuracy else ()) if v.sqnr != float("inf")]
     lowest = min((v.sqnr for v in finite), default=None)
@@ -142,11 +181,12 @@ def _row(name: str, result: Result) -> str:
         worst = "not finite"
     if result.accuracy is not None and result.accuracy.synthetic:
         worst += f", {RANDOM}"
+    layers = len(result.engine.layers) - result.engine.sync
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),
         # An engine may be shown without its ONNX model.
-        f"{len(result.prepared.model.top) or '—'} → {len(result.engine.layers) - result.engine.sync}",
+        f"{len(result.prepared.model.top) or '—'} → {layers} {counted(result.engine)}{'s' if layers != 1 else ''}",
         time,
         score,
         worst,

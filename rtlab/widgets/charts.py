@@ -14,31 +14,45 @@ from typing import Any
 from rtlab.core.data import RANDOM
 from rtlab.view import charts
 from rtlab.view.contract import EngineView
-from rtlab.view.figure import FAINT, MAIN, layout
+from rtlab.view.figure import FAINT, MAIN, SIGNS, layout
 
+#: Names that have room below the bars, and the axis by its longest bar.
+_NAMES, _ROOM = 40, 1.15
 #: Up to this number of layers every step has its number below the axis; above, every fifth, then Plotly decides.
 _EACH, _FIFTH = 12, 80
 
 
-def timing(view: EngineView) -> dict[str, Any]:
-    """Time measured for the nodes of each layer, in execution order."""
-    rows = charts.bars(view, "time")
-    if not rows:
+def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
+    """Time of each layer: estimated for the engine's GPU where nobody measured it there, else measured.
+
+    Args:
+        view: The variant.
+        longest: The longest first, in place of the order of execution.
+    """
+    overlay = next((o for o in view["overlays"] if o["unit"] == "ms" and o["layers"]), None)
+    rows = charts.bars(view, overlay["id"]) if overlay else ()
+    if overlay is None or not rows:
         return _empty("No layer times: this variant was not run here, or its files hold none.")
-    title = next(o["title"] for o in view["overlays"] if o["id"] == "time")
+    origin, title = overlay["origin"], overlay["title"]
     slowest = max(rows, key=lambda b: b.value)
     # Small networks run in microseconds.
     unit, factor = ("µs", 1e3) if slowest.value < 1 else ("ms", 1.0)
+    # Room for the number above the longest bar. An interruption makes a whisker of any length, but not the axis.
+    top = _ROOM * slowest.value or 1.0
     # A recorded profile holds one number a layer, which has no spread to show.
-    spread = "" if all(b.spread is None for b in rows) else " ± %{error_y.array:.2~g}"
+    spread = "" if all(b.spread is None for b in rows) else " ± %{customdata[1]}"
     shared = " · pale: one time for several layers" if any(b.shared > 1 for b in rows) else ""
+    if longest:
+        rows = tuple(sorted(rows, key=lambda b: (-b.value, b.step)))
+    # A layer without a time has no bar, and its step stays empty.
+    places = list(range(len(rows))) if longest else [b.step for b in rows]
     trace = {
         "type": "bar",
-        "x": [b.step + 1 for b in rows],
+        "x": places,
         "y": [b.value * factor for b in rows],
         "ids": [b.layer for b in rows],
         "error_y": {
-            "array": [(b.spread or 0.0) * factor for b in rows],
+            "array": [min(b.spread or 0.0, top - b.value) * factor for b in rows],
             # No time is below zero.
             "arrayminus": [min(b.spread or 0.0, b.value) * factor for b in rows],
             "symmetric": False,
@@ -52,22 +66,47 @@ def timing(view: EngineView) -> dict[str, Any]:
             "line": {"width": 0},
             "opacity": [0.45 if b.shared > 1 else 1.0 for b in rows],
         },
-        # The slowest bears its name; the others tell theirs on hover.
-        "text": [b.label if b is slowest else "" for b in rows],
+        # The slowest bears its number; all have their names below, and tell the rest on hover.
+        "text": [f"{b.value * factor:.3g}" if b is slowest else "" for b in rows],
         "textposition": "outside",
         "textangle": 0,
         "constraintext": "none",
         "cliponaxis": False,
-        "customdata": [f"{b.label}<br>{b.note}" for b in rows],
-        "hovertemplate": f"%{{customdata}}<br>%{{y:.3~g}}{spread} {unit}<extra>measured, {title}</extra>",
+        "customdata": [
+            [f"{b.label} · step {b.step + 1}<br>{b.note}", f"{(b.spread or 0.0) * factor:.2g}"] for b in rows
+        ],
+        "hovertemplate": f"%{{customdata[0]}}<br>%{{y:.3~g}}{spread} {unit}<extra>{origin}, {title}</extra>",
     }
-    return _figure(trace, rows, f"● {title} per layer, {unit}{shared}", "tozero")
+    named = _named([(place, b.value, charts.brief(b)) for place, b in zip(places, rows, strict=True)])
+    axis = {
+        "tickvals": list(named),
+        "ticktext": list(named.values()),
+        "tickangle": -40,
+        "tickfont": {"size": 10},
+        "range": [min(places) - 0.7, max(places) + 0.7],
+        "automargin": True,
+        "showgrid": False,
+        "zeroline": False,
+    }
+    scale = {"range": [0, top * factor], "gridcolor": FAINT, "automargin": True, "zeroline": False}
+    told = f"{SIGNS[origin]} {title} per layer, {unit}{shared}"
+    return {"data": [trace], "layout": {**layout(told), "xaxis": axis, "yaxis": scale}}
+
+
+def _named(bars: list[tuple[int, float, str]]) -> dict[int, str]:
+    """Names by place, as many as have room: those of the longest bars first, none too near to another."""
+    gap = max(1, -(-len(bars) // _NAMES))
+    kept: dict[int, str] = {}
+    for place, _, name in sorted(bars, key=lambda b: -b[1]):
+        if all(abs(place - other) >= gap for other in kept):
+            kept[place] = name
+    return dict(sorted(kept.items()))
 
 
 def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
     """The error of each layer's last value, in execution order; ``compared`` tells whether errors were measured."""
     rows = charts.bars(view, "error")
-    if not rows and not (compared and any(o["id"] == "time" for o in view["overlays"])):
+    if not rows and not compared:
         return _empty("No errors: the values of this variant were not compared here.")
     if not rows:
         return _empty("Every value equals the fp32 reference.")

@@ -977,6 +977,7 @@ class _More:
         view, _ = self.view, self.later
         return {
             "timing": figures.timing(view),
+            "longest": figures.timing(view, longest=True),
             "accuracy": figures.accuracy(view, compared=self.result.accuracy is not None),
         }
 

@@ -480,7 +480,7 @@ export interface Standing {
   basis: string;
 }
 
-/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. */
+/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. */
 export interface Chip {
   id: string;
   label: string;
@@ -490,6 +490,10 @@ export interface Chip {
   recorded: boolean;
   nodes: number;
   layers: number;
+  counted: string;
+  estimate: number | null;
+  estimate_gpu: string;
+  estimate_source: string;
   time: number | null;
   time_source: string;
   score: number | null;

@@ -124,6 +124,10 @@ describe("a choice and the variant on screen", () => {
     score_source: "",
     random: "",
     stages: [],
+    counted: "layer",
+    estimate: null,
+    estimate_gpu: "",
+    estimate_source: "",
     error: null,
     ...part,
   });

@@ -12,7 +12,7 @@ from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row
 from rtlab.view.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
-from rtlab.view.table import number, time_unit
+from rtlab.view.table import counted, number, time_unit, unexplained
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -55,7 +55,13 @@ def difference(scene: Scene) -> Panel:
     timed = all(study.results[n].timing is not None for n in (other, result.name))
     estimates = {_TARGET: "estimated, each on a GPU it was built for"}
     estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
-    sources = {_MEASURED: "measured", **estimates} if timed else estimates
+    sides = (study.results[other], result)
+    emulated = all(r.estimate is not None for r in sides)
+    here = "measured on the CPU that stands in for the GPU" if emulated else "measured"
+    measured = {_MEASURED: here} if timed else {}
+    # The CPU runs other kernels than the GPU that the engines are for, and emulates some precisions.
+    enough = emulated and all(r.estimate is not None and r.estimate.known.enough for r in sides)
+    sources = {_TARGET: estimates[_TARGET], **measured, **estimates} if enough else {**measured, **estimates}
     # What was chosen for two other variants may not be had for these.
     gpu = _source(scene.settings.get("times", ""), sources) or next(iter(sources))
     order = scene.settings.get("order", "")
@@ -74,6 +80,7 @@ def difference(scene: Scene) -> Panel:
     unit = time_unit(max(found.totals or (1.0,)))
     groups = sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
     keys = {id(g): f"g{i}" for i, g in enumerate(found.groups)}
+    alone = ", timed alone" if found.unexplained else ""
     return panel(
         scene,
         "difference",
@@ -81,20 +88,27 @@ def difference(scene: Scene) -> Panel:
         _LEAD,
         settings=settings,
         facts=_facts(found, unit),
-        figures=_figures(found, groups, keys, scene.model, unit),
+        figures=[] if found.unexplained else _figures(found, groups, keys, scene.model, unit),
+        problem=unexplained(found),
         columns=[
             column("Nodes"),
-            column("Layers before", numeric=True),
-            column("Layers after", numeric=True),
-            column(f"{other}", unit[0], found.origin),
-            column(f"{result.name}", unit[0], found.origin),
+            column(f"{_steps(found.first)} before", numeric=True),
+            column(f"{_steps(found.second)} after", numeric=True),
+            column(f"{other}{alone}", unit[0], found.origin),
+            column(f"{result.name}{alone}", unit[0], found.origin),
             column("Difference", unit[0], found.origin),
             column("What differs"),
         ],
-        rows=[_row(g, keys[id(g)], scene.model, unit[1]) for g in groups],
+        rows=[_row(g, keys[id(g)], scene.model, unit[1], told=not found.unexplained) for g in groups],
         links=_links(found, keys, scene),
         notes=_notes(found),
     )
+
+
+def _steps(side: Side) -> str:
+    """What the steps of an engine are called: those of ONNX Runtime are no layers of TensorRT."""
+    name = counted(side.engine)
+    return f"{name[:1].upper()}{name[1:]}s"
 
 
 def _source(asked: str, sources: Mapping[str, str]) -> str:
@@ -134,7 +148,15 @@ def _facts(found: Difference, unit: _Unit) -> list[Fact]:
     """Latency, layers, and how much of the difference the groups explain."""
     name, factor = unit
     count = [len(s.engine.layers) - s.engine.sync for s in (found.first, found.second)]
-    facts = [fact("Layers", f"{count[0]} → {count[1]}"), fact("Groups of nodes", f"{len(found.groups)}")]
+    words = [_steps(s) for s in (found.first, found.second)]
+    steps = (
+        fact(words[0], f"{count[0]} → {count[1]}")
+        if words[0] == words[1]
+        else fact(
+            "Steps", f"{count[0]} {counted(found.first.engine)}s → {count[1]} {counted(found.second.engine)}s"
+        )
+    )
+    facts = [steps, fact("Groups of nodes", f"{len(found.groups)}")]
     if found.totals is None or found.delta is None:
         return facts
     before, after = found.totals
@@ -329,8 +351,8 @@ def _hover(group: Group, model: Model, unit: _Unit) -> str:
     return f"{_title(group, model)}<br>{group.cause}{times}<br>{_BASIS[group.basis]}"
 
 
-def _row(group: Group, key: str, model: Model, factor: float) -> Row:
-    times = (group.first.time, group.second.time, group.delta)
+def _row(group: Group, key: str, model: Model, factor: float, *, told: bool) -> Row:
+    times = (group.first.time, group.second.time, group.delta if told else None)
     cells: list[str | float | None] = [
         _title(group, model),
         len(group.first.layers),

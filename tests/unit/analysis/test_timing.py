@@ -98,3 +98,35 @@ def test_percentiles_of_whole_inferences_are_numpys_own_and_only_those_that_samp
         told = timing(profile, Engine("x", "1", Target("unknown"), ())).percentiles
         assert {p for p in (50, 90, 95, 99) if count * (100 - p) / 100 >= 1} == set(told)
         assert all(pytest.approx(np.percentile(total, p)) == t for p, t in told.items())
+
+
+@pytest.mark.parametrize(
+    ("each", "processor", "scale"),
+    [
+        # The whole takes 6: layers that sum to 18 are scaled to a third.
+        ([6.0, 12.0], "CPU", 1 / 3),
+        # A tenth more is no matter, and less than the whole is no cost of timing.
+        ([3.0, 3.6], "CPU", 1.0),
+        ([1.0, 2.0], "CPU", 1.0),
+        # A GPU's profiler leaves launches out, which a factor would hide.
+        ([6.0, 12.0], "GPU", 1.0),
+    ],
+)
+def test_layers_of_a_cpu_are_scaled_to_the_inference_where_timing_them_costs_more(
+    each, processor, scale
+) -> None:
+    """What is shown then adds up to what an inference takes; what was measured stays as it is."""
+    given = dataclasses.replace(profile(a=[each[0]] * 3, b=[each[1]] * 3), processor=processor)
+    found = timing(given, engine("a", "b"))
+    assert scale == pytest.approx(found.scale)
+    assert (scale != 1) == bool(found.scaled)
+    assert each == [t.median for t in found.layers]
+    if found.scaled:
+        assert 6.0 == pytest.approx(found.scale * found.summed)
+        assert "scaled by 0.33 to the whole inference" in found.scaled
+        assert "sum to 3 times of it" in found.scaled
+
+
+def test_layers_without_a_whole_are_not_scaled() -> None:
+    given = dataclasses.replace(profile(a=[6.0] * 3), total=np.empty(0))
+    assert 1.0 == timing(given, engine("a")).scale

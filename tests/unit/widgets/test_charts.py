@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import cast
+
 import plotly.graph_objects as go
 import pytest
 
 from rtlab import CalibrationData, Study
 from rtlab.testing import tiny_model
+from rtlab.view.contract import EngineView, OpChip, Overlay, Reading
 from rtlab.view.graph import engine_view
 from rtlab.widgets import charts
 
@@ -31,6 +35,71 @@ def test_plotly_accepts_every_figure_as_it_is(view, draw, times: bool) -> None:
     assert set(figure["layout"]) <= set(judged["layout"])
     for mine, theirs in zip(figure["data"], judged["data"], strict=True):
         assert set(mine) == set(theirs)
+
+
+def given(times: list[float], spread: float | None = None, ops: int = 1) -> EngineView:
+    """A view whose layers have these times in milliseconds, and these numbers of operators."""
+    chips = [OpChip(op=f"Op{k}", family="other", node="") for k in range(ops)]
+    boxes = [{"id": f"L{i}", "kind": "layer", "chips": chips, "title": f"L{i}"} for i in range(len(times))]
+    layers = {f"L{i}": Reading(value=t, spread=spread, shared=1, note="") for i, t in enumerate(times)}
+    overlay = Overlay(
+        id="time", title="CPU time", unit="ms", origin="measured", source="measured", best="low", nodes={},
+        layers=layers,
+    )  # fmt: skip
+    return cast("EngineView", {"graph": {"boxes": boxes}, "overlays": [overlay]})
+
+
+def test_the_axis_follows_the_bars_and_not_an_interruption() -> None:
+    """One run that was interrupted makes a whisker of 8 ms; the bars are 0.4 and 0.586 ms long."""
+    figure = charts.timing(given([0.4, 0.586], spread=8.0))
+    (trace,), axis = figure["data"], figure["layout"]["yaxis"]
+    top = axis["range"][1]
+    assert top == pytest.approx(1.15 * 586)
+    for y, up, down in zip(
+        trace["y"], trace["error_y"]["array"], trace["error_y"]["arrayminus"], strict=True
+    ):
+        assert y + up == pytest.approx(top)
+        assert 0 == pytest.approx(y - down)
+    # What was clipped is told as it is.
+    assert ["8e+03", "8e+03"] == [told for _, told in trace["customdata"]]
+    assert "586" == trace["text"][1]
+
+
+def test_whiskers_that_fit_are_as_long_as_the_spread() -> None:
+    (trace,) = charts.timing(given([0.5, 0.2], spread=0.05))["data"]
+    assert [50.0, 50.0] == pytest.approx(trace["error_y"]["array"])
+
+
+def test_the_longest_first_or_as_executed() -> None:
+    times = [0.2, 0.5, 0.1, 0.5]
+    executed, longest = (charts.timing(given(times), longest=one)["data"][0] for one in (False, True))
+    assert ["L0", "L1", "L2", "L3"] == executed["ids"]
+    # Of equals the one that runs first.
+    assert ["L1", "L3", "L0", "L2"] == longest["ids"]
+    assert [0, 1, 2, 3] == longest["x"]
+    assert dict(zip(executed["ids"], executed["y"], strict=True)) == dict(
+        zip(longest["ids"], longest["y"], strict=True)
+    )
+
+
+@pytest.mark.parametrize("longest", [False, True])
+@pytest.mark.parametrize("count", [1, 12, 40, 41, 85, 1000])
+def test_bars_bear_names_and_no_two_names_share_a_place(count: int, longest: bool) -> None:
+    """The longest bar always has one; of many layers as many as have room."""
+    times = [1.0 + (7 * i) % count for i in range(count)]
+    axis = charts.timing(given(times), longest=longest)["layout"]["xaxis"]
+    assert len(axis["tickvals"]) == len(axis["ticktext"])
+    assert min(count, 20) <= len(axis["tickvals"]) <= 40
+    gaps = [b - a for a, b in itertools.pairwise(axis["tickvals"])]
+    assert all(gap >= count / 40 for gap in gaps)
+    top = 0 if longest else max(range(count), key=lambda i: times[i])
+    assert top in axis["tickvals"]
+
+
+def test_a_long_name_is_cut(view) -> None:
+    """Angled names must leave room for bars."""
+    names = charts.timing(given([1.0], ops=5))["layout"]["xaxis"]["ticktext"]
+    assert ["Op0·Op1·Op2·…"] == names
 
 
 def test_each_bar_is_a_layer_in_its_order(view) -> None:

@@ -27,9 +27,15 @@ const LABELS: Record<Tab, string> = {
   table: "Table",
 };
 
+/** Where the view holds the order of the bars, and what can be chosen. */
+const ORDER = "layers.order";
+const ORDERS = ["step", "time"] as const;
+const ORDER_LABELS = { step: "as executed", time: "longest first" };
+
 export function Bottom({ lab, height }: { lab: Lab; height: number }) {
   const { tabs, tab, segments, segment } = lab.page.value;
   const found = findingsOf(lab).length;
+  const order = lab.study.view.value.settings[ORDER] === "time" ? "time" : "step";
   const wide = !lab.saved && !tabs.includes("accuracy");
   const choice = segments.length > 1 && segment && (
     <TabList
@@ -53,10 +59,32 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
       />
       <div class="rt-under">
         <section aria-label={LABELS[tab]}>
-          {segment === "layers" && choice && <div class="rt-caption">{choice}</div>}
+          {segment === "layers" && (
+            <div class="rt-caption">
+              {choice}
+              {!lab.saved && (
+                <TabList
+                  class="rt-segments rt-small rt-parts"
+                  mark="order"
+                  title="Order of the layers"
+                  names={ORDERS}
+                  name={order}
+                  label={(one) => ORDER_LABELS[one]}
+                  onPick={(one) => lab.set(ORDER, one)}
+                />
+              )}
+            </div>
+          )}
           {segment === "layers" && <Standings lab={lab} stages={["timed"]} />}
           {tab === "accuracy" && <Standings lab={lab} stages={["compared", "scored"]} />}
-          {!lab.saved && <LayerChart lab={lab} name="timing" hidden={segment !== "layers"} />}
+          {!lab.saved && (
+            <LayerChart
+              lab={lab}
+              name="timing"
+              figure={order === "time" ? "longest" : "timing"}
+              hidden={segment !== "layers"}
+            />
+          )}
           {!lab.saved && !wide && <RandomBanner lab={lab} hidden={tab !== "accuracy"} />}
           {!lab.saved && !wide && <LayerChart lab={lab} name="accuracy" hidden={tab !== "accuracy"} />}
           {segment && segment !== "layers" && (

@@ -205,9 +205,14 @@ function Facts({ chip }: { chip: Chip }) {
     <>
       <span>
         {chip.nodes > 0 && `${chip.nodes} → `}
-        {plural(chip.layers, "layer")}
+        {plural(chip.layers, chip.counted)}
       </span>
-      {chip.time !== null && <span class="rt-strong">{timeOf(chip)}</span>}
+      {chip.estimate_gpu && (
+        <span class="rt-strong rt-estimate">
+          ○ {chip.estimate_gpu} {chip.estimate === null ? "withheld" : quantity(chip.estimate, "ms")}
+        </span>
+      )}
+      {chip.time !== null && <span class={chip.estimate_gpu ? "" : "rt-strong"}>{timeOf(chip)}</span>}
       {delta !== null && !chip.baseline ? (
         <span class={delta <= -0.05 ? "rt-worse" : "rt-quiet"}>{difference(delta, chip.score_unit)}</span>
       ) : (
@@ -225,10 +230,14 @@ function hint(chip: Chip): string {
     chip.score === null ? "" : `Accuracy ${quantity(chip.score, chip.score_unit)}, ${chip.score_source}`;
   const time = chip.time === null ? "" : `${quantity(chip.time, "ms")}, ${chip.time_source}`;
   const nodes = chip.nodes ? `${plural(chip.nodes, "node")} once prepared for this precision, ` : "";
-  const size = nodes + plural(chip.layers, "layer");
+  const size = nodes + plural(chip.layers, chip.counted);
+  const estimate =
+    chip.estimate === null
+      ? chip.estimate_source
+      : `${quantity(chip.estimate, "ms")}, ${chip.estimate_source}`;
   const random = chip.random && `Random input: its ${chip.random} say nothing about the task`;
   const missing = chip.stages.filter(measurable).map(({ text }) => text);
-  return [chip.target && `Target ${chip.target}`, size, time, score, random, ...missing]
+  return [chip.target && `Target ${chip.target}`, size, estimate, time, score, random, ...missing]
     .filter(Boolean)
     .join("\n");
 }

@@ -16,6 +16,7 @@ const KEYS: [string, string][] = [
   ["← → Space", "in the tab Build: step through it, play it"],
   ["Esc", "leave the search, what stands out, the selection"],
   ["Click", "select; with Shift add; twice zooms to the box"],
+  ["Alt", "held over a box: where its numbers come from"],
   ["?", "show or hide these keys"],
 ];
 

@@ -3,12 +3,20 @@ import type { Lab } from "../lab";
 import { Chart, type Joint } from "./chart";
 
 const LABELS = {
-  timing: "Time of each layer, in order of execution",
+  timing: "Time of each layer",
   accuracy: "Signal to noise along the network",
 };
 
+interface Props {
+  lab: Lab;
+  name: keyof typeof LABELS;
+  /** Which of the kernel's figures, where there are several of one thing. */
+  figure?: string;
+  hidden: boolean;
+}
+
 /** A chart of the variant shown whose points are its layers. */
-export function LayerChart({ lab, name, hidden }: { lab: Lab; name: keyof typeof LABELS; hidden: boolean }) {
+export function LayerChart({ lab, name, figure: drawn = name, hidden }: Props) {
   const { study } = lab;
   const joint = useMemo(
     (): Joint => ({
@@ -20,7 +28,7 @@ export function LayerChart({ lab, name, hidden }: { lab: Lab; name: keyof typeof
     [],
   );
   // Charts of a model that is no longer on screen are gone with its engine.
-  const figure = study.engine.value ? lab.charts.value[name] : undefined;
+  const figure = study.engine.value ? lab.charts.value[drawn] : undefined;
   return (
     <Chart lab={lab} name={name} label={LABELS[name]} figure={figure} joint={joint} hidden={hidden}>
       <p class="rt-quiet">A chart appears here after the first build.</p>

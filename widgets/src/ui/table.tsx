@@ -84,20 +84,21 @@ function words(lines: readonly Line[], key: string, label: string, of: (box: Box
 }
 
 function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
-  const numbers = [
-    ["time", "Time", "ms"],
-    ["share", "Share", "%"],
-    ["sqnr", "", "dB"],
-  ].flatMap(([key, label, unit]): Column<Line>[] => {
-    const overlay = overlayOf(engine, unit!);
-    if (!overlay) return [];
+  // Of times the first is that of the engine's own processor.
+  const shown = ["ms", "%", "dB"].flatMap((unit) =>
+    engine.overlays.filter((one) => one.unit === unit && Object.keys(one.layers).length),
+  );
+  const numbers = shown.flatMap((overlay): Column<Line>[] => {
     return [
       {
-        key: key!,
-        // That errors rest on random input stands in their title.
-        label: label || overlay.title,
+        key: overlay.id,
+        label:
+          shown.filter(({ unit }) => unit === "ms").length > 1
+            ? overlay.title
+            : (SHORT[overlay.id] ?? overlay.title),
+        title: overlay.title,
         numeric: true,
-        unit: unit!,
+        unit: overlay.unit,
         by: ({ box }) => overlay.layers[box.id]?.value ?? null,
         cell: ({ box }) => <Cell id={box.id} overlay={overlay} />,
       },
@@ -225,6 +226,5 @@ function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
   );
 }
 
-/** The first overlay in this unit that has numbers for layers. */
-const overlayOf = (engine: EngineView, unit: string): Overlay | undefined =>
-  engine.overlays.find((overlay) => overlay.unit === unit && Object.keys(overlay.layers).length > 0);
+/** Headings where there is one time: whose it is stands in the cells. */
+const SHORT: Record<string, string> = { time: "Time", share: "Share" };

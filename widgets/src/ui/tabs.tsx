@@ -14,7 +14,7 @@ interface Props<T extends string> {
 interface ListProps<T extends string> extends Props<T> {
   class: string;
   /** The attribute by which tests find a tab. */
-  mark: "tab" | "segment";
+  mark: "tab" | "segment" | "order";
 }
 
 /** Tabs of which one is chosen: arrow keys go around, Home and End to the ends. */

@@ -1,8 +1,8 @@
 import type { Signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import type { Bench } from "../bench";
-import type { Side } from "../contract";
-import { GLYPH, plural, quantity, REASON_WORDS, shorten, uncapitalised } from "../format";
+import type { Overlay, Side } from "../contract";
+import { GLYPH, NONE, plural, quantity, REASON_WORDS } from "../format";
 import { combined, engineSide, sourceOf } from "../overlay";
 import { noun, untitled } from "../spoken";
 
@@ -13,9 +13,13 @@ export interface Tipped {
 }
 
 const DELAY_MS = 350;
-const WIDTH = 270;
 
-/** What a box is and its numbers, shown beside the pointer when it rests. */
+/** What a number is, in as few words as tell it beside its unit. */
+const brief = ({ title, unit }: Overlay): string =>
+  unit === "ms" ? title.replace(/ time(, scaled)?$/, "") : unit === "B" ? "out" : title;
+const WIDTH = 340;
+
+/** What a box is and its numbers in three lines, beside the pointer when it rests; Alt tells where numbers come from. */
 export function Tip({
   bench: { study, root },
   side,
@@ -36,6 +40,24 @@ export function Tip({
     const timer = setTimeout(() => setShown(id), shown ? 0 : DELAY_MS);
     return () => clearTimeout(timer);
   }, [id]);
+  // Where numbers come from is asked for with a key, so that the tip stays out of the way.
+  const [asked, setAsked] = useState(false);
+  useEffect(() => {
+    if (!id) return;
+    const follow = (event: KeyboardEvent): void => {
+      if (event.key !== "Alt") return;
+      // Else the browser's menu would open.
+      event.preventDefault();
+      setAsked(event.type === "keydown");
+    };
+    window.addEventListener("keydown", follow);
+    window.addEventListener("keyup", follow);
+    return () => {
+      setAsked(false);
+      window.removeEventListener("keydown", follow);
+      window.removeEventListener("keyup", follow);
+    };
+  }, [id !== ""]);
   const box = study.box(side, id);
   if (!place || !box || shown !== id) return null;
   const engine = engineSide(side);
@@ -47,10 +69,21 @@ export function Tip({
       ({ evidence }) => evidence === "inferred",
     ),
   );
-  const numbers = (study.engineOf(engine)?.overlays ?? []).flatMap((overlay) => {
+  const overlays = study.engineOf(engine)?.overlays ?? [];
+  const numbers = overlays.flatMap((overlay) => {
+    // A share says what the time beside it says.
+    if (overlay.unit === "%" && overlays.some(({ unit }) => unit === "ms")) return [];
     const reading = combined(overlay, side, members, box);
     return reading ? [{ overlay, reading }] : [];
   });
+  const said = [
+    ...(box.kind === "group"
+      ? [plural(members.length, noun(side)), ...box.details.map(({ value }) => value)]
+      : []),
+    ...box.outputs.slice(0, 2).map((port) => `→ ${port.shape || NONE} ${port.dtype}`),
+    ...(missing ? [`no layer: ${REASON_WORDS[missing.reason]}`] : []),
+    ...(inferred ? ["attribution inferred"] : []),
+  ];
   const flip = place.x > root.clientWidth / 4;
   return (
     <div
@@ -62,26 +95,31 @@ export function Tip({
         width: `${WIDTH}px`,
       }}
     >
-      <b>{box.op}</b> <span>{shorten(untitled(box), 120)}</span>
-      {box.outputs.slice(0, 2).map((port) => (
-        <p key={port.name}>
-          → {port.shape || "—"} {port.dtype}
-        </p>
-      ))}
-      {missing && <p>No layer: {REASON_WORDS[missing.reason]}</p>}
-      {inferred && <p class="rt-inferred">inferred attribution</p>}
-      {box.kind === "group" && (
-        <p>{[plural(members.length, noun(side)), ...box.details.map(({ value }) => value)].join(" · ")}</p>
+      <p>
+        <b>{box.op}</b> <span>{untitled(box)}</span>
+      </p>
+      <p>{said.join(" · ") || NONE}</p>
+      <p>
+        {numbers.map(({ overlay, reading }) => (
+          <span
+            key={overlay.id}
+            data-number={overlay.id}
+            class={overlay.origin === "estimated" ? "rt-estimate" : ""}
+            title={sourceOf(overlay)}
+          >
+            {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {brief(overlay)}
+          </span>
+        ))}
+      </p>
+      {asked && (
+        <div class="rt-sources">
+          {numbers.map(({ overlay, reading }) => (
+            <small key={overlay.id}>
+              {overlay.title}: {[reading.how, reading.note, sourceOf(overlay)].filter(Boolean).join("; ")}
+            </small>
+          ))}
+        </div>
       )}
-      {numbers.map(({ overlay, reading }) => (
-        <p key={overlay.id} class={overlay.origin === "estimated" ? "rt-estimate" : ""}>
-          {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {uncapitalised(overlay.title)}
-          {reading.how && <small>{reading.how}</small>}
-        </p>
-      ))}
-      {[...new Set(numbers.map(({ overlay }) => sourceOf(overlay)))].map((words) => (
-        <small key={words}>{words}</small>
-      ))}
     </div>
   );
 }

@@ -25,6 +25,37 @@ def study():
     return study.run()
 
 
+def timed(result, whole: float, each: list[float]):
+    """The variant with these times in milliseconds: of the whole, and of its layers one by one."""
+    layers = tuple(
+        dataclasses.replace(y, median=t, share=t / sum(each))
+        for y, t in zip(result.timing.layers, each, strict=True)
+    )
+    given = dataclasses.replace(result.timing, total=whole, summed=sum(each), layers=layers, processor="CPU")
+    return dataclasses.replace(result, timing=given)
+
+
+def compared(study, times: dict[str, tuple[float, float]]) -> rtlab.Study:
+    """Both variants with a latency and a sum of layers that are given, all layers of one alike."""
+    made = rtlab.Study(study.model, data=study.data)
+    for name, (whole, summed) in times.items():
+        count = len(study[name].timing.layers)
+        made.results[name] = timed(study[name], whole, [summed / count] * count)
+    return made
+
+
+@pytest.fixture(scope="module")
+def exact(study):
+    """Both variants as if timing a layer cost nothing: the layers sum to the latency."""
+    made = rtlab.Study(study.model, data=study.data)
+    for name, result in study.results.items():
+        scale = result.timing.total / result.timing.summed
+        made.results[name] = timed(
+            result, result.timing.total, [y.median * scale for y in result.timing.layers]
+        )
+    return made
+
+
 def facts(panel) -> dict[str, str]:
     return {f["key"]: f["value"] for f in panel["facts"]}
 
@@ -50,14 +81,14 @@ def test_the_samples_are_those_that_were_measured(study) -> None:
     assert len(times.samples) == sum(bins["x"][1:-1:2])
 
 
-def test_the_waterfall_ends_where_the_second_variant_is(study) -> None:
+def test_the_waterfall_ends_where_the_second_variant_is(exact) -> None:
     """Bars that do not add up are a lie about where the time went."""
-    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    shown = answer("difference", Scene(exact, exact["int8"], exact["fp32"]))
     (trace,) = shown["figures"][0]["data"]
     assert ["absolute", *["relative"] * (len(trace["y"]) - 2), "total"] == trace["measure"]
     assert trace["y"][-1] == pytest.approx(sum(trace["y"][:-1]))
     assert trace["y"][0] / trace["y"][-1] == pytest.approx(
-        study["fp32"].timing.total / study["int8"].timing.total
+        exact["fp32"].timing.total / exact["int8"].timing.total
     )
 
 
@@ -71,16 +102,16 @@ def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
     assert facts(shown)["Difference"].startswith("0 ")
 
 
-def test_bars_of_places_that_end_alike_have_names_of_their_own(study) -> None:
+def test_bars_of_places_that_end_alike_have_names_of_their_own(exact) -> None:
     """Two inception blocks have a branch5x5/reduce/conv each."""
-    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    shown = answer("difference", Scene(exact, exact["int8"], exact["fp32"]))
     labels = shown["figures"][0]["layout"]["xaxis"]["ticktext"]
     assert len(set(labels)) == len(labels)
 
 
-def test_a_difference_tells_times_in_one_unit(study) -> None:
+def test_a_difference_tells_times_in_one_unit(exact) -> None:
     """The axis, the facts, the table and what a bar tells when it is pointed at."""
-    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    shown = answer("difference", Scene(exact, exact["int8"], exact["fp32"]))
     (unit,) = {c["unit"] for c in shown["columns"] if c["unit"]}
     figure = shown["figures"][0]
     assert unit == figure["layout"]["yaxis"]["title"]["text"]
@@ -138,14 +169,14 @@ def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> No
     assert "nothing to compare with" in answer("difference", Scene(alone, study["fp32"]))["problem"]
 
 
-def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study) -> None:
+def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study, exact) -> None:
     """Settings stay when another variant is shown; of one without times none are measured."""
     untimed = rtlab.Study(study.model, data=study.data)
     untimed.results.update({n: dataclasses.replace(r, timing=None) for n, r in study.results.items()})
     for asked, of, wanted in (
         ({"times": "measured"}, untimed, {"times": "target", "order": "size"}),
-        ({"times": "nonsense", "order": "nonsense"}, study, {"times": "measured", "order": "size"}),
-        ({"times": "H100"}, study, {"times": "H100 SXM"}),
+        ({"times": "nonsense", "order": "nonsense"}, exact, {"times": "measured", "order": "size"}),
+        ({"times": "H100"}, exact, {"times": "H100 SXM"}),
     ):
         shown = answer("difference", Scene(of, of["int8"], of["fp32"], asked))
         assert "" == shown["problem"]
@@ -273,3 +304,134 @@ def test_one_row_for_each_variant_that_is_built(study) -> None:
     shown = answer("variants", Scene(study, study["int8"]))
     assert ["fp32", "▸ int8"] == [r["cells"][0] for r in shown["rows"]]
     study.remove("fp16")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "hidden"),
+    [
+        # Layers that sum to 1.7 and 3.1 times the whole: 0.6 × 3.1 − 0.4 × 1.7 = 1.18 by layers, 0.2 by the clock; so
+        # −0.98 lie outside, five times the difference.
+        ((0.4, 0.68), (0.6, 1.86), True),
+        # Nothing is measured twice: 0.2 by layers and by the clock.
+        ((0.4, 0.4), (0.6, 0.6), False),
+        # As much lies outside as differs: the layers tell half of it.
+        ((0.4, 0.4), (0.6, 0.5), False),
+        # The layers say faster, the clock says slower.
+        ((0.4, 0.8), (0.5, 0.6), True),
+    ],
+)
+def test_a_waterfall_stands_only_where_the_layers_explain_the_difference(
+    study, first, second, hidden
+) -> None:
+    """Else it blames layers for what their measurement costs; by arithmetic, not by a run."""
+    made = compared(study, {"fp32": first, "int8": second})
+    found = made.difference("fp32", "int8")
+    delta = second[0] - first[0]
+    rest = delta - (second[1] - first[1])
+    assert [delta, rest] == pytest.approx([found.delta, found.rest])
+    assert hidden == (abs(rest) > abs(delta) + 1e-12) == found.unexplained
+
+    shown = answer("difference", Scene(made, made["int8"], made["fp32"]))
+    assert hidden == (not shown["figures"]) == bool(shown["problem"])
+    differences = {row["cells"][5] for row in shown["rows"]}
+    assert hidden == (differences == {None})
+
+
+def test_what_hides_a_waterfall_is_told_with_its_numbers_and_a_way_out(study) -> None:
+    made = compared(study, {"fp32": (0.4, 0.68), "int8": (0.6, 1.86)})
+    shown = answer("difference", Scene(made, made["int8"], made["fp32"]))
+    assert (
+        "The layers cannot tell where +200 µs come from: −980 µs lie outside of them. Timed one by one, with the cost "
+        "of timing each, they sum to 1.7 and 3.1 times the whole inferences. Choose estimated times, or build both for "
+        "a larger batch or input."
+    ) == shown["problem"]
+    # What was measured of each layer stays, and says how.
+    assert ["fp32, timed alone", "int8, timed alone"] == [c["title"] for c in shown["columns"][3:5]]
+
+
+def test_nodes_of_onnx_runtime_are_not_called_layers(study) -> None:
+    """They stand beside TensorRT's layers on one page, and there are three times as many."""
+    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    count = [len(study[n].measured.layers) for n in ("fp32", "int8")]
+    assert f"{count[0]} → {count[1]}" == facts(shown)["ONNX Runtime nodes"]
+    assert ["ONNX Runtime nodes before", "ONNX Runtime nodes after"] == [
+        c["title"] for c in shown["columns"][1:3]
+    ]
+
+
+rtx = pytest.mark.skipif(
+    not rtlab.backends.get("tensorrt-rtx").availability().ok, reason="tensorrt-rtx is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    """The sample compiled for a GPU, and run on this CPU in its place."""
+    digits = models.load("digits_inception", samples=32)
+    made = rtlab.Study(digits.model, data=digits.calibration)
+    for name in ("fp32", "int8"):
+        made.add(name, target="sm86", backend="tensorrt-rtx")
+    return made.run()
+
+
+@rtx
+def test_variants_for_a_gpu_are_compared_by_their_estimates_first(gpu) -> None:
+    """A room must not learn from an emulation on the CPU that INT8 is twice slower."""
+    shown = answer("difference", Scene(gpu, gpu["int8"], gpu["fp32"]))
+    (times,) = [s for s in shown["settings"] if s["key"] == "times"]
+    assert ["target", "measured"] == [o["id"] for o in times["options"]][:2]
+    assert "target" == times["value"]
+    assert "measured on the CPU that stands in for the GPU" == times["options"][1]["label"]
+    # Layers of TensorRT, not of what ran here.
+    count = [len(gpu[n].engine.layers) - gpu[n].engine.sync for n in ("fp32", "int8")]
+    assert f"{count[0]} → {count[1]}" == facts(shown)["Layers"]
+    assert facts(shown)["Sum of the layers"].startswith(f"{1e3 * gpu['fp32'].estimate.estimated:.4g} → ")
+
+
+@rtx
+def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> None:
+    """On the chip, in the table, on the cards and in the chart; what the CPU took comes second."""
+    from rtlab.report import saved
+    from rtlab.view import chrome
+    from rtlab.view.graph import engine_view
+    from rtlab.widgets import charts
+
+    result = gpu["int8"]
+    told = result.roofline("RTX 3090")
+    view = engine_view(result, gpu.model)
+    times = [o for o in view["overlays"] if o["unit"] == "ms"]
+    assert ["estimate", "time"] == [o["id"] for o in times]
+    assert ["estimated", "RTX 3090 time"] == [times[0][k] for k in ("origin", "title")]
+    assert told.estimated == pytest.approx(sum(r["value"] for r in times[0]["layers"].values()))
+
+    chip = next(c for c in chrome.chips(gpu, baseline="fp32") if c["id"] == "int8")
+    assert ("RTX 3090", told.estimated) == (chip["estimate_gpu"], chip["estimate"])
+    assert chip in saved(gpu)["chips"]
+    html = gpu._repr_html_()
+    assert 0 < html.index(" RTX 3090,") < html.index(" CPU</td>")
+    first, second = [
+        s["text"] for s in chrome.status(gpu, "int8") if s["text"].startswith(("estimated", "measured"))
+    ]
+    assert first.startswith("estimated: ")
+    assert second.startswith("measured: ONNX Runtime")
+
+    figure = charts.timing(view)
+    assert figure["layout"]["title"]["text"].startswith("○ RTX 3090 time")
+    # Without a run there is the estimate all the same.
+    untimed = engine_view(dataclasses.replace(result, timing=None, measured=None), gpu.model)
+    assert figure["data"][0]["y"] == charts.timing(untimed)["data"][0]["y"]
+
+
+@rtx
+def test_an_estimate_that_is_withheld_leaves_what_was_measured(gpu, monkeypatch) -> None:
+    """No sum, no bars; words in their place."""
+    from rtlab.analysis import roofline
+    from rtlab.view import chrome
+    from rtlab.view.graph import engine_view
+
+    monkeypatch.setattr(roofline, "ENOUGH", 1.1)
+    view = engine_view(gpu["int8"], gpu.model)
+    assert ["time"] == [o["id"] for o in view["overlays"] if o["unit"] == "ms"]
+    chip = next(c for c in chrome.chips(gpu, baseline="fp32") if c["id"] == "int8")
+    assert (None, "RTX 3090") == (chip["estimate"], chip["estimate_gpu"])
+    assert chip["estimate_source"].startswith("No estimate of the whole is given")
