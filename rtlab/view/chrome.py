@@ -99,11 +99,7 @@ def random_words(result: Result) -> str:
     found = random_input(result)
     if not found:
         return ""
-    on = f" ({result.accuracy.source})" if result.accuracy is not None and result.accuracy.synthetic else ""
-    return (
-        f"{RANDOM}: {found} of this variant rest on noise{on} and say nothing about the task; give data of the model's "
-        "own"
-    )
+    return f"{RANDOM}: {found} of this variant rest on noise, no finding about the task; give data of the model's own"
 
 
 def data_state(study: Study) -> DataState:

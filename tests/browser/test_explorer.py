@@ -58,7 +58,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     overlays = lab_page.python(
         "[o['id'] for o in __import__('rtlab.view.payload').view.payload.decode(explorer.engine)['overlays']]"
     )
-    assert ["time", "share", "error", "memory"] == overlays
+    assert ["estimate", "time", "share", "error", "memory"] == overlays
     assert 2 == lab_page.page.locator(f"{EXPLORER} [data-chip]").count()
     for chart in ("timing", "accuracy"):
         lab_page.page.wait_for_selector(

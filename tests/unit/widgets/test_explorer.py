@@ -425,7 +425,8 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
     gesture(two, "rebuild", "fp32")
     two.wait(300)
     assert before is not two.study["fp32"]
-    times = {t.layer: t.median for t in two.study["fp32"].timing.layers}
+    timing = two.study["fp32"].timing
+    times = {t.layer: t.median * timing.scale for t in timing.layers}
     shown = next(o for o in decode(two.other_later)["overlays"] if o["id"] == "time")["layers"]
     assert times == pytest.approx({layer: r["value"] for layer, r in shown.items()}, rel=1e-4)
     assert "fp32" == two.state.compared
