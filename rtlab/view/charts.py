@@ -36,7 +36,8 @@ def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
         if reading is not None:
             made.append(
                 Bar(box["id"], label(c["op"] for c in box["chips"]) or box["title"], reading["value"],
-                    reading["spread"], f"{box['title']}<br>{reading['note']}", step, reading["shared"])
+                    reading["spread"], "<br>".join(filter(None, (box["title"], reading["note"]))), step,
+                    reading["shared"])
             )  # fmt: skip
     return tuple(made)
 

@@ -14,17 +14,12 @@ from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
 from rtlab.view.contract import Overlay, Reading
-from rtlab.view.table import number
 
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy, ValueDelta
-    from rtlab.analysis.roofline import Bound, Roofline
+    from rtlab.analysis.roofline import Roofline
     from rtlab.study import Result
 
-#: What a layer waits for, in words.
-_BOUNDS: Mapping[Bound, str] = {
-    "compute": "arithmetic", "memory": "memory", "launch": "its launch", "unknown": "what is not known",
-}  # fmt: skip
 #: Names of measured layers that a note lists before it says that there are more.
 _LISTED = 4
 
@@ -83,7 +78,6 @@ def _estimate(result: Result, found: Roofline) -> Overlay:
     )
     # As if it had been measured, so that nodes get theirs in the same way.
     told = Timing("", "", None, 0, None, None, whole, layers, processor="GPU")
-    bounds = {p.layer: p.bound for p in found.layers}
     return Overlay(
         id="estimate",
         title=f"{found.peaks.name} time",
@@ -91,13 +85,11 @@ def _estimate(result: Result, found: Roofline) -> Overlay:
         origin="estimated",
         source=f"estimated for {found.peaks.name} at batch {found.batch}: {known_error(found.peaks.name)}",
         best="low",
-        nodes=_readings(on_nodes(told, result.mapping), "node"),
-        layers={
-            t.layer: Reading(
-                value=t.median, spread=None, shared=1, note=f"bound by {_BOUNDS[bounds[t.layer]]}"
-            )
-            for t in layers
+        nodes={
+            i: Reading(value=s.median, spread=None, shared=s.shared, note="")
+            for i, s in on_nodes(told, result.mapping).items()
         },
+        layers={t.layer: Reading(value=t.median, spread=None, shared=1, note="") for t in layers},
     )
 
 
@@ -133,8 +125,7 @@ def _readings(times: Mapping[str, Shared], what: str, scale: float = 1.0) -> dic
         more = " ..." if len(time.layers) > _LISTED else ""
         others = time.shared - 1
         together = f", together with {others} other {what}{'s' if others > 1 else ''}" if others else ""
-        raw = f", {number(time.median, 'ms')} by itself" if scale != 1 else ""
-        note = f"timed as {names}{more}{raw}{together}"
+        note = f"timed as {names}{more}{together}"
         spread = None if time.spread is None else time.spread * scale
         made[id_] = Reading(value=time.median * scale, spread=spread, shared=time.shared, note=note)
     return made

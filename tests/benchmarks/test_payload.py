@@ -100,7 +100,7 @@ def projected(make: str) -> tuple[Graph, EngineView]:
 def test_ten_thousand_nodes_with_all_overlays_take_at_most_150_kb(benchmark, make: str) -> None:
     """Both graphs together; JSON under gzip takes several times as much. Packing stays near the time of that JSON."""
     source, view = projected(make)
-    assert {"time", "share", "error", "memory"} == {o["id"] for o in view["overlays"]}
+    assert {"estimate", "time", "share", "error", "memory"} == {o["id"] for o in view["overlays"]}
     assert all(o["nodes"] and o["layers"] for o in view["overlays"])
     packed = benchmark.pedantic(
         lambda: (encode(source, Graph), encode(view, EngineView)), rounds=5, warmup_rounds=1
