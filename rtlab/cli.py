@@ -211,7 +211,11 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
         help='how an image becomes an input, such as {"size": [224, 224], "resize": 256, "mean": 0.5, "std": 0.25}',
     )
     parser.add_argument(
-        "--shape", action="append", default=[], metavar="NAME=1x3x224x224", help="size of a dynamic input"
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1x3x224x224",
+        help="size of a dynamic input, or of a symbol: H=640",
     )
     parser.add_argument(
         "--target", default=None, help="cpu, gpu, npu, sm86, sm89, sm120, ... (default: the backend's)"

@@ -402,7 +402,13 @@ def load(
     proto, path = check.read(source)
     title = name or (path.stem if path else "") or proto.graph.name or "model"
     notes = check.check(proto, path, title, weights=weights)
-    given = {k: v if isinstance(v, int) else tuple(int(d) for d in v) for k, v in (shapes or {}).items()}
+    inputs = {i.name for i in proto.graph.input}
+    given: dict[str, tuple[int, ...] | int] = {}
+    for key, size in (shapes or {}).items():
+        named = size if isinstance(size, int) else tuple(int(d) for d in size)
+        # A shape of one size, by a name that no input has, is that of a symbol.
+        lone = isinstance(named, tuple) and len(named) == 1 and key not in inputs
+        given[key] = named[0] if lone and isinstance(named, tuple) else named
     model = dataclasses.replace(wrap(proto, name=title, path=path, shapes=given, notes=notes), stamp=before)
     _check_shapes(model)
     return model

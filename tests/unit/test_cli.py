@@ -9,7 +9,9 @@ import re
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import recorded
 import rtlab
@@ -62,6 +64,19 @@ def test_inspect_prints_a_table_for_people(capsys, file) -> None:
     assert "10 nodes → " in out
     assert "measured, ONNX Runtime" in out
     assert "Conv·BatchNormalization·Relu" in out
+
+
+def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
+    """What is counted with the one is counted with the other."""
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3, "H", "W"]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "relu")], "g", ends[:1], ends[1:])
+    path = tmp_path / "dynamic.onnx"
+    onnx.save_model(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)]), path)
+    for shapes in (["--shape", "H=20", "--shape", "W=30"], ["--shape", "x=1x3x20x30"]):
+        code, out, _ = run(capsys, "inspect", str(path), *shapes, "--target", "cpu", "--no-run", "--json")
+        assert 0 == code
+        (layer,) = json.loads(out)["estimate"]["layers"]
+        assert (3 * 20 * 30, 4 * 3 * 20 * 30) == (layer["flops"], layer["written_bytes"])
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,9 @@ def test_shape_arithmetic_is_computed() -> None:
     assert net.sizes().get("y") is None, "nobody gave H and W a size"
 
 
-@pytest.mark.parametrize("shapes", [{"H": 20, "W": 30}, {"x": (4, 3, 20, 30)}, {"N": 4, "H": 20, "W": 30}])
+@pytest.mark.parametrize(
+    "shapes", [{"H": 20, "W": 30}, {"H": [20], "W": (30,)}, {"x": (4, 3, 20, 30)}, {"N": 4, "H": 20, "W": 30}]
+)
 def test_named_sizes_are_used_for_every_value(shapes) -> None:
     """By symbol, or by input; the batch that nobody named is 1."""
     nodes = [helper.make_node("MaxPool", ["x"], ["y"], "pool", kernel_shape=[2, 2], strides=[2, 2])]
