@@ -48,6 +48,11 @@ class Case:
         return "as it is" if self.source == "onnx" else "dynamo" if self.dynamo else "TorchScript"
 
     @property
+    def architecture(self) -> str:
+        """What is the same in several cases that are exported otherwise."""
+        return " ".join(self.name.split()[:2])
+
+    @property
     def traits(self) -> str:
         """What is special about the file, in words."""
         axes = dict.fromkeys(name for free in self.free.values() for name in free.values())
@@ -180,7 +185,7 @@ def _transformers() -> list[Case]:
         text("BertModel", "transformers BertModel FP16", sizes=small, half=True, **dynamo),
         text("BertModel", "transformers BertModel base", sizes={"num_hidden_layers": 12}, mask=False, **dynamo),
         text("RobertaModel", sizes=small, **dynamo),
-        text("ElectraModel", sizes=small, opset=13),
+        text("ElectraModel", sizes=small, opset=14),
         text("AlbertModel", sizes=small, **dynamo),
         text("MobileBertModel", sizes={"vocab_size": 1000, "num_hidden_layers": 2}, **dynamo),
         text(

@@ -157,7 +157,9 @@ def table(results: Mapping[str, Mapping[str, Any]], known: Mapping[str, Case], s
         "| model | exporter, opset | traits | nodes | layers: fp32 · fp16 · int8 | unknown | "
         "seconds; bare builder | GiB; bare builder |"
     )
-    lines = [_HEAD.format(samples=samples), *_sums(opened), "", head, "|---" * 8 + "|"]
+    many = len({c.architecture for c, _ in opened})
+    run = f"{len(rows)} of {len(known)} cases were run, {many} architectures."
+    lines = [_HEAD.format(samples=samples), run, *_sums(opened), "", head, "|---" * 8 + "|"]
     lines += [_row(case, result) for case, result in opened]
     if refusals := list(_refusals(opened)):
         lines += ["", "What was refused, word for word:", "", *refusals]
