@@ -35,7 +35,7 @@ TRAIN = 898
 BATCH = 64
 #: Every variant that ``report`` scores unless told otherwise.
 VARIANTS = (
-    *(("int8", c) for c in ("minmax", "entropy", "entropy2", "percentile", "mse")),
+    *(("int8", c) for c in ("auto", "minmax", "entropy", "entropy2", "percentile", "mse")),
     ("fp16", None),
     ("bf16", None),
 )

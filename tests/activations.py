@@ -25,7 +25,7 @@ def _constant(rng: np.random.Generator, shape: Shape) -> np.ndarray:
 
 
 def _planes(rng: np.random.Generator, shape: Shape) -> np.ndarray:
-    return _along(rng.choice([0.0625, 0.3, 1.0, 7.0], shape[1]), shape) + np.zeros(shape)
+    return _along(rng.choice([0.0625, 0.3, 1.0, 7.0], shape[:2]), shape) + np.zeros(shape)
 
 
 def _mask(rng: np.random.Generator, shape: Shape) -> np.ndarray:

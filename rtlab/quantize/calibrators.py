@@ -30,7 +30,7 @@ ENTROPY_LEVELS = int(Calibrator.ENTROPY["levels"])
 _TOGETHER, _KEPT = 256, 1 << 19
 #: What ``auto`` accepts: the share of elements that a threshold clips, and how many decibels its SQNR is below the
 #: best.
-MOST_CLIPPED, MOST_LOST = 3e-4, 6.0
+MOST_CLIPPED, MOST_LOST = 3e-4, 4.0
 #: What a threshold may clip, and lose against minmax in decibels, before one has to doubt it: on trained networks whose
 #: INT8 is good entropy2 clips at most 0.29 % of a value and loses at most 7.7 dB; where it collapses, 10 to 100 % and
 #: 37 dB. A clipped share that costs less than a decibel is no harm: levels of a picture close to the largest.
@@ -141,12 +141,12 @@ class Search:
     def choice(self) -> Choice:
         """Which of the fixed methods' thresholds ``auto`` takes: the smallest one that loses little.
 
-        One passes that clips at most 3 elements in 10,000 and whose SQNR is at most 6 dB below the best of them. Of
-        those the smallest has the finest steps. The rule was found by measuring: rounding meets every element of
-        every sample, clipping a few of a few, so trained networks keep more of their output with the smaller
-        threshold (4 to 9 dB more than with the best SQNR, four of eight networks); and what carries much is either
-        frequent or shows in the SQNR. In a floating-point type the steps grow with the magnitude, and there is nothing
-        to win.
+        One passes that clips at most 3 elements in 10,000 and whose SQNR is at most 4 dB below the best of them. Of
+        those the smallest has the finest steps. The rule was found by measuring. Rounding meets every element of every
+        sample, clipping a few of a few, so trained networks keep more of their output below the threshold of the best
+        SQNR: 2 to 3 dB more on four of eight. With 6 dB in place of 4 they keep more still; but clipped values,
+        unlike rounded ones, do not cancel in a mean, and random networks then lose up to 12 dB. In a floating-point
+        type the steps grow with the magnitude, and there is nothing to win.
         """
         if self.precision is not Precision.INT8:
             return Choice(

@@ -13,13 +13,15 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rtlab.core.data import CalibrationData, Task
 from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
 from rtlab.errors import ModelError
 from rtlab.samples.architectures import googlenet, inception_chain, mobilenet_v2, pictures, resnet50
 from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, halves
-from rtlab.samples.transformers import bert, sentences, transformer_stack
+from rtlab.samples.transformers import bert, sentence_input, sentences, transformer_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,8 +99,30 @@ def _folder() -> Path:
 def _digits(samples: int | None, *, name: str) -> Sample:
     folder = _folder()
     title, description = NETWORKS[name]
-    calibration, task = halves(folder / "digits.npz", samples)
+    calibration, task = halves(folder / "digits.npz", name, samples)
     return Sample(name, title, load_model(folder / f"{name}.onnx"), calibration, task, description)
+
+
+def _sentences(samples: int | None) -> Sample:
+    folder = _folder()
+    with np.load(folder / "sentences.npz", allow_pickle=False) as archive:
+        data = {k: archive[k] for k in archive.files}
+    seen, unseen = (
+        CalibrationData(sentence_input(ids), source=f"sentences, {source}")
+        for ids, source in ((data["train_ids"][:samples], "of the training"), (data["test_ids"], "held out"))
+    )
+    return Sample(
+        name="sentences",
+        title="Who acts, an encoder with an attention mask",
+        model=load_model(folder / "sentences.onnx"),
+        calibration=seen,
+        task=Task(unseen, data["test_actors"]),
+        description=(
+            "Two encoder blocks as in BERT read token ids and an attention mask, and tell which of ten animals acts in "
+            "a made-up sentence. Padding is masked by the lowest number of FP32. See what becomes of the mask in fp16, "
+            "and of LayerNormalization, GELU and attention in int8."
+        ),
+    )
 
 
 def _trait(
@@ -140,6 +164,7 @@ _SYNTHETIC = (
 )
 _SAMPLES: dict[str, Callable[[int | None], Sample]] = {
     **{name: functools.partial(_digits, name=name) for name in NETWORKS},
+    "sentences": _sentences,
     "googlenet": functools.partial(
         _imagenet_like,
         name="googlenet",

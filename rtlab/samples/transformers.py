@@ -73,6 +73,11 @@ def transformer_stack(*, nodes: int = 1000) -> Model:
     return writer.model(("hidden", ("N", tokens, width)), x, ("encoded", ("N", tokens, width)))
 
 
+def sentence_input(ids: NDArray[np.uint8]) -> dict[str, NDArray[np.int64]]:
+    """What a tokenizer returns for sentences of these ids: the ids, and a mask with 0 for padding, which has id 0."""
+    return {"input_ids": ids.astype(np.int64), "attention_mask": (ids > 0).astype(np.int64)}
+
+
 #: BERT's sizes (Devlin et al., 2019, section 3), but fewer layers and words, so that it is made in a second.
 _WIDTH, _HEADS, _TOKENS, _LAYERS, _WORDS = 768, 12, 128, 4, 8192
 #: Sentences that the weights are fitted to.

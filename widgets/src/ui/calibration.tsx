@@ -266,8 +266,10 @@ const Mark = ({ glyph, text }: { glyph: "⚠" | "◆"; text: string }) => (
 function Told({ value }: { value: CalibratedValue }) {
   const taken = choiceOf(value);
   const doubts = [...new Set(value.thresholds.map(({ doubt }) => doubt).filter(Boolean))];
+  if (!taken && !doubts.length) return null;
   return (
-    <>
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by the keyboard
+    <div class="rt-told" tabIndex={0}>
       {taken && (
         <p class="rt-quiet" data-told="choice">
           ◆ {taken.calibrator} takes {taken.chosen}: {taken.why}.
@@ -279,11 +281,11 @@ function Told({ value }: { value: CalibratedValue }) {
           {value.thresholds
             .filter((threshold) => threshold.doubt === doubt)
             .map(({ calibrator }) => calibrator)
-            .join(", ")}{" "}
-          {doubt}.
+            .join(", ")}
+          : {doubt}.
         </p>
       ))}
-    </>
+    </div>
   );
 }
 
