@@ -50,8 +50,8 @@ NETWORKS: Mapping[str, tuple[str, str]] = {
     "digits_light": (
         "Handwritten digits, bytes on white",
         (
-            "The network of digits_dark trained on black ink on white: nearly every pixel is the largest value there "
-            "is. In int8 entropy2 loses two points and half of the output's decibels, auto nothing."
+            "The network of digits_dark trained on black ink on white: a third of the pixels are the largest value "
+            "there is. In int8 entropy2 loses two points and half of the output's decibels, auto one picture."
         ),
     ),
     "digits_vit": (

@@ -212,13 +212,13 @@ def test_mobilenet_has_the_parts_of_mobilenet_v2():
 
 @pytest.mark.parametrize(("name", "ground"), [("digits_dark", 0.0), ("digits_light", 1.0)])
 def test_pictures_of_bytes_are_what_a_file_holds(name, ground):
-    """People divide by 255 and standardise nothing; the ground is most of a picture, and at one end of the range."""
+    """People divide by 255 and standardise nothing; the ground is a third of the pixels, at one end of the range."""
     image = load(name).calibration.arrays["image"]
     assert image.dtype == np.float32
     bytes_ = np.rint(image.astype(np.float64) * 255)
     np.testing.assert_allclose(bytes_ / 255, image, atol=1e-7)
     assert (0.0, 1.0) == (image.min(), image.max())
-    assert 0.4 < (image == np.float32(ground)).mean() < 0.9
+    assert 0.25 < (image == np.float32(ground)).mean() < 0.35
     other = load("digits_light" if ground == 0 else "digits_dark").calibration.arrays["image"]
     np.testing.assert_allclose(1 - image, other, atol=1e-6)
 
