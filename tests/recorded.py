@@ -15,19 +15,26 @@ ENGINES = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
 _REASON = "no ../shared/recorded beside the checkout"
 #: A test of one engine by its name.
 present = pytest.mark.skipif(not ENGINES, reason=_REASON)
+#: Engines whose layer file holds names and nothing else: built without detailed verbosity.
+NAMES_ONLY = frozenset({"detr-names-only"})
+
+
+def _of(folders: list[Path]) -> pytest.MarkDecorator:
+    absent = pytest.param(None, marks=pytest.mark.skip(reason=_REASON))
+    return pytest.mark.parametrize("folder", folders or [absent], ids=lambda f: f.name if f else "none")
+
+
 #: A test of every engine, as ``folder``.
-each = pytest.mark.parametrize(
-    "folder",
-    ENGINES or [pytest.param(None, marks=pytest.mark.skip(reason=_REASON))],
-    ids=lambda f: f.name if f else "none",
-)
+each = _of(ENGINES)
+#: A test of every engine whose layers tell kinds, types and tensors.
+detailed = _of([f for f in ENGINES if f.name not in NAMES_ONLY])
 
 
 def files(folder: Path) -> dict[str, Path]:
     """What a folder of recordings holds, by kind."""
     names = {
-        "layers": ("engine.graph.json", "resnet18_trt_engine_info.json"),
-        "profile": ("engine.profile.json",),
+        "layers": ("engine.graph.json", "resnet18_trt_engine_info.json", "detr-layer-info.json"),
+        "profile": ("engine.profile.json", "detr-profile.json"),
         "times": ("engine.timing.json",),
         "metadata": ("engine.profile.metadata.json", "engine.metadata.json"),
     }

@@ -124,7 +124,8 @@ class BuildLog:
     and ``streams`` are of that one. ``totals`` holds memory totals in bytes by ``activation``, ``weights``,
     ``scratch``, ``host`` and ``device``. ``streams`` are the lines that tell of auxiliary streams. ``nodes`` and
     ``tensors`` translate names of layers and tensors into those of ONNX, where the parser gave others. ``seconds`` is
-    the time of the whole build. ``notes`` are what a reader must know, such as that the log is cut off.
+    the time of the whole build. ``latency`` is the median, in milliseconds, of the inferences that ``trtexec`` ran and
+    timed on the GPU afterwards. ``notes`` are what a reader must know, such as that the log is cut off.
     """
 
     version: str = ""
@@ -140,6 +141,7 @@ class BuildLog:
     nodes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tensors: Mapping[str, str] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
+    latency: float | None = None
     lines: int = 0
     complete: bool = False
     notes: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 import pytest
 
+import recorded
 from rtlab.backends.files import reading, recognise
 from rtlab.core.trace import Recording
 from rtlab.errors import ReadError
@@ -44,17 +45,18 @@ def loaded(path: Path) -> Any:
 
 def excerpt(folder: Path) -> dict[str, bytes]:
     """The first layers of an engine and what was measured of them."""
-    document = loaded(next(p for p in folder.glob("*.json") if recognise.kind(p) == "layers"))
+    given = recorded.files(folder)
+    document = loaded(given["layers"])
     document["Layers"] = document["Layers"][:4]
-    names = {y["Name"] for y in document["Layers"]}
+    names = {y if isinstance(y, str) else y["Name"] for y in document["Layers"]}
     found: dict[str, Any] = {"layers": document}
-    if (folder / "engine.profile.json").exists():
-        rows = loaded(folder / "engine.profile.json")
+    if "profile" in given:
+        rows = loaded(given["profile"])
         found["profile"] = [r for r in rows if "count" in r or r["name"] in names]
-    if (folder / "engine.timing.json").exists():
-        found["times"] = loaded(folder / "engine.timing.json")[:4]
-    if (folder / "engine.profile.metadata.json").exists():
-        found["metadata"] = loaded(folder / "engine.profile.metadata.json")
+    if "times" in given:
+        found["times"] = loaded(given["times"])[:4]
+    if "metadata" in given:
+        found["metadata"] = loaded(given["metadata"])
     return {k: json.dumps(v, indent=1).encode() for k, v in found.items()}
 
 
@@ -119,6 +121,20 @@ def sets() -> list[dict[str, bytes]]:
     found.append({"log": b"\n".join(log.split(b"\n")[:60])})
     long = (RECORDED / "build-logs" / "sparsity-trt10.16-h100.log").read_bytes().split(b"\n")
     found.append({"log": b"\n".join([*long[:30], *long[-60:]])})
+    pasted = RECORDED / "pasted"
+    table = (pasted / "i3842-profile-table-trt10.log").read_bytes()
+    names = json.dumps([row.split(b"   ")[-1].decode() for row in table.splitlines()[2:]]).encode()
+    found.append({"layers": names, "profile": table})
+    run = (pasted / "trtexec-load-engine-verbose-trt10.16.log").read_bytes().split(b"\n")
+    found.append({"layers": names, "log": b"\n".join([*run[:2], *run[50:67], *run[543:552]])})
+    found += [
+        {kind: (pasted / name).read_bytes()}
+        for kind, name in (
+            ("layers", "i3583-inspector-text-trt91.log"),
+            ("log", "i1090-trt7.log"),
+            ("log", "i993-layer-lines-trt8.log"),
+        )
+    ]
     io_tensors = [
         {
             "Name": "x", "IOMode": "Input", "DataType": "Float", "Dimensions": [-1, 4],

@@ -22,13 +22,20 @@ def names_only(reading: Reading) -> Iterator[Finding]:
     """A file from an engine without detailed verbosity, which no other rule can judge."""
     if any(y.kind or y.inputs or y.outputs for y in reading.layers):
         return
+    # The builder's own name for a copy tells what it is.
+    copies = reading.of("reformat")
+    told = (
+        f" By their names, {many(len(copies), 'layer only copies', 'layers only copy')} a tensor into another type or "
+        "layout."
+    )
     yield reading.finding(
         "names-only",
         "",
-        (),
+        copies,
         "The file tells the names of layers and nothing else, so the engine cannot be judged.",
-        evidence=f"None of {many(len(reading.layers), 'layer')} has a kind, a type or a tensor.",
-        cost="Cost unknown: types, tactics and layouts are not told.",
+        evidence=f"None of {many(len(reading.layers), 'layer')} has a kind, a type or a tensor."
+        + (told if copies else ""),
+        cost="" if reading.microseconds(copies) else "Cost unknown: types, tactics and layouts are not told.",
         fix="Build the engine again with trtexec --profilingVerbosity=detailed, and export it with --exportLayerInfo.",
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from rtlab.backends.files import contents, inspector, printed
 from rtlab.backends.files.contents import fault, number, shown, whole_number
+from rtlab.backends.log import machine
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Target
@@ -26,6 +27,7 @@ _LEAST, _MOST = 1e-9, 1e12
 #: Names that a message lists before it says that there are more.
 _LISTED = 3
 _UNKNOWN = Target("unknown")
+_MEANS = "Times of layers are means, because the file holds no medians"
 #: Keys of a profile's row, best first.
 _TIMES = ("medianMs", "averageMs")
 #: NumPy's names of the types that files of tensors have, by rtlab's.
@@ -37,22 +39,35 @@ NUMPY = {
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """The device of an engine, and the median of its latencies in milliseconds, as far as metadata tell them."""
+    """The device of an engine, and the median of its latencies in milliseconds, as far as files tell them."""
 
     name: str = ""
     target: Target = _UNKNOWN
     version: str = ""
     latency: float | None = None
 
+    def beside(self, other: Device) -> Device:
+        """What this tells, and what ``other`` tells of the rest."""
+        return Device(
+            self.name or other.name,
+            other.target if self.target == _UNKNOWN else self.target,
+            self.version or other.version,
+            other.latency if self.latency is None else self.latency,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows of a profile: names and milliseconds of each inference, or one table of medians or means over ``count``."""
+    """Rows of a profile: names and milliseconds of each inference, or one table of medians or means over ``count``.
+
+    ``device`` is what the log around a printed table tells.
+    """
 
     runs: tuple[tuple[tuple[str, float], ...], ...]
     count: int | None
     note: str = ""
     notes: tuple[str, ...] = ()
+    device: Device = dataclasses.field(default_factory=Device)
 
     @property
     def names(self) -> list[str]:
@@ -149,6 +164,8 @@ def rows(path: Path) -> Rows:
     if printed.TIME.search(text):
         runs = printed.times(text, path.name)
         return Rows(tuple(map(tuple, runs)), len(runs))
+    if printed.TABLE.search(text):
+        return _table(text, path)
     document = contents.mend(text, path.name, "profile")
     found = document.value
     if not isinstance(found, list):
@@ -180,8 +197,24 @@ def rows(path: Path) -> Rows:
             held = f'row "{row["name"]}" has no time (row {i}, key "{key}": {shown(row.get(key))})'
             raise fault("profile", path.name, held, "milliseconds")
         table.append((str(row["name"]), time))
-    note = "" if key == "medianMs" else "Times of layers are means, because the file holds no medians"
+    note = "" if key == "medianMs" else _MEANS
     return Rows((tuple(table),), count or 0, note, document.notes)
+
+
+def _table(text: str, path: Path) -> Rows:
+    """Rows of a table that trtexec printed, and what its log tells of the device."""
+    found = printed.table(text, path.name)
+    notes = [f'The times in the table of "{path.name}" are rounded to 0.1 µs.']
+    if not found.whole:
+        notes.append(f'The table of "{path.name}" ends before its total, so layers may be missing.')
+    told = machine.header(text.splitlines())
+    return Rows(
+        (found.rows,),
+        found.count,
+        "" if found.medians else _MEANS,
+        tuple(notes),
+        Device(told.device, told.target, told.version, told.latency),
+    )
 
 
 def join(

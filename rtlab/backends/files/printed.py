@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable
@@ -11,6 +12,18 @@ from rtlab.backends.log.listing import TENSOR
 
 #: The header that tools print, or the one that the inspector itself writes.
 INSPECTOR = re.compile(r"^(?:Engine information \(txt format\):?|Layers:)[ \t]*\r?$", re.MULTILINE)
+#: A text that begins with a layer as the inspector prints it, as people paste it.
+ROW = re.compile(r"\s*Name: .*?, LayerType: [\w:]+, Inputs: \[")
+#: The head of the table that ``trtexec --dumpProfile`` prints. Up to TensorRT 8.4 layers stand first, later last, and
+#: medians came later than means.
+TABLE = re.compile(
+    r"^(?P<tag>(?:\[[^\]\n]*\][ \t]*)*)(?P<first>Layer[ \t]+)?Time ?\(ms\)[ \t]+Avg\. ?(?:Time )?\(ms\)"
+    r"(?P<median>[ \t]+Median ?(?:Time )?\(ms\))?[ \t]+Time ?(?:\(%\)|%)(?(first)|[ \t]+Layer)[ \t]*\r?$",
+    re.MULTILINE,
+)
+_COUNT = re.compile(r"=== Profile \((?P<count>\d{1,12}) iterations ?\) ===")
+_TAG = re.compile(r"^(?:\[[\d/]+-[\d:.]+\] )?(?:\[[VIWEF]\] )?[ \t]*")
+_TOTAL = "Total"
 #: A row of a printed profile: microseconds and a name.
 TIME = re.compile(r"^Timing:\s*(?P<time>[^\s]+?)us\s*->\s*(?P<name>.*?)\r?$", re.MULTILINE)
 # Values may hold any character, so a line is taken apart at its fixed keys.
@@ -22,19 +35,30 @@ _KEY = re.compile(r", (?P<key>[A-Z]\w*): ")
 _SIDES = ("Inputs", "Outputs", "Constants")
 
 
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Names and milliseconds of layers, medians or else means, over ``count`` inferences; ``whole`` with its total."""
+
+    rows: tuple[tuple[str, float], ...]
+    count: int
+    medians: bool
+    whole: bool
+
+
 def layers(text: str, file: str) -> Document:
     """The inspector's text form as the document that its JSON form would be.
 
     Raises:
         ReadError: it has no listing of layers, or a line of it is no layer.
     """
-    header = INSPECTOR.search(text)
+    header = INSPECTOR.search(text) or ROW.match(text)
     if header is None:
         raise fault("layers", file, "line 1: it has no listing of layers", 'a line "Layers:"')
     line = text.count("\n", 0, header.start()) + 1
     found: list[object] = []
     bindings: list[str] = []
-    section = ""
+    # What people paste begins with a layer.
+    section = "Layers:" if header.re is ROW else ""
     for offset, raw in enumerate(text[header.start() :].split("\n")):
         row = raw.rstrip("\r")
         if row in {"Layers:", "Bindings:"}:
@@ -110,6 +134,40 @@ def _tensor(found: re.Match[str]) -> dict[str, object]:
 
 def _ints(text: str) -> list[str]:
     return [t.strip() for t in text.split(",") if t.strip()]
+
+
+def table(text: str, file: str) -> Table:
+    """The last table of ``trtexec --dumpProfile`` in a text that holds one.
+
+    Raises:
+        ReadError: it has no rows.
+    """
+    head = [*TABLE.finditer(text)][-1]
+    numbers = 4 if head["median"] else 3
+    rows: list[tuple[str, float]] = []
+    whole = False
+    for line in text[head.end() :].lstrip("\r\n").split("\n"):
+        body = _TAG.sub("", line.rstrip("\r"), count=1)
+        # A name may hold spaces, so the numbers are taken off the other end.
+        parts = body.rsplit(None, numbers) if head["first"] else body.split(None, numbers)
+        if len(parts) <= numbers:
+            break
+        name, told = (parts[0], parts[1:]) if head["first"] else (parts[-1], parts[:-1])
+        try:
+            values = [float(v) for v in told]
+        except ValueError:
+            break
+        if name.strip() == _TOTAL:
+            whole = True
+            break
+        rows.append((name.strip(), values[2 if head["median"] else 1]))
+    if not rows:
+        line_ = text.count("\n", 0, head.start()) + 1
+        raise fault(
+            "profile", file, f"line {line_}: no row follows the head of the table", "a row for each layer"
+        )
+    counts = [m for m in _COUNT.finditer(text) if m.start() < head.start()]
+    return Table(tuple(rows), int(counts[-1]["count"]) if counts else 0, bool(head["median"]), whole)
 
 
 def times(text: str, file: str) -> list[list[tuple[str, float]]]:

@@ -111,6 +111,8 @@ def _check(given: Mapping[str, Path]) -> None:
             continue
         if found == kind or {found, kind} == {"model", "ort_model"}:
             continue
+        if (kind, found) == ("log", "profile") and recognise.logged(path):
+            continue
         if found == "plan":
             raise _plan(path)
         raise ReadError(
@@ -151,15 +153,18 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
             "Cannot read two sets of tensors: output and results are both given. Leave one of them out."
         )
     device = measured.device(given.get("metadata"))
-    rows = measured.rows(given["profile"]) if "profile" in given else None
-    inspected, log = _layers(given, select, rows)
-    if log is not None and not device.name:
-        device = dataclasses.replace(device, name=log.device)
+    parsed = _log(given)
+    rows = _rows(given, parsed)
+    inspected, log = _layers(given, select, rows, parsed)
+    if log is not None:
+        device = device.beside(measured.Device(log.device, log.target, log.version, log.latency))
+    if rows is not None:
+        device = device.beside(rows.device)
     times = measured.latencies(given.get("times"), device)
     profile = None
     notes = [*inspected.notes, *(log.notes if log else ())]
     if rows is not None and inspected.layers:
-        profile, told = measured.join(rows, inspected, given["profile"], device, times)
+        profile, told = measured.join(rows, inspected, given.get("profile") or given["log"], device, times)
         notes += told
     elif rows is not None:
         raise ReadError(
@@ -183,8 +188,8 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
         notes.append(f'"{given["plan"].name}" is a serialized engine; its exported files are shown.')
     engine = Engine(
         backend="trtexec",
-        version=device.version or (log.version if log else ""),
-        target=log.target if log and device.target.name == "unknown" else device.target,
+        version=device.version,
+        target=device.target,
         layers=inspected.layers,
         inputs=inspected.inputs,
         outputs=inspected.outputs,
@@ -203,19 +208,34 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
     elif "results" in given:
         outputs, reference, more = _results(given["results"], engine)
     engine = dataclasses.replace(engine, notes=(*engine.notes, *more)) if more else engine
-    return Recording(engine, profile, log, outputs, reference)
+    return Recording(engine, profile, log if parsed and parsed.built else None, outputs, reference)
+
+
+def _log(given: Mapping[str, Path]) -> Parsed | None:
+    """The log, if one is given. Beside layers it may be that of a run alone."""
+    if "log" not in given:
+        return None
+    from rtlab.backends.log import verbose
+
+    return verbose.parse(given["log"], built="layers" not in given)
+
+
+def _rows(given: Mapping[str, Path], parsed: Parsed | None) -> measured.Rows | None:
+    """Times of layers: those of the profile, or a table in the log of a run."""
+    if "profile" in given:
+        return measured.rows(given["profile"])
+    if parsed is None or parsed.built or not recognise.logged(given["log"]):
+        return None
+    return measured.rows(given["log"])
 
 
 def _layers(
-    given: Mapping[str, Path], select: int | None, rows: measured.Rows | None
+    given: Mapping[str, Path], select: int | None, rows: measured.Rows | None, parsed: Parsed | None
 ) -> tuple[inspector.Inspected, BuildLog | None]:
     """Layers of the layer file, or of the log; and the log."""
     log: BuildLog | None = None
     listed: inspector.Inspected | None = None
-    if "log" in given:
-        from rtlab.backends.log import verbose
-
-        parsed = verbose.parse(given["log"])
+    if parsed is not None:
         log = parsed.log
         listed = _told(parsed, given["log"].name, select, rows)
     if "layers" not in given:
@@ -292,7 +312,9 @@ def _one_build(
 
 def _listed(text: str) -> bool:
     """Whether this is the inspector's text form."""
-    return not text.lstrip().startswith(("{", '["', "[{")) and printed.INSPECTOR.search(text) is not None
+    if text.lstrip().startswith(("{", '["', "[{")):
+        return False
+    return printed.INSPECTOR.search(text) is not None or printed.ROW.match(text) is not None
 
 
 def _part(log: BuildLog, layers: int) -> tuple[str, ...]:

@@ -63,7 +63,9 @@ _LOG = re.compile(
     re.MULTILINE,
 )
 _VERBOSE = re.compile(
-    r"\[V\]|Original: \d+ layers|^Registering tensor|Engine Layer Information", re.MULTILINE
+    r"\[V\]|Original: \d+ layers|^Registering tensor|Engine Layer Information|^\[TensorRT\] VERBOSE: |"
+    r"^Layer\([^)\n]*\): .*, Tactic: ",
+    re.MULTILINE,
 )
 _ELSE = {
     b"\x1f\x8b": "a gzip file: unpack it first",
@@ -135,8 +137,11 @@ def sort(paths: Iterable[Path]) -> dict[str, Path]:
         ReadError: a file is of no known kind, or two are of one kind.
     """
     found: dict[str, Path] = {}
-    for path in paths:
-        is_ = kind(path)
+    kinds = [(path, kind(path)) for path in paths]
+    several = sum(is_ == "profile" for _, is_ in kinds) > 1
+    for path, told in kinds:
+        # A log of trtexec that ends in a table of what was exported as well.
+        is_ = "log" if several and told == "profile" and logged(path) else told
         other = found.get(is_)
         if other is not None:
             ranks = _rank(is_, other), _rank(is_, path)
@@ -162,6 +167,14 @@ def _rank(is_: str, path: Path) -> int:
         head = file.read(_HEAD)
     keys = _keys(head.decode(contents.encoding(head[:4]), "replace"))
     return 2 * ("performance_summary" in keys) + bool(keys & {"device_information", "ComputeCapability"})
+
+
+def logged(path: Path) -> bool:
+    """Whether a profile is a table in a log of trtexec, which also tells machine and version."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    text = head.decode(contents.encoding(head[:4]), "replace")
+    return printed.TABLE.search(text) is not None and _LOG.search(text) is not None
 
 
 def engine(head: bytes) -> bool:
@@ -257,9 +270,9 @@ def _text(head: bytes) -> str | None:
         return _json(text[starts[0] :])
     if _VERBOSE.search(text):
         return "log"
-    if printed.TIME.search(text):
+    if printed.TIME.search(text) or printed.TABLE.search(text):
         return "profile"
-    if printed.INSPECTOR.search(text):
+    if printed.INSPECTOR.search(text) or printed.ROW.match(text):
         return "layers"
     behind = (found for at in starts if (found := _json(text[at:])))
     return next(behind, "log" if _LOG.search(text) else None)

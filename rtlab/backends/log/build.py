@@ -228,6 +228,7 @@ class Build:
             nodes=dict(self.header.nodes),
             tensors=dict(self.header.tensors),
             seconds=self.seconds(),
+            latency=self.header.latency,
             lines=lines,
             complete=self.complete,
             notes=(*self.notes, *self._remarks()),
@@ -235,11 +236,18 @@ class Build:
 
     def _remarks(self) -> list[str]:
         notes = []
+        pool = self.header.workspace
+        if pool is not None and pool < _MIB:
+            notes.append(
+                f"The builder had a workspace of {pool:,} bytes. trtexec takes a size without a unit as MiB and reads "
+                "one letter, B, K, M or G, as a unit, so that 1024MiB is 1,024 bytes: write "
+                "--memPoolSize=workspace:1024."
+            )
         if self.tactics.refused:
             notes.append(
                 f"{self.tactics.refused} tactics could not be timed for want of workspace; the largest asks for "
                 f"{self.tactics.wish / _MIB:.3g} MiB. Build with a larger workspace pool, such as trtexec "
-                f"--memPoolSize=workspace:{-(-self.tactics.wish // _MIB)}MiB."
+                f"--memPoolSize=workspace:{-(-self.tactics.wish // _MIB)} (trtexec counts in MiB)."
             )
         if self.tactics.cached:
             notes.append(

@@ -66,7 +66,7 @@ class LogLines:
         elif self.head.startswith(GZIP):
             found = "its first bytes are those of a gzip file, which must be unpacked first."
         elif self.binary:
-            found = "its first bytes are no text; it may be an engine."
+            found = "byte 0: its first bytes are no text; a log belongs there, and this may be an engine."
         elif self.head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[{", b"[\n", b"[ ")):
             found = "at its first byte stands JSON, not a log. Give inspector JSON as layers=."
         else:

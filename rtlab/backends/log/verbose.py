@@ -20,6 +20,8 @@ from rtlab.core.buildlog import BuildLog, Sparsity
 from rtlab.core.engine import Layer, Tensor
 from rtlab.errors import ReadError
 
+#: What a log of a run is good for, as ``trtexec --loadEngine`` writes it.
+_RUN = 'For what it tells, give the layers of the engine beside it: layers="layers.json" (trtexec --exportLayerInfo).'
 #: Other builds of a file that a note lists.
 _LISTED = 5
 #: What loggers write before a message: brackets of date, severity and name, words of severity, dates.
@@ -72,6 +74,7 @@ class Parsed:
 
     ``printed`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT up
     to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound`` are names of inputs and outputs.
+    ``built`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency.
     """
 
     log: BuildLog
@@ -80,14 +83,17 @@ class Parsed:
     outputs: tuple[Tensor, ...] = ()
     printed: tuple[tuple[int, str], ...] = ()
     bound: tuple[str, ...] = ()
+    built: bool = True
 
 
-def parse(source: Path | str | Iterable[bytes]) -> Parsed:
+def parse(source: Path | str | Iterable[bytes], *, built: bool = True) -> Parsed:
     """Read a verbose build log.
 
     Args:
         source: A file, the text itself, or its bytes in chunks. UTF-8, or UTF-16 with or without a mark; the lines of
             any logger.
+        built: Refuse a log that tells of no build. Else that of a run is taken too, such as ``trtexec --loadEngine``
+            writes, for the machine and the version that it tells.
 
     Returns:
         The last complete build of the log; where none is complete, the last that tells anything. Others are noted.
@@ -104,7 +110,7 @@ def parse(source: Path | str | Iterable[bytes]) -> Parsed:
         raise ReadError(
             f"Cannot read {title}: {error.strerror or error}. Name a file that exists."
         ) from error
-    return reading.result(title, text)
+    return reading.result(title, text, built=built)
 
 
 class _Reading:
@@ -133,7 +139,8 @@ class _Reading:
             b"Forma": self._engine, b"Finis": self._engine, b"Build": self._building, b"Use b": self._strategy,
             b"Chose": self._strategy, b"Skip ": self._strategy, b"Regis": self._registering, b"Marki": self._marking,
             b"Selec": self._device, b"Compu": self._device, b"Tenso": self._device, b"&&&& ": self._device,
-            b"Tryin": self._device, b"Loade": self._device, b"Start": self._calibrating,
+            b"Tryin": self._device, b"Loade": self._device, b"Memor": self._device, b"Start": self._calibrating,
+            b"GPU C": self._latency,
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
                 self._decide,
@@ -445,12 +452,24 @@ class _Reading:
             self.header.learn(found)
         return found is not None
 
-    def result(self, title: str, text: LogLines) -> Parsed:
+    def _latency(self, text: str) -> bool:
+        # It is told of the build before it, so it begins no other.
+        found = machine(text)
+        if found is not None:
+            self.header.learn(found)
+        return found is not None
+
+    def result(self, title: str, text: LogLines, *, built: bool) -> Parsed:
         """All that was read, once the log has ended."""
         self._put_by()
         build = self.kept
         if build is None or not build.rank():
-            raise ReadError(f"Cannot read {title}: {text.nothing(self.line)}")
+            run = self.header.words()
+            if not run:
+                raise ReadError(f"Cannot read {title}: {text.nothing(self.line)}")
+            if built:
+                raise ReadError(f"Cannot read {title}: it tells {run}, but {text.nothing(self.line)} {_RUN}")
+            return Parsed(self.build.log(self.line), built=False)
         if not build.complete:
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."

@@ -66,7 +66,7 @@ def test_a_scale_between_float_and_int8_is_a_quantization() -> None:
     assert "scale" == work(Layer("0", "s", "Scale", 0, (Tensor("a", "int8"),), (Tensor("b", "int8"),)))
 
 
-@recorded.each
+@recorded.detailed
 def test_every_recorded_layer_that_is_detailed_is_understood(folder) -> None:
     found, _ = recorded.read(folder)
     assert [] == [y.kind for y in found.layers if work(y) == "other"]

@@ -202,7 +202,7 @@ def test_weights_are_estimated_where_none_are_reported() -> None:
     assert (found.weights, found.weights_origin) == (64, "estimated")
 
 
-@recorded.each
+@recorded.detailed
 @pytest.mark.parametrize("batch", [None, 1, 64])
 def test_plans_of_recorded_engines_reach_their_bound(folder, batch) -> None:
     """Within 5 % is asked; sizes of every tensor are known."""

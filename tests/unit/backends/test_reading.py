@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import gzip
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import onnxruntime
 import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
-from rtlab.backends.files import reading
+from rtlab.analysis.findings import findings
+from rtlab.analysis.timing import timing
+from rtlab.backends.files import reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
@@ -216,7 +219,7 @@ def test_a_log_alone_gives_the_layers_that_it_lists_or_says_that_it_lists_none()
     assert (141, 84, 66) == old.log.attempts[-1].counts
     assert () == old.engine.layers
     assert "lists no layers" in old.engine.notes[0]
-    times = ENGINES[1] / "engine.timing.json"
+    times = RECORDED / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16" / "engine.timing.json"
     assert reading.read({"log": logs / "sparsity-trt10.16-h100.log", "times": times}).profile.total.size
 
 
@@ -241,6 +244,134 @@ def test_a_log_of_another_engine_is_refused() -> None:
     )
     assert "none of its 5 layers" in message
     assert '"Conv_0 + Relu_1"' in message or '"Conv_10 + Add_11 + Relu_12"' in message
+
+
+# --- what people paste ---
+
+PASTED = RECORDED / "pasted"
+RUN = PASTED / "trtexec-load-engine-verbose-trt10.16.log"
+PRINTED = PASTED / "trtexec-profile-table-trt10.16.log"
+
+
+def columns(path: Path) -> list[tuple[list[float], str]]:
+    """The rows of a table of trtexec 10, cut at its columns: four numbers and a name."""
+    found = re.findall(r"\[I\] ((?: +[\d.]+){4})   (.+)", path.read_text(encoding="utf-8"))
+    return [([float(v) for v in numbers.split()], name) for numbers, name in found]
+
+
+@ABSENT
+def test_a_table_that_trtexec_prints_is_a_profile(tmp_path) -> None:
+    """Fifteen layers and their total over 18,362 inferences; the log around it names machine and version."""
+    *rows, (total, last) = columns(PRINTED)
+    assert (15, "Total") == (len(rows), last)
+    layers = put(tmp_path, "l.json", [name for _, name in rows])
+    found = reading.read({"layers": layers, "profile": PRINTED})
+    assert [[numbers[2]] for numbers, _ in rows] == [list(v) for v in found.profile.samples.values()]
+    # Each median is rounded to 0.0001 ms, and so is their sum.
+    assert total[2] == pytest.approx(sum(v[0] for v in found.profile.samples.values()), abs=16 * 0.00005)
+    assert 18362 == found.profile.runs
+    assert ("10.16.1", "NVIDIA H100 PCIe", "sm90") == (
+        found.engine.version, found.engine.device, str(found.engine.target),
+    )  # fmt: skip
+    assert any("rounded to 0.1 µs" in n for n in found.engine.notes)
+    assert not any("before its total" in n for n in found.engine.notes)
+
+
+@ABSENT
+def test_a_table_whose_end_is_missing_says_so(tmp_path) -> None:
+    """Four rows of an issue; times are their medians, over 2,094 inferences."""
+    pasted = PASTED / "i3842-profile-table-trt10.log"
+    rows = columns(pasted)
+    found = reading.read({"layers": put(tmp_path, "l.json", [n for _, n in rows]), "profile": pasted})
+    assert [0.0075, 0.0225, 0.0069, 0.0072] == [v[0] for v in found.profile.samples.values()]
+    assert 2094 == found.profile.runs
+    assert any("ends before its total" in n for n in found.engine.notes)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lines", "windows"])
+@pytest.mark.parametrize(
+    ("head", "expected", "means"),
+    [
+        ("Layer   Time (ms)   Avg. Time (ms)   Time %", [0.5, 0.25], True),
+        ("Layer   Time (ms)   Avg. Time (ms)   Median Time (ms)   Time %", [0.4, 0.2], False),
+    ],
+    ids=["8.0", "8.4"],
+)
+def test_tables_of_older_releases_name_the_layer_first(tmp_path, head, expected, means, end) -> None:
+    """Names hold spaces and numbers."""
+    rows = [("conv 1 + relu 2", "50.00", "0.5000", "0.4000", "66.7"), ("(Unnamed Layer* 3) [Shuffle]", "25.00",
+            "0.2500", "0.2000", "33.3"), ("Total", "75.00", "0.7500", "0.6000", "100.0")]  # fmt: skip
+    table = [
+        "[01/02/2022-03:04:05] [I] === Profile (100 iterations ) ===",
+        f"[01/02/2022-03:04:05] [I] {head}",
+    ]
+    for name, time, mean, median, share in rows:
+        numbers = [time, mean, *([] if means else [median]), share]
+        table.append("[01/02/2022-03:04:05] [I]   " + "   ".join([name, *numbers]))
+    layers = put(tmp_path, "l.json", [r[0] for r in rows[:-1]])
+    profile = put(tmp_path, "p.log", end.join([*table, "[01/02/2022-03:04:05] [I] "]))
+    found = reading.read({"layers": layers, "profile": profile})
+    assert expected == [v[0] for v in found.profile.samples.values()]
+    assert 100 == found.profile.runs
+    assert means == ("means" in found.profile.note)
+
+
+def test_a_head_without_rows_is_refused_with_its_line(tmp_path) -> None:
+    head = (
+        "[I] === Profile (9 iterations ) ===\n[I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer\n"
+    )
+    files = {"layers": put(tmp_path, "l.json", TWO), "profile": put(tmp_path, "p.log", head)}
+    assert "line 2: no row follows the head of the table" in refusal(files)
+
+
+@ABSENT
+def test_the_log_of_a_run_beside_layers_tells_the_machine_and_the_latency(tmp_path) -> None:
+    """The README's own command: of an engine that exists already, the log tells nothing of a build."""
+    layers = put(tmp_path, "l.json", [name for _, name in columns(PRINTED)[:-1]])
+    found = reading.read({"layers": layers, "log": RUN})
+    assert ("10.16.1", "NVIDIA H100 PCIe") == (found.engine.version, found.engine.device)
+    assert [0.0388184] == list(found.profile.total)
+    assert None is found.log
+    # A table within such a log is the profile.
+    timed = reading.read({"layers": layers, "log": PRINTED})
+    assert 15 == len(timed.profile.samples)
+    assert timed.profile.samples == reading.read({"layers": layers, "profile": PRINTED}).profile.samples
+    # What was exported says more than what was printed.
+    exported = put(tmp_path, "p.json", [{"name": n, "averageMs": 1.0} for _, n in columns(PRINTED)[:-1]])
+    sorted_ = recognise.sort([PRINTED, exported, layers])
+    assert {"log": PRINTED, "profile": exported, "layers": layers} == sorted_
+    assert {1.0} == {v[0] for v in reading.read(sorted_).profile.samples.values()}
+
+
+@ABSENT
+def test_one_layer_in_the_inspector_s_words_is_an_engine_of_one_layer() -> None:
+    """TensorRT 9.1, a pointwise layer of two nodes over three inputs."""
+    (found,) = reading.read({"layers": PASTED / "i3583-inspector-text-trt91.log"}).engine.layers
+    assert ("PWN(PWN(p2o.Sub.0), PWN(p2o.Div.0))", "PointWiseV2") == (found.name, found.kind)
+    assert ("p2o.Sub.0", "p2o.Div.0") == found.origins
+    assert [(6, 3, 465, 720), (1, 3, 1, 1), (1, 3, 1, 1)] == [t.shape for t in found.inputs]
+    assert [("p2o.Div.1", "fp32")] == [(t.name, t.dtype) for t in found.outputs]
+    assert "0x0000000000000009" == found.tactic
+
+
+@ABSENT
+def test_names_alone_join_their_profile_and_tell_their_copies() -> None:
+    """DETR: 840 names, all timed; the sums are those of the raw rows."""
+    folder = RECORDED / "engines" / "detr-names-only"
+    found = reading.read({"layers": folder / "detr-layer-info.json", "profile": folder / "detr-profile.json"})
+    raw = json.loads((folder / "detr-profile.json").read_text(encoding="utf-8"))[1:]
+    assert 840 == len(raw) == len(found.engine.layers) == len(found.profile.samples)
+    times = timing(found.profile, found.engine)
+    assert pytest.approx(4.1578, abs=1e-4) == sum(r["medianMs"] for r in raw) == pytest.approx(times.summed)
+    copies = [r for r in raw if r["name"].startswith("Reformatting CopyNode for ")]
+    (told,) = findings(found.engine, timing=times)
+    assert 247 == len(copies) == len(told.layers)
+    assert (
+        pytest.approx(489.44) == sum(r["medianMs"] for r in copies) * 1e3 == pytest.approx(told.microseconds)
+    )
+    assert "cannot be judged" in told.title
+    assert "By their names, 247 layers only copy a tensor" in told.evidence
+    assert told.cost.startswith("These 247 layers take 489 µs, 12 % of the sum of all layers")
 
 
 # --- profiles of shapes, eras ---

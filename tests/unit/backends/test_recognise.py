@@ -31,6 +31,11 @@ NAMES = {
     "engine.profile.metadata.json": "metadata",
     "model.structure-only.onnx": "model",
     "cuDLA-yolov5s-qat2ptq.TRT-8600.cache": "cache",
+    "detr-layer-info.json": "layers",
+    "detr-profile.json": "profile",
+    "i3583-inspector-text-trt91.log": "layers",
+    "i3842-profile-table-trt10.log": "profile",
+    "trtexec-profile-table-trt10.16.log": "profile",
 }
 
 

@@ -69,7 +69,10 @@ def test_every_recorded_layer_is_read(folder) -> None:
     given = recorded.files(folder)
     engine, _ = read(given)
     raw = json.loads(given["layers"].read_text(encoding="utf-8"), strict=False)
-    assert [e["Name"] for e in raw["Layers"]] == [y.name for y in engine.layers]
+    # Without detailed verbosity an entry is the name itself.
+    assert [e if isinstance(e, str) else e["Name"] for e in raw["Layers"]] == [y.name for y in engine.layers]
+    if folder.name in recorded.NAMES_ONLY:
+        return
     assert {str(b) for b in raw["Bindings"]} == {t.name for t in (*engine.inputs, *engine.outputs)}
     typed = [t.dtype for y in engine.layers for t in (*y.inputs, *y.outputs)]
     assert all(typed), "every recorded tensor tells its type"
@@ -86,7 +89,8 @@ def test_every_recorded_time_joins_and_none_is_invented(folder) -> None:
     expected = sum(r.get("medianMs", r["averageMs"]) for r in rows)
     times = timing(profile, engine)
     assert pytest.approx(expected) == times.summed
-    assert () == engine.notes
+    said = ["The file holds names of layers only"] if folder.name in recorded.NAMES_ONLY else []
+    assert said == [n.partition(":")[0] for n in engine.notes]
     assert "GPU" == times.processor
     assert engine.device in times.source
     assert {None} == {t.spread for t in times.layers}

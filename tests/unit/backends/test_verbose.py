@@ -339,7 +339,66 @@ def test_old_tactics_take_the_name_that_stands_above_them() -> None:
     assert (True, False) == (first.won, none.won)
     assert ("CudnnConvolution", (), "", 0) == (none.runner, none.timed, none.chosen, none.count)
     assert [(1664, 512, 0)] == [(m.host, m.device, m.scratch) for m in parse(BARE).log.memory]
-    assert any("2 tactics could not be timed" in n and "workspace:2MiB" in n for n in parse(BARE).log.notes)
+    # trtexec counts in MiB, and would take the "B" of "2MiB" for bytes.
+    assert any("2 tactics could not be timed" in n and "workspace:2 (" in n for n in parse(BARE).log.notes)
+
+
+@recorded
+def test_a_workspace_of_bytes_where_mebibytes_were_meant_is_told() -> None:
+    """Line 1 of the recorded log asks for "1024MiB"; by line 8 that is 0.000976562 MiB."""
+    path = LOGS / "mnist-trt10.16-h100-foreign-node.log"
+    lines = path.read_text().split("\n")
+    assert "--memPoolSize=workspace:1024MiB " in lines[0]
+    assert "Memory Pools: workspace: 0.000976562 MiB," in lines[7]
+    (note,) = (n for n in parse(path).log.notes if "The builder had" in n)
+    assert note.startswith("The builder had a workspace of 1,024 bytes.")
+    assert note.endswith("write --memPoolSize=workspace:1024.")
+    assert not any("The builder had" in n for n in parse(SPARSE).log.notes)
+
+
+@recorded
+def test_lines_of_a_python_build_are_read() -> None:
+    """Eighteen lines of an issue, TensorRT 7; counted by hand."""
+    found = parse(LOGS.parent / "pasted" / "i1090-trt7.log")
+    (attempt,) = found.log.attempts
+    assert 5 == len(decisions(found.log, "fuse"))
+    assert ("vgg0_conv10_fwd", "vgg0_relu10_fwd") == decisions(found.log, "fuse")[0].names
+    assert ("vertical fusions", "dupe layer removal") == tuple(p.name for p in attempt.passes)[:2]
+    assert {29} == {p.after for p in attempt.passes}
+    (tuning,) = found.log.tunings
+    assert ("<reformat>", "Reformat", "0") == (tuning.layer, tuning.runner, tuning.chosen)
+    assert [("0", 0.015424), ("1002", 0.059008)] == [(t.tactic, t.milliseconds) for t in tuning.timed]
+    assert () == found.layers
+    assert not found.log.complete
+
+
+@recorded
+def test_one_line_of_a_listing_is_one_layer() -> None:
+    (layer,) = parse(LOGS.parent / "pasted" / "i993-layer-lines-trt8.log").layers
+    name = "body.stage1.1.3.weight + QuantizeLinear_31_quantize_scale_node + Conv_33"
+    assert ("CaskConvolution", name, "-3908975881807046106") == (layer.kind, layer.name, layer.tactic)
+    assert [(f"Reformatted Input Tensor 0 to {name}", "int8", (1, 8, 320, 181))] == [
+        (t.name, t.dtype, t.shape) for t in layer.inputs
+    ]
+    assert [("444", "fp32", (1, 16, 320, 181))] == [(t.name, t.dtype, t.shape) for t in layer.outputs]
+
+
+@recorded
+def test_the_log_of_a_run_tells_no_build_but_what_ran() -> None:
+    """With trtexec --loadEngine the machine and the latency stand in it, in lines 54, 60, 66 and 549."""
+    path = LOGS.parent / "pasted" / "trtexec-load-engine-verbose-trt10.16.log"
+    with pytest.raises(ReadError) as refused:
+        parse(path)
+    assert "it tells TensorRT 10.16.1, NVIDIA H100 PCIe, 0.03882 ms per inference in the median" in str(
+        refused.value
+    )
+    assert "none of its lines, 1 to 565, tells of a build" in str(refused.value)
+    assert 'give the layers of the engine beside it: layers="layers.json"' in str(refused.value)
+    found = parse(path, built=False)
+    assert not found.built
+    expected = ("10.16.1", "NVIDIA H100 PCIe", "sm90", 0.0388184)
+    assert expected == (found.log.version, found.log.device, str(found.log.target), found.log.latency)
+    assert () == found.log.attempts
 
 
 def test_of_many_tactics_the_best_are_kept_and_all_are_counted() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from onnx import helper
 
+import recorded
 from rtlab import Study
 from rtlab.analysis.mapping import relate
 from rtlab.backends.trtexec import Trtexec
@@ -19,23 +19,13 @@ from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
 from rtlab.view.payload import decode, encode
 
-# Recordings live beside the checkout, not in it.
-RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "engines"
-ENGINES = sorted(RECORDED.iterdir()) if RECORDED.is_dir() else []
-ABSENT = pytest.mark.skip(reason="no ../shared/recorded beside the checkout")
-
 
 def files(folder: Path) -> dict[str, Path]:
     """The layers of a recorded engine, and its profile where it has one."""
-    layers = [folder / "engine.graph.json", *folder.glob("*_engine_info.json")]
-    profile = folder / "engine.profile.json"
-    found = {"layers": next(p for p in layers if p.exists())}
-    return found | ({"profile": profile} if profile.exists() else {})
+    return {k: p for k, p in recorded.files(folder).items() if k in {"layers", "profile"}}
 
 
-@pytest.mark.parametrize(
-    "folder", ENGINES or [pytest.param(None, marks=ABSENT)], ids=lambda f: f.name if f else "none"
-)
+@recorded.each
 def test_every_recorded_engine_crosses_to_the_browser_whole(folder) -> None:
     """Each layer is a box once, edges join boxes that exist, and every reading belongs to a layer."""
     model = tiny_model()
@@ -50,9 +40,7 @@ def test_every_recorded_engine_crosses_to_the_browser_whole(folder) -> None:
         assert overlay["origin"] in {"measured", "reported", "estimated"}
 
 
-@pytest.mark.parametrize(
-    "folder", ENGINES or [pytest.param(None, marks=ABSENT)], ids=lambda f: f.name if f else "none"
-)
+@recorded.detailed
 def test_every_recorded_engine_is_drawn_in_its_order_without_a_model(folder) -> None:
     """Names tell operators; every tensor comes from before, and nothing but calls of shapes stands alone."""
     nothing = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
@@ -71,12 +59,12 @@ def test_every_recorded_engine_is_drawn_in_its_order_without_a_model(folder) -> 
     assert {"convolution"} >= {b["family"] for b in convolutions}
 
 
-@pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])
+@recorded.present
 def test_two_recorded_engines_stand_beside_each_other() -> None:
     """fp16 and int8 of one network on one card: the comparison that people have files for."""
     study = Study(tiny_model())
     for name in ("fp16", "int8-qat"):
-        study.read(name, **files(RECORDED / f"trex-resnet18-pytorch-a100-{name}"))
+        study.read(name, **files(recorded.FOLDER / f"trex-resnet18-pytorch-a100-{name}"))
     explorer = study.explore()
     explorer.show("fp16")
     explorer.compare("int8-qat")
@@ -84,11 +72,11 @@ def test_two_recorded_engines_stand_beside_each_other() -> None:
     assert ["fp16", "int8-qat"] == [decode(explorer.engine)["variant"], decode(explorer.other)["variant"]]
 
 
-@pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])
+@recorded.present
 def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
     """Files beside another model: the engine can still be read as what it is."""
     study = Study(tiny_model())
-    result = study.read("int8", **files(RECORDED / "trex-resnet18-pytorch-a100-int8-qat"))
+    result = study.read("int8", **files(recorded.FOLDER / "trex-resnet18-pytorch-a100-int8-qat"))
     view = engine_view(result, study.model)
     drawn = {b["id"]: b for b in view["graph"]["boxes"]}
     for layer in result.engine.layers:
@@ -98,9 +86,9 @@ def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
         assert (layer.kind != "Reformat") or box["slim"] or layer.attributes["Origin"] == "QDQ"
 
 
-@pytest.mark.skipif(not ENGINES, reason=ABSENT.kwargs["reason"])
+@recorded.present
 def test_an_engine_from_elsewhere_belongs_to_no_choice() -> None:
     """It cannot be built here, so no other choice makes it stale."""
     study = Study(tiny_model())
-    study.read("int8", **files(RECORDED / "trex-resnet18-pytorch-a100-int8-qat"))
+    study.read("int8", **files(recorded.FOLDER / "trex-resnet18-pytorch-a100-int8-qat"))
     assert [True] == [c["recorded"] for c in study.explore().chips]

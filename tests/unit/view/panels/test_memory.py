@@ -103,7 +103,7 @@ def test_another_batch_moves_every_number_and_says_so(tmp_path: Path) -> None:
     assert not any("as if it were built" in note for note in own["notes"])
 
 
-@recorded.each
+@recorded.detailed
 def test_figures_of_recorded_engines_are_plotlys_and_linked(folder: Path) -> None:
     """Plotly's own classes check them; every point that can be clicked leads somewhere; boxes are the table."""
     shown = memory(scene(layers=recorded.files(folder)["layers"]))
