@@ -78,7 +78,7 @@ class Flow:
                 table[node.id] = "shape"
             elif node.id in folded:
                 table[node.id] = "folded"
-            elif node.op in VIEWS or _passes(node):
+            elif node.op in VIEWS or _passes(node) or self._picks(node, folded):
                 table[node.id] = "view"
         return table
 
@@ -86,10 +86,37 @@ class Flow:
         done: set[str] = set()
         fixed: set[Key] = set(self._stored)
         for node in self.model.nodes:
-            if node.op == "Constant" or (node.inputs and fixed.issuperset(self.inputs(node))):
+            known = node.inputs and fixed.issuperset(self.inputs(node))
+            if known or node.op == "Constant" or (node.op in _SHAPE_SOURCES and self._sized(node)):
                 done.add(node.id)
                 fixed.update(self._made(node))
         return done
+
+    def _sized(self, node: Node) -> bool:
+        """Whether the sizes that a node asks for are numbers in the model, so that its answer is a constant."""
+        read = self.inputs(node)
+        if len(read) != 1 or not isinstance(read[0], str):
+            return False
+        known = self.model.values.get(read[0])
+        if known is not None and _fixed(known.shape):
+            return True
+        # What ONNX left open follows from the inputs, where these are fixed.
+        return self._static and self.model.sizes().get(read[0]) is not None
+
+    @functools.cached_property
+    def _static(self) -> bool:
+        return all(_fixed(self.model.values[name].shape) for name in self.model.inputs)
+
+    def _picks(self, node: Node, folded: Container[str]) -> bool:
+        """Whether a node takes one element along an axis, at a place that is constant: that is where it lies."""
+        if node.op != "Gather" or len(node.inputs) < 2:
+            return False
+        index = self.inputs(node)[1]
+        known = self.model.values.get(node.inputs[1])
+        if known is None or known.shape not in {(), (1,)}:
+            return False
+        made = self.producer.get(index)
+        return index in self._stored or (made is not None and made.id in folded)
 
     def between(self, first: Node, last: Node, closed: Container[str] = ()) -> list[Node]:
         """The nodes on the paths from one node to another, both included, in graph order; empty when there is none.
@@ -181,6 +208,11 @@ def _keys(node: Node, names: tuple[str, ...]) -> Sequence[Key]:
     if node.scope and node.scope[0].startswith("function "):
         return [(node.scope[0], name) for name in names]
     return names
+
+
+def _fixed(shape: Sequence[int | str | None] | None) -> bool:
+    """Whether all dimensions are numbers."""
+    return shape is not None and all(isinstance(d, int) and d >= 0 for d in shape)
 
 
 def _sizes(reader: Node, value: Key) -> bool:

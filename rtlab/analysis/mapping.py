@@ -12,14 +12,16 @@ import bisect
 import dataclasses
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
+from collections.abc import Set as AbstractSet
 from typing import Literal, NamedTuple
 
 from rtlab.analysis.dataflow import work
 from rtlab.analysis.flow import VIEWS, Flow, Key, Reason
 from rtlab.analysis.names import Names
 from rtlab.analysis.roles import Role, Roles
+from rtlab.analysis.steps import Flow as Steps
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
@@ -189,6 +191,10 @@ class _Relation:
                 self._inside(node)
                 if node.id not in self.found:
                     self._inferred(node)
+        unknown = [n for n in left if n.id not in self.found and n.id not in self.reasons]
+        self._leaning(unknown)
+        for node in unknown:
+            self._compared(node)
         for node in left:
             if node.id not in self.found:
                 reason = self.reasons.get(node.id, "unknown")
@@ -385,6 +391,92 @@ class _Relation:
                 have = carried.get(tensor.name)
                 carried[tensor.name] = have | nodes if have else nodes
         return reached
+
+    def _compared(self, node: Node) -> None:
+        """A comparison that the jump of an If or a Loop makes itself: it reads two numbers, and not a truth value."""
+        readers = self.graph.readers(node)
+        if len({r.id for r in readers}) != 1:
+            return
+        for layer in map(self.engine.layer, self.found.get(readers[0].id, ())):
+            numbers = [t for t in layer.inputs if t.dtype not in {"", "bool"}]
+            if layer.kind == "cjmp" and len(numbers) == 2 == len(layer.inputs):
+                note = "The conditional jump of its only reader compares the values itself."
+                self._pair(node.id, layer.id, "inferred", note)
+
+    def _leaning(self, unknown: Iterable[Node]) -> None:
+        """Unlabelled steps that only serve one node: all that reads them runs it, or all that they read comes from it.
+
+        A step behind a node is not taken as that node's where a reader of the node has no known layer: it may be that.
+        """
+        layers = self.engine.layers
+        mine: list[AbstractSet[str]] = [frozenset()] * len(layers)
+        at = {y.id: p for p, y in enumerate(layers)}
+        for node, table in self.found.items():
+            for layer in table:
+                mine[at[layer]] = mine[at[layer]] | {node}
+        if all(m or moves(y) for m, y in zip(mine, layers, strict=True)):
+            return
+        self._turning(mine, at)
+        flow = Steps.of(self.engine)
+        behind = [flow.readers.get(p, ()) for p in range(len(layers))]
+        outputs = {t.name for t in self.engine.outputs}
+        leaves = [any(t.name in outputs for t in y.outputs) for y in layers]
+        note = "All that reads the unlabelled step runs this node."
+        self._lean(reversed(range(len(layers))), behind, leaves, mine, note=note)
+        given = [len(s) < r for s, r in zip(flow.sources, flow.read, strict=True)]
+        note = "All that the unlabelled step reads comes from this node."
+        closed = {w.id for n in unknown for w in self.graph.writers(n)}
+        self._lean(range(len(layers)), flow.sources, given, mine, note=note, closed=closed)
+
+    def _lean(
+        self,
+        order: Iterable[int],
+        near: Sequence[Sequence[int]],
+        rim: Sequence[bool],
+        mine: list[AbstractSet[str]],
+        *,
+        note: str,
+        closed: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """Give steps to the one node that all steps ``near`` them have in common; moves are looked through.
+
+        A step at the ``rim`` of the engine has more neighbours than steps, and nodes in ``closed`` get none.
+        """
+        common: dict[int, AbstractSet[str]] = {}
+        for position in order:
+            layer = self.engine.layers[position]
+            if mine[position]:
+                common[position] = mine[position]
+                continue
+            sides = [common.get(p, frozenset()) for p in near[position]]
+            both = (
+                frozenset.intersection(*map(frozenset, sides)) if sides and not rim[position] else frozenset()
+            )
+            common[position] = both
+            if len(both) == 1 and not moves(layer) and not both & closed:
+                (node,) = both
+                self._pair(node, layer.id, "inferred", note)
+                mine[position] = both
+
+    def _turning(self, mine: list[AbstractSet[str]], at: MappingType[str, int]) -> None:
+        """Unlabelled jumps belong to the node that runs, or owns, everything between their loop's start and them."""
+        layers = self.engine.layers
+        for jump, layer in enumerate(layers):
+            if layer.kind != "cjmp" or mine[jump]:
+                continue
+            start = max((p for p in range(jump) if layers[p].kind == "memset"), default=-1) + 1
+            inside = [m for m in mine[start:jump] if m]
+            chains = [{o for n in m for o in (n, *self.source.by_id[n].scope)} for m in inside]
+            shared = set.intersection(*chains) if chains else set()
+            owners = [n for n in shared if n in self.source.by_id]
+            if not owners:
+                continue
+            # Of owners within each other the innermost turns here.
+            owner = max(owners, key=lambda n: len(self.source.by_id[n].scope))
+            note = "The jump repeats steps that all belong to this node."
+            for step in (y for y in layers[start : jump + 1] if work(y) == "control" and not mine[at[y.id]]):
+                self._pair(owner, step.id, "inferred", note)
+                mine[at[step.id]] = frozenset({owner})
 
     def _inferred(self, node: Node) -> None:
         """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node."""

@@ -96,8 +96,10 @@ class Roles:
 
     def _serves(self, node: Node, layer: Layer, inserted: tuple[str, ...], first: int | None) -> Role:
         """What a layer does for a node that another layer runs, the first one at ``first``."""
+        if work(layer) == "control":
+            return "control"
         if node.op in _OWNERS:
-            return "control" if work(layer) == "control" else "body"
+            return "body"
         if inserted:
             return _put(inserted)
         told = kernel(layer)

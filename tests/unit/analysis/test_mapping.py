@@ -12,11 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdq import Net
 from rtlab.analysis.coverage import Coverage, coverage
-from rtlab.analysis.mapping import Mapping, relate
+from rtlab.analysis.dataflow import work
+from rtlab.analysis.mapping import Mapping, moves, relate
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Target
+from rtlab.samples import load as load_sample
+from rtlab.study import Study
 from rtlab.testing import tiny_model
 
 # Recordings live beside the checkout, not in it.
@@ -332,3 +335,121 @@ def test_every_label_of_a_recorded_engine_is_resolved(name: str, nodes: int, of:
     inferred = {(p.node, p.layer) for p in relate(m, m, silent).pairs}
     flat = {x for x in labels | inferred if x[0] == "/Flatten"}
     assert labels - flat == inferred - flat
+
+
+def window(inputs: tuple, index: list[int] | None = None) -> Model:
+    """A mask whose sizes are asked of a reshaped value, as a windowed attention is exported, and one picked element."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "to"], ["r"], name="reshape"),
+        helper.make_node("Shape", ["r"], ["s"], name="shape"),
+        helper.make_node("ConstantOfShape", ["s"], ["m"], name="mask"),
+        helper.make_node("Add", ["r", "m"], ["a"], name="add"),
+        helper.make_node("Gather", ["a", "i"], ["y"], name="pick", axis=0),
+    ]
+    weights = {"to": np.array([-1, 8], np.int64), "i": np.array(1 if index is None else index, np.int64)}
+    return model(nodes, [("x", F, list(inputs))], [("y", F, ["k", "n"][index is None :])], weights)
+
+
+def test_what_is_made_of_sizes_that_the_inputs_fix_is_constant() -> None:
+    """Nothing is asked for at run time, though the exporter wrote it as a computation."""
+    m = window((4, 4))
+    found = {x.node: x.reason for x in relate(m, m, engine(layer(0, ("add",)))).missing}
+    assert {"reshape": "view", "shape": "shape", "mask": "folded", "pick": "view"} == found
+
+
+def test_what_is_made_of_sizes_that_the_inputs_leave_open_is_not_known_to_be_constant() -> None:
+    """The compiler may fill it anew for every batch; what it did is not told."""
+    m = window(("batch", 4))
+    assert "unknown" == next(
+        x.reason for x in relate(m, m, engine(layer(0, ("add",)))).missing if x.node == "mask"
+    )
+
+
+def test_several_picked_elements_are_no_view() -> None:
+    """They lie apart, so that they have to be copied."""
+    m = window((4, 4), [1, 0, 1])
+    assert "unknown" == next(
+        x.reason for x in relate(m, m, engine(layer(0, ("add",)))).missing if x.node == "pick"
+    )
+
+
+def chain(*ops: str) -> Model:
+    """Nodes one after the other, called a, b, c."""
+    nodes = [helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], name="abcdef"[i]) for i, op in enumerate(ops)]
+    return model(nodes, [("v0", F, [4, 4])], [(f"v{len(ops)}", F, [4, 4])])
+
+
+def test_a_step_that_one_node_alone_reads_belongs_to_it() -> None:
+    """The products of a recurrence bear no label, nor do the first steps of a softmax."""
+    m = chain("Softmax", "Relu")
+    steps = engine(
+        layer(0, reads=["v0"], writes=["max"], kind="gemm"),
+        layer(1, reads=["v0", "max"], writes=["exp"]),
+        layer(2, ("a",), reads=["exp"], writes=["t"]),
+        layer(3, ("b",), reads=["t"], writes=["v2"]),
+    )
+    mapping = relate(m, m, steps)
+    assert {"step0": {"a"}, "step1": {"a"}, "step2": {"a"}, "step3": {"b"}} == held(mapping, steps)
+    assert {"inferred"} == {p.evidence for p in mapping.pairs if p.layer in {"L0", "L1"}}
+    assert "All that reads the unlabelled step runs this node." == mapping.of("L0")[0].note
+
+
+def test_a_step_that_two_nodes_read_belongs_to_neither() -> None:
+    """A guess would be as often wrong as right."""
+    m = model(
+        [
+            helper.make_node("Softmax", ["x"], ["s"], name="a"),
+            helper.make_node("Erf", ["x"], ["y"], name="b"),
+        ],
+        [("x", F, [4, 4])],
+        [("s", F, [4, 4]), ("y", F, [4, 4])],
+    )
+    steps = engine(
+        layer(0, reads=["x"], writes=["t"]),
+        layer(1, ("a",), reads=["t"], writes=["s"]),
+        layer(2, ("b",), reads=["t"], writes=["y"]),
+    )
+    assert {"step0": set(), "step1": {"a"}, "step2": {"b"}} == held(relate(m, m, steps), steps)
+
+
+def test_a_step_behind_a_node_is_not_taken_from_a_reader_that_has_no_layer() -> None:
+    """It may well be the unlabelled reader."""
+    lone = chain("Softmax")
+    steps = (layer(0, ("a",), reads=["v0"], writes=["t"]), layer(1, reads=["t"], writes=["u"]))
+    mapping = relate(lone, lone, engine(*steps))
+    assert "All that the unlabelled step reads comes from this node." == mapping.of("L1")[0].note
+    m = model(
+        [
+            helper.make_node("Softmax", ["x"], ["s"], name="a"),
+            helper.make_node("TopK", ["s", "k"], ["y", "i"], name="b"),
+        ],
+        [("x", F, [4, 4])],
+        [("y", F, [4, 2])],
+        {"k": np.array([2], np.int64)},
+    )
+    behind = (
+        layer(0, ("a",), reads=["x"], writes=["t"]),
+        layer(1, reads=["t", "other"], writes=["u"]),
+        layer(2, reads=["u"], writes=["w"]),
+    )
+    assert "a" not in relate(m, m, engine(*behind)).nodes("L1")
+
+
+def test_layers_that_count_and_jump_belong_to_the_if_or_the_recurrence_that_they_turn() -> None:
+    """Only moves are without a node, and numbers that no layer reads; the jump of the If compares by itself."""
+    for name, owner in (("control_flow", "If"), ("digits_gru", "GRU")):
+        sample = load_sample(name)
+        study = Study(sample.model)
+        study.add("fp32", target="sm89", backend="tensorrt-rtx")
+        result = study.run(compare=False)["fp32"]
+        read = {t.name for y in result.engine.layers for t in y.inputs}
+        unread = {y.id for y in result.engine.layers if y.outputs and not read & {t.name for t in y.outputs}}
+        control = [y for y in result.engine.layers if work(y) == "control" and y.id not in unread]
+        assert control
+        for step in control:
+            pairs = result.mapping.of(step.id)
+            assert {"control"} == {p.role for p in pairs if sample.model.by_id[p.node].op == owner}, step.name
+        assert not [x for x in result.mapping.missing if x.reason == "unknown"]
+        idle = {y.id for y in result.engine.layers if moves(y)} | unread
+        bare = [y.name for y in result.engine.layers if not result.mapping.of(y.id) and y.id not in idle]
+        assert [] == bare
