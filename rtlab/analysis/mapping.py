@@ -453,7 +453,9 @@ class _Relation:
                 frozenset.intersection(*map(frozenset, sides)) if sides and not rim[position] else frozenset()
             )
             common[position] = both
-            if len(both) == 1 and not moves(layer) and not both & closed:
+            # A lone quantization belongs to the tensor, and is named by whom it serves.
+            lone = moves(layer) or work(layer) == "quantization"
+            if len(both) == 1 and not lone and not both & closed:
                 (node,) = both
                 self._pair(node, layer.id, "inferred", note)
                 mine[position] = both
