@@ -9,6 +9,7 @@ from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.errors import RtlabError
 from rtlab.view.contract import Chip, Failure, Standing
+from rtlab.view.naming import titles
 
 if TYPE_CHECKING:
     from rtlab.analysis.diff import Difference
@@ -66,7 +67,7 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
     return Chip(
         id=name,
         # Two engines from elsewhere may have one precision; their names tell them apart.
-        label=f"{name} · {_precision(result)}" if result and result.recorded else variant.name,
+        label=f"{name} · {_precision(result)}" if result and result.recorded else titles(study)[name],
         target=result.engine.place if result and result.recorded else str(variant.target),
         status="building" if name == building else "failed" if error else "ready",
         baseline=name == baseline,
@@ -145,17 +146,17 @@ def _precision(result: Result) -> str:
 
 def study_html(study: Study) -> str:
     """The summary that a notebook shows for a study."""
-    rows = []
+    rows, called = [], titles(study)
     for name, variant in study.variants.items():
         result = study.results.get(name)
         if result is None:
             error = study.failures.get(name)
             state = html.escape(str(error)) if error else "not built yet"
             rows.append(
-                f"<tr><td>{html.escape(name)}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>"
+                f"<tr><td>{html.escape(called[name])}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>"
             )
             continue
-        rows.append(_row(name, result))
+        rows.append(_row(called[name], result))
     head = "".join(
         f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from rtlab.core.peaks import TABLE, peaks
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row
 from rtlab.view.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
+from rtlab.view.naming import titles
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
 from rtlab.view.table import counted, number, time_unit, unexplained
 
@@ -52,6 +54,7 @@ def difference(scene: Scene) -> Panel:
             problem="There is nothing to compare with yet: this is the only variant. Build a second one, in another "
             "precision or for another GPU for example, or read an engine from files.",
         )
+    called = titles(study)
     timed = all(study.results[n].timing is not None for n in (other, result.name))
     estimates = {_TARGET: "estimated, each on a GPU it was built for"}
     estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
@@ -67,7 +70,7 @@ def difference(scene: Scene) -> Panel:
     order = scene.settings.get("order", "")
     order = order if order in _ORDERS else next(iter(_ORDERS))
     settings = [
-        choices("from", "Compared with", {n: n for n in others}, other),
+        choices("from", "Compared with", {n: called[n] for n in others}, other),
         choices("times", "Times", sources, gpu),
         choices("order", "Order", _ORDERS, order),
     ]
@@ -84,25 +87,33 @@ def difference(scene: Scene) -> Panel:
     return panel(
         scene,
         "difference",
-        f"From {other} to {result.name}",
+        f"From {called[other]} to {called[result.name]}",
         _LEAD,
         settings=settings,
         facts=_facts(found, unit),
-        figures=[] if found.unexplained else _figures(found, groups, keys, scene.model, unit),
+        figures=[]
+        if found.unexplained
+        else _figures(_titled(found, called), groups, keys, scene.model, unit),
         problem=unexplained(found),
         columns=[
             column("Nodes"),
             column(f"{_steps(found.first)} before", numeric=True),
             column(f"{_steps(found.second)} after", numeric=True),
-            column(f"{other}{alone}", unit[0], found.origin),
-            column(f"{result.name}{alone}", unit[0], found.origin),
+            column(f"{called[other]}{alone}", unit[0], found.origin),
+            column(f"{called[result.name]}{alone}", unit[0], found.origin),
             column("Difference", unit[0], found.origin),
             column("What differs"),
         ],
         rows=[_row(g, keys[id(g)], scene.model, unit[1], told=not found.unexplained) for g in groups],
         links=_links(found, keys, scene),
-        notes=_notes(found),
+        notes=_notes(_titled(found, called)),
     )
+
+
+def _titled(found: Difference, called: Mapping[str, str]) -> Difference:
+    """The difference with its sides as people call them."""
+    first, second = (dataclasses.replace(s, name=called[s.name]) for s in (found.first, found.second))
+    return dataclasses.replace(found, first=first, second=second)
 
 
 def _steps(side: Side) -> str:

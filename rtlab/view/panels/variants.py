@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.view.contract import Column, Figure, Panel, Row, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure
+from rtlab.view.naming import titles
 from rtlab.view.panel import Scene, column, fact, link, panel
 from rtlab.view.table import number, storage_unit
 
@@ -25,7 +26,11 @@ def variants(scene: Scene) -> Panel:
     streams = [len({y.stream for y in r.engine.layers}) for r in results]
     kept = storage_unit(max((r.engine.totals.get("activation") or 0 for r in results), default=0))
     weights = storage_unit(max((r.engine.totals.get("weights") or 0 for r in results), default=0))
-    rows = [_row(r, count, here.name, kept[1], weights[1]) for r, count in zip(results, streams, strict=True)]
+    called = titles(scene.study)
+    rows = [
+        _row(r, count, (called[r.name], called[here.name]), kept[1], weights[1])
+        for r, count in zip(results, streams, strict=True)
+    ]
     facts = [fact("Variants", str(len(results))), fact("Engine shown", here.engine.title)]
     if here.variant.options is not None:
         facts.append(fact("Options", str(here.variant.options)))
@@ -36,7 +41,9 @@ def variants(scene: Scene) -> Panel:
         _LEAD,
         work=_works(scene),
         facts=facts,
-        figures=[_figure(results, here.name, *kept)] if len(results) > 1 else [],
+        figures=[_figure(results, [called[r.name] for r in results], called[here.name], *kept)]
+        if len(results) > 1
+        else [],
         columns=_columns(kept[0], weights[0]),
         rows=rows,
         links={r.name: link(layers=[]) for r in results},
@@ -69,12 +76,13 @@ def _columns(kept: str, weights: str) -> list[Column]:
     ]
 
 
-def _row(result: Result, streams: int, shown: str, kept: float, weights: float) -> Row:
+def _row(result: Result, streams: int, names: tuple[str, str], kept: float, weights: float) -> Row:
+    title, shown = names
     engine, times = result.engine, result.timing
     sparse = f"2:4 {','.join(result.variant.sparsity)}".replace(" *", "") if result.variant.sparsity else ""
     told = " ".join(filter(None, (str(result.variant.options or ""), sparse)))
     cells: list[str | float | None] = [
-        f"▸ {result.name}" if result.name == shown else result.name,
+        f"▸ {title}" if title == shown else title,
         "mixed" if len(result.variant.precisions) > 1 else str(result.variant.precision),
         engine.place,
         told,
@@ -94,9 +102,8 @@ def _by(nbytes: int | None, scale: float) -> float | None:
     return nbytes / scale if nbytes else None
 
 
-def _figure(results: list[Result], shown: str, unit: str, scale: float) -> Figure:
+def _figure(results: list[Result], names: list[str], shown: str, unit: str, scale: float) -> Figure:
     """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants."""
-    names = [r.name for r in results]
     layers = [len(r.engine.layers) - r.engine.sync for r in results]
     kept = [r.engine.totals.get("activation") for r in results]
     same = {

@@ -101,7 +101,9 @@ function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipPr
         {chip.status === "failed" && <Warning />}
         {chip.baseline && <Pin />}
         <b>{chip.label}</b>
-        {tagged && chip.target && <small class="rt-tag">{shorten(chip.target, LONGEST_TARGET)}</small>}
+        {tagged && chip.target && !chip.label.endsWith(`@${chip.target}`) && (
+          <small class="rt-tag">{shorten(chip.target, LONGEST_TARGET)}</small>
+        )}
         <Facts chip={chip} />
       </button>
       <button

@@ -163,7 +163,7 @@ def test_a_layer_that_quantizes_for_the_next_node_does_not_join_the_two() -> Non
 def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> None:
     """The baseline is only where one starts."""
     shown = answer("difference", Scene(study, study["fp32"], None, {"from": "int8", "order": "time"}))
-    assert "From int8 to fp32" == shown["title"]
+    assert "From int8·auto to fp32" == shown["title"]
     alone = rtlab.Study(study.model, data=study.data)
     alone.results["fp32"] = study["fp32"]
     assert "nothing to compare with" in answer("difference", Scene(alone, study["fp32"]))["problem"]

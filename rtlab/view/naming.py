@@ -1,0 +1,35 @@
+"""What a variant is called wherever people read of it: chips, tables, charts, panels, reports, the command line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rtlab.core.variant import Variant
+    from rtlab.study import Study
+
+
+def titles(study: Study) -> Mapping[str, str]:
+    """The title of each variant, by its name in the study; no two are equal.
+
+    A name that the user chose stays. One that only repeats the choice, such as ``int8`` or ``int8·entropy2@sm86``, is
+    written as ``int8·entropy2``, and with the target where such variants differ by it.
+    """
+    plain = {n: v for n, v in tuple(study.variants.items()) if _repeats(n, v) and not _recorded(study, n)}
+    targets = {v.target for v in plain.values()}
+    several = len(targets) > 1
+    found = {n: f"{v.name}@{v.target}" if several else v.name for n, v in plain.items()}
+    known = dict.fromkeys((*study.variants, *study.results))
+    counts = Counter(found.get(n, n) for n in known)
+    # Variants that differ in what no title tells, such as a pattern, are known by their names.
+    return {n: found[n] if n in found and counts[found[n]] == 1 else n for n in known}
+
+
+def _repeats(name: str, variant: Variant) -> bool:
+    return name in {variant.id, variant.name, str(variant.precision)}
+
+
+def _recorded(study: Study, name: str) -> bool:
+    return name in study.results and study.results[name].recorded
