@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Bytes of the values of one batch: larger batches save no time, and memory holds them more than once.
 _BATCH_BYTES = 8 << 20
+#: Seconds for the run that tells shapes; a loop without end must not keep everybody waiting.
+_LEARNING = 10.0
 _MOST_BATCH = 64
 
 
@@ -84,7 +86,7 @@ def _learn(model: Model, sizes: Sizes, batch: Batch) -> None:
             measured = wrap(proto, name=model.name, shapes=model.shapes)
             engine = runner.build(BuildRequest(measured, Variant.of("fp32"), level="basic"), Silent())
             try:
-                outputs = runner.outputs(engine, batch, told)
+                outputs = runner.outputs(engine, batch, told, limit_s=_LEARNING)
             finally:
                 runner.release(engine)
             found = {name: outputs[shape].tolist() for name, shape in zip(names, told, strict=True)}

@@ -20,6 +20,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
+from rtlab.study import sizing
 from rtlab.study.tuning import tune
 from rtlab.testing import tiny_model
 
@@ -276,3 +277,14 @@ def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None
     assert 1 == len(found.layers)
     assert "1 of 4 distinct layers, the costliest, were tuned before it was stopped" == found.notes[0]
     assert () == found.wholes
+
+
+def test_a_run_that_only_tells_shapes_ends_soon(monkeypatch) -> None:
+    """Nobody asked for it, so that nobody would think of cancelling it."""
+    monkeypatch.setattr(sizing, "_LEARNING", 0.3)
+    proto = endless(constant=False)
+    proto.graph.node.append(helper.make_node("NonZero", ["y"], ["where"], name="where"))
+    proto.graph.output.append(helper.make_tensor_value_info("where", TensorProto.INT64, [2, "k"]))
+    data = CalibrationData({"x": np.ones((1, 4), np.float32), "n": np.array([STEPS])})
+    sizes = sizing.sizes_of(load(proto, name="endless"), data)
+    assert ("where",) == sizes.unknown
