@@ -183,8 +183,8 @@ export const ranBy = ({ chips }: Box): OpChip[] => chips.filter(({ role }) => ro
 /** The family that gives a box its colour: that of the first node that it runs. */
 export const colourOf = (box: Box): Family => (ranBy(box)[0] ?? box.chips[0] ?? box).family;
 
-export function opsOf({ chips, op }: Box, most: number): string {
+export function opsOf({ chips, op, slim, title }: Box, most: number): string {
   const ops = chips.slice(0, most).map((chip) => shortOp(chip.op));
   if (chips.length > most) ops.push(`+${chips.length - most}`);
-  return ops.join(" · ") || shortOp(op);
+  return ops.join(" · ") || (slim ? title : shortOp(op));
 }
