@@ -161,7 +161,8 @@ class ReferenceBackend:
         if progress is not None:
             check(progress, "the run")
         started = time.perf_counter()
-        proto = onnx.load_from_string(engine.runnable or b"")
+        held = engine.runnable
+        proto = held.proto() if isinstance(held, Model) else onnx.load_from_string(held or b"")
         have = {o.name for o in proto.graph.output}
         for name in names:
             if name not in have:

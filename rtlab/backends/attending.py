@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +24,8 @@ from rtlab.errors import BackendError, BuildError, RunError
 
 #: Seconds between two looks at the clock and the user, and those that a call has to end after it was told to.
 _TICK, _GRACE = 0.05, 0.5
-#: Seconds for which a thread without work waits for more, and those that the end of Python waits for calls left alone.
-_IDLE, _LAST = 0.5, 10.0
+#: Seconds for which a thread without work waits for more, and those that Python waits at its end for calls at work.
+_IDLE, _LAST = 0.5, 3.0
 
 T = TypeVar("T")
 
@@ -64,7 +66,8 @@ class Attendant:
             BackendError: the time is over, of the kind that was chosen.
         """
         relay, answer = _Relay(), _Answer()
-        _Thread.free().do(functools.partial(answer.give, work, relay))
+        call = _Call(relay, stop, answer)
+        _Thread.free().do(functools.partial(call.do, work))
         most = 0
         try:
             while not answer.arrived(_TICK):
@@ -73,11 +76,9 @@ class Attendant:
                 most = most or _used() + min(self._limits.memory, _free())
                 self._check_limits(most)
         except BaseException:
-            relay.stop()
-            stop()
+            call.end()
             # Its words would be those of an end that we asked for.
-            if not answer.arrived(_GRACE):
-                _alone.append(answer.done)
+            answer.arrived(_GRACE)
             raise
         relay.tell(self._progress)
         done: T = answer.taken()
@@ -149,15 +150,57 @@ class _Thread:
                 self._idle.append(self)
 
 
-#: Calls that went on when their callers did not; Python must not end under them, or it crashes.
-_alone: list[threading.Event] = []
+class _Call:
+    """A piece of work that has not ended, whether or not its caller still waits for it."""
+
+    #: All of them: Python must not end under one, or it crashes.
+    running: ClassVar[set[_Call]] = set()
+
+    def __init__(self, relay: _Relay, stop: Callable[[], object], answer: _Answer) -> None:
+        self._relay, self._stop, self._answer = relay, stop, answer
+        self.running.add(self)
+
+    def do(self, work: Callable[[Progress], object]) -> None:
+        """Do it; in its thread."""
+        try:
+            self._answer.give(work, self._relay)
+        finally:
+            self.running.discard(self)
+
+    def end(self) -> None:
+        """Tell it to end; from another thread."""
+        self._relay.stop()
+        self._stop()
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it has ended, waited for so long."""
+        return self._answer.done.wait(seconds)
 
 
 @atexit.register
-def _wait() -> None:
-    end = time.monotonic() + _LAST
-    for done in _alone:
-        done.wait(max(0.0, end - time.monotonic()))
+def _end() -> None:
+    """Let no call come back to an interpreter that is gone.
+
+    Until Python 3.14 a thread that does ends by unwinding its stack, and that of ONNX Runtime is C++ that must not be
+    unwound: the process would abort after all of its work was done.
+    """
+    calls = tuple(_Call.running)
+    for call in calls:
+        call.end()
+    until = time.monotonic() + _LAST
+    if not all(call.ended(max(0.0, until - time.monotonic())) for call in calls):
+        _never_abort()
+
+
+def _never_abort() -> None:
+    """Where C++ would abort the process, a thread stands still from now on; the others end the process as usual."""
+    name = {"linux": "libstdc++.so.6", "darwin": "libc++.1.dylib"}.get(sys.platform)
+    if name is None:
+        return
+    with contextlib.suppress(AttributeError, OSError):
+        handle = ctypes.CDLL(name)["_ZSt13set_terminatePFvvE"]
+        handle.argtypes = [ctypes.c_void_p]
+        handle(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
 
 
 class _Answer:

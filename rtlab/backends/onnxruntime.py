@@ -47,6 +47,8 @@ _OPTIMIZED = "session.optimized_model_external_initializers"
 _ONCE = ("MatMulAddFusion",)
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _KEPT = 4
+#: What a session is made of, for as long as it is made.
+Source = Callable[[], contextlib.AbstractContextManager[bytes | str]]
 #: How notes of an engine begin that tell how to open it again.
 _LEVEL, _TOLD = "optimization level ", "provider options "
 
@@ -115,14 +117,16 @@ class OnnxRuntime:
         attendant = Attendant(doing, progress, request.limits, failure=BuildError)
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
-            data, started = heeding(model, model.bytes()), time.perf_counter()
-            layers = self._optimized(request, data, level, attendant)
+            runnable: bytes | Model = model
+            attendant.do(lambda _: exposed.prepare(model), _nothing)
+            started = time.perf_counter()
+            layers = self._optimized(request, model, level, attendant)
         else:
             here = self.availability()
             if not here.ok:
                 raise Unavailable(f"{doing}: {here.reason}")
-            data, started = heeding(model, _named(model)), time.perf_counter()
-            layers, level, notes = self._placed(request, data, level, attendant)
+            runnable, started = heeding(model, _named(model)), time.perf_counter()
+            layers, level, notes = self._placed(request, runnable, level, attendant)
         check(progress, "the build")
         return Engine(
             backend=self.name,
@@ -135,12 +139,12 @@ class OnnxRuntime:
             seconds=time.perf_counter() - started,
             built=datetime.datetime.now(datetime.timezone.utc),
             notes=(f"{_LEVEL}{level}", *notes),
-            runnable=data,
+            runnable=runnable,
             device="" if self.provider == CPU else self._device(target),
         )
 
     def _optimized(
-        self, request: BuildRequest, data: bytes, level: str, attendant: Attendant
+        self, request: BuildRequest, runnable: bytes | Model, level: str, attendant: Attendant
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
@@ -148,7 +152,9 @@ class OnnxRuntime:
             options = self._options(level)
             options.optimized_model_filepath = str(saved)
             told = self._told(request)
-            self._session(data, options, attendant, told, request.variant.target)
+            self._session(
+                functools.partial(exposed.opened, runnable), options, attendant, told, request.variant.target
+            )
             proto = onnx.load(str(saved), load_external_data=False)
         return optimized.read(proto, request.model.name, set(request.model.values))[0]
 
@@ -159,7 +165,10 @@ class OnnxRuntime:
         told, title = self._told(request), self.provider.title
         options = self._options("basic")
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        parts = placement.parts(self._session(data, options, attendant, told, request.variant.target))
+        session = self._session(
+            functools.partial(exposed.opened, data), options, attendant, told, request.variant.target
+        )
+        parts = placement.parts(session)
         mine = [part for part in parts if part.provider == self.provider.name]
         if not mine:
             raise BuildError(
@@ -227,10 +236,11 @@ class OnnxRuntime:
         started = time.monotonic()
         attendant = self._attendant("profile", progress, limit_s)
         progress.phase(f"Timing on {self._place(engine.target)}", 2 * runs)
-        data, feed, options = _runnable(engine), dict(inputs), _run_options()
+        source = functools.partial(exposed.opened, _runnable(engine))
+        feed, options = dict(inputs), _run_options()
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
-            plain = self._reopened(engine, data, attendant)
-            profiled = self._reopened(engine, data, attendant, profile=Path(folder) / "profile")
+            plain = self._reopened(engine, source, attendant)
+            profiled = self._reopened(engine, source, attendant, profile=Path(folder) / "profile")
             left = None if seconds is None else seconds - (time.monotonic() - started)
 
             def timed(relay: Progress) -> watch.Times:
@@ -300,9 +310,8 @@ class OnnxRuntime:
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None:
-            session = self._reopened(
-                engine, exposed.inside(_runnable(engine), names), attendant, level="basic"
-            )
+            source = functools.partial(exposed.opened, _runnable(engine), names)
+            session = self._reopened(engine, source, attendant, level="basic")
         wanted = list(names) or [o.name for o in session.get_outputs()]
         options, feed = _run_options(), dict(inputs)
         self._sessions[key] = (engine, session)
@@ -374,15 +383,15 @@ class OnnxRuntime:
         quantized = any(n.op in _QUANTIZING for n in model.nodes)
         attendant = self._attendant("run", progress, limit_s)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
-            written, folded = (Path(folder) / name for name in ("model.onnx", "folded.onnx"))
-            exposed.write(model, wanted, written)
+            written = functools.partial(exposed.outside, model, wanted)
+            folded = Path(folder) / "folded.onnx"
             # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
             options = self._options("basic")
             options.optimized_model_filepath = str(folded)
             options.add_session_config_entry(f"{_OPTIMIZED}_file_name", "folded.weights")
             options.add_session_config_entry(f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL))
             _free_memory()
-            self._session(str(written), options, attendant, without=_ONCE)
+            self._session(written, options, attendant, without=_ONCE)
             _free_memory()
             kept = [self._folded(folded, written, "basic" if quantized else "all", attendant)]
             _free_memory()
@@ -399,14 +408,18 @@ class OnnxRuntime:
                 # The weights are read from the folder, which not every system can remove before.
                 kept.clear()
 
-    def _folded(self, folded: Path, written: Path, level: str, attendant: Attendant) -> Any:
+    def _folded(self, folded: Path, written: Source, level: str, attendant: Attendant) -> Any:
         """A session on the folded model; where ONNX Runtime refuses what it wrote, on the model as it is."""
-        for path in (folded, written):
+
+        def at() -> contextlib.AbstractContextManager[bytes | str]:
+            return contextlib.nullcontext(str(folded))
+
+        for source in (at, written):
             options = self._options(level)
             # A plan of memory for all values at once is of no use when most are handed out.
             options.enable_mem_pattern = False
-            with contextlib.nullcontext() if path is written else contextlib.suppress(BuildError):
-                return self._session(str(path), options, attendant)
+            with contextlib.nullcontext() if source is written else contextlib.suppress(BuildError):
+                return self._session(source, options, attendant)
         raise AssertionError(attendant.doing)
 
     def release(self, engine: Engine) -> None:
@@ -433,7 +446,7 @@ class OnnxRuntime:
     def _reopened(
         self,
         engine: Engine,
-        data: bytes,
+        source: Source,
         attendant: Attendant,
         *,
         level: str = "",
@@ -447,11 +460,11 @@ class OnnxRuntime:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
         told: dict[str, str] = json.loads(_told_by(engine, _TOLD, "{}"))
-        return self._session(data, options, attendant, told, engine.target)
+        return self._session(source, options, attendant, told, engine.target)
 
     def _session(
         self,
-        data: bytes | str,
+        source: Source,
         options: Any,
         attendant: Attendant,
         told: Mapping[str, str] | None = None,
@@ -459,11 +472,14 @@ class OnnxRuntime:
         *,
         without: Sequence[str] = (),
     ) -> Any:
+        def made(_: Progress) -> Any:
+            # Weights are written in this thread too, which takes a while where there are many.
+            with source() as data:
+                return providers.session(data, options, self.provider, told or {}, target, without=without)
+
         try:
             return attendant.do(
-                lambda _: providers.session(
-                    data, options, self.provider, told or {}, target, without=without
-                ),
+                made,
                 functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
             )
         except RtlabError:
@@ -499,6 +515,10 @@ def _named(model: Model) -> bytes:
     for node, given in zip(proto.graph.node, model.top, strict=True):
         node.name = given.id
     return bytes(proto.SerializeToString())
+
+
+def _nothing() -> None:
+    """What ends a call that cannot be told to end."""
 
 
 def _run_options() -> Any:
@@ -553,7 +573,7 @@ def _first_line(error: Exception) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def _runnable(engine: Engine) -> bytes:
+def _runnable(engine: Engine) -> bytes | Model:
     if engine.runnable is None:
         raise RunError(
             f'Backend "onnxruntime" cannot run an engine of backend "{engine.backend}": it holds no ONNX graph. '

@@ -12,6 +12,7 @@ import numpy as np
 
 from rtlab.core.images import Images, Preprocessing
 from rtlab.core.model import Model
+from rtlab.core.noise import Noise, drawn
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
@@ -26,6 +27,9 @@ RANDOM = "random input"
 
 #: Elements that are looked at in one piece, so that a file larger than memory can be checked.
 _PIECE = 1 << 22
+
+#: Arrays whose samples are made when they are read.
+_LAZY = (Images, Noise)
 
 #: NumPy's name of each type that an input may have, by rtlab's.
 NUMPY = {
@@ -53,7 +57,7 @@ class CalibrationData:
     synthetic: bool = False
 
     def __post_init__(self) -> None:
-        arrays = {name: a if isinstance(a, Images) else to_numpy(a) for name, a in self.arrays.items()}
+        arrays = {name: a if isinstance(a, _LAZY) else to_numpy(a) for name, a in self.arrays.items()}
         object.__setattr__(self, "arrays", arrays)
 
     def __len__(self) -> int:
@@ -73,19 +77,17 @@ class CalibrationData:
         """Normal noise for floating inputs, zeros and ones for others.
 
         Good enough to draw and to time; accuracy on noise says little about the task, and views say "random input".
-        Where the graph fixes a batch, the number of samples is rounded up to whole batches.
+        Where the graph fixes a batch, the number of samples is rounded up to whole batches. Samples are drawn when they
+        are first read.
         """
-        rng = np.random.default_rng(seed)
         shapes = {name: model.input_shape(name) for name in model.inputs}
         batches = {shape[0] if shape else None for shape in shapes.values()}
         batch = next(iter(batches)) if len(batches) == 1 else None
-        arrays: dict[str, NDArray[Any]] = {}
+        wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         for name, shape in shapes.items():
-            dtype = np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
             size = (-(-samples // batch) * batch, *shape[1:]) if batch else (samples, *shape)
-            draw = rng.standard_normal(size) if dtype.kind == "f" else rng.integers(0, 2, size)
-            arrays[name] = draw.astype(dtype)
-        return cls(arrays, source=f"random noise, seed {seed}", synthetic=True)
+            wanted[name] = size, np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
+        return cls(drawn(wanted, seed), source=f"random noise, seed {seed}", synthetic=True)
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationData:
@@ -212,12 +214,12 @@ class CalibrationData:
             steps = {name: max(1, self._step(model, name)) for name in model.inputs}
             whole = min(self._batches_of(model, name) for name in model.inputs)
         first, last = index * whole // count, (index + 1) * whole // count
-        arrays = {name: self.arrays[name][first * step : last * step] for name, step in steps.items()}
+        arrays = {name: _rows(self.arrays[name], first * step, last * step) for name, step in steps.items()}
         return dataclasses.replace(self, arrays=arrays)
 
     def take(self, count: int) -> CalibrationData:
         """The first ``count`` samples."""
-        return dataclasses.replace(self, arrays={k: v[:count] for k, v in self.arrays.items()})
+        return dataclasses.replace(self, arrays={k: _rows(v, 0, count) for k, v in self.arrays.items()})
 
     def check(self, model: Model) -> None:
         """Raise ``CalibrationError`` unless every input has fitting, finite samples."""
@@ -269,8 +271,8 @@ class CalibrationData:
                 f'{doing}: array "{name}" has shape {shape_text(array.shape)}, the input takes '
                 f"{shape_text(want)}. {remedy}"
             )
-        # Whole numbers between 0 and 255 stay finite, so pictures need not all be decoded beforehand.
-        bad = not_finite(np.asarray(array[:1]) if isinstance(array, Images) else array)
+        # Whole numbers between 0 and 255 stay finite, so pictures need not all be decoded beforehand; so does noise.
+        bad = not_finite(np.asarray(array[:1]) if isinstance(array, _LAZY) else array)
         if bad is not None:
             raise CalibrationError(
                 f'{doing}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
@@ -363,6 +365,11 @@ def not_finite(array: NDArray[Any]) -> int | None:
         if not piece.all():
             return start + int(np.argmin(piece.reshape(len(piece), -1).all(axis=1)))
     return None
+
+
+def _rows(array: Any, first: int, last: int) -> Any:
+    """Some of the samples, not read yet where they are made when they are."""
+    return array.part(first, last) if isinstance(array, Noise) else array[first:last]
 
 
 def _only_input(model: Model | None, what: str) -> str:

@@ -6,10 +6,13 @@ import dataclasses
 import datetime
 import functools
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rtlab.core.options import Shapes
 from rtlab.core.variant import Target
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
 
 #: Where a number comes from. An estimate is never displayed as a measurement.
 Origin = Literal["measured", "reported", "estimated"]
@@ -108,10 +111,10 @@ class Engine:
 
     ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals``
     holds memory totals in bytes as the compiler *reported* them. ``plan`` is the serialized engine, where one
-    exists, ``runnable`` the ONNX bytes that a runner of the same backend executes. ``device`` names the GPU of an
-    engine from elsewhere, empty where its files do not tell. ``profiles`` gives the bounds of each dynamic input by
-    optimization profile, where they are told. ``calibration`` is the text of the calibration cache that TensorRT's own
-    calibrator used or made, empty where it had no part in the build.
+    exists, ``runnable`` the model that a runner of the same backend executes, or its ONNX bytes. ``device`` names the
+    GPU of an engine from elsewhere, empty where its files do not tell. ``profiles`` gives the bounds of each dynamic
+    input by optimization profile, where they are told. ``calibration`` is the text of the calibration cache that
+    TensorRT's own calibrator used or made, empty where it had no part in the build.
     """
 
     backend: str
@@ -128,7 +131,7 @@ class Engine:
     built: datetime.datetime | None = None
     notes: tuple[str, ...] = ()
     plan: bytes | None = dataclasses.field(default=None, repr=False)
-    runnable: bytes | None = dataclasses.field(default=None, repr=False)
+    runnable: bytes | Model | None = dataclasses.field(default=None, repr=False)
     device: str = ""
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
     calibration: str = dataclasses.field(default="", repr=False)

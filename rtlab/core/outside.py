@@ -82,6 +82,25 @@ def outside(model: ir.Model) -> Iterator[Outside]:
     return (v.const_value for v in _initializers(model) if isinstance(v.const_value, Outside))
 
 
+def gather(model: ir.Model) -> None:
+    """Take the constants of bodies and of nodes out of their files; initializers of the main graph stay there.
+
+    Raises:
+        ModelError: a file is gone, cannot be read, or is shorter than it was.
+    """
+    for value in _initializers(model):
+        if isinstance(value.const_value, Outside) and value.graph is not model.graph:
+            value.const_value = _held(value.const_value)
+    for node, _ in walk(model):
+        for name, held in node.attributes.items():
+            if held.type == ir.AttributeType.TENSOR and isinstance(held.value, Outside):
+                node.attributes[name] = ir.AttrTensor(name, _held(held.value))
+
+
+def _held(tensor: Outside) -> ir.TensorProtocol:
+    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
 def _initializers(model: ir.Model) -> Iterator[ir.Value]:
     graphs = {id(model.graph): model.graph}
     for node, _ in walk(model):

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import strategies
 from rtlab import backends
 from rtlab.analysis.mapping import relate
+from rtlab.backends import providers
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
@@ -223,13 +224,15 @@ def test_a_transformer_is_read_folded_and_else_as_it_is(monkeypatch, without) ->
     x = np.random.default_rng(1).normal(size=(2, 8, 16)).astype(np.float32)
     engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
     expected = runner.outputs(engine, {"x": x}, names)
-    opened, real = list[str](), runner._session
-    monkeypatch.setattr(runner, "_session", lambda data, *a, **k: opened.append(data) or real(data, *a, **k))
+    opened, real = list[str](), providers.session
+    monkeypatch.setattr(
+        providers, "session", lambda data, *a, **k: opened.append(data) or real(data, *a, **k)
+    )
     with runner.reading(model, names) as fetch:
         found = fetch({"x": x})
     for name in names:
         np.testing.assert_allclose(expected[name], found[name], rtol=1e-4, atol=1e-5, err_msg=name)
-    files = ["model.onnx", "folded.onnx", *([] if without is None else ["model.onnx"])]
+    files = ["model-1.onnx", "folded.onnx", *([] if without is None else ["model-2.onnx"])]
     assert files == [Path(path).name for path in opened]
 
 

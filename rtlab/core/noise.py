@@ -1,0 +1,149 @@
+"""Random samples that are drawn when they are read, so that who needs one of them does not wait for all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Numbers that are drawn in one piece; between two of them, other threads have their turn.
+_PIECE = 1 << 18
+
+
+class Noise(np.lib.mixins.NDArrayOperatorsMixin):
+    """Normal noise, or zeros and ones for a type that is not floating, as an array that is drawn sample by sample.
+
+    It has the shape, the type and the slices of the array that it stands for, so it can stand among the
+    ``arrays`` of ``CalibrationData``. Its numbers are those that one call of NumPy's generator draws. Whatever else is
+    asked of an array draws all of them.
+    """
+
+    def __init__(self, source: _Source, part: slice | None = None) -> None:
+        self._source = source
+        self._range = range(source.shape[0])[part] if part is not None else range(source.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of samples, then the shape of each."""
+        return (len(self._range), *self._source.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
+        return self._source.dtype
+
+    @property
+    def drawn(self) -> int:
+        """How many samples were drawn until now."""
+        return self._source.rows
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    def __repr__(self) -> str:
+        return f"<Noise {self.shape} {self.dtype}>"
+
+    def __getattr__(self, name: str) -> Any:
+        """What arrays have besides."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Compute with it as with the array."""
+        drawn = (np.asarray(i) if isinstance(i, Noise) else i for i in inputs)
+        return getattr(ufunc, method)(*drawn, **options)
+
+    def part(self, first: int, last: int) -> Noise:
+        """Samples from one up to another, not drawn yet."""
+        rows = self._range[first:last]
+        return Noise(self._source, slice(rows.start, rows.stop))
+
+    def __getitem__(self, key: Any) -> Any:
+        """Some of the numbers, as NumPy's indices name them; those up to the last one are drawn."""
+        if isinstance(key, slice) and key.step in {None, 1}:
+            return np.asarray(self.part(*key.indices(len(self))[:2]))
+        if isinstance(key, int | np.integer) and not isinstance(key, bool) and self._range:
+            row = self._range[key]
+            return self._source.upto(row + 1)[row]
+        return np.asarray(self)[key]
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
+        """Draw all samples of this part."""
+        rows = self._range
+        made = self._source.upto(rows.stop if rows else 0)[rows.start : rows.stop]
+        if copy:
+            return np.array(made, dtype)
+        return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def drawn(wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], seed: int) -> dict[str, Noise]:
+    """Noise by name, each of a shape and a type; all of it from one generator, one array after the other."""
+    rng = np.random.default_rng(seed)
+    made: dict[str, Noise] = {}
+    before: _Source | None = None
+    for name, (shape, dtype) in wanted.items():
+        before = _Source(rng, shape, dtype, before)
+        made[name] = Noise(before)
+    return made
+
+
+class _Source:
+    """All samples of one input, of which the first are drawn; the generator draws those of ``before`` ahead of them."""
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        before: _Source | None,
+    ) -> None:
+        self.shape, self.dtype, self.rows = shape, dtype, 0
+        self._rng, self._before = rng, before
+        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
+        self._held: NDArray[Any] | None = None
+
+    def upto(self, rows: int) -> NDArray[Any]:
+        """The array with at least so many of its samples drawn."""
+        with self.lock:
+            if self._held is None:
+                # Memory that is not written yet takes none.
+                self._held = np.empty(self.shape, self.dtype)
+            if rows > self.rows and self._before is not None:
+                self._before.upto(self._before.shape[0])
+            step = max(1, _PIECE // max(1, self._held[:1].size))
+            while self.rows < rows:
+                until = min(rows, self.rows + step)
+                size = (until - self.rows, *self.shape[1:])
+                floating = self.dtype.kind == "f"
+                self._held[self.rows : until] = (
+                    self._rng.standard_normal(size) if floating else self._rng.integers(0, 2, size)
+                )
+                self.rows = until
+            return self._held
+
+    def __getstate__(self) -> dict[str, object]:
+        with self.lock:
+            state = self.__dict__.copy()
+            # Elsewhere they are drawn anew from here on, and what is drawn goes along.
+            held = state.pop("_held")
+            state["_held"] = None if held is None else held[: self.rows]
+            del state["lock"]
+            return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.lock = threading.RLock() if self._before is None else self._before.lock
+        if (first := state["_held"]) is not None:
+            self._held = np.empty(self.shape, self.dtype)
+            self._held[: len(first)] = first
