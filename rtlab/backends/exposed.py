@@ -144,7 +144,9 @@ def _apart(model: Model, folder: Path) -> onnx.ModelProto:
     large = [
         v
         for v in copy.graph.initializers.values()
-        if (t := v.const_value) is not None and t.nbytes >= EXTERNAL and t.dtype != ir.DataType.STRING
+        if (t := v.const_value) is not None
+        and t.dtype != ir.DataType.STRING
+        and (t.nbytes >= EXTERNAL or isinstance(t, ir.ExternalTensor))
     ]
     written = ir.external_data.convert_tensors_to_external(
         [v.const_value for v in large if v.const_value is not None], folder, "weights"

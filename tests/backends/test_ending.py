@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -288,3 +290,71 @@ def test_a_run_that_only_tells_shapes_ends_soon(monkeypatch) -> None:
     data = CalibrationData({"x": np.ones((1, 4), np.float32), "n": np.array([STEPS])})
     sizes = sizing.sizes_of(load(proto, name="endless"), data)
     assert ("where",) == sizes.unknown
+
+
+#: A thread of ONNX Runtime's is still at work when Python ends; ``{}`` says how.
+LEAVES = """
+import contextlib, sys, threading, time
+import numpy as np
+from rtlab import backends, load
+from rtlab.backends import attending
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.errors import Cancelled
+
+model, runner = load(sys.argv[1]), backends.get("onnxruntime")
+engine = runner.build(BuildRequest(model, Variant.of("fp32")), Silent())
+batch = {{"x": np.ones((1, 4), np.float32), "n": np.array(2**62, np.int64)}}
+progress, begun = Silent(), threading.Event()
+attending._GRACE = 0.0
+{}
+sys.exit(7)
+"""
+WAYS = {
+    "cancelled": """
+threading.Timer(0.2, progress.cancel).start()
+try:
+    runner.outputs(engine, batch, progress=progress)
+except Cancelled:
+    pass
+""",
+    "left alone": """
+def run():
+    with contextlib.suppress(Exception):
+        runner.outputs(engine, batch)
+threading.Thread(target=run, daemon=True).start()
+while not attending._Call.running:
+    time.sleep(0.01)
+""",
+    "back when Python is gone": """
+# The call is told to end when nobody waits any more, and comes back while Python takes its modules apart.
+attending._LAST = 0.0
+end, attending._Call.end = attending._Call.end, lambda call: None
+try:
+    threading.Timer(0.2, progress.cancel).start()
+    runner.outputs(engine, batch, progress=progress)
+except Cancelled:
+    pass
+class Late:
+    calls = tuple(attending._Call.running)
+    def __del__(self, end=end, calls=calls, sleep=time.sleep):
+        for call in calls:
+            end(call)
+        sleep(1.0)
+assert Late.calls
+late = Late()
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_python_ends_as_it_would_while_a_call_is_at_work(tmp_path, way) -> None:
+    """Whoever cancels and closes the notebook at once is not told that the kernel died."""
+    path = tmp_path / "endless.onnx"
+    onnx.save(endless(constant=False), path)
+    program = LEAVES.format(WAYS[way])
+    done = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, timeout=2 * GUARD, check=False
+    )
+    assert (7, "", "") == (done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,164 @@
+"""Large models reach ONNX Runtime as a graph with its weights in a file, which is written once for all sessions."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab import backends
+from rtlab.backends import exposed, providers
+from rtlab.core.model import Model, load
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.errors import RunError
+
+
+def layers(width: int = 64, *, constant: bool = False) -> onnx.ModelProto:
+    """``y = relu(x W0) W1 + c`` where c may be the output of a Constant node."""
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(width, width)).astype(np.float32) / width for _ in range(2)]
+    bias = numpy_helper.from_array(rng.normal(size=width).astype(np.float32), "c")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["r"], name="first"),
+        helper.make_node("Relu", ["r"], ["s"], name="bend"),
+        helper.make_node("MatMul", ["s", "w1"], ["t"], name="second"),
+        helper.make_node("Add", ["t", "c"], ["y"], name="shift"),
+    ]
+    if constant:
+        nodes.insert(0, helper.make_node("Constant", [], ["c"], name="c", value=bias))
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, width]) for n in "xy")
+    held = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(nodes, "layers", [x], [y], held if constant else [*held, bias])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def everything_large(monkeypatch):
+    monkeypatch.setattr(exposed, "LARGE", 1)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """What every session was made of, and whether the thread that waits for it went on meanwhile."""
+    found, real = list[bytes | str](), providers.session
+
+    def session(data, *args, **options):
+        found.append(data)
+        return real(data, *args, **options)
+
+    monkeypatch.setattr(providers, "session", session)
+    return found
+
+
+def feed(model: Model) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(1).normal(size=model.input_shape("x")).astype(np.float32)}
+
+
+def expected(proto: onnx.ModelProto, batch) -> dict[str, np.ndarray]:
+    from onnx.reference import ReferenceEvaluator
+
+    names = ["r", "s", "t", "y"]
+    wide = onnx.ModelProto()
+    wide.CopyFrom(proto)
+    del wide.graph.output[:]
+    wide.graph.output.extend(helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names)
+    return dict(zip(names, ReferenceEvaluator(wide).run(None, batch), strict=True))
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["in one file", "weights beside it"])
+@pytest.mark.parametrize("constant", [False, True], ids=["initializers", "a constant node"])
+def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
+    everything_large, opened, monkeypatch, tmp_path, beside, constant
+) -> None:
+    """Nobody makes bytes of it, which holds the interpreter; the weights are written once."""
+    proto = layers(constant=constant)
+    path = tmp_path / "m.onnx"
+    onnx.save(
+        proto, path, save_as_external_data=beside, location="w", size_threshold=0, convert_attribute=True
+    )
+    model, runner = load(path), backends.get("onnxruntime")
+    written, real = [], exposed._apart
+    monkeypatch.setattr(exposed, "_apart", lambda m, f: written.append(f) or real(m, f))
+    monkeypatch.setattr(Model, "bytes", lambda _: pytest.fail("made bytes of a large model"))
+    batch = feed(model)
+    engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
+    profile = runner.profile(engine, batch, Silent(), runs=2, warmup=1)
+    found = runner.outputs(engine, batch, ["r", "t", "y"])
+    with runner.reading(model, ["r", "s", "t", "y"]) as read:
+        found |= {"s": read(batch)["s"].copy()}
+    for name, array in expected(layers(constant=constant), batch).items():
+        np.testing.assert_allclose(array, found[name], rtol=1e-4, atol=1e-5)
+    assert {y.id for y in engine.layers} == set(profile.samples)
+    assert 1 == len(written)
+    assert {written[0]} == {Path(o).parent for o in opened if "folded" not in str(o)}
+    with pytest.raises(RunError, match='Cannot read value "nothing"'):
+        runner.outputs(engine, batch, ["nothing"])
+
+
+def test_what_was_written_goes_with_the_model(everything_large, monkeypatch) -> None:
+    """A study of many variants must not fill the disk for longer than it lives."""
+    made: list[Path] = []
+    real = exposed._apart
+    monkeypatch.setattr(exposed, "_apart", lambda m, f: made.append(f) or real(m, f))
+    model = load(layers(), name="layers")
+    with exposed.opened(model) as path:
+        assert Path(path).parent == made[0]
+    assert ["weights"] == [p.name for p in made[0].iterdir()]
+    del model
+    gc.collect()
+    assert not made[0].exists()
+
+
+def test_threads_that_ask_at_once_write_once(everything_large, monkeypatch) -> None:
+    """A run that was cancelled may still be writing when the next one begins."""
+    model, gate, calls = load(layers(), name="layers"), threading.Barrier(4), []
+    real = exposed._apart
+    monkeypatch.setattr(exposed, "_apart", lambda m, f: calls.append(f) or real(m, f))
+    paths: list[str] = []
+
+    def ask() -> None:
+        gate.wait()
+        with exposed.opened(model) as path:
+            onnx.load(path)
+            paths.append(path)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert 1 == len(calls)
+    assert 4 == len(set(paths))
+
+
+def test_an_engine_runs_where_its_files_are_not(everything_large) -> None:
+    """Executors send engines to other processes and machines: the model goes along."""
+    model, runner = load(layers(), name="layers"), backends.get("onnxruntime")
+    engine = runner.build(BuildRequest(model, Variant.of("fp32")), Silent())
+    sent = pickle.loads(pickle.dumps(engine))
+    batch = feed(model)
+    del model, engine
+    gc.collect()
+    np.testing.assert_allclose(
+        expected(layers(), batch)["y"], runner.outputs(sent, batch)["y"], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_small_model_is_handed_over_as_bytes_that_are_made_once(opened, monkeypatch) -> None:
+    """Files would cost it more than they spare."""
+    model, runner = load(layers(), name="layers"), backends.get("onnxruntime")
+    calls, real = [], Model.bytes
+    monkeypatch.setattr(Model, "bytes", lambda self: calls.append(self) or real(self))
+    engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
+    runner.profile(engine, feed(model), Silent(), runs=1, warmup=0)
+    runner.outputs(engine, feed(model), ["r"])
+    assert [bytes] * 4 == [type(o) for o in opened]
+    assert 1 == len(calls)
