@@ -1,0 +1,120 @@
+"""A variant's result arrives in stages on the page: the engine first, and Cancel keeps what is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from explorer import EXPLORER
+
+#: Stages by the method that measures them, and what the page says meanwhile.
+STAGES = {"_time": "timed", "_compare": "compared", "_score": "scored"}
+WAITING = {"timed": "Timing …", "compared": "Comparing values …", "scored": "Scoring the task …"}
+
+#: Each stage waits at its gate, and hears of a cancel there as it does in its work.
+GATED = """
+import threading
+import rtlab
+from rtlab.core.progress import check
+from rtlab.study import measuring
+
+gates = {name: threading.Event() for name in ("_time", "_compare", "_score")}
+
+def gated(name, work):
+    def waiting(self, within):
+        while not gates[name].wait(0.02):
+            check(self.progress, "waiting")
+        return work(self, within)
+    return waiting
+
+for name in gates:
+    setattr(measuring._Measuring, name, gated(name, getattr(measuring._Measuring, name)))
+
+sample = rtlab.samples.load("digits_inception")
+study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+explorer = study.explore()
+_ = explorer.choose(precision="int8", calibrator="minmax")
+"""
+SHOW = "explorer"
+
+
+@pytest.fixture
+def waiting(opened, lab_page):
+    """An Explorer that builds int8 on the press of the button; its stages wait."""
+    lab_page.open([GATED, SHOW])
+    lab_page.run_all()
+    lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="build"]:not([disabled])')
+    # Waiting at a gate takes of the time that a stage has.
+    allow(lab_page.page, "inf")
+    lab_page.page.click(f'{EXPLORER} [data-control="build"]')
+    lab_page.page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="waiting"]')
+    return lab_page
+
+
+def allow(page, seconds: str) -> None:
+    """Choose how long measuring may take, in the settings."""
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f'{EXPLORER} [data-item="budget-{seconds}"]')
+
+
+def test_the_engine_is_on_screen_before_anything_is_measured_and_each_stage_follows(waiting) -> None:
+    page = waiting.page
+    assert waiting.python("explorer.build['running']")
+    assert waiting.python("len(explorer.study[explorer.state.variant].engine.layers)") == waiting.python(
+        "sum(b['kind'] == 'layer' for b in "
+        "__import__('rtlab.view.payload').view.payload.decode(explorer.engine)['graph']['boxes'])"
+    )
+    # The engine can be looked at meanwhile: it has its memory, its findings, its table.
+    for tab in ("memory", "engine", "table", "timing"):
+        page.click(f'{EXPLORER} [data-tab="{tab}"]')
+    assert WAITING["timed"] in page.inner_text(f"{EXPLORER} .rt-bottom")
+    waiting.python("gates['_time'].set()")
+    page.wait_for_selector(f'{EXPLORER} [data-chart="timing"] .points .point >> nth=0')
+    page.wait_for_selector(f'{EXPLORER} [data-stage="compared"][data-state="waiting"]')
+    waiting.python("gates['_compare'].set()")
+    page.wait_for_selector(f'{EXPLORER} [data-chart="accuracy"] .points .point >> nth=0')
+    waiting.python("gates['_score'].set()")
+    waiting.wait_python("not explorer.build['running']")
+    page.wait_for_selector(f"{EXPLORER} [data-stage]", state="detached")
+    assert [] == waiting.console_errors
+
+
+@pytest.mark.parametrize("stage", list(STAGES))
+def test_cancel_in_a_stage_keeps_the_earlier_ones_and_offers_to_go_on(waiting, stage) -> None:
+    page = waiting.page
+    for name in STAGES:
+        if name == stage:
+            break
+        waiting.python(f"gates[{name!r}].set()")
+    page.wait_for_selector(f"{EXPLORER} [data-chip] i.rt-spin", state="attached")
+    done = list(STAGES)[: list(STAGES).index(stage)]
+    waiting.wait_python(
+        f"all(study[explorer.state.variant].stages[s].state == 'done' for s in {[STAGES[d] for d in done]!r})"
+    )
+    page.click(f'{EXPLORER} [data-control="cancel"]')
+    waiting.wait_python("not explorer.build['running']")
+    assert waiting.python("explorer.failure") is None
+    told = page.wait_for_selector(f'{EXPLORER} [data-stage="{STAGES[stage]}"][data-state="missing"]')
+    assert f"Not {STAGES[stage]}: it was cancelled." == told.inner_text()
+    assert ["done"] * (1 + len(done)) == waiting.python(
+        "[s.state for s in study[explorer.state.variant].stages.values() if s.state == 'done']"
+    )
+    waiting.python("[g.set() for g in gates.values()] and None")
+    page.click(f'{EXPLORER} [data-control="measure"] >> nth=0')
+    waiting.wait_python("not study[explorer.state.variant].missing and not explorer.build['running']")
+    page.wait_for_selector(f"{EXPLORER} [data-stage]", state="detached")
+    assert [] == waiting.console_errors
+
+
+def test_only_compile_leaves_measuring_to_a_button(opened, lab_page) -> None:
+    lab_page.open([GATED + "\n[g.set() for g in gates.values()]", SHOW])
+    lab_page.run_all()
+    page = lab_page.page
+    allow(page, "0")
+    page.click(f'{EXPLORER} [data-control="build"]')
+    told = page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="missing"]')
+    assert "Not timed: the variant was only compiled." == told.inner_text()
+    lab_page.wait_python("not explorer.build['running']")
+    assert lab_page.python("study[explorer.state.variant].timing") is None
+    page.click(f'{EXPLORER} [data-control="measure"] >> nth=0')
+    lab_page.wait_python("not study[explorer.state.variant].missing")
+    assert [] == lab_page.console_errors
