@@ -67,9 +67,9 @@ def _never(job: Job, result: Result, stage: Stage) -> str | None:
     if job.runner is None:
         return "nothing here can run the model"
     if stage is Stage.COMPARED and is_reference(result):
-        return "it is what other variants are compared with"
+        return "other variants are compared with this one"
     if stage is Stage.SCORED and job.task is None:
-        return "the study has no task with labels"
+        return "no score: the study has no task with labels"
     return None
 
 
@@ -200,7 +200,9 @@ class _Measuring:
         # It keeps to its time by itself, and has something to tell at the end of it.
         seconds = within.left if self.budget.bounded else None
         batch = next(self._data.batches(result.prepared.model, 1))
-        profile = self.runner.profile(engine, batch, self.progress, runs=max(1, left), seconds=seconds)
+        profile = self.runner.profile(
+            engine, batch, self.progress, runs=max(1, left), seconds=seconds, limit_s=job.limits.seconds
+        )
         if known is not None:
             profile = known.merged(profile)
         foreign = (
@@ -256,14 +258,15 @@ class _Measuring:
         reader = runner_of("onnxruntime")
         plain = reference(model, within)
         within.phase("Comparing values", wanted)
+        limit = job.limits.seconds
         try:
             for group in _groups(names, value_bytes(model, names, data), model):
                 size = 1 if self._itself else batch_size(model, group, data)
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(within, "comparing values")
                     count = data.samples_in(model, batch)
-                    before = reader.outputs(plain, batch, group, progress=within)
-                    after = self.runner.outputs(engine, batch, group, progress=within)
+                    before = reader.outputs(plain, batch, group, progress=within, limit_s=limit)
+                    after = self.runner.outputs(engine, batch, group, progress=within, limit_s=limit)
                     comparison.add(before, after, count)
                     within.advance(count)
         finally:
@@ -285,11 +288,12 @@ class _Measuring:
         done = held.samples
         size = batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o), data)
         within.phase("Scoring the task", len(data) - done)
+        limit = job.limits.seconds
         try:
             for batch in data.batches(job.model, 1 if self._itself else size, skip=done):
                 check(within, "scoring the task")
                 count = data.samples_in(job.model, batch)
-                held.add(self.runner.outputs(engine, batch, asked, progress=within), count)
+                held.add(self.runner.outputs(engine, batch, asked, progress=within, limit_s=limit), count)
                 within.advance(count)
         finally:
             if held.samples > done:

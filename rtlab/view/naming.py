@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -28,7 +29,9 @@ def titles(study: Study) -> Mapping[str, str]:
 
 
 def _repeats(name: str, variant: Variant) -> bool:
-    return name in {variant.id, variant.name, str(variant.precision)}
+    # A choice is called without its builder, which is found when it is planned.
+    chosen = dataclasses.replace(variant, backend=None).id
+    return name in {variant.id, chosen, variant.name, str(variant.precision)}
 
 
 def _recorded(study: Study, name: str) -> bool:

@@ -66,6 +66,7 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
     delta = score.value - base.value if score and base and name != baseline else None
     return Chip(
         id=name,
+        choice=variant.name,
         # Two engines from elsewhere may have one precision; their names tell them apart.
         label=f"{name} · {_precision(result)}" if result and result.recorded else titles(study)[name],
         target=result.engine.place if result and result.recorded else str(variant.target),
@@ -86,7 +87,7 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
         random=random_input(result) if result else "",
         error=failure(error) if error else None,
-        stages=standings(result) if result else [],
+        stages=standings(result) if result and not result.recorded else [],
     )
 
 

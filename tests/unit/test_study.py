@@ -51,7 +51,7 @@ def test_the_reference_is_not_compared_with_itself(study) -> None:
     """It would take as long as any comparison, and tell that all is equal."""
     assert study["fp32"].accuracy is None
     found = study["fp32"].stages[Stage.COMPARED]
-    assert ("none", "it is what other variants are compared with") == (found.state, found.text)
+    assert ("none", "other variants are compared with this one") == (found.state, found.text)
 
 
 def test_int8_errors_lie_where_eight_bits_put_them(study) -> None:

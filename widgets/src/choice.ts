@@ -111,15 +111,15 @@ export function spelled(choice: Choice): { id: string; name: string } {
 const OPTIONS = / · \d+ options?$/;
 
 /** Whether a choice asks for another variant than the chip's. What was read from files belongs to no choice. */
-export function differs(choice: Choice, { id, label, target, recorded }: Chip): boolean {
+export function differs(choice: Choice, { id, choice: chosen, target, recorded }: Chip): boolean {
   if (recorded) return false;
   const mine = spelled(choice);
   // Options of a builder are no part of a choice: a variant that has some agrees in all that can be chosen.
-  const plain = label.replace(OPTIONS, "");
+  const plain = chosen.replace(OPTIONS, "");
   if (plain !== mine.name || target !== choice.target) return true;
-  if (plain !== label)
+  if (plain !== chosen)
     return id.includes(`@${target}`) && !id.startsWith(`${mine.id.slice(0, mine.id.lastIndexOf("@"))} `);
-  // A variant that somebody named tells no more than its label.
-  const told = id.startsWith(label.split(" · ")[0]!) && id.includes(`@${target}`);
+  // A variant that somebody named tells no more than what was chosen.
+  const told = id.startsWith(chosen.split(" · ")[0]!) && id.includes(`@${target}`);
   return told && id !== mine.id && !id.startsWith(`${mine.id}/`);
 }

@@ -109,7 +109,8 @@ describe("pruning", () => {
 describe("a choice and the variant on screen", () => {
   const chip = (part: Partial<Chip>): Chip => ({
     id: "int8·entropy2@sm86",
-    label: "int8·entropy2",
+    label: "ours",
+    choice: "int8·entropy2",
     target: "sm86",
     status: "ready",
     baseline: false,
@@ -161,7 +162,7 @@ describe("a choice and the variant on screen", () => {
   it("differ when as many pins say something else", () => {
     // The label counts pins; the id tells them apart.
     const built = choice({ pins });
-    const shown = chip({ id: spelled(built).id, label: spelled(built).name });
+    const shown = chip({ id: spelled(built).id, choice: spelled(built).name });
     expect(false).toBe(differs(built, shown));
     expect(true).toBe(differs(choice({ pins: [{ pattern: "head/*", precision: "bf16" }] }), shown));
   });
@@ -175,9 +176,9 @@ describe("a choice and the variant on screen", () => {
   it("agree for a variant that differs in the builder's options only", () => {
     // There is nothing to choose them with: what is on screen is what was asked for.
     const { id, name } = spelled(choice({ pins }));
-    const several = chip({ id: id.replace("@", " max_aux_streams=0,tf32@"), label: `${name} · 2 options` });
+    const several = chip({ id: id.replace("@", " max_aux_streams=0,tf32@"), choice: `${name} · 2 options` });
     expect([false, true]).toEqual([differs(choice({ pins }), several), differs(choice(), several)]);
-    const named = chip({ id: "int8 1 stream", label: "int8·entropy2 · 1 option" });
+    const named = chip({ id: "int8 1 stream", choice: "int8·entropy2 · 1 option" });
     expect([false, true]).toEqual([
       differs(choice(), named),
       differs(choice({ calibrator: "minmax" }), named),
@@ -188,6 +189,6 @@ describe("a choice and the variant on screen", () => {
 
   it("never differ where the variant was read from files", () => {
     // Engines of another machine belong to no choice.
-    expect(false).toBe(differs(choice(), chip({ recorded: true, label: "first · fp16", target: "A100" })));
+    expect(false).toBe(differs(choice(), chip({ recorded: true, choice: "first · fp16", target: "A100" })));
   });
 });

@@ -28,6 +28,13 @@ def test_a_name_that_repeats_the_choice_is_the_choice() -> None:
     assert {"int8": "int8·minmax"} == titles(planned(int8=one))
 
 
+def test_the_builder_that_was_found_for_a_choice_is_no_part_of_its_name() -> None:
+    """The Explorer names a variant before it is planned."""
+    chosen = of(target="sm86")
+    built = dataclasses.replace(chosen, backend="tensorrt-rtx")
+    assert {chosen.id: "int8·minmax"} == titles(planned(**{chosen.id: built}))
+
+
 def test_a_name_that_somebody_chose_stays() -> None:
     assert {"ours": "ours"} == titles(planned(ours=of(target="sm86")))
 
