@@ -412,6 +412,17 @@ def test_a_step_that_two_nodes_read_belongs_to_neither() -> None:
     assert {"step0": set(), "step1": {"a"}, "step2": {"b"}} == held(relate(m, m, steps), steps)
 
 
+def test_a_step_belongs_to_the_node_that_all_its_readers_have_in_common() -> None:
+    """The last step of a recurrence is fused with what follows it, and still reads its products."""
+    m = chain("Softmax", "Erf")
+    steps = engine(
+        layer(0, reads=["v0"], writes=["t"]),
+        layer(1, ("a",), reads=["t"], writes=["u"]),
+        layer(2, ("a", "b"), reads=["t", "u"], writes=["v2"]),
+    )
+    assert ("a",) == relate(m, m, steps).nodes("L0")
+
+
 def test_a_step_behind_a_node_is_not_taken_from_a_reader_that_has_no_layer() -> None:
     """It may well be the unlabelled reader."""
     lone = chain("Softmax")
