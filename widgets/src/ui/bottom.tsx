@@ -86,7 +86,9 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
             />
           )}
           {!lab.saved && !wide && <RandomBanner lab={lab} hidden={tab !== "accuracy"} />}
-          {!lab.saved && !wide && <LayerChart lab={lab} name="accuracy" hidden={tab !== "accuracy"} />}
+          {!lab.saved && !wide && (
+            <LayerChart lab={lab} name="accuracy" hidden={tab !== "accuracy" || uncompared(lab)} />
+          )}
           {segment && segment !== "layers" && (
             <Analysis key={segment} lab={lab} name={segment} choice={choice || null} />
           )}
@@ -105,10 +107,14 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
             )}
             <RandomBanner lab={lab} hidden={segment !== "layers"} />
             <Standings lab={lab} stages={["compared", "scored"]} />
-            <LayerChart lab={lab} name="accuracy" hidden={segment !== "layers"} />
+            <LayerChart lab={lab} name="accuracy" hidden={segment !== "layers" || uncompared(lab)} />
           </section>
         )}
       </div>
     </div>
   );
 }
+
+/** Whether words stand in the place of errors, because there are none, or none yet. */
+const uncompared = (lab: Lab): boolean =>
+  lab.standings().some(({ stage, state }) => stage === "compared" && !["done", "partial"].includes(state));
