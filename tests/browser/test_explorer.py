@@ -47,7 +47,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
 
     # Another precision and calibrator, one click on Build, no cell.
     explorer.choose("precision", "int8")
-    enabled = '[data-control="calibrator"][data-value="entropy2"] button[aria-disabled="false"]'
+    enabled = '[data-control="calibrator"][data-value="auto"] button[aria-disabled="false"]'
     lab_page.page.wait_for_selector(f"{EXPLORER} {enabled}")
     explorer.choose("calibrator", "minmax")
     explorer.choose("calibrator", "entropy2")

@@ -243,7 +243,7 @@ def test_a_calibrator_with_a_parameter_is_typed(opened) -> None:
     """Any percentile, not only those of a list."""
     shown = opened(OUTLIER)
     shown.choose("precision", "int8")
-    ready = '[data-control="calibrator"][data-value="entropy2"] button[aria-disabled="false"]'
+    ready = '[data-control="calibrator"][data-value="auto"] button[aria-disabled="false"]'
     shown.page.wait_for_selector(f"{EXPLORER} {ready}")
     shown.page.click(f'{EXPLORER} [data-control="calibrator"]')
     field = f'{EXPLORER} input[aria-label="Calibrator with its parameters"]'
