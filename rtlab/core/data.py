@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: Named arrays for one inference, each of the model's input shape.
 Batch = Mapping[str, "NDArray[Any]"]
 
+#: Bytes of random samples up to which nobody notices that they are drawn.
+_AT_ONCE = 4 << 20
 #: How every view marks numbers that rest on ``synthetic`` data.
 RANDOM = "random input"
 
@@ -77,8 +80,8 @@ class CalibrationData:
         """Normal noise for floating inputs, zeros and ones for others.
 
         Good enough to draw and to time; accuracy on noise says little about the task, and views say "random input".
-        Where the graph fixes a batch, the number of samples is rounded up to whole batches. Samples are drawn when they
-        are first read.
+        Where the graph fixes a batch, the number of samples is rounded up to whole batches. Those of large inputs are
+        drawn when they are first read, and ``arrays`` holds ``rtlab.core.noise.Noise`` then.
         """
         shapes = {name: model.input_shape(name) for name in model.inputs}
         batches = {shape[0] if shape else None for shape in shapes.values()}
@@ -87,7 +90,10 @@ class CalibrationData:
         for name, shape in shapes.items():
             size = (-(-samples // batch) * batch, *shape[1:]) if batch else (samples, *shape)
             wanted[name] = size, np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
-        return cls(drawn(wanted, seed), source=f"random noise, seed {seed}", synthetic=True)
+        found: dict[str, Any] = {**drawn(wanted, seed)}
+        if sum(math.prod(size) * dtype.itemsize for size, dtype in wanted.values()) <= _AT_ONCE:
+            found = {name: np.asarray(noise) for name, noise in found.items()}
+        return cls(found, source=f"random noise, seed {seed}", synthetic=True)
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationData:

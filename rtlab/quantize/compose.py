@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from rtlab.core.progress import Silent, check
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import half, placement, tf32, weights
@@ -20,6 +21,7 @@ from rtlab.quantize.rewrite import QUANTIZED, quantize, share
 if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
+    from rtlab.core.protocols import Progress
 
 #: First opset with everything that a TF32 emulation inserts.
 _TF32_OPSET = 9
@@ -56,7 +58,12 @@ class Prepared:
 
 
 def prepare(
-    model: Model, variant: Variant, ranges: Ranges | None = None, scales: Mapping[str, Scale] | None = None
+    model: Model,
+    variant: Variant,
+    ranges: Ranges | None = None,
+    scales: Mapping[str, Scale] | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Express a variant's precisions in the graph. The given model is never changed.
 
@@ -68,7 +75,10 @@ def prepare(
         scales: Given thresholds by value instead of ranges, from a calibration cache for example. The readers of
             a value without one stay as they are, with a note.
 
+        progress: Asked between the passes whether to stop: those over large weights take seconds.
+
     Raises:
+        Cancelled: the user asked to stop.
         CalibrationError: INT8 or FP8 with neither ranges nor scales, without the range of some value, or with a
             scale that is zero or not finite.
         ModelError: a weight holds NaN or infinity.
@@ -77,14 +87,17 @@ def prepare(
     asked = assign(model, variant)
     if set(asked.values()) <= {Precision.FP32}:
         return Prepared(model, model, precisions=_computed(model, model, {}))
-    return _Preparation(model, variant, asked).run(ranges, scales)
+    return _Preparation(model, variant, asked, progress or Silent()).run(ranges, scales)
 
 
 class _Preparation:
     """Holds both graphs while the passes go over them."""
 
-    def __init__(self, model: Model, variant: Variant, asked: Mapping[str, Precision]) -> None:
+    def __init__(
+        self, model: Model, variant: Variant, asked: Mapping[str, Precision], progress: Progress
+    ) -> None:
         self.source, self.variant, self.asked = model, variant, asked
+        self._progress = progress
         # What a node falls back to for which there is no quantized form.
         self.rest = variant.precision if variant.precision in HALVES else Precision.FP32
         self.typed = self.emulation = model
@@ -277,7 +290,9 @@ class _Preparation:
                 plans[precision] = plan
         narrow = {n: p for p, plan in plans.items() for n in plan.nodes}
         types = {n: p for n, p in self._halves().items() if n not in self.given}
+        self._check()
         decided = half.plan(self.typed, types)
+        self._check()
         self.notes += (*half.saturates(self.typed, decided), *stays(decided.kept))
         typed, emulated, made = self.typed, self.emulation, list[str]()
         halves = dict(decided.nodes)
@@ -291,19 +306,26 @@ class _Preparation:
                 halves.update({n: self.rest for n in added if typed.by_id[n].origin in decided.nodes})
         if decided.nodes:
             wide = half.plan(emulated, decided.nodes)
+            self._check()
             lost, total = half.underflow(emulated, wide)
+            self._check()
             if lost:
                 self.notes.append(
                     f"{lost:,} of {total:,} constants are too small for their 16 bits and become zero"
                 )
             emulated = half.emulation(emulated, wide, later=emulated is not self.source)
+            self._check()
             narrowed = half.plan(typed, halves, made)
+            self._check()
             typed = half.typed(typed, narrowed, later=typed is not self.source)
         if Precision.FP16 in decided.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
         self.typed, self.emulation = typed, emulated
         self.given.update(decided.nodes)
         self.given.update(narrow)
+
+    def _check(self) -> None:
+        check(self._progress, "preparing the model")
 
     def _halves(self) -> Mapping[str, Precision]:
         """Nodes that compute in 16 bits unless they get a quantized form."""

@@ -400,6 +400,9 @@ def _half(tensor: ir.TensorProtocol, half: _Type) -> NDArray[Any]:
 def _narrowed(values: NDArray[Any], half: _Type) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         found = values.astype(half.numpy)
+        if np.abs(values).max(initial=0) <= half.most:
+            # As weights are, hundreds of megabytes of them.
+            return found
         most = np.where(values < 0, -half.most, half.most).astype(half.numpy)
     return np.where(np.isinf(found.astype(np.float32)) & np.isfinite(values), most, found).astype(half.numpy)
 

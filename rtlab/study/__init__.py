@@ -288,7 +288,7 @@ class Study:
         if name in self.results:
             return self.results[name].prepared
         with watching(progress) as watched:
-            return prepared(self._job(name, watched, build=False))
+            return prepared(self._job(name, watched, build=False), watched)
 
     def _plan(self, name: str, variant: Variant, given: Mapping[str, Scale] | None) -> Variant:
         with self._lock:

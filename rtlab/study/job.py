@@ -310,7 +310,7 @@ def compiled(job: Job, progress: Progress | None = None) -> Result:
     """The first stage: a variant prepared, built and related to its model; an executor's process may run it."""
     progress = progress or Silent()
     progress.phase(f"Preparing {job.variant.name}")
-    ready = prepared(job)
+    ready = prepared(job, progress)
     if job.ranges is not None and job.ranges.samples < job.wanted:
         seen = (
             f"calibrated on {job.ranges.samples} of {job.wanted} samples, in the time that the budget left: "
@@ -386,26 +386,26 @@ def _narrowed(job: Job, engine: Engine, mapping: NodeMapping) -> str:
     )
 
 
-def prepared(job: Job) -> Prepared:
+def prepared(job: Job, progress: Progress | None = None) -> Prepared:
     """The model with its weights pruned, if asked for, and then in its precision; its notes before the others."""
-    ready = _prepared(job)
+    ready = _prepared(job, progress)
     return dataclasses.replace(ready, notes=(*job.model.notes, *ready.notes))
 
 
-def _prepared(job: Job) -> Prepared:
+def _prepared(job: Job, progress: Progress | None) -> Prepared:
     if job.plan:
         return Prepared(job.model, job.model)
     if _implicit(job.variant):
         # TensorRT chooses what runs in INT8; the graph stays as it is, and explicit pairs stand in on the CPU.
         variant = dataclasses.replace(job.variant, options=None)
-        ready = _prepared(dataclasses.replace(job, variant=variant))
+        ready = _prepared(dataclasses.replace(job, variant=variant), progress)
         note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
         return Prepared(job.model, ready.emulation, ready.scales, (note, *ready.notes))
     model, variant = job.model, job.variant
     if not variant.sparsity:
-        return prepare(model, variant, job.ranges, job.scales)
+        return prepare(model, variant, job.ranges, job.scales, progress=progress)
     chosen = sparsity.matching(model, variant.sparsity)
-    ready = prepare(sparsity.prune(model, chosen), variant, job.ranges, job.scales)
+    ready = prepare(sparsity.prune(model, chosen), variant, job.ranges, job.scales, progress=progress)
     count = f"{len(chosen)} node{'s' if len(chosen) != 1 else ''}"
     note = f"2:4 by magnitude in the weights of {count}"
     return dataclasses.replace(ready, notes=(note, *ready.notes))

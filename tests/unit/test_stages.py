@@ -14,7 +14,9 @@ import pytest
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Budget, Stage, Within
+from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
+from rtlab.quantize import prepare
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 from rtlab.view.document import document
@@ -250,3 +252,19 @@ def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
     found, wanted = ([v.sqnr for v in s["int8"].accuracy.values] for s in (parts, whole))
     # What else is read decides what ONNX Runtime fuses, and so the last bits.
     assert found == pytest.approx(wanted, abs=0.01)
+
+
+def test_a_cancel_while_the_model_is_prepared_ends_it_between_two_passes(model) -> None:
+    """The passes of a large model take seconds; what is half prepared is nothing to keep."""
+
+    class Late(Silent):
+        asked = 0
+
+        def stopped(self) -> bool:
+            self.asked += 1
+            return self.asked > 2
+
+    late = Late()
+    with pytest.raises(Cancelled, match="Stopped preparing the model"):
+        prepare(model, Variant.of("fp16"), progress=late)
+    assert 3 == late.asked
