@@ -302,7 +302,7 @@ def test_one_row_for_each_variant_that_is_built(study) -> None:
     """The table is the comparison; a variant that is only planned is none."""
     study.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
     shown = answer("variants", Scene(study, study["int8"]))
-    assert ["fp32", "▸ int8"] == [r["cells"][0] for r in shown["rows"]]
+    assert ["fp32", "▸ int8·auto"] == [r["cells"][0] for r in shown["rows"]]
     study.remove("fp16")
 
 
