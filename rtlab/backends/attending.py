@@ -65,6 +65,9 @@ class Attendant:
             Cancelled: the user asked to stop.
             BackendError: the time is over, of the kind that was chosen.
         """
+        # A brief call would be done before anybody looks.
+        doing = "the build" if self._failure is BuildError else "the run"
+        check(self._progress, doing)
         relay, answer = _Relay(), _Answer()
         call = _Call(relay, stop, answer)
         _Thread.free().do(functools.partial(call.do, work))
@@ -72,7 +75,7 @@ class Attendant:
         try:
             while not answer.arrived(_TICK):
                 relay.tell(self._progress)
-                check(self._progress, "the build" if self._failure is BuildError else "the run")
+                check(self._progress, doing)
                 most = most or _used() + min(self._limits.memory, _free())
                 self._check_limits(most)
         except BaseException:

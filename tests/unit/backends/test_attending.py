@@ -79,13 +79,25 @@ def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None
     """Whoever presses Cancel must not wait for a product of minutes."""
     for heeds in (True, False):
         progress, stop, end = Silent(), threading.Event(), threading.Event()
-        progress.cancel()
+        until = stop if heeds else end
+
+        def work(_, until=until, progress=progress) -> bool:
+            progress.cancel()
+            return until.wait(30)
+
         with pytest.raises(Cancelled, match="Stopped the run"):
-            Attendant("Cannot run", progress).do(
-                lambda _, until=stop if heeds else end: until.wait(30), stop.set
-            )
+            Attendant("Cannot run", progress).do(work, stop.set)
         assert stop.is_set()
         end.set()
+
+
+def test_a_call_after_a_cancel_is_not_begun() -> None:
+    """A brief one would be done before anybody looks whether it is wanted."""
+    progress, done = Silent(), []
+    progress.cancel()
+    with pytest.raises(Cancelled, match="Stopped the run"):
+        Attendant("Cannot run", progress).do(done.append, nothing)
+    assert [] == done
 
 
 @pytest.mark.parametrize(
