@@ -2,8 +2,8 @@
 
 Evidence is tried in a fixed order: origins that the compiler declared, then the nodes that a layer's name lists, then
 the subgraph between the values that it reads and writes, which never takes a node from the layer that names it, then
-siblings that were merged, then dataflow around the node. What the ONNX graph alone tells (folded, view, dead) is an
-inference and says so.
+siblings that were merged, then dataflow around the node, then what the layers of its readers start from. What the ONNX
+graph alone tells (folded, view, dead) is an inference and says so.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Literal, NamedTuple
 
 from rtlab.analysis.dataflow import work
 from rtlab.analysis.flow import VIEWS, Flow, Key, Reason
+from rtlab.analysis.given import Given, given_text
 from rtlab.analysis.names import Names
 from rtlab.analysis.roles import Role, Roles
 from rtlab.analysis.steps import Flow as Steps
-from rtlab.core.engine import Engine, Layer
+from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
@@ -176,6 +177,9 @@ class _Relation:
         self.told: defaultdict[str, set[str]] = defaultdict(set)
         self.taken: set[str] = set()
         self.order = {layer.id: layer.index for layer in engine.layers}
+        self._roles = Roles(source, built)
+        #: Nodes that each of their layers computes anew, whole.
+        self._anew: set[str] = set()
 
     def result(self) -> Mapping:
         self._declared()
@@ -195,6 +199,10 @@ class _Relation:
         self._leaning(unknown)
         for node in unknown:
             self._compared(node)
+        # A reader is settled before what it reads.
+        for node in reversed(unknown):
+            if node.id not in self.found:
+                self._started(node)
         for node in left:
             if node.id not in self.found:
                 reason = self.reasons.get(node.id, "unknown")
@@ -203,9 +211,8 @@ class _Relation:
 
     def _in_roles(self) -> Iterator[Pair]:
         """All pairs, with what each layer does for its node."""
-        roles = Roles(self.source, self.built)
         for node, table in self.found.items():
-            found = roles.of(node, [self.engine.layer(i) for i in table])
+            found = self._roles.of(node, [self.engine.layer(i) for i in table])
             for pair in table.values():
                 role = found[pair.layer]
                 yield pair if role == "work" else pair._replace(role=role)
@@ -402,6 +409,48 @@ class _Relation:
             if layer.kind == "cjmp" and len(numbers) == 2 == len(layer.inputs):
                 note = "The conditional jump of its only reader compares the values itself."
                 self._pair(node.id, layer.id, "inferred", note)
+
+    def _started(self, node: Node) -> None:
+        """A node that the layers of its readers compute, or need not, since they start from what comes before it."""
+        if len(node.outputs) != 1:
+            return
+        readers = self._given.readers(node, self.reasons, self.found)
+        layers: dict[str, tuple[Tensor, ...]] = {}
+        for reader in readers or ():
+            run = self._working(reader)
+            # Of the layers that divide a reader's work, which one starts it is not known.
+            if len(run) != 1 and reader not in self._anew:
+                return
+            for layer in run:
+                if not (read := self._given.before(node, self.engine.layer(layer), self._alone)):
+                    return
+                layers[layer] = read
+        self._anew.add(node.id)
+        for layer, read in layers.items():
+            note = (
+                f"All that reads it runs in layers that start from what comes before it: this one reads "
+                f"{given_text(read)}, which cannot hold what the node writes, so it does the node's work or needs none."
+            )
+            self._pair(node.id, layer, "inferred", note)
+
+    @functools.cached_property
+    def _given(self) -> Given:
+        return Given(self.source, self.graph, self.engine)
+
+    def _working(self, node: str) -> list[str]:
+        """Ids of the layers that do a node's work."""
+        roles = self._roles.of(node, [self.engine.layer(i) for i in self.found[node]])
+        return [i for i, role in roles.items() if role == "work"]
+
+    @functools.cached_property
+    def _alone(self) -> MappingType[str, set[str]]:
+        """By layer the nodes whose work no other layer does."""
+        table: defaultdict[str, set[str]] = defaultdict(set)
+        for node in self.found:
+            run = self._working(node)
+            if len(run) == 1:
+                table[run[0]].add(node)
+        return table
 
     def _leaning(self, unknown: Iterable[Node]) -> None:
         """Unlabelled steps that only serve one node: all that reads them runs it, or all that they read comes from it.

@@ -68,6 +68,40 @@ def test_the_listing_accounts_for_every_node() -> None:
     assert "declared" == next(p.evidence for p in mapping.pairs if p.node == "stem/Relu")
 
 
+def graph(nodes, inputs, outputs, weights):
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*i) for i in inputs],
+        [helper.make_tensor_value_info(*o) for o in outputs],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()],
+    )
+    return load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+def test_a_pad_before_a_convolution_is_in_the_layer_that_convolves() -> None:
+    """The compiler labels no layer with it: its convolution reads 16 by 16, and the Pad would have written 17 by 17."""
+    n = helper.make_node
+    rng = np.random.default_rng(0)
+    weights = {
+        "pads": np.array([0, 0, 0, 0, 0, 0, 1, 1]),
+        "u": rng.normal(size=(16, 8, 1, 1)).astype(np.float32),
+        "w": rng.normal(size=(16, 16, 3, 3)).astype(np.float32),
+    }
+    model = graph(
+        [n("Conv", ["x", "u"], ["a"], name="first"), n("Relu", ["a"], ["r"], name="relu"),
+         n("Pad", ["r", "pads"], ["p"], name="pad"), n("Conv", ["p", "w"], ["y"], name="second", strides=[2, 2])],
+        [("x", TensorProto.FLOAT, [1, 8, 16, 16])], [("y", TensorProto.FLOAT, [1, 16, 8, 8])], weights,
+    )  # fmt: skip
+    engine = build(model)
+    assert not any("pad" in layer.origins for layer in engine.layers)
+    mapping = relate(model, model, engine)
+    assert mapping.layers("second") == mapping.layers("pad")
+    (layer,) = mapping.layers("pad")
+    assert (16, 16) == engine.layer(layer).inputs[0].shape[2:]
+    assert "inferred" == next(p.evidence for p in mapping.pairs if p.node == "pad")
+
+
 def test_an_engine_tells_its_edges_totals_and_version() -> None:
     """A picture without its compiler and target would be a rumour."""
     engine = build(tiny_model())
