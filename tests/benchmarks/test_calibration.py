@@ -105,6 +105,10 @@ def test_calibration_costs_little_more_than_inference(benchmark, name: str, boun
     assert statistics.median(ratios) <= bound
 
 
+#: What ``auto`` chooses from.
+FIVE = tuple(c for c in CALIBRATORS if c != Calibrator.AUTO)
+
+
 class _Reader(CalibrationDataReader):
     def __init__(self, batches: list[dict[str, Any]]) -> None:
         self._left = list(batches)
@@ -147,7 +151,7 @@ def test_calibration_is_faster_than_onnxruntime_quantization(benchmark, tmp_path
             def both() -> None:
                 collector = Collector(names)
                 collector.run(batches, fetch, Silent())
-                for calibrator in CALIBRATORS:
+                for calibrator in FIVE:
                     scales(collector.ranges, calibrator)
 
             own.append(_busy(both))
@@ -230,7 +234,9 @@ def test_a_threshold_costs_a_few_milliseconds(benchmark, calibrator: Calibrator)
     unit = min(_busy(lambda: float(np.log(numbers).sum())) for _ in range(20))
     benchmark.pedantic(lambda: scales(seen, calibrator), rounds=40, warmup_rounds=3)
     benchmark.extra_info |= {"ms": benchmark.stats.stats.min * 1e3, "units": benchmark.stats.stats.min / unit}
-    assert benchmark.stats.stats.min <= 15 * unit
+    # The default tries all the others, and takes one.
+    tried = len(FIVE) if calibrator == Calibrator.AUTO else 1
+    assert benchmark.stats.stats.min <= 15 * unit * tried
 
 
 def test_another_calibrator_is_there_at_once(benchmark) -> None:
