@@ -8,7 +8,7 @@ back, survive and round as they should; accumulation inside an operator stays FP
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -30,14 +30,23 @@ _FLOAT = int(onnx.TensorProto.FLOAT)
 _DEFAULT = {"", "ai.onnx"}
 #: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all inputs.
 _BOUNDS_ARE_INPUTS = 11
+#: The attributes that hold them before.
+_HELD = {"Clip": ("min", "max"), "Pad": ("value",)}
 #: They read a value as it comes, or read nothing.
 _ANY_TYPE = {"Shape", "Size", "Constant"}
 #: Operators whose INT8 arithmetic a model already carries.
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 #: Their bounds and fillers are attributes before that opset.
 _BOUNDED = {"Clip", "Pad", "Where", "Max", "Min"}
-#: With a huge negative constant they hide what a mask leaves out, and the largest number of 16 bits hides it as well.
+#: With a huge constant they hide what a mask leaves out, and a smaller one hides it as well.
 _MASKING = {"Add", "Sub", "Mul"}
+#: What masks become, as a share of the largest number: two of them and a score still have a sum.
+_ROOM = 0.25
+#: They hand on the numbers that they read, each as it is.
+_HANDING = {
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather",
+    "Expand", "Tile", "Cast",
+}  # fmt: skip
 #: Models are raised to no later opset: ONNX Runtime 1.31 and TensorRT-RTX 1.7 were both seen to read this one.
 _HIGHEST = 23
 #: Their outputs are elements of their inputs, or zero: values that are rounded stay rounded.
@@ -108,9 +117,10 @@ def fp16(model: Model) -> Halves:
     would.
 
     FP32 stay: shape arithmetic, operators without an FP16 form, bodies and functions, quantized operators,
-    and operators that compute with a constant beyond 65,504. Where such a constant is a bound, a filler or a mask, it
-    becomes the largest number of its sign: infinity times zero is no number, and neither is the softmax of a row of
-    infinities.
+    and operators that compute with a constant beyond 65,504. Where such a constant is a bound or a filler, it becomes
+    the largest number of its sign: infinity times zero is no number. Where it hides what a mask leaves out (selected by
+    Where, added, or times a mask and added or taken away), it becomes a quarter of that, for the softmax of a row of
+    infinities is no number either, and the largest number less 16 is infinity already.
     """
     decided = plan(model, {n.id: Precision.FP16 for n in model.top})
     notes = (*saturates(model, decided), *stays(decided.kept))
@@ -121,23 +131,22 @@ def saturates(model: Model, plan: Plan) -> tuple[str, ...]:
     """A sentence for each type in which constants become its largest number, with the nodes that read them."""
     known = constants(model)
     filled = _filled(model, plan)
-    found: dict[Precision, dict[str, str]] = {}
+    found: dict[tuple[Precision, bool], dict[str, str]] = {}
     for (id_, i), precision in plan.inputs.items():
-        value = model.by_id[id_].inputs[i]
+        node = model.by_id[id_]
+        value = node.inputs[i]
         if value in filled or (value in known and _overflows(known[value], HALVES[precision])):
-            found.setdefault(precision, {}).setdefault(value, id_)
-    for id_, precision in plan.nodes.items():
-        held = model.by_id[id_].attributes.get("value")
-        if _fills(model.by_id[id_], model) and isinstance(held, float) and _beyond(held, HALVES[precision]):
-            found.setdefault(precision, {})[f"value of {id_}"] = id_
+            found.setdefault((precision, _hides(node)), {}).setdefault(value, id_)
+    for id_, name, _ in _held(model, plan):
+        found.setdefault((plan.nodes[id_], False), {})[f"{name} of {id_}"] = id_
     sentences = []
-    for precision, values in found.items():
-        half, nodes = HALVES[precision], list(dict.fromkeys(values.values()))
-        count = "1 constant" if len(values) == 1 else f"{len(values)} constants"
+    for (precision, hides), values in found.items():
+        half, nodes, one = HALVES[precision], list(dict.fromkeys(values.values())), len(values) == 1
+        count = f"{len(values)} {'mask' if hides else 'constant'}{'' if one else 's'}"
         more = ", ..." if len(nodes) > 3 else ""
         sentences.append(
-            f"{count} beyond {half.largest} become{'s' * (len(values) == 1)} the largest number of {half.title} "
-            f"({', '.join(nodes[:3])}{more})"
+            f"{count} beyond {half.largest} become{'s' * one} {'a quarter of ' * hides}the largest number of "
+            f"{half.title} ({', '.join(nodes[:3])}{more})"
         )
     return tuple(sentences)
 
@@ -231,7 +240,7 @@ def _reason(
     if not all(_is_tensor(v) for v in (*inner.inputs, *inner.outputs) if v is not None):
         return "sequences"
     for value in node.inputs:
-        if _is_fp32(model, value) and value in known and not _may_saturate(node, known[value], half):
+        if _is_fp32(model, value) and value in known and not _may_saturate(node, value, model, known, half):
             return f"a constant beyond {half.largest}"
     reads, writes = _types(node, model, half)
     if reads or writes:
@@ -295,6 +304,8 @@ class _Typed:
         self._outside = captured(model) | set(model.outputs)
         #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
         self._forms: dict[tuple[str, Precision], Any] = {}
+        #: The same of constants; what hides is another number than what is computed with.
+        self._held: dict[tuple[str, Precision, bool], Any] = {}
         _saturate_attributes(self._edit, model, plan)
         for node in model.top:
             for i, value in enumerate(node.inputs):
@@ -315,16 +326,18 @@ class _Typed:
             return
         if wanted is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
             return
+        if value in self._known and wanted in HALVES:
+            hides = _is_mask(node, self._known[value], HALVES[wanted])
+            if (value, wanted, hides) not in self._held:
+                constant = _half(self._known[value], HALVES[wanted], hides=hides)
+                self._held[value, wanted, hides] = edit.constant(f"{name}/{wanted}", constant)
+            inputs[i] = self._held[value, wanted, hides]
+            return
         form = (value, wanted)
         if form not in self._forms:
-            if value in self._known and wanted in HALVES:
-                constant = _half(self._known[value], HALVES[wanted])
-                self._forms[form] = edit.constant(f"{name}/{wanted}", constant)
-            else:
-                held = self._forms.get((value, home), edit.tensors[value])
-                number = HALVES[wanted].number if wanted in HALVES else _FLOAT
-                origin = self._origins[node.id]
-                self._forms[form] = _cast(edit, held, number, name, origin, before=node.id)
+            held = self._forms.get((value, home), edit.tensors[value])
+            number = HALVES[wanted].number if wanted in HALVES else _FLOAT
+            self._forms[form] = _cast(edit, held, number, name, self._origins[node.id], before=node.id)
         inputs[i] = self._forms[form]
 
     def _write(self, node: Node, i: int, value: str) -> None:
@@ -347,7 +360,7 @@ def emulation(model: Model, plan: Plan, *, later: bool = False) -> Model:
     """The model in FP32 with values rounded where ``typed`` holds 16 bits; ``later`` as for ``Edit``."""
     edit = Edit(model, later=later)
     known = constants(model)
-    rounded: dict[tuple[str, Precision], Any] = {}
+    rounded: dict[tuple[str, Precision, bool], Any] = {}
     exact = _EXACT if model.opset >= _BOUNDS_ARE_INPUTS else _EXACT - _BOUNDED
     _saturate_attributes(edit, model, plan)
     for node in model.top:
@@ -356,9 +369,11 @@ def emulation(model: Model, plan: Plan, *, later: bool = False) -> Model:
             precision = plan.inputs.get((node.id, i))
             if precision is None or plan.outputs.get(value) is precision:
                 continue
-            name, form, half = f"{node.id}/input{i or ''}", (value, precision), HALVES[precision]
+            name, half = f"{node.id}/input{i or ''}", HALVES[precision]
+            hides = value in known and _is_mask(node, known[value], half)
+            form = (value, precision, hides)
             if form not in rounded and value in known:
-                values = _half(known[value], half).astype(np.float32)
+                values = _half(known[value], half, hides=hides).astype(np.float32)
                 rounded[form] = edit.constant(f"{name}/rounded", values)
             elif form not in rounded:
                 tensor = edit.tensors[value]
@@ -392,9 +407,13 @@ def _round(
     return _cast(edit, half, _FLOAT, f"{name}/fp32", origin, output=output, **place)
 
 
-def _half(tensor: ir.TensorProtocol, half: _Type) -> NDArray[Any]:
-    """Its numbers in 16 bits; a finite one stays finite."""
-    return _narrowed(np.asarray(tensor.numpy()), half)
+def _half(tensor: ir.TensorProtocol, half: _Type, *, hides: bool = False) -> NDArray[Any]:
+    """Its numbers in 16 bits; a finite one stays finite, and one that hides leaves room for a sum."""
+    values = np.asarray(tensor.numpy())
+    if hides:
+        most = half.most * _ROOM
+        values = np.where(np.isfinite(values), values.clip(-most, most), values)
+    return _narrowed(values, half)
 
 
 def _narrowed(values: NDArray[Any], half: _Type) -> NDArray[Any]:
@@ -412,18 +431,83 @@ def _beyond(value: float, half: _Type) -> bool:
         return bool(np.isfinite(value) and np.isinf(np.float64(value).astype(half.numpy).astype(np.float32)))
 
 
-def _may_saturate(node: Node, tensor: ir.TensorProtocol, half: _Type) -> bool:
-    """Whether a constant fits a type, or its largest number does as well as what is beyond it."""
+def _hides(node: Node) -> bool:
+    """Whether a constant beyond a type of 16 bits that a node reads in it is there to hide, and not as a bound."""
+    return node.op in _MASKING or node.op == "Where"
+
+
+def _is_mask(node: Node, tensor: ir.TensorProtocol, half: _Type) -> bool:
+    return _hides(node) and _overflows(tensor, half)
+
+
+def _may_saturate(
+    node: Node, value: str, model: Model, known: Mapping[str, ir.TensorProtocol], half: _Type
+) -> bool:
+    """Whether a constant fits a type, or a number that does serves as well as what is beyond it."""
+    tensor = known[value]
     if not _overflows(tensor, half) or node.op in _BOUNDED | _EXACT:
         return True
-    values = np.asarray(tensor.numpy())
+    if node.op not in _MASKING:
+        return False
     # What a mask hides, it takes far below zero; any other number so large is there to be computed with.
-    return node.op in _MASKING and not np.any(values > half.most)
+    values = np.asarray(tensor.numpy())
+    above, below = bool(np.any(values > half.most)), bool(np.any(values < -half.most))
+    if node.op == "Mul" and above and not below:
+        other = next((v for v in node.inputs if v != value), "")
+        return _taken_away(node, model) or (_below_zero(other, model, known) and _added(node, model))
+    taken = node.op == "Sub" and node.inputs[1] == value
+    return not (below if taken else above)
 
 
-def _fills(node: Node, model: Model) -> bool:
-    """Whether the attribute "value" of a node is a number beside those of its inputs."""
-    return node.op == "Pad" and model.opset < _BOUNDS_ARE_INPUTS
+def _below_zero(value: str, model: Model, known: Mapping[str, ir.TensorProtocol]) -> bool:
+    """Whether a value is a mask less one."""
+    maker = model.producers.get(value)
+    while maker is not None and maker.op in _HANDING:
+        maker = model.producers.get(maker.inputs[0])
+    one = known.get(maker.inputs[1]) if maker is not None and maker.op == "Sub" else None
+    return one is not None and bool(np.all(np.asarray(one.numpy()) == 1))
+
+
+def _taken_away(node: Node, model: Model) -> bool:
+    """Whether all that becomes of a node's output is to be taken away from something."""
+    return _only(node, model, {("Sub", 1)}, {("Add", 0), ("Add", 1), ("Sub", 0)})
+
+
+def _added(node: Node, model: Model) -> bool:
+    """Whether all that becomes of a node's output is to be added to something."""
+    return _only(node, model, {("Add", 0), ("Add", 1), ("Sub", 0)}, {("Sub", 1)})
+
+
+def _only(
+    node: Node, model: Model, readers: Collection[tuple[str, int]], negated: Collection[tuple[str, int]]
+) -> bool:
+    """Whether a node's output is read so alone, as it is or moved, or so behind a change of its sign."""
+    todo, outside = [(node.outputs[0], readers, negated)], set(model.outputs) | captured(model)
+    while todo:
+        value, wanted, otherwise = todo.pop()
+        found = model.consumers.get(value, ())
+        if value in outside or not found:
+            return False
+        for reader in found:
+            if reader.op in _HANDING:
+                todo.extend((v, wanted, otherwise) for v in reader.outputs)
+            elif reader.op == "Neg":
+                todo.append((reader.outputs[0], otherwise, wanted))
+            elif any(v == value and (reader.op, i) not in wanted for i, v in enumerate(reader.inputs)):
+                return False
+    return True
+
+
+def _held(model: Model, plan: Plan) -> Iterator[tuple[str, str, float]]:
+    """Bounds and fillers in attributes of nodes of 16 bits that are beyond these: node id, name and number."""
+    if model.opset >= _BOUNDS_ARE_INPUTS:
+        return
+    for id_, precision in plan.nodes.items():
+        node = model.by_id[id_]
+        for name in _HELD.get(node.op, ()):
+            number = node.attributes.get(name)
+            if isinstance(number, float) and _beyond(number, HALVES[precision]):
+                yield id_, name, number
 
 
 def _filled(model: Model, plan: Plan) -> dict[str, Precision]:
@@ -453,17 +537,12 @@ def _saturate_attributes(edit: Edit, model: Model, plan: Plan) -> None:
     for value, precision in _filled(model, plan).items():
         maker = model.producers[value]
         held = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
-        narrowed = _half(held, HALVES[precision]).astype(np.float32)
+        hides = all(_hides(n) for n in model.consumers[value])
+        narrowed = _half(held, HALVES[precision], hides=hides).astype(np.float32)
         edit.set_attribute(edit.nodes[maker.id], "value", gs.Constant(f"{maker.id}/value", narrowed))
-    for id_, precision in plan.nodes.items():
-        number = model.by_id[id_].attributes.get("value")
-        if (
-            _fills(model.by_id[id_], model)
-            and isinstance(number, float)
-            and _beyond(number, HALVES[precision])
-        ):
-            most = float(_narrowed(np.array([number]), HALVES[precision])[0])
-            edit.set_attribute(edit.nodes[id_], "value", most)
+    for id_, name, number in _held(model, plan):
+        most = float(_narrowed(np.array([number]), HALVES[plan.nodes[id_]])[0])
+        edit.set_attribute(edit.nodes[id_], name, most)
 
 
 def _overflows(tensor: ir.TensorProtocol, half: _Type) -> bool:
