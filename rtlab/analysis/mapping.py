@@ -195,19 +195,23 @@ class _Relation:
                 self._inside(node)
                 if node.id not in self.found:
                     self._inferred(node)
-        unknown = [n for n in left if n.id not in self.found and n.id not in self.reasons]
+        self._starting(self._unknown(left))
+        # What rests on one side alone waits for that, which knows more.
+        for node in self._unknown(left):
+            self._inferred(node, alone=True)
+        unknown = self._unknown(left)
         self._leaning(unknown)
         for node in unknown:
             self._compared(node)
-        # A reader is settled before what it reads.
-        for node in reversed(unknown):
-            if node.id not in self.found:
-                self._started(node)
+        self._starting(self._unknown(unknown))
         for node in left:
             if node.id not in self.found:
                 reason = self.reasons.get(node.id, "unknown")
                 missing.append(Missing(node.id, reason, _WORDS[reason]))
         return Mapping(tuple(sorted(self._in_roles(), key=lambda p: self.order[p.layer])), tuple(missing))
+
+    def _unknown(self, nodes: Iterable[Node]) -> list[Node]:
+        return [n for n in nodes if n.id not in self.found and n.id not in self.reasons]
 
     def _in_roles(self) -> Iterator[Pair]:
         """All pairs, with what each layer does for its node."""
@@ -410,7 +414,13 @@ class _Relation:
                 note = "The conditional jump of its only reader compares the values itself."
                 self._pair(node.id, layer.id, "inferred", note)
 
-    def _started(self, node: Node) -> None:
+    def _starting(self, nodes: Sequence[Node]) -> None:
+        """Nodes that the layers of their readers compute; a reader is settled before what it reads."""
+        alone = self._alone() if nodes else {}
+        for node in reversed(nodes):
+            self._started(node, alone)
+
+    def _started(self, node: Node, alone: MappingType[str, AbstractSet[str]]) -> None:
         """A node that the layers of its readers compute, or need not, since they start from what comes before it."""
         if len(node.outputs) != 1:
             return
@@ -422,7 +432,7 @@ class _Relation:
             if len(run) != 1 and reader not in self._anew:
                 return
             for layer in run:
-                if not (read := self._given.before(node, self.engine.layer(layer), self._alone)):
+                if not (read := self._given.before(node, self.engine.layer(layer), alone)):
                     return
                 layers[layer] = read
         self._anew.add(node.id)
@@ -442,7 +452,6 @@ class _Relation:
         roles = self._roles.of(node, [self.engine.layer(i) for i in self.found[node]])
         return [i for i, role in roles.items() if role == "work"]
 
-    @functools.cached_property
     def _alone(self) -> MappingType[str, set[str]]:
         """By layer the nodes whose work no other layer does."""
         table: defaultdict[str, set[str]] = defaultdict(set)
@@ -529,8 +538,11 @@ class _Relation:
                 self._pair(owner, step.id, "inferred", note)
                 mine[at[step.id]] = frozenset({owner})
 
-    def _inferred(self, node: Node) -> None:
-        """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node."""
+    def _inferred(self, node: Node, *, alone: bool = False) -> None:
+        """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node.
+
+        ``alone`` lets one side do where nothing is known of the other.
+        """
         before, settled = self._near(node, self.graph.writers)
         after, ended = self._near(node, self.graph.readers)
         if not before and not after and not (settled and ended):
@@ -541,6 +553,8 @@ class _Relation:
             # Of several producers the last one to run carries the epilogue.
             layer = max(both or before, key=self.order.__getitem__)
             self._pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
+            return
+        if not alone and not ((before or settled) and (after or ended)):
             return
         low = max((self.order[i] for i in before), default=-1)
         high = min((self.order[i] for i in after), default=len(self.engine.layers))

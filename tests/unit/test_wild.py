@@ -82,3 +82,15 @@ def test_the_table_counts_what_works_and_says_whose_limit_it_is(wild) -> None:
     assert f"- {third}, int8. The compiler's limit: Backend" in text
     limits = {"ModelError": "The file's limit", "RunError": "rtlab's limit", "crash": "rtlab's limit"}
     assert limits == {kind: run.limit_of({"refused": "x", "kind": kind}) for kind in limits}
+
+
+def test_a_refusal_that_differs_in_the_name_of_the_precision_alone_is_told_once(wild) -> None:
+    """int8 bears the name of its calibrator."""
+    run, cases = wild
+    said = 'Backend "tensorrt-rtx" cannot build "{}" for sm86: its parser refuses 1 node: "/NonZero".'
+    names = {"fp32": "fp32", "fp16": "fp16", "int8": "int8·auto"}
+    refused = {p: {"refused": said.format(n), "kind": "BuildError", "peak": 1} for p, n in names.items()}
+    name = next(iter(cases))
+    bare = {"refused": "no", "seconds": 2.0, "peak": 1 << 30}
+    text = run.table({name: {"bare": bare, "opset": 17, **refused}}, cases, 2)
+    assert f"- {name}, fp32 and fp16 and int8. The compiler's limit: {said.format('…')}" in text

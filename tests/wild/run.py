@@ -239,7 +239,7 @@ def _refusals(rows: list[tuple[Case, Mapping[str, Any]]]) -> Iterator[str]:
         for precision in PRECISIONS:
             if "refused" in result[precision]:
                 said = f"{limit_of(result[precision])}: {_short(result[precision]['refused'])}"
-                words.setdefault(said.replace(f'"{precision}"', '"…"'), []).append(precision)
+                words.setdefault(re.sub(rf'"{precision}(·\w+)?"', '"…"', said), []).append(precision)
         for said, precisions in words.items():
             yield f"- {case.name}, {' and '.join(precisions)}. {said}"
 

@@ -192,3 +192,35 @@ def test_a_layer_behind_a_node_gives_nothing_that_the_node_writes() -> None:
     chained = step(2, ("add1",), [*second.inputs, first.outputs[0]], list(second.outputs))
     mapping = relate(m, m, built(list(plan.inputs), plan.layers[0], first, chained))
     assert ("L1", "L2") == mapping.layers("where")
+
+
+def test_steps_that_prepare_the_mask_of_two_attentions_belong_to_what_both_share() -> None:
+    """The blocks that a mask leaves out are listed once for both: neither Where runs there, and both run the And."""
+    n = helper.make_node
+    nodes = [n("Not", ["k"], ["b"], name="not"), n("And", ["b", "rows"], ["a"], name="and")]
+    for i in range(2):
+        nodes.append(n("Where", ["a", "zero", "low"], [f"w{i}"], name=f"where{i}"))
+        nodes.append(n("Add", [f"s{i}", f"w{i}"], [f"y{i}"], name=f"add{i}"))
+    weights = {"rows": np.ones((1, 1, 6, 6), bool), "zero": np.float32(0), "low": np.float32(-1e4)}
+    inputs = [("k", B, [1, 1, 1, 6]), *((f"s{i}", F, [2, 6, 6]) for i in range(2))]
+    m = graph(nodes, inputs, [(f"y{i}", F, [1, 2, 6, 6]) for i in range(2)], weights)
+    k, t = Tensor("k", "bool", (1, 1, 1, 6)), Tensor("t", "bool", (1, 1, 1, 6))
+    count, blocks = Tensor("count", "int32", (1, 1, 2)), Tensor("blocks", "int32", (1, 1, 3))
+    sums = [
+        step(
+            3 + i,
+            (f"add{i}",),
+            [Tensor(f"s{i}", "fp32", (2, 6, 6)), t, blocks],
+            [Tensor(f"y{i}", "fp32", (1, 2, 6, 6))],
+        )
+        for i in range(2)
+    ]
+    first = step(0, ("not",), [k], [t, count])
+    lists = [step(1, (), [count], [Tensor("at", "int32", (1, 1, 3))])]
+    lists.append(step(2, (), [lists[0].outputs[0]], [blocks]))
+    mapping = relate(m, m, built([k, *(s.inputs[0] for s in sums)], first, *lists, *sums))
+    where = {"where0": ("L3",), "where1": ("L4",), "and": ("L1", "L2", "L3", "L4")}
+    assert where == {name: mapping.layers(name) for name in where}
+    assert "All that reads the unlabelled step runs this node." in {
+        p.note for p in mapping.pairs if p.node == "and"
+    }
