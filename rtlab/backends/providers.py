@@ -30,6 +30,9 @@ _SUFFIX = "ExecutionProvider"
 _PLUG_INS = "onnxruntime_ep_"
 #: First release that tells which nodes a provider took.
 _FIRST = (1, 24)
+#: The optimizer that writes a bias beside quantized weights as integers of 32 bits, by the product of the scales of
+#: input and weights. Where that is tiny (one channel of dead weights is enough) they saturate, and the bias is lost.
+NARROWING = "WeightBiasQuantization"
 #: Whether TF32 is on, as options spell it.
 _SAME = {False: {"0", "false"}, True: {"1", "true"}}
 #: Keeps NVIDIA's libraries from using TF32, whatever they are told.
@@ -372,13 +375,16 @@ def session(
 ) -> Any:
     """A session on a provider, with the CPU for what it leaves; ONNX Runtime's own errors pass.
 
-    ``without`` names optimizers of ONNX Runtime that are left out.
+    ``without`` names optimizers of ONNX Runtime that are left out. So is ``NARROWING`` at level BASIC, where numbers
+    count.
 
     Raises:
         Unavailable: ONNX Runtime would run on the CPU alone, since the provider cannot start.
     """
     import onnxruntime as ort
 
+    basic = options_.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    without = (*without, NARROWING) if basic else without
     if provider.name in built_in():
         asked = [CPU.name] if provider.name == CPU.name else [(provider.name, dict(told)), CPU.name]
         # Else ONNX Runtime prints what is wrong, and goes on without the provider.
