@@ -712,6 +712,42 @@ class Study:
             self._follow(self._job(name, watched), result, watched, Budget(seconds))
         return self[name]
 
+    def calibrate(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
+        """Observe the samples that a variant was not calibrated on yet, and build it again with the scales of all.
+
+        Where nothing was observed since it was built, it stays. So it does when this is cancelled while it observes;
+        what was seen is kept, and the next call goes on from there.
+
+        Args:
+            name: A variant with a calibrator that ``run`` built.
+            budget_s: Seconds that measuring may take once it is built, as in ``run``; observing takes what it takes.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: the variant is not built here, or takes no scales from data.
+            CalibrationError: a value is not finite.
+            Cancelled: the work was stopped.
+        """
+        result, seconds = self[name], budget_of(budget_s)
+        if result.recorded or result.variant.calibrator is None or name in self._scales:
+            why = (
+                "it was read from files of another machine"
+                if result.recorded
+                else "its scales were given"
+                if name in self._scales
+                else "its precision needs no scales of activations"
+            )
+            raise VariantError(
+                f'Cannot calibrate "{name}": {why}. Add a variant with precision="int8" and a calibrator.'
+            )
+        with watching(progress) as watched:
+            seen = self._observer_of(result.variant).ranges(self.data, watched)
+            if self.outdated(name) or result.ranges is None or result.ranges.samples != seen.samples:
+                budget = Budget(seconds)
+                job = self._job(name, watched, budget=budget)
+                self._follow(job, compiled(job, watched), watched, budget)
+        return self[name]
+
     def _was_cancelled(self, name: str) -> bool:
         return any(s.why == "cancelled" for s in self.results[name].stages.values())
 
@@ -872,7 +908,7 @@ class Study:
     ) -> Calibration:
         """Gather activation ranges for every calibrator, or add those of more samples.
 
-        Variants that are built keep the scales that they have; ``add`` and ``run`` them again to use the new ones.
+        Variants that are built keep the scales that they have; ``calibrate`` builds one with the new ones.
 
         Args:
             more: More data, whatever ``CalibrationData.of`` takes; the study's own by default.

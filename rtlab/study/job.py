@@ -314,7 +314,8 @@ def compiled(job: Job, progress: Progress | None = None) -> Result:
     if job.ranges is not None and job.ranges.samples < job.wanted:
         seen = (
             f"calibrated on {job.ranges.samples} of {job.wanted} samples, in the time that the budget left: "
-            "observe the others and build again"
+            f'study.calibrate("{job.name}") goes on with the others and builds it again (in the Explorer: More in the '
+            "Calibration tab, then Build again; on the command line: a larger --budget)"
         )
         ready = dataclasses.replace(ready, notes=(seen, *ready.notes))
     builder = backends.get(job.builder)

@@ -110,6 +110,71 @@ def test_a_stopped_pass_keeps_what_was_seen_and_goes_on(model, data, whole) -> N
     assert whole.frame().equals(again.frame())
 
 
+def hurried(data) -> Study:
+    """A study whose time was over after the first four samples."""
+    study = Study(tiny_model(), data=Slices(data.arrays, data.source))
+    study.add("int8", target="cpu")
+    return study.run(budget_s=1e-6)
+
+
+def test_a_variant_that_saw_a_part_of_the_data_says_how_to_calibrate_it_on_the_rest(data) -> None:
+    """The budget is for a first answer; the way to the second one must not be guessed."""
+    study = hurried(data)
+    assert (
+        'calibrated on 4 of 40 samples, in the time that the budget left: study.calibrate("int8") goes on with the '
+        "others and builds it again (in the Explorer: More in the Calibration tab, then Build again; on the command "
+        "line: a larger --budget)"
+    ) in study["int8"].prepared.notes
+    first = study["int8"].prepared.scales
+    found = study.calibrate("int8", budget_s=0)
+    assert found is study["int8"]
+    assert not [n for n in found.prepared.notes if "calibrated on" in n]
+    whole = Study(tiny_model(), data=data)
+    whole.add("int8", target="cpu")
+    assert whole.run(compare=False)["int8"].prepared.scales == found.prepared.scales != first
+    assert found is study.calibrate("int8"), "nothing more was observed"
+
+
+def test_a_cancel_while_a_variant_is_calibrated_further_keeps_it_and_what_was_seen(data) -> None:
+    """The engine on screen stands until there is a better one."""
+    study = hurried(data)
+    before = study["int8"]
+    with pytest.raises(Cancelled):
+        study.calibrate("int8", progress=Stops(3))
+    assert before is study["int8"]
+    assert 4 < study.calibration.samples < 40
+    assert 40 == study.calibrate("int8", budget_s=0).ranges.samples
+
+
+def test_samples_that_come_later_are_in_the_scales_of_a_variant_that_is_calibrated_again(model, data) -> None:
+    """Variants keep their scales until they are asked for others."""
+    study = Study(model, data=data)
+    study.add("int8", target="cpu", calibrator="minmax")
+    before = study.run(compare=False)["int8"].prepared.scales
+    name = next(iter(data.arrays))
+    study.observe(CalibrationData({name: 10 * data.arrays[name]}))
+    assert before is study.run(compare=False)["int8"].prepared.scales
+    assert 10 * before[name].amax == pytest.approx(study.calibrate("int8").prepared.scales[name].amax)
+
+
+def test_what_takes_no_scales_from_data_is_not_calibrated_further(model, data) -> None:
+    """An unknown name, a precision without scales, scales that somebody gave."""
+    study = Study(model, data=data)
+    study.add("fp32", target="cpu")
+    study.add("given", precision="int8", target="cpu", scales=dict.fromkeys(study.observe().values, 1.0))
+    study.run(compare=False)
+    says = 'Cannot calibrate "{}": {}. Add a variant with precision="int8" and a calibrator.'
+    for name, why in (
+        ("fp32", "its precision needs no scales of activations"),
+        ("given", "its scales were given"),
+    ):
+        with pytest.raises(VariantError) as error:
+            study.calibrate(name)
+        assert says.format(name, why) == str(error.value)
+    with pytest.raises(VariantError, match='Cannot show variant "int4"'):
+        study.calibrate("int4")
+
+
 def test_stopped_workers_keep_their_parts_and_the_others_follow(model, data, whole) -> None:
     """The same promise for a cluster."""
     study = Study(model, data=data)

@@ -604,6 +604,27 @@ def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
     assert {"fp32"} == set(shown.study.variants)
 
 
+def test_more_in_the_calibration_tab_and_build_again_calibrate_on_all_samples() -> None:
+    """So says the note of a variant whose time was over."""
+
+    class OneByOne(CalibrationData):
+        def batches(self, model, size=None, *, skip=0):
+            return super().batches(model, 1, skip=skip)
+
+    model = tiny_model()
+    study = Study(model, data=OneByOne(CalibrationData.random(model, samples=9).arrays, "nine"))
+    study.add("int8", target="cpu")
+    shown = study.run(budget_s=1e-6).explore()
+    assert "calibrated on 1 of 9 samples" in study["int8"].prepared.notes[0]
+    gesture(shown, "observe")
+    shown.wait(300)
+    gesture(shown, "rebuild", "int8")
+    shown.wait(300)
+    assert shown.failure is None
+    assert 9 == study["int8"].ranges.samples
+    assert not [n for n in study["int8"].prepared.notes if "calibrated on" in n]
+
+
 @pytest.mark.parametrize(
     ("what", "ending"), [("onnx", ".onnx"), ("scales", ".scales.json"), ("cache", ".cache")]
 )
