@@ -253,11 +253,12 @@ def _backends(given: argparse.Namespace) -> int:
 
 def _inspect(given: argparse.Namespace) -> int:
     from rtlab.view.document import document
+    from rtlab.view.naming import titles
 
-    study = _study(given, {"it": given.precision})
-    result = study["it"]
+    study = _study(given, [given.precision])
+    result = study[given.precision]
     if given.json:
-        print(json.dumps(document(result, study.model), allow_nan=False))
+        print(json.dumps(document(result, study.model, titles(study)), allow_nan=False))
     else:
         _print(result, study)
     return 0
@@ -266,6 +267,7 @@ def _inspect(given: argparse.Namespace) -> int:
 def _read(given: argparse.Namespace) -> int:
     from rtlab.study import read
     from rtlab.view.document import document
+    from rtlab.view.naming import titles
 
     named = {kind: path for kind in _FILES if (path := getattr(given, kind)) is not None}
     study = read(*given.files, model=given.model, optimization_profile=given.optimization_profile, **named)
@@ -273,7 +275,7 @@ def _read(given: argparse.Namespace) -> int:
     if given.output_html:
         study.to_html(given.output_html)
     if given.json:
-        print(json.dumps(document(result, study.model), allow_nan=False))
+        print(json.dumps(document(result, study.model, titles(study)), allow_nan=False))
         return 0
     _print(result, study)
     _judge(result)
@@ -282,22 +284,25 @@ def _read(given: argparse.Namespace) -> int:
 
 def _compare(given: argparse.Namespace) -> int:
     from rtlab.view.document import compared
+    from rtlab.view.naming import titled, titles
 
     study, names = _both(given)
+    called = titles(study)
     found = study.difference(*names)
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
     target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
     if given.json:
-        told = compared(found, study.model)
-        told["estimate"] = None if target is None else compared(target, study.model)
+        told = compared(found, study.model, called)
+        told["estimate"] = None if target is None else compared(target, study.model, called)
         print(json.dumps(told, allow_nan=False))
         return 0
+    found, target = titled(found, called), target and titled(target, called)
     if target is not None and target.totals is not None:
-        _print_difference(target, names, "estimated for the GPU of each")
+        _print_difference(target, "estimated for the GPU of each")
         print()
     for side in (target.first, target.second) if target is not None else ():
         print(f"{side.name}: {side.withheld}\n" if side.withheld else "", end="")
-    _print_difference(found, names)
+    _print_difference(found)
     return 0
 
 
@@ -335,7 +340,7 @@ def _both(given: argparse.Namespace) -> tuple[Study, list[str]]:
     return study, names
 
 
-def _print_difference(found: Difference, names: Sequence[str], how: str = "") -> None:
+def _print_difference(found: Difference, how: str = "") -> None:
     """The totals of two engines and what their groups of nodes cost."""
     from rtlab.view.table import counted, number, unexplained
 
@@ -344,7 +349,8 @@ def _print_difference(found: Difference, names: Sequence[str], how: str = "") ->
         places = " and ".join(dict.fromkeys(s.engine.place for s in (found.first, found.second)))
         told = how or f"{found.origin} on {places}"
         print(
-            f"{names[0]} {number(before, 'ms')} → {names[1]} {number(after, 'ms')}: {found.delta:+.4g} ms ({told})"
+            f"{found.first.name} {number(before, 'ms')} → {found.second.name} {number(after, 'ms')}: "
+            f"{found.delta:+.4g} ms ({told})"
         )
     if words := unexplained(found):
         print(words)
@@ -410,10 +416,11 @@ def _doctor(given: argparse.Namespace) -> int:
 
 def _prepare(given: argparse.Namespace) -> int:
     from rtlab.quantize.export import VERSION
+    from rtlab.view.naming import titles
 
-    study = _opened(given)
+    study, name = _opened(given), given.precision
     prepared = study.prepare(
-        "it",
+        name,
         precision={"*": given.precision, **_pins(given.pin)},
         calibrator=given.calibrator,
         target=given.target or "cpu",
@@ -421,9 +428,9 @@ def _prepare(given: argparse.Namespace) -> int:
         sparsity=given.sparsity,
         scales=given.scales,
     )
-    done = study.export("it", given.output, cache=given.cache, version=given.cache_version or VERSION)
+    done = study.export(name, given.output, cache=given.cache, version=given.cache_version or VERSION)
     notes = prepared.notes
-    if study.variants["it"].calibrator is not None:
+    if study.variants[name].calibrator is not None:
         seen = f"calibrated on {len(study.data)} samples of {study.data.source}"
         real = given.data is not None or study.task is not None
         notes = (seen if real else f"{seen}: give --data for the scales of real inputs", *notes)
@@ -434,7 +441,7 @@ def _prepare(given: argparse.Namespace) -> int:
         print(json.dumps({"files": files, "commands": done.commands, "notes": notes}, ensure_ascii=False))
         return 0
     print(
-        f"{study.model.name} · {study.variants['it'].name}: {len(study.model.top)} nodes → {len(prepared.model.top)}"
+        f"{study.model.name} · {titles(study)[name]}: {len(study.model.top)} nodes → {len(prepared.model.top)}"
     )
     for path in filter(None, (done.model, done.scales, done.cache)):
         print(f"wrote {path}")
@@ -464,16 +471,16 @@ def _pins(given: Sequence[str]) -> dict[str, str]:
 
 def _report(given: argparse.Namespace) -> int:
     precisions = given.precision or ["fp32"]
-    print(_study(given, {p: p for p in precisions}).to_html(given.output))
+    print(_study(given, precisions).to_html(given.output))
     return 0
 
 
-def _study(given: argparse.Namespace, precisions: Mapping[str, str]) -> Study:
-    """The model's study with these variants, built."""
+def _study(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
+    """The model's study with a variant in each of these precisions, built."""
     study = _opened(given)
-    for name, precision in precisions.items():
+    for precision in precisions:
         study.add(
-            name,
+            precision,
             precision={"*": precision, **_pins(given.pin)},
             calibrator=given.calibrator,
             target=given.target,
@@ -538,13 +545,18 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
 
 def _print(result: Result, study: Study) -> None:
     from rtlab.core.data import RANDOM
+    from rtlab.view.cards import names
     from rtlab.view.chrome import random_words
+    from rtlab.view.naming import titles
     from rtlab.view.table import counted
 
     engine = result.engine
     # A file of names only tells no types, a log that was cut off no layers.
     told = not result.recorded or any(y.precision for y in engine.layers)
-    types = result.variant.name if told else "types not told"
+    # An engine from elsewhere is known by its types; its name is only what this command calls it.
+    types = (
+        (result.variant.name if result.recorded else titles(study)[result.name]) if told else "types not told"
+    )
     print(f"{study.model.name} · {types}: {len(result.prepared.model.top)} nodes → "
           f"{len(engine.layers) - engine.sync} {counted(engine)}s"
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
@@ -565,12 +577,13 @@ def _print(result: Result, study: Study) -> None:
     noise = f"{words} with --data D.npz" if (words := random_words(result)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")
-    rows = [_line(result, study, layer) for layer in engine.layers]
+    called = names(result, study.model)
+    rows = [_line(result, study, layer, called[layer.id]) for layer in engine.layers]
     time = f"{result.timing.processor} time" if result.timing else "time"
     gpu = [f"{result.estimate.peaks.name} (estimated)"] if result.estimate and _estimated(result) else []
     noisy = result.accuracy is not None and result.accuracy.synthetic
     errors = f"SQNR, {RANDOM}" if noisy else "SQNR"
-    _columns(("step", "kind", "operators" if study.model.nodes else "name", "type", *gpu, time, errors), rows)
+    _columns(("step", "kind", "layer" if study.model.nodes else "name", "type", *gpu, time, errors), rows)
     if result.mapping.missing:
         print("\nnodes without a layer")
         _columns(
@@ -607,12 +620,11 @@ def _overflow(result: Result) -> tuple[str, ...]:
     return (f"{text} (measured on {result.accuracy.samples if result.accuracy else 0} samples)",)
 
 
-def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
-    from rtlab.analysis.roles import SERVING, words
+def _line(result: Result, study: Study, layer: Any, called: str) -> tuple[str, ...]:
+    from rtlab.analysis.roles import SERVING
     from rtlab.view.table import number
 
     pairs = sorted(result.mapping.of(layer.id), key=lambda p: study.model.by_id[p.node].index)
-    told = [words(p.role, study.model.by_id[p.node].op) for p in pairs]
     nodes = [study.model.by_id[p.node] for p in pairs if p.role not in SERVING]
     time = result.layer_times.get(layer.id)
     scale = result.timing.scale if result.timing else 1.0
@@ -622,8 +634,8 @@ def _line(result: Result, study: Study, layer: Any) -> tuple[str, ...]:
     return (
         str(layer.index + 1),
         _plain(layer.kind),
-        # Without the ONNX model, the compiler's own name is all there is.
-        "·".join(told) or (_plain(layer.name) if not study.model.nodes else "—"),
+        # Without the ONNX model, the compiler's own name tells more.
+        _plain(called if study.model.nodes else layer.name),
         layer.precision or "—",
         *(
             [number(found.estimated if (found := points.get(layer.id)) else None, "ms")]

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 from rtlab import backends
 from rtlab.analysis import pairs as _pairs
 from rtlab.analysis.diff import Difference, difference
+from rtlab.analysis.mapping import placed
 from rtlab.analysis.pairs import PairUse
-from rtlab.analysis.roles import words
+from rtlab.analysis.roles import QUANTIZING_OPS
 from rtlab.analysis.trust import usual
 from rtlab.backends.bench import Bench
 from rtlab.core.data import Batch, CalibrationData, Task
@@ -70,6 +71,8 @@ from rtlab.study.sweep import BATCHES, Sweep, sweep
 from rtlab.study.tuning import tune
 from rtlab.study.variations import VARIATIONS, variations
 from rtlab.study.watching import watching
+from rtlab.view.cards import Cards
+from rtlab.view.cards import name as named
 from rtlab.view.layers import layers_json
 from rtlab.view.table import random_input
 
@@ -1115,17 +1118,20 @@ class Study:
             missing = result.mapping.why(found.id)
             return f'"{found.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
         lines = []
+        cards = Cards(result, self.model, placed(result.mapping, self.model))
+        by_id = {layer.id: layer for layer in result.engine.layers}
         for pair in sorted(result.mapping.pairs, key=lambda p: p.role != "work"):
             if pair.node == found.id:
-                others = [
-                    words(p.role, self.model.by_id[p.node].op)
-                    for p in result.mapping.of(pair.layer)
-                    if p.node != found.id and p.role not in {"cast", "layout"}
-                ]
+                layer = by_id[pair.layer]
+                # A Q or DQ that the model brought along is overhead of what reads it.
+                runs = "is quantization" if found.op in QUANTIZING_OPS else "runs"
+                does = runs if pair.role == "work" else f"has its {pair.role}"
+                box = cards.box(layer)
+                others = [c["title"] for c in box["chips"] if c["node"] != found.id]
                 shared = f" with {', '.join(others)}" if others else ""
-                does = "runs" if pair.role == "work" else f"has its {pair.role}"
                 lines.append(
-                    f'"{found.title}" {does} in layer "{pair.layer}"{shared} ({pair.evidence}). {pair.note}'
+                    f'"{found.title}" {does} in layer {layer.index + 1}, "{named(box)}" ("{layer.name}"){shared} '
+                    f"({pair.evidence}). {pair.note}"
                 )
         return "\n".join(lines)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
+from rtlab.view.cards import name
 from rtlab.view.contract import EngineView
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+#: Words of a card that a bar tells on hover.
+_OPERATORS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,19 +35,14 @@ def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
         reading = found["layers"].get(box["id"])
         if reading is not None:
             made.append(
-                Bar(box["id"], label(c["op"] for c in box["chips"]) or box["title"], reading["value"],
-                    reading["spread"], "<br>".join(filter(None, (box["title"], reading["note"]))), step,
+                Bar(box["id"], name(box, _OPERATORS), reading["value"], reading["spread"],
+                    "<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))), step,
                     reading["shared"])
             )  # fmt: skip
     return tuple(made)
 
 
 def brief(bar: Bar, most: int = 13) -> str:
-    """A name below a bar: its operators, cut where there is no room for all."""
-    return bar.label if len(bar.label) <= most else f"{bar.label[: most - 1]}…"
-
-
-def label(ops: Iterable[str], most: int = 4) -> str:
-    """Operators in execution order as one short text."""
-    listed = list(ops)
-    return "·".join(listed[:most]) + (f"·+{len(listed) - most}" if len(listed) > most else "")
+    """A name below a bar, set close and cut where there is no room for all of it."""
+    close = bar.label.replace(" · ", "·")
+    return close if len(close) <= most else f"{close[: most - 1]}…"

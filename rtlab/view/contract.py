@@ -672,7 +672,8 @@ class Standing(TypedDict):
 class Chip(TypedDict):
     """A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``.
 
-    ``label`` is what it is called, ``choice`` what was chosen for it, spelled as in ``int8·auto``.
+    ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen
+    for it, spelled as in ``int8·auto``.
     ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input,
     in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes
     before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld.
@@ -681,6 +682,7 @@ class Chip(TypedDict):
 
     id: str
     label: str
+    about: str
     choice: str
     target: str
     status: ChipStatus

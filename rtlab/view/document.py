@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analysis.diff import Difference
@@ -13,6 +14,7 @@ from rtlab.analysis.tuning import contests
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
 from rtlab.errors import RtlabError
+from rtlab.view.cards import names
 from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
@@ -23,18 +25,18 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-def document(result: Result, model: Model) -> dict[str, Any]:
-    """Everything that is known of a variant.
+def document(result: Result, model: Model, called: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Everything that is known of a variant; ``called`` are the titles of variants, by their names in the study.
 
     The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``stages``,
     ``summary``, ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether errors and
     scales rest on noise (null where there are none).
     Times are in milliseconds unless their key says another unit, shares go from 0 to 1, errors are in decibel or in
-    the value's unit; null where nothing was measured. ``roles`` of a layer says what it does for each of its nodes: the
-    node's "work", or a service such as "Q". An infinite SQNR (equal values) is null with ``equal`` true.
-    Without an ONNX model, ``model`` has no name and no nodes.
+    the value's unit; null where nothing was measured. ``title`` of a layer is what its card says, ``roles`` what it
+    does for each of its nodes: the node's "work", or a service such as "Q". An infinite SQNR (equal values) is null
+    with ``equal`` true. Without an ONNX model, ``model`` has no name and no nodes.
     """
-    engine = result.engine
+    engine, titles = result.engine, names(result, model)
     evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
     roles: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for pair in result.mapping.pairs:
@@ -44,6 +46,7 @@ def document(result: Result, model: Model) -> dict[str, Any]:
         "schema": SCHEMA,
         "variant": {
             "name": result.variant.name,
+            "title": (called or {}).get(result.name, result.name),
             "precision": str(result.variant.precision),
             "calibrator": str(result.variant.calibrator) if result.variant.calibrator else None,
             "target": str(result.variant.target),
@@ -89,6 +92,7 @@ def document(result: Result, model: Model) -> dict[str, Any]:
                 {
                     "id": layer.id,
                     "name": layer.name,
+                    "title": titles[layer.id],
                     "kind": layer.kind,
                     "nodes": list(result.mapping.nodes(layer.id)),
                     "evidence": evidence[layer.id],
@@ -135,9 +139,10 @@ def document(result: Result, model: Model) -> dict[str, Any]:
     }
 
 
-def compared(found: Difference, model: Model) -> dict[str, Any]:
+def compared(found: Difference, model: Model, called: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A comparison of two engines: times in milliseconds, null where nothing was measured.
 
+    A variant's ``name`` is its key in the study, ``title`` what it is called wherever people read of it.
     The ``difference_ms`` of the groups and ``outside_layers_ms`` add up to that of the whole.
     """
     return {
@@ -147,6 +152,7 @@ def compared(found: Difference, model: Model) -> dict[str, Any]:
         "variants": [
             {
                 "name": s.name,
+                "title": (called or {}).get(s.name, s.name),
                 "engine": s.engine.title,
                 "layers": len(s.engine.layers),
                 "latency_ms": s.whole,

@@ -10,6 +10,7 @@ from rtlab.analysis.memory import BEYOND, nbytes, of_layers
 from rtlab.analysis.reformats import layout
 from rtlab.analysis.roles import words
 from rtlab.core.engine import Layer
+from rtlab.view.cards import names
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -31,6 +32,7 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
 
     | column | dtype | what |
     |---|---|---|
+    | ``title`` | str | what its card says: ``Conv · BN · ReLU`` |
     | ``name``, ``kind`` | str | the compiler's words |
     | ``nodes`` | object: tuple of str | ids of the nodes of the model that the layer runs or serves; or empty |
     | ``operators`` | object: tuple of str | what it does for each, in the same order: ``Conv``, ``Q for Conv`` |
@@ -68,12 +70,13 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
     """
     home = result.prepared.model if model is None else model
     times, sizes = result.layer_times, of_layers(result.engine, result.prepared.model)
-    rows = []
+    titles, rows = names(result, home), []
     for layer in result.engine.layers:
         nodes = result.mapping.nodes(layer.id)
         time, size = times.get(layer.id), sizes.get(layer.id)
         rows.append({
             "id": layer.id,
+            "title": titles[layer.id],
             "name": layer.name,
             "kind": layer.kind,
             "nodes": nodes,
@@ -95,7 +98,7 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
             "weight_bytes": _weights(layer),
         })  # fmt: skip
     columns = [
-        "id", "name", "kind", "nodes", "operators", "reads", "writes", "precision", "tactic", "formats_in",
+        "id", "title", "name", "kind", "nodes", "operators", "reads", "writes", "precision", "tactic", "formats_in",
         "formats_out", "stream", "time_ms", "share", "shared", "sparse", "output_bytes", "weight_bytes",
     ]  # fmt: skip
     frame: pd.DataFrame = pd.DataFrame(rows, columns=columns).astype(_NUMBERS).set_index("id")

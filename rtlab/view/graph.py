@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import onnx
 import onnx_ir as ir
 
-from rtlab.analysis.dataflow import MOVES, Dataflow, Work
-from rtlab.analysis.kernel import QUANTIZED, kernel
 from rtlab.analysis.mapping import Mapping as NodeMapping
-from rtlab.analysis.mapping import Pair as NodePair
 from rtlab.analysis.mapping import placed
-from rtlab.analysis.names import operator
-from rtlab.analysis.names import words as named
 from rtlab.analysis.pairs import pairs
-from rtlab.analysis.roles import QUANTIZING_OPS, SERVING, Role, words
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import Engine, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.places import Place, Scope
 from rtlab.core.value import describe, shape_text
 from rtlab.quantize.export import commands, stem
+from rtlab.view.cards import Cards
 from rtlab.view.contract import (
     Box,
     Detail,
     Edge,
     EngineView,
-    Family,
     Graph,
     Later,
-    OpChip,
     Pair,
     Port,
     QuantizedPair,
@@ -42,6 +33,7 @@ from rtlab.view.contract import (
     Unmapped,
 )
 from rtlab.view.edges import engine_edges, unwritten
+from rtlab.view.families import family
 from rtlab.view.findings import listed
 from rtlab.view.overlays import overlays
 from rtlab.view.panels import offered
@@ -50,51 +42,10 @@ from rtlab.view.summary import summary
 if TYPE_CHECKING:
     from rtlab.study import Result
 
-#: Netron's families of operators, after its own grouping of ONNX.
-_FAMILIES: Mapping[Family, str] = {
-    "convolution": "Conv ConvTranspose ConvInteger QLinearConv FusedConv DeformConv NhwcFusedConv QLinearConvTranspose",
-    "matmul": "Gemm MatMul MatMulInteger QLinearMatMul FusedMatMul FusedGemm LSTM GRU RNN Attention Einsum "
-    "MultiHeadAttention QGemm MatMulNBits DynamicQuantizeMatMul",
-    "activation": "Relu LeakyRelu PRelu Sigmoid Tanh Clip Softmax LogSoftmax HardSigmoid HardSwish Elu Selu Celu "
-    "Gelu Softplus Softsign ThresholdedRelu Mish QuickGelu BiasGelu FastGelu QLinearSigmoid QLinearLeakyRelu Swish",
-    "pool": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool MaxUnpool ReduceMean "
-    "QLinearAveragePool QLinearGlobalAveragePool",
-    "normalization": "BatchNormalization LayerNormalization InstanceNormalization GroupNormalization LRN "
-    "LpNormalization MeanVarianceNormalization SkipLayerNormalization RMSNormalization",
-    "shape": "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Concat Expand Tile Gather GatherElements "
-    "GatherND Pad Shape Size Resize Upsample DepthToSpace SpaceToDepth ReorderInput ReorderOutput QLinearConcat",
-    "quantize": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear Cast CastLike",
-    "control": "If Loop Scan SequenceMap",
-}
-_FAMILY: Mapping[str, Family] = {op: f for f, ops in _FAMILIES.items() for op in ops.split()}
-_SHORT = {"BatchNormalization": "BN", "GlobalAveragePool": "GAP", "LayerNormalization": "LN", "Relu": "ReLU",
-          "QuantizeLinear": "Q", "DequantizeLinear": "DQ", "MaxPool": "MaxPool"}  # fmt: skip
-#: Words in a compiler's kinds of layers that compute something, with the family of what it is.
-_COMPUTES: Mapping[str, Family] = {
-    "conv": "convolution", "gemm": "matmul", "matmul": "matmul", "matrix": "matmul", "pool": "pool",
-    "scale": "normalization", "norm": "normalization", "softmax": "activation", "activation": "activation",
-    "elementwise": "other", "pointwise": "other", "reduce": "pool", "resize": "shape", "padding": "shape",
-}  # fmt: skip
-#: Families of what a fused layer is built around.
-_MAIN = frozenset({"convolution", "matmul", "pool"})
 #: Attributes that say at a glance what a node does.
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
 
 _WHOLE = frozenset({int, bool})
-#: Services that need no word beside what a layer computes, and those that a chip says in short.
-_QUIET = frozenset({"cast", "layout", "control", "body"})
-_BRIEF = frozenset({"Q", "DQ", "Q/DQ"})
-_ROLE_FAMILY: Mapping[str, Family] = {
-    "Q": "quantize", "DQ": "quantize", "Q/DQ": "quantize", "cast": "quantize", "layout": "shape", "control": "control",
-    "body": "control",
-}  # fmt: skip
-_QUANTIZES = re.compile(r"(Q|DQ|Q/DQ|cast)\b")
-_QUANTIZING: frozenset[Work] = frozenset({"quantization"})
-
-
-def family(op: str) -> Family:
-    """The colour family of an operator."""
-    return _FAMILY.get(op, "other")
 
 
 class _Source:
@@ -269,142 +220,10 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-class _Layers:
-    """The boxes of an engine's layers under construction."""
-
-    def __init__(self, result: Result, model: Model, mapping: NodeMapping) -> None:
-        self.model, self.mapping, self.engine = model, mapping, result.engine
-        self.built = result.prepared.model
-
-    @functools.cached_property
-    def flow(self) -> Dataflow:
-        return Dataflow(self.engine)
-
-    def box(self, layer: Layer) -> Box:
-        # Execution order is graph order; the compiler lists labels in an order of its own.
-        pairs = sorted(self.mapping.of(layer.id), key=lambda p: self.model.places[p.node].node.index)
-        computes = _kind_family(layer.kind)
-        title = self._serving(pairs) if pairs else self._idle(layer, computes)
-        chips = [] if title else self._chips(layer, pairs) if pairs else _told(layer, computes)
-        return Box(
-            id=layer.id,
-            kind="layer",
-            parent=-1,
-            body="",
-            op=layer.kind,
-            family=_colour(chips, title, computes if not pairs else None),
-            title=title or layer.name,
-            lines=[],
-            chips=chips,
-            precision=layer.precision,
-            reads=layer.reads,
-            writes=layer.writes,
-            stream=layer.stream,
-            slim=bool(title),
-            inputs=[],
-            outputs=[],
-            details=[],
-        )
-
-    def _op(self, pair: NodePair) -> str:
-        return self.model.places[pair.node].node.op
-
-    def _serving(self, pairs: Sequence[NodePair]) -> str:
-        """What a layer is called that runs no node but only serves some, such as "Q for Conv"; empty for others."""
-        if not all(p.role in SERVING or self._op(p) in QUANTIZING_OPS for p in pairs):
-            return ""
-        role = next((p.role for p in pairs if p.role != "work"), QUANTIZING_OPS.get(self._op(pairs[0]), "Q"))
-        served = [p for p in pairs if self._op(p) not in QUANTIZING_OPS]
-        ops = [self._op(p) for p in served] or self._served(pairs[0].node)
-        return words(role, _short_op(ops[0])) if ops else role
-
-    def _idle(self, layer: Layer, computes: Family | None) -> str:
-        """What a layer without nodes does where it computes nothing, from kind, name and types; empty for others."""
-        done, told = self.flow.works[layer.id], kernel(layer)
-        if done == "quantization":
-            narrows = layer.writes in QUANTIZED and layer.reads not in QUANTIZED
-            role: Role = QUANTIZING_OPS.get(layer.kind, "Q" if narrows else "DQ")
-            readers = self.flow.after(layer, through=MOVES | _QUANTIZING)
-            return words(role, next(filter(None, map(self._main, readers)), "")) or role
-        if computes or (told and told.rest):
-            return ""
-        return (_move(layer) or "layout move") if told or done in MOVES | {"control"} else ""
-
-    def _main(self, layer: Layer) -> str:
-        """The first operator that a layer runs, by its nodes or its name; empty where none is told."""
-        for node in self.mapping.run(layer.id):
-            return _short_op(self.model.places[node].node.op)
-        chips = [] if self.mapping.pairs else _told(layer, None)
-        return next((c["op"] for c in chips if c["family"] != "quantize" and c["op"] != layer.kind), "")
-
-    def _served(self, node: str) -> list[str]:
-        """Operators of the nodes that read what a model's own Q or DQ makes, the next ones behind such pairs."""
-        todo, seen, found = [self.model.places[node].node], set[str](), []
-        while todo:
-            for value in todo.pop().outputs:
-                for reader in self.model.consumers.get(value, ()):
-                    if reader.op not in QUANTIZING_OPS:
-                        found.append(reader.op)
-                    elif reader.id not in seen:
-                        seen.add(reader.id)
-                        todo.append(reader)
-        return found
-
-    def _chips(self, layer: Layer, pairs: Sequence[NodePair]) -> list[OpChip]:
-        found = [self._chip(p, layer) for p in pairs]
-        told = kernel(layer)
-        if told and told.quantizes and not any(c["role"] in {"Q", "Q/DQ"} for c in found):
-            # It narrows numbers amid the work of its nodes, and perhaps widens them again.
-            found.append(
-                _unlinked(
-                    "Q/DQ" if told.dequantizes else "Q", "quantize", "Q/DQ" if told.dequantizes else "Q"
-                )
-            )
-        shown = [c for c in found if c["role"] not in _QUIET] or found
-        # A kernel that reads a narrow type takes in what dequantizes it; a step of its own would be in its name.
-        absorbs = not told.dequantizes if told else layer.reads in QUANTIZED
-        own = {p.node for p in pairs if p.role == "work"}
-        kept = [c for c in shown if not (absorbs and c["role"] == "DQ" and c["node"] not in own)] or shown
-        seen = set[tuple[str, str]]()
-        listed = []
-        for chip in kept:
-            # One Q may serve several nodes.
-            if chip["role"] == "work" or chip["node"] in own or (chip["role"], chip["title"]) not in seen:
-                listed.append(chip)
-            seen.add((chip["role"], chip["title"]))
-        return listed
-
-    def _chip(self, pair: NodePair, layer: Layer) -> OpChip:
-        op = self._op(pair)
-        if pair.role == "work":
-            role = QUANTIZING_OPS.get(op, pair.role)
-            title = words(role, _short_op(next(iter(self._served(pair.node)), op))) if role != "work" else op
-            return OpChip(op=_short_op(op), family=family(op), node=pair.node, role=role, title=title)
-        short = _short_op(op)
-        if pair.role == "DQ":
-            short = _short_op(self._reader(pair.node, layer) or op)
-        title = words(pair.role, short)
-        shown = pair.role if pair.role in _BRIEF else title
-        colour = _ROLE_FAMILY.get(pair.role, family(op))
-        return OpChip(op=shown, family=colour, node=pair.node, role=pair.role, title=title)
-
-    def _reader(self, node: str, layer: Layer) -> str:
-        """The operator that a layer runs on what it dequantizes, where that was put there for another node first."""
-        run = set(self.mapping.run(layer.id))
-        for id_ in layer.origins:
-            put = self.built.by_id.get(id_)
-            if put is not None and put.origin == node and put.op == "DequantizeLinear":
-                for value in put.outputs:
-                    for reader in self.built.consumers.get(value, ()):
-                        if reader.origin in run and reader.op not in QUANTIZING_OPS:
-                            return reader.op
-        return ""
-
-
 def engine_graph(result: Result, model: Model, mapping: NodeMapping) -> Graph:
     """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
     engine = result.engine
-    layers = _Layers(result, model, mapping)
+    layers = Cards(result, model, mapping)
     boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
     boxes += [layers.box(y) for y in engine.layers]
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
@@ -573,62 +392,6 @@ def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
         outputs=[],
         details=[],
     )
-
-
-def _told(layer: Layer, computes: Family | None) -> list[OpChip]:
-    """The operators that a layer's name tells without a model, and its kind where they do not tell what computes."""
-    # Torch-TensorRT writes kinds in capitals.
-    told = [op.capitalize() if op.isupper() else op for op in map(operator, named(layer.name))]
-    found = [
-        _unlinked(_short_op(op), _kind_family(op) or family(op), QUANTIZING_OPS.get(op, "work"))
-        for op in told
-        if onnx.defs.has(op) or _kind_family(op)
-    ]
-    if not found and (known := kernel(layer)):
-        return [_unlinked("·".join(known.operations[:4]), "other")]
-    if not found or (computes in _MAIN and computes not in {c["family"] for c in found}):
-        found.insert(0, _unlinked(layer.kind or "layer", computes or "other"))
-    return found
-
-
-def _colour(chips: Sequence[OpChip], title: str, computes: Family | None) -> Family:
-    """The colour of a layer: what its kind computes, if told, else that of the first node that it runs."""
-    if computes or not chips:
-        return computes or ("quantize" if _QUANTIZES.match(title) else "shape")
-    return next((c["family"] for c in chips if c["role"] == "work"), chips[0]["family"])
-
-
-def _unlinked(op: str, colour: Family, role: Role = "work") -> OpChip:
-    return OpChip(op=op, family=colour, node="", role=role, title=op)
-
-
-def _short_op(op: str) -> str:
-    return _SHORT.get(op, op)
-
-
-@functools.lru_cache(1024)
-def _kind_family(word: str) -> Family | None:
-    """The family of what a compiler's word for a kind of layer computes; None where it tells no such kind."""
-    return next((family for part, family in _COMPUTES.items() if part in word.lower()), None)
-
-
-def _move(layer: Layer) -> str:
-    """What a step without nodes does, from the layouts and types that it reads and writes."""
-    if not layer.inputs or not layer.outputs:
-        return "layout move" if layer.kind == "kgen" else layer.kind
-    a, b = layer.inputs[0], layer.outputs[0]
-    if a.dtype != b.dtype and a.dtype and b.dtype:
-        return f"reformat {a.dtype} → {b.dtype}"
-    before, after = _layout(a.format), _layout(b.format)
-    if before and after and before != after:
-        return f"layout move {before} → {after}"
-    return "layout move" if layer.kind in {"kgen", "ReorderInput", "ReorderOutput", "copy"} else layer.kind
-
-
-def _layout(text: str) -> str:
-    """The short name of a memory layout: the word in brackets that the compiler prints first."""
-    inside = text.partition("(")[2].partition(")")[0]
-    return {"Linear": "NCHW"}.get(inside, inside)
 
 
 def _tensor_port(tensor: Tensor, *, constant: bool = False) -> Port:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rtlab.analysis.diff import Difference
     from rtlab.core.variant import Variant
     from rtlab.study import Study
 
@@ -26,6 +27,12 @@ def titles(study: Study) -> Mapping[str, str]:
     counts = Counter(found.get(n, n) for n in known)
     # Variants that differ in what no title tells, such as a pattern, are known by their names.
     return {n: found[n] if n in found and counts[found[n]] == 1 else n for n in known}
+
+
+def titled(found: Difference, called: Mapping[str, str]) -> Difference:
+    """A difference whose sides bear the titles of their variants."""
+    first, second = (dataclasses.replace(s, name=called[s.name]) for s in (found.first, found.second))
+    return dataclasses.replace(found, first=first, second=second)
 
 
 def _repeats(name: str, variant: Variant) -> bool:

@@ -67,8 +67,9 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
     return Chip(
         id=name,
         choice=variant.name,
+        label=titles(study)[name],
         # Two engines from elsewhere may have one precision; their names tell them apart.
-        label=f"{name} · {_precision(result)}" if result and result.recorded else titles(study)[name],
+        about=_precision(result) if result and result.recorded else "",
         target=result.engine.place if result and result.recorded else str(variant.target),
         status="building" if name == building else "failed" if error else "ready",
         baseline=name == baseline,

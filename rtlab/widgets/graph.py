@@ -10,6 +10,7 @@ from rtlab.analysis.mapping import placed
 from rtlab.view.contract import EngineView
 from rtlab.view.contract import Graph as GraphPayload
 from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.naming import titles
 from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
 from rtlab.widgets.delivering import Delivering
@@ -26,6 +27,8 @@ class Graph(Delivering):
     other = traitlets.Bytes(b"").tag(delivered=True)
     view = traitlets.Dict().tag(sync=True)
     height = traitlets.Int(480).tag(sync=True)
+    #: What its variants are called, by name.
+    titles = traitlets.Dict().tag(sync=True)
 
     def __init__(self, study: Study, name: str, other: str | None = None, *, height: int = 480) -> None:
         self._model = study.model
@@ -41,6 +44,7 @@ class Graph(Delivering):
             other=encode(engine_view(self._other, self._model), EngineView) if self._other else b"",
             view=dict(view.payload()),
             height=height,
+            titles=dict(titles(study)),
         )
 
     def __repr__(self) -> str:

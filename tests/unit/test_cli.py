@@ -63,7 +63,7 @@ def test_inspect_prints_a_table_for_people(capsys, file) -> None:
     assert 0 == code
     assert "10 nodes → " in out
     assert "measured, ONNX Runtime" in out
-    assert "Conv·BatchNormalization·Relu" in out
+    assert "Conv · BN · ReLU" in out
 
 
 def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:

@@ -240,7 +240,7 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
     for files in ((profile, tmp_path / "optimized.onnx"), (tmp_path / "optimized.onnx",)):
         study = rtlab.read(*files)
         (chip,) = chrome.chips(study, baseline="")
-        assert "engine · fp32 · CPU" == chip["label"]
+        assert ("engine", "fp32 · CPU") == (chip["label"], chip["about"])
         assert "GPU" not in json.dumps([chip, lines(study), study._repr_html_()], ensure_ascii=False)
 
 

@@ -106,10 +106,10 @@ export const originOf = (source: string): Origin | undefined =>
   (Object.keys(GLYPH) as Origin[]).find((name) => source.startsWith(name));
 
 /** A variant's time with its origin and the processor that took it: ● CPU 76.0 µs. */
-export function timeOf({ label, time, time_source }: Pick<Chip, "label" | "time" | "time_source">): string {
+export function timeOf({ about, time, time_source }: Pick<Chip, "about" | "time" | "time_source">): string {
   const origin = originOf(time_source);
-  // An engine from elsewhere has the processor in its label.
-  const processor = /\b[CG]PU\b/.test(label) ? "" : time_source.match(/\b[CG]PU\b/)?.[0];
+  // Of an engine from elsewhere the processor is told before.
+  const processor = /\b[CG]PU\b/.test(about) ? "" : time_source.match(/\b[CG]PU\b/)?.[0];
   return [origin && GLYPH[origin], processor, quantity(time, "ms")].filter(Boolean).join(" ");
 }
 
@@ -176,13 +176,17 @@ export function shortOp(op: string): string {
   return SHORT[op] ?? shorten(op, 16);
 }
 
-/** What a layer runs, shortly: its operators in their order, or else what it is. */
 /** The nodes that a card runs; its other chips say what it does for nodes of other layers. */
 export const ranBy = ({ chips }: Box): OpChip[] => chips.filter(({ role }) => role === "work");
 
 /** The family that gives a box its colour: that of the first node that it runs. */
 export const colourOf = (box: Box): Family => (ranBy(box)[0] ?? box.chips[0] ?? box).family;
 
+/** What a box is called: a node by its name, a layer by the words of its card, as everywhere else. */
+export const titleOf = (box: Box): string =>
+  (box.kind === "layer" && box.chips.length ? opsOf(box, 12) : box.title) || box.op;
+
+/** The words of a layer's card, as many as there is room for, or else what it is. */
 export function opsOf({ chips, op, slim, title }: Box, most: number): string {
   const ops = chips.slice(0, most).map((chip) => shortOp(chip.op));
   if (chips.length > most) ops.push(`+${chips.length - most}`);

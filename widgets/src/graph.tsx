@@ -9,6 +9,8 @@ import { GraphView } from "./ui/graphview";
 function render({ model, el }: RenderProps<GraphTraits>): () => void {
   return mount(el, "graph", ({ root, end }) => {
     const study = new Study(model, end);
+    const titles = follower(model, end, (error) => study.fail(error))("titles");
+    study.titles.value = titles.value ?? {};
     const bench = new Bench(study, root, end);
     return {
       view: <GraphView bench={bench} height={follower(model, end, (error) => study.fail(error))("height")} />,

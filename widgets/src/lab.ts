@@ -140,6 +140,9 @@ export class Lab {
         calibrated: this.calibration.value !== null,
       });
     });
+    const name = effect(() => {
+      this.study.titles.value = Object.fromEntries(this.chips.value.map(({ id, label }) => [id, label]));
+    });
     this.asking = this.#asking(trait("stamp"));
     // The kernel waits with what follows a large engine until that is drawn.
     const tell = effect(() => {
@@ -153,7 +156,7 @@ export class Lab {
       if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
     });
     end.addEventListener("abort", () => {
-      for (const dispose of [...undecoded, forget]) dispose();
+      for (const dispose of [...undecoded, forget, name]) dispose();
     });
     const reply = ({ type, value, content }: Reply & { content?: Panel }, buffers: DataView[]): void => {
       if (type === "panel" && content) this.asking.take(value, content);

@@ -32,7 +32,8 @@ export function spoken(study: Study, at: Pointed | null = null): string {
       : anchor === "node"
         ? ofNode(study, box)
         : ofLayer(study, anchor, box);
-  const where = anchor === "other" ? `in ${study.other.value?.variant ?? "another engine"}` : "";
+  const where =
+    anchor === "other" ? `in ${study.called(study.other.value?.variant) || "another engine"}` : "";
   const numbers = (study.engineOf(engineSide(anchor))?.overlays ?? []).map((overlay) =>
     told(overlay, combined(overlay, anchor, ids, box)),
   );

@@ -77,6 +77,8 @@ export class Study {
   /** How the engine was built, where its log tells. */
   readonly story: Signal<BuildStory | null> = signal(null);
   readonly view: Signal<ViewState>;
+  /** What variants are called wherever people read of them, by name. */
+  readonly titles: Signal<Readonly<Record<string, string>>> = signal({});
   readonly hover: Signal<Pointed | null> = signal(null);
   readonly focus: Signal<Focus | null> = signal(null);
   /** The selection changed for a reason other than a click in the pane: these sides should come into view. */
@@ -179,6 +181,11 @@ export class Study {
   /** The graph of a pane before groups are folded. */
   whole(side: Side): Graph | null {
     return this.#whole[side].value;
+  }
+
+  /** What a variant is called on screen; nothing where there is none. */
+  called(variant = ""): string {
+    return this.titles.value[variant] ?? variant;
   }
 
   /** Whether what the boxes of a side tell, and the numbers on them, are still on their way. */

@@ -29,6 +29,8 @@ export interface GraphTraits {
   other_later?: Bytes;
   view: ViewState;
   height: number;
+  /** What variants are called; the Explorer's chips tell that of theirs. */
+  titles?: Record<string, string>;
 }
 
 /** What plotly draws. */

@@ -110,6 +110,7 @@ describe("a choice and the variant on screen", () => {
   const chip = (part: Partial<Chip>): Chip => ({
     id: "int8·entropy2@sm86",
     label: "ours",
+    about: "",
     choice: "int8·entropy2",
     target: "sm86",
     status: "ready",

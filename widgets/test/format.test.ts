@@ -122,16 +122,16 @@ describe("what vendors write", () => {
 });
 
 describe("a variant's time", () => {
-  const chip = { label: "fp32", time: 0.076, time_source: "measured, ONNX Runtime 1.23.2, CPU, 30 runs" };
+  const chip = { about: "", time: 0.076, time_source: "measured, ONNX Runtime 1.23.2, CPU, 30 runs" };
 
   it("tells its origin and the processor", () => {
     // A time of the CPU beside the name of a GPU would be read as the GPU's.
     expect("● CPU 76.0 µs").toBe(timeOf(chip));
   });
 
-  it("leaves out the processor that the label names, and what it is not told", () => {
+  it("leaves out the processor that is told before, and what it is not told", () => {
     // No word twice, no word made up.
-    expect("● 76.0 µs").toBe(timeOf({ ...chip, label: "first · fp16 · GPU" }));
+    expect("● 76.0 µs").toBe(timeOf({ ...chip, about: "fp16 · GPU" }));
     expect("76.0 µs").toBe(timeOf({ ...chip, time_source: "" }));
   });
 });

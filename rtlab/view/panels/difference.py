@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from rtlab.core.peaks import TABLE, peaks
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row
 from rtlab.view.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
-from rtlab.view.naming import titles
+from rtlab.view.naming import titled, titles
 from rtlab.view.panel import Scene, choices, column, fact, link, panel
 from rtlab.view.table import counted, number, time_unit, unexplained
 
@@ -91,9 +90,7 @@ def difference(scene: Scene) -> Panel:
         _LEAD,
         settings=settings,
         facts=_facts(found, unit),
-        figures=[]
-        if found.unexplained
-        else _figures(_titled(found, called), groups, keys, scene.model, unit),
+        figures=[] if found.unexplained else _figures(titled(found, called), groups, keys, scene.model, unit),
         problem=unexplained(found),
         columns=[
             column("Nodes"),
@@ -106,14 +103,8 @@ def difference(scene: Scene) -> Panel:
         ],
         rows=[_row(g, keys[id(g)], scene.model, unit[1], told=not found.unexplained) for g in groups],
         links=_links(found, keys, scene),
-        notes=_notes(_titled(found, called)),
+        notes=_notes(titled(found, called)),
     )
-
-
-def _titled(found: Difference, called: Mapping[str, str]) -> Difference:
-    """The difference with its sides as people call them."""
-    first, second = (dataclasses.replace(s, name=called[s.name]) for s in (found.first, found.second))
-    return dataclasses.replace(found, first=first, second=second)
 
 
 def _steps(side: Side) -> str:

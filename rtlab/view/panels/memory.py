@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analysis.mapping import Mapping, placed
 from rtlab.analysis.plan import RESERVATION, MemoryPlan, plan
 from rtlab.core.value import shape_text
 from rtlab.errors import RtlabError, VariantError
+from rtlab.view.cards import exact, names
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting
 from rtlab.view.figure import MAIN, OTHER, axis, figure, legend
 from rtlab.view.panel import Scene, column, fact, field, link, panel, stops
@@ -45,14 +47,16 @@ def memory(scene: Scene) -> Panel:
     except RtlabError as error:
         return panel(scene, "memory", _TITLE, "", settings=_settings(scene, None, batch), problem=str(error))
     unit, scale = storage_unit(found.peak)
+    called = names(scene.result, scene.model)
+    told = [_short(n) for n in exact(called, engine).values()]
     return panel(
         scene,
         "memory",
         _TITLE,
-        _lead(found, engine),
+        _lead(found, list(called.values())),
         settings=_settings(scene, found, batch),
         facts=_facts(found, one, engine),
-        figures=[_drawn(found, engine, unit, scale)] if found.lives else [],
+        figures=[_drawn(found, engine, told, unit, scale)] if found.lives else [],
         columns=[
             column("Tensor"),
             column("Shape"),
@@ -63,7 +67,7 @@ def memory(scene: Scene) -> Panel:
             column("Address", unit, "estimated"),
             column("At the peak"),
         ],
-        rows=_rows(found, engine, scale),
+        rows=_rows(found, told, scale),
         links=_links(found, engine, placed(scene.result.mapping, scene.model)),
         notes=_notes(found, one, engine),
     )
@@ -94,10 +98,10 @@ def _settings(scene: Scene, found: MemoryPlan | None, batch: int | None) -> list
     return settings
 
 
-def _lead(found: MemoryPlan, engine: Engine) -> str:
+def _lead(found: MemoryPlan, called: Sequence[str]) -> str:
     if not found.lives:
         return "This engine keeps nothing between its layers but what the caller gives and takes."
-    name = _short(engine.layers[found.step].name)
+    name = called[found.step]
     return (
         "A tensor needs memory from the layer that writes it to the last that reads it; then another may have its "
         f"place. Each box is one, as wide as its life and as high as its size. Most is alive at step {found.step + 1} "
@@ -214,9 +218,8 @@ def _shown(life: Life) -> Tensor:
     return max(life.mentions, key=lambda t: -1 if t.shape is None else abs(math.prod(t.shape)))
 
 
-def _rows(found: MemoryPlan, engine: Engine, scale: float) -> list[Row]:
+def _rows(found: MemoryPlan, names: Sequence[str], scale: float) -> list[Row]:
     peak, rows = set(found.at_peak), list[Row]()
-    names = [_short(layer.name) for layer in engine.layers]
     for i, (life, given) in enumerate(zip(found.lives, found.allocations, strict=True)):
         shown = _shown(life)
         rows.append(
@@ -232,7 +235,7 @@ def _rows(found: MemoryPlan, engine: Engine, scale: float) -> list[Row]:
                     (given.offset or 0) / scale,
                     "yes" if i in peak else "",
                 ],
-                note=f"from {names[life.first]} to {names[life.last]}",
+                note=f"from step {names[life.first]} to step {names[life.last]}",
             )
         )
     return rows
@@ -250,9 +253,9 @@ def _links(found: MemoryPlan, engine: Engine, mapping: Mapping) -> dict[str, Lin
     return links
 
 
-def _drawn(found: MemoryPlan, engine: Engine, unit: str, scale: float) -> Figure:
+def _drawn(found: MemoryPlan, engine: Engine, called: Sequence[str], unit: str, scale: float) -> Figure:
     peak, steps = set(found.at_peak), len(found.alive)
-    names = [html.escape(_short(layer.name)) for layer in engine.layers]
+    names = [html.escape(n) for n in called]
     ends = [0.5, steps + 0.5]
     return figure(
         f"Memory over the steps of the engine: {len(found.lives):,} tensors in an arena of {storage(found.peak)}, and "
@@ -272,7 +275,7 @@ def _drawn(found: MemoryPlan, engine: Engine, unit: str, scale: float) -> Figure
                 "line": {"shape": "hvh", "width": 1, "color": MAIN},
                 "fill": "tozeroy",
                 "fillcolor": "rgba(49,104,142,0.35)",
-                "hovertemplate": f"step %{{x}}: %{{text}}<br>%{{y:.4~g}} {unit} alive<extra>estimated</extra>",
+                "hovertemplate": f"step %{{text}}<br>%{{y:.4~g}} {unit} alive<extra>estimated</extra>",
             },
             _level("peak", found.peak / scale, ends, unit, {"color": OTHER, "width": 3}),
             _level("lower bound", found.bound / scale, ends, unit, {"color": _EDGE, "dash": "dash"}),
@@ -334,9 +337,9 @@ def _told(life: Life, nbytes: int, names: list[str]) -> str:
     kind = f"{shape_text(shown.shape)} {shown.dtype}"
     text = f"<b>{html.escape(_short(life.id))}</b><br>{kind} · {storage(nbytes)} (estimated)"
     if life.writers:
-        text += f"<br>written by step {life.writers[0] + 1}: {names[life.writers[0]]}"
+        text += f"<br>written by step {names[life.writers[0]]}"
     if life.readers:
-        text += f"<br>last read by step {life.readers[-1] + 1}: {names[life.readers[-1]]}"
+        text += f"<br>last read by step {names[life.readers[-1]]}"
     return text
 
 

@@ -14,6 +14,7 @@ from rtlab.analysis.roofline import roofline as under_roofs
 from rtlab.analysis.trust import RECORDED, known_error, usual
 from rtlab.core.peaks import TABLE, Peaks, peaks
 from rtlab.errors import RtlabError, VariantError
+from rtlab.view.cards import exact, names
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Setting, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure, legend
 from rtlab.view.panel import Scene, choices, column, fact, link, panel, stops
@@ -69,7 +70,8 @@ def roofline(scene: Scene) -> Panel:
             "profilingVerbosity=detailed (trtexec --profilingVerbosity=detailed --exportLayerInfo), or load the ONNX "
             "model with rtlab.load(..., shapes={...}).",
         )
-    names = {layer.id: layer.name for layer in result.engine.layers}
+    steps = {layer.id: (layer.index + 1, layer.name) for layer in result.engine.layers}
+    called = names(result, scene.model)
     unit, scale = storage_unit(max((p.moved or 0 for p in found.layers), default=0))
     return panel(
         scene,
@@ -79,8 +81,11 @@ def roofline(scene: Scene) -> Panel:
         settings=_settings(known, roofs, found.batch, own),
         work=_work(),
         facts=_facts(found),
-        figures=[_drawn(found, names)] if any(p.intensity for p in found.layers) else [],
+        figures=[_drawn(found, exact(called, result.engine))]
+        if any(p.intensity for p in found.layers)
+        else [],
         columns=[
+            column("Step", numeric=True),
             column("Layer"),
             column("Bound"),
             column("Type"),
@@ -92,7 +97,7 @@ def roofline(scene: Scene) -> Panel:
             column("Measured", "µs", "measured"),
             column("Measured by attainable", numeric=True),
         ],
-        rows=[_row(p, names[p.layer], scale) for p in found.layers],
+        rows=[_row(p, called[p.layer], *steps[p.layer], scale) for p in found.layers],
         links=_links(found, mapping.nodes),
         notes=_notes(found, result.engine, why),
     )
@@ -237,7 +242,7 @@ def _scaled(value: float, unit: str) -> str:
     return f"{value:.4g} {unit}".strip()
 
 
-def _drawn(found: Roofline, names: Mapping[str, str]) -> Figure:
+def _drawn(found: Roofline, called: Mapping[str, str]) -> Figure:
     """Points at intensity and rate in double logarithms, and a roof for each precision that a layer is computed in."""
     shown = [p for p in found.layers if p.intensity and p.rate]
     low = min(p.intensity or 1.0 for p in shown) / 2
@@ -257,7 +262,7 @@ def _drawn(found: Roofline, names: Mapping[str, str]) -> Figure:
                 "symbol": symbol, "color": colour, "opacity": 0.8, "line": {"width": 1.5, "color": "#808080"},
                 "size": [_SMALL + (_LARGE - _SMALL) * math.sqrt(_time(p) / longest) for p in points],
             },
-            "text": [_hover(p, names[p.layer]) for p in points], "hovertemplate": "%{text}<extra></extra>",
+            "text": [_hover(p, called[p.layer]) for p in points], "hovertemplate": "%{text}<extra></extra>",
         })  # fmt: skip
     return figure(
         f"Roofline on {found.peaks.name}: arithmetic intensity against operations per second, one mark for each layer",
@@ -314,12 +319,12 @@ def _hover(point: Point, name: str) -> str:
     return "<br>".join(parts)
 
 
-def _row(point: Point, name: str, scale: float) -> Row:
+def _row(point: Point, called: str, step: int, name: str, scale: float) -> Row:
     def scaled(value: float | None, by: float) -> float | None:
         return None if value is None else value * by
 
     cells: list[str | float | None] = [
-        _short(name), point.bound, f"{point.precision} {point.units}".strip(), scaled(point.flops, 1e-6),
+        step, _short(called), point.bound, f"{point.precision} {point.units}".strip(), scaled(point.flops, 1e-6),
         scaled(point.moved, 1 / scale), point.intensity, scaled(point.attainable, 1e3), scaled(point.estimated, 1e3),
         scaled(point.measured, 1e3), point.distance,
     ]  # fmt: skip

@@ -18,13 +18,16 @@ from rtlab.analysis.timing import on_layers
 from rtlab.analysis.trust import usual
 from rtlab.core.peaks import TABLE
 from rtlab.errors import RtlabError, VariantError
+from rtlab.view.cards import exact, names, numbered
 from rtlab.view.contract import Fact, Figure, Link, Origin, Panel, Row, Setting, Work
 from rtlab.view.figure import MAIN, OTHER, SIGNS, axis, figure
 from rtlab.view.gantt import gantt
+from rtlab.view.naming import titles
 from rtlab.view.panel import Scene, choices, column, fact, link, panel, stops
 from rtlab.view.table import number, storage, storage_unit, time_unit
 
 if TYPE_CHECKING:
+    from rtlab.core.engine import Engine
     from rtlab.core.variant import Variant
     from rtlab.study import Result
 
@@ -75,7 +78,7 @@ def schedule(scene: Scene) -> Panel:
         return panel(scene, "schedule", _TITLE, "", settings=settings, problem=why)
     plan = scheduled(result.engine, durations, origin=chosen.origin)
     beside = _beside(scene, chosen, plan)
-    names = {y.id: y.name for y in result.engine.layers}
+    called = names(result, scene.model)
     made = _made(plan)
     unit, factor = _unit(plan)
     return panel(
@@ -86,7 +89,10 @@ def schedule(scene: Scene) -> Panel:
         settings=settings,
         work=[_rebuild(scene)],
         facts=_facts(scene, plan, beside),
-        figures=[gantt(plan, names, chosen.label), *([_compared(beside)] if len(beside) > 1 else [])],
+        figures=[
+            gantt(plan, exact(called, result.engine), chosen.label),
+            *([_compared(beside, titles(scene.study))] if len(beside) > 1 else []),
+        ],
         columns=[
             column("Step", numeric=True),
             column("Layer"),
@@ -97,7 +103,7 @@ def schedule(scene: Scene) -> Panel:
             column("Slack", unit, made, numeric=True),
             column("Critical path"),
         ],
-        rows=_rows(plan, names, factor),
+        rows=_rows(plan, scene.result.engine, called, factor),
         links=_links(scene, plan),
         notes=[*_notes(scene, plan, chosen), *plan.notes],
     )
@@ -319,7 +325,7 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
         more = memory - other.engine.totals["activation"]
         found.append(
             fact(
-                f"Against {other.name}",
+                f"Against {titles(scene.study)[other.name]}",
                 storage(more, signed=True),
                 "reported",
                 f"activation memory; {storage(other.engine.totals['activation'])} there",
@@ -328,17 +334,19 @@ def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) 
     return found
 
 
-def _rows(plan: Schedule, names: Mapping[str, str], factor: float) -> list[Row]:
+def _rows(plan: Schedule, engine: Engine, called: Mapping[str, str], factor: float) -> list[Row]:
+    own = {layer.id: layer.name for layer in engine.layers}
+    steps = numbered(called)
     sources: defaultdict[str, list[str]] = defaultdict(list)
     for wait in plan.waits:
         if wait.layer and wait.source:
-            sources[wait.layer].append(names[wait.source])
+            sources[wait.layer].append(steps[wait.source])
     return [
         Row(
             key=step.layer,
             cells=[
                 position,
-                names[step.layer],
+                called[step.layer],
                 step.stream,
                 step.start * factor,
                 step.duration * factor,
@@ -346,7 +354,7 @@ def _rows(plan: Schedule, names: Mapping[str, str], factor: float) -> list[Row]:
                 step.slack * factor,
                 "yes" if step.critical else "",
             ],
-            note="",
+            note=own[step.layer],
         )
         for position, step in enumerate(plan.steps, 1)
         if not step.sync
@@ -358,9 +366,10 @@ def _links(scene: Scene, plan: Schedule) -> dict[str, Link]:
     return {s.layer: link(mapping.nodes(s.layer), [s.layer]) for s in plan.steps if not s.sync}
 
 
-def _compared(beside: list[tuple[Result, Schedule]]) -> Figure:
+def _compared(beside: list[tuple[Result, Schedule]], called: Mapping[str, str]) -> Figure:
     labels = [
-        f"{html.escape(r.name)}<br>{len(p.streams)} stream{'s' * (len(p.streams) != 1)}" for r, p in beside
+        f"{html.escape(called[r.name])}<br>{len(p.streams)} stream{'s' * (len(p.streams) != 1)}"
+        for r, p in beside
     ]
     told = _made(beside[0][1]) or "unit length"
     unit, factor = _unit(max((p for _, p in beside), key=lambda p: p.makespan))

@@ -8,7 +8,7 @@ from rtlab.view.contract import Column, Figure, Panel, Row, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure
 from rtlab.view.naming import titles
 from rtlab.view.panel import Scene, column, fact, link, panel
-from rtlab.view.table import number, storage_unit
+from rtlab.view.table import counted, number, storage_unit
 
 if TYPE_CHECKING:
     from rtlab.study import Result
@@ -23,14 +23,10 @@ def variants(scene: Scene) -> Panel:
     """One row per variant that is built, and buttons that build those which differ in one choice."""
     results = list(scene.study.results.values())
     here = scene.result
-    streams = [len({y.stream for y in r.engine.layers}) for r in results]
     kept = storage_unit(max((r.engine.totals.get("activation") or 0 for r in results), default=0))
     weights = storage_unit(max((r.engine.totals.get("weights") or 0 for r in results), default=0))
-    called = titles(scene.study)
-    rows = [
-        _row(r, count, (called[r.name], called[here.name]), kept[1], weights[1])
-        for r, count in zip(results, streams, strict=True)
-    ]
+    called, kinds = titles(scene.study), _kinds(results)
+    rows = [_row(r, (called[r.name], called[here.name]), kinds, kept[1], weights[1]) for r in results]
     facts = [fact("Variants", str(len(results))), fact("Engine shown", here.engine.title)]
     if here.variant.options is not None:
         facts.append(fact("Options", str(here.variant.options)))
@@ -44,7 +40,7 @@ def variants(scene: Scene) -> Panel:
         figures=[_figure(results, [called[r.name] for r in results], called[here.name], *kept)]
         if len(results) > 1
         else [],
-        columns=_columns(kept[0], weights[0]),
+        columns=_columns(kinds, kept[0], weights[0]),
         rows=rows,
         links={r.name: link(layers=[]) for r in results},
         notes=_notes(results),
@@ -59,13 +55,18 @@ def _works(scene: Scene) -> list[Work]:
     ]
 
 
-def _columns(kept: str, weights: str) -> list[Column]:
+def _kinds(results: list[Result]) -> list[str]:
+    """What steps of these engines are called, the layers of compilers first: they are counted apart."""
+    return sorted({counted(r.engine) for r in results}, key=lambda kind: kind.startswith("ONNX Runtime"))
+
+
+def _columns(kinds: list[str], kept: str, weights: str) -> list[Column]:
     return [
         column("Variant"),
         column("Precision"),
         column("Target"),
         column("Options"),
-        column("Layers", numeric=True),
+        *(column(f"{kind[:1].upper()}{kind[1:]}s", numeric=True) for kind in kinds),
         column("Streams", numeric=True),
         column("Memory", kept, "reported"),
         column("Weights", weights, "reported"),
@@ -76,7 +77,7 @@ def _columns(kept: str, weights: str) -> list[Column]:
     ]
 
 
-def _row(result: Result, streams: int, names: tuple[str, str], kept: float, weights: float) -> Row:
+def _row(result: Result, names: tuple[str, str], kinds: list[str], kept: float, weights: float) -> Row:
     title, shown = names
     engine, times = result.engine, result.timing
     sparse = f"2:4 {','.join(result.variant.sparsity)}".replace(" *", "") if result.variant.sparsity else ""
@@ -86,8 +87,8 @@ def _row(result: Result, streams: int, names: tuple[str, str], kept: float, weig
         "mixed" if len(result.variant.precisions) > 1 else str(result.variant.precision),
         engine.place,
         told,
-        len(engine.layers) - engine.sync,
-        streams,
+        *(len(engine.layers) - engine.sync if counted(engine) == kind else None for kind in kinds),
+        len({y.stream for y in engine.layers}),
         _by(engine.totals.get("activation"), kept),
         _by(engine.totals.get("weights"), weights),
         engine.seconds or None,
@@ -103,8 +104,12 @@ def _by(nbytes: int | None, scale: float) -> float | None:
 
 
 def _figure(results: list[Result], names: list[str], shown: str, unit: str, scale: float) -> Figure:
-    """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants."""
-    layers = [len(r.engine.layers) - r.engine.sync for r in results]
+    """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants.
+
+    Layers are those of the compiled engines; ONNX Runtime's nodes are drawn where there is nothing else.
+    """
+    kind = _kinds(results)[0]
+    layers = [len(r.engine.layers) - r.engine.sync if counted(r.engine) == kind else None for r in results]
     kept = [r.engine.totals.get("activation") for r in results]
     same = {
         "type": "bar",
@@ -115,7 +120,12 @@ def _figure(results: list[Result], names: list[str], shown: str, unit: str, scal
         "constraintext": "none",
         "cliponaxis": False,
     }
-    bars = {**same, "x": layers, "text": layers, "hovertemplate": "%{y}: %{x} layers<extra>reported</extra>"}
+    bars = {
+        **same,
+        "x": layers,
+        "text": layers,
+        "hovertemplate": f"%{{y}}: %{{x}} {kind}s<extra>reported</extra>",
+    }
     memory = {
         **same,
         "x": [_by(b, scale) for b in kept],
@@ -125,10 +135,14 @@ def _figure(results: list[Result], names: list[str], shown: str, unit: str, scal
     }
     told = any(kept)
     return figure(
-        f"Layers and memory of {len(results)} variants",
+        f"{kind[:1].upper()}{kind[1:]}s and memory of {len(results)} variants",
         [bars, memory] if told else [bars],
         # Room for the numbers beside the longest bars.
-        xaxis=axis("layers, reported", domain=[0, 0.48 if told else 1], range=[0, 1.18 * max(layers)]),
+        xaxis=axis(
+            f"{kind}s, reported",
+            domain=[0, 0.48 if told else 1],
+            range=[0, 1.18 * max(n for n in layers if n is not None)],
+        ),
         xaxis2=axis(
             f"activations, {unit}, reported",
             domain=[0.52, 1],
@@ -140,6 +154,11 @@ def _figure(results: list[Result], names: list[str], shown: str, unit: str, scal
 
 def _notes(results: list[Result]) -> list[str]:
     notes = []
+    if len(kinds := _kinds(results)) > 1:
+        notes.append(
+            f"A {kinds[0]} of a compiled engine may run many nodes, a node of ONNX Runtime's graph is one or few of "
+            "them: the two are counted apart, and the figure shows those of compiled engines."
+        )
     if any(r.engine.backend == "tensorrt-rtx" and r.variant.sparsity for r in results):
         notes.append(
             "TensorRT-RTX's listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."

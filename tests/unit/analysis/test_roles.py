@@ -130,12 +130,16 @@ def test_the_first_card_of_an_int8_engine_quantizes_and_the_second_convolves(stu
 
 def test_an_explanation_names_what_is_fused_and_what_is_only_served(study: Study) -> None:
     """The node's own layer comes first; what quantizes for the next node is no company."""
-    assert "with BatchNormalization, Q for MaxPool (declared)" in study.explain(
-        "/stem/relu/Relu", variant="int8"
-    )
+    told = study.explain("/stem/relu/Relu", variant="int8")
+    assert 'runs in layer 3, "BN · ReLU · Q" ("__myl_MulAddReluMulMinMaxRounCast_myl0_2") with' in told
+    assert "with BatchNormalization, Q for MaxPool (declared)" in told
     lines = study.explain("/stem/conv/Conv", variant="int8").splitlines()
-    assert lines[0].startswith('"/stem/conv/Conv" runs in layer "1:/stem/conv/Conv_myl0_1" (declared).')
-    assert lines[1].startswith('"/stem/conv/Conv" has its Q in layer "0:__myl_MulMinMaxRounCastConc_myl0_0"')
+    assert lines[0].startswith(
+        '"/stem/conv/Conv" runs in layer 2, "Conv" ("/stem/conv/Conv_myl0_1") (declared).'
+    )
+    assert lines[1].startswith(
+        '"/stem/conv/Conv" has its Q in layer 1, "Q for Conv" ("__myl_MulMinMaxRounCastConc_'
+    )
 
 
 def test_tables_and_json_tell_the_role_of_each_node(study: Study) -> None:

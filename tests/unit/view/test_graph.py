@@ -17,7 +17,8 @@ from rtlab.samples import load
 from rtlab.study.job import Result
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView, Later
-from rtlab.view.graph import complete, engine_later, engine_view, family, source_graph
+from rtlab.view.families import family
+from rtlab.view.graph import complete, engine_later, engine_view, source_graph
 from rtlab.view.payload import decode, encode
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from types import SimpleNamespace
 
-from rtlab import Study
+import pytest
+
+from rtlab import Study, report
+from rtlab.cli import main
 from rtlab.core.variant import Variant
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
@@ -71,3 +76,47 @@ def test_chips_tables_panels_and_figures_use_one_title() -> None:
     beside = answer("variants", Scene(study, study[names[1]]))
     assert [wanted[0], f"▸ {wanted[1]}"] == [row["cells"][0] for row in beside["rows"]]
     assert [wanted[0], f"▸ {wanted[1]}"] == list(beside["figures"][0]["data"][0]["y"])
+
+
+def test_the_command_line_and_its_json_use_the_titles_of_the_screen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It said int8 where every chip said int8·auto; a program finds the key that it gave beside the title."""
+    arguments = ["compare", "fp32", "int8", "--model", "digits_gru", "--target", "cpu"]
+    assert 0 == main(arguments)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.match(r"fp32 [\d.]+ .s → int8·auto [\d.]+ .s: ", first), first
+    assert 0 == main([*arguments, "--json"])
+    told = json.loads(capsys.readouterr().out)["variants"]
+    assert [("fp32", "fp32"), ("int8", "int8·auto")] == [(v["name"], v["title"]) for v in told]
+    assert 0 == main(
+        ["inspect", "digits_gru", "--precision", "int8", "--target", "cpu", "--no-run", "--json"]
+    )
+    assert "int8·auto" == json.loads(capsys.readouterr().out)["variant"]["title"]
+    assert 0 == main(["inspect", "digits_gru", "--precision", "int8", "--target", "cpu", "--no-run"])
+    assert capsys.readouterr().out.startswith("digits_gru · int8·auto: ")
+
+
+def test_the_report_and_the_graphs_alone_use_the_titles_of_the_screen() -> None:
+    study = Study(tiny_model())
+    for name in ("fp32", "int8"):
+        study.add(name, target="cpu", backend="onnxruntime")
+    study.run(compare=False)
+    wanted = {"fp32": "fp32", "int8": "int8·auto"}
+    assert wanted == {c["id"]: c["label"] for c in report.saved(study)["chips"]}
+    assert wanted == dict(study.graph("fp32", "int8").titles)
+
+
+def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(a_recorded_study: Study) -> None:
+    (chip,) = chrome.chips(a_recorded_study, baseline="")
+    assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
+    assert {"a100": "a100"} == titles(a_recorded_study)
+
+
+@pytest.fixture
+def a_recorded_study(tmp_path) -> Study:
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "MaxPool_2"], "Bindings": ["x", "y"]}))
+    study = Study(tiny_model())
+    study.read("a100", layers=path)
+    return study

@@ -14,9 +14,6 @@ export function Chips({ lab }: { lab: Lab }) {
   const shown = lab.study.engine.value?.variant ?? lab.study.view.value.variant;
   const { panes, compared: other } = lab.study.view.value;
   const compared = panes.includes("other") ? other : "";
-  // Variants that differ in options of the builder only share a label: their names tell them apart.
-  const shared = (chip: Chip): boolean =>
-    chips.some(({ id, label, target }) => id !== chip.id && label === chip.label && target === chip.target);
   const severalTargets = new Set(chips.map(({ target }) => target)).size > 1;
   /** The chip whose menu is open, and where in the row it stands. */
   const [menu, setMenu] = useState<{ id: string; left: number } | null>(null);
@@ -44,7 +41,7 @@ export function Chips({ lab }: { lab: Lab }) {
           <ChipView
             key={chip.id}
             lab={lab}
-            chip={shared(chip) ? { ...chip, label: chip.id } : chip}
+            chip={chip}
             current={chip.id === shown}
             compared={chip.id === compared}
             tagged={severalTargets}
@@ -101,6 +98,7 @@ function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipPr
         {chip.status === "failed" && <Warning />}
         {chip.baseline && <Pin />}
         <b>{chip.label}</b>
+        {chip.about && <span>{chip.about}</span>}
         {tagged && chip.target && !chip.label.endsWith(`@${chip.target}`) && (
           <small class="rt-tag">{shorten(chip.target, LONGEST_TARGET)}</small>
         )}

@@ -8,15 +8,15 @@ const WORST = 3;
 
 /** What to look at first while nothing is selected: the extremes of every overlay, and nodes without a layer. */
 export function Overview({ lab }: { lab: Lab }) {
-  const engine = lab.study.engine.value;
-  const chip = lab.chips.value.find(({ id }) => id === engine?.variant);
+  const { study } = lab;
+  const engine = study.engine.value;
   const overlays = engine?.overlays ?? [];
   const missing = lab.missingWords();
   return (
     <>
-      <h3>{chip?.label ?? engine?.variant ?? "Nothing selected"}</h3>
+      <h3>{engine ? study.called(engine.variant) : "Nothing selected"}</h3>
       <p class="rt-quiet">
-        {lab.study.modelless.value
+        {study.modelless.value
           ? "Click a layer to see what it reads, writes and takes."
           : "Click a node to see the layer that swallowed it, or a layer to see its nodes."}
       </p>
@@ -26,7 +26,7 @@ export function Overview({ lab }: { lab: Lab }) {
         .map((overlay) => (
           <Extremes key={overlay.id} lab={lab} overlay={overlay} />
         ))}
-      {lab.study.follows("layer") && <p class="rt-quiet">The numbers of the layers are on their way.</p>}
+      {study.follows("layer") && <p class="rt-quiet">The numbers of the layers are on their way.</p>}
       {missing.length > 0 && (
         <Section title="Nodes without a layer">
           {missing.map((words) => (

@@ -268,8 +268,9 @@ function Strip({ bench, side }: { bench: Bench; side: Side }) {
 /** What a pane shows, in two parts. Beside a third pane the variant tells one engine from the other. */
 function told({ study, sides }: Bench, side: Side): [string, string] {
   const graph = study.whole(side);
-  if (!graph) return [NAMES[side], side === "other" ? study.view.value.compared : ""];
-  const variant = side !== "node" && sides.value.includes("other") ? study.engineOf(side)?.variant : "";
+  if (!graph) return [NAMES[side], side === "other" ? study.called(study.view.value.compared) : ""];
+  const variant =
+    side !== "node" && sides.value.includes("other") ? study.called(study.engineOf(side)?.variant) : "";
   const counted = /\d (node|layer|region)s?\b/.test(graph.subtitle);
   const kind = noun(side);
   const count = counted ? "" : plural(graph.boxes.filter((box) => box.kind === kind).length, kind);

@@ -11,6 +11,7 @@ import {
   ROLE_WORDS,
   shorten,
   shortOp,
+  titleOf,
   withSpread,
 } from "../format";
 import type { Lab } from "../lab";
@@ -87,7 +88,7 @@ const partners = (study: Study, side: Side): Side[] =>
   SIDES.filter((other) => other !== side && study.selected(other).length > 0);
 
 const inWhere = (study: Study, side: Exclude<Side, "node">): string =>
-  study.other.value ? `In layers of ${study.engineOf(side)?.variant ?? ""}` : "In layers";
+  study.other.value ? `In layers of ${study.called(study.engineOf(side)?.variant)}` : "In layers";
 
 /** What can be done with the selection from here. */
 function Actions({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
@@ -148,14 +149,14 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
       : box.kind === "node"
         ? shorten(box.op, SHORT)
         : `graph ${box.kind}`,
-    layer && side === "other" && engine?.variant,
+    layer && side === "other" && study.called(engine?.variant),
     layer && box.precision,
     layer && streams.size > 1 && `stream ${box.stream}`,
     box.body,
   ];
   return (
     <>
-      <h3 title={shorten(box.title, LONGEST)}>{breakable(box.title || box.op)}</h3>
+      <h3 title={shorten(box.title, LONGEST)}>{breakable(titleOf(box))}</h3>
       <p class="rt-quiet">{about.filter(Boolean).join(" · ")}</p>
       <Actions lab={lab} side={side} ids={[box.id]} />
       {layer ? (
@@ -211,7 +212,7 @@ function InLayer({ lab, side, box }: { lab: Lab; side: (typeof ENGINES)[number];
   const { study } = lab;
   const links = study.linksOf(side);
   const missing = links.unmapped(box.id);
-  const of = study.other.value ? ` · ${study.engineOf(side)!.variant}` : "";
+  const of = study.other.value ? ` · ${study.called(study.engineOf(side)!.variant)}` : "";
   if (missing) {
     return (
       <Section title={`No layer${of}`}>

@@ -58,6 +58,9 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   );
 }
 
+/** The compiler's own name: what is called by its work has it among what is told of it. */
+const spelled = (box: Box): string => (box.slim ? detail(box, "layer") : "") || box.title;
+
 /** The tactic and whether it is sparse stand among what the files tell of a layer. */
 const detail = ({ details }: Box, name: string): string =>
   details.find(({ key }) => key === name)?.value ?? "";
@@ -116,15 +119,15 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
     {
       key: "layer",
       label: "Layer",
-      by: ({ box }) => box.title,
-      cell: ({ box }) => <Name text={box.title} />,
+      by: ({ box }) => opsOf(box, 40),
+      cell: ({ box }) => <td title={opsOf(box, 40)}>{opsOf(box, 8)}</td>,
     },
     ...words(lines, "kind", "Kind", ({ op }) => op),
     {
-      key: "operators",
-      label: "Operators",
-      by: ({ box }) => opsOf(box, 8),
-      cell: ({ box }) => <td title={opsOf(box, 40)}>{opsOf(box, 8)}</td>,
+      key: "name",
+      label: "Compiler's name",
+      by: ({ box }) => spelled(box),
+      cell: ({ box }) => <Name text={spelled(box)} />,
     },
     ...(lines.some(({ nodes }) => nodes)
       ? [

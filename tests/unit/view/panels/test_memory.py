@@ -74,7 +74,7 @@ def test_a_small_engine_by_hand(tmp_path: Path) -> None:
         ("b", "1×1000", "fp32", 4000 / 1024, 2, 3, "yes"),
     ]
     assert {r[6] for r in rows} == {0.0, 4.0}
-    assert "step 2 (second)" in shown["lead"]
+    assert "step 2 (Kernel)" in shown["lead"]
     bars = [t for t in shown["figures"][0]["data"] if t["type"] == "bar"]
     at = {i: (x, w) for t in bars for i, x, w in zip(t["ids"], t["x"], t["width"], strict=True)}
     edges = [at[row["key"]] for row in shown["rows"]]

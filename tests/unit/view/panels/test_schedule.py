@@ -166,7 +166,8 @@ def test_gaps_are_where_a_stream_stands_still_and_arrows_end_there(model) -> Non
     assert [(1, 0.0, 1.0), (0, 4.0, 2.0)] == list(zip(gaps["y"], gaps["base"], gaps["x"], strict=True))
     assert [1.0, 1.0, None, 6.0, 6.0, None] == arrows["x"]
     assert (
-        "join &lt;k&gt;<br>waits for right &lt;k&gt;<br>event 2, stands still for 2 ms" == arrows["text"][-1]
+        "9: Add, join &lt;k&gt;<br>waits for 5: Sigmoid, right &lt;k&gt;<br>event 2, stands still for 2 ms"
+        == arrows["text"][-1]
     )
 
 
@@ -199,7 +200,7 @@ def test_rows_tell_whom_a_layer_waits_for_and_its_slack(model) -> None:
     panel = schedule(scene(result(model)))
     cells = {r["key"]: r["cells"] for r in panel["rows"]}
     assert set(TIMES) == set(cells)
-    assert [9, "join <k>", 0, 6.0, 0.5, "right <k>", 0.0, "yes"] == cells["join"]
+    assert [9, "Add", 0, 6.0, 0.5, "5: Sigmoid", 0.0, "yes"] == cells["join"]
     assert ["", 2.0, ""] == cells["left2"][5:]
     assert all(len(panel["columns"]) == len(c) for c in cells.values())
 

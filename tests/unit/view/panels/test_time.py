@@ -306,6 +306,31 @@ def test_one_row_for_each_variant_that_is_built(study) -> None:
     study.remove("fp16")
 
 
+def test_layers_of_a_compiler_and_nodes_of_onnx_runtime_are_counted_apart() -> None:
+    """85 nodes of ONNX Runtime stood in one column with 25 layers of TensorRT, and a bar above them."""
+    made = rtlab.Study(models.load("digits_inception").model)
+    made.add("rtx", precision="fp32", target="sm86", backend="tensorrt-rtx")
+    made.add("ort", precision="fp32", target="cpu", backend="onnxruntime")
+    made.run(compare=False)
+    count = {n: len(made[n].engine.layers) - made[n].engine.sync for n in ("rtx", "ort")}
+    shown = answer("variants", Scene(made, made["rtx"]))
+    heads = [c["title"] for c in shown["columns"]]
+    layers, nodes = heads.index("Layers"), heads.index("ONNX Runtime nodes")
+    told = {r["key"]: (r["cells"][layers], r["cells"][nodes]) for r in shown["rows"]}
+    assert {"rtx": (count["rtx"], None), "ort": (None, count["ort"])} == told
+    assert all(len(heads) == len(r["cells"]) for r in shown["rows"])
+    assert [count["rtx"], None] == shown["figures"][0]["data"][0]["x"]
+    assert "layers, reported" == shown["figures"][0]["layout"]["xaxis"]["title"]["text"]
+    assert any("counted apart" in note for note in shown["notes"])
+    made.remove("rtx")
+    made.add("again", precision="fp32", target="cpu", backend="onnxruntime")
+    made.run(compare=False)
+    alone = answer("variants", Scene(made, made["ort"]))
+    assert "Layers" not in [c["title"] for c in alone["columns"]]
+    assert "ONNX Runtime nodes, reported" == alone["figures"][0]["layout"]["xaxis"]["title"]["text"]
+    assert not any("counted apart" in note for note in alone["notes"])
+
+
 @pytest.mark.parametrize(
     ("first", "second", "hidden"),
     [
