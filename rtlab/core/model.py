@@ -21,7 +21,9 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check
+from rtlab.core.known import known
 from rtlab.core.node import NAME, Node, assign_ids, project, walk
+from rtlab.core.outline import LARGE, outlined
 from rtlab.core.outside import outside, settle
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.sizes import Sizes
@@ -196,17 +198,36 @@ class Model:
                 "Put the data file back beside the model and load it again.",
                 details=str(error),
             ) from error
-        if static and not self._static:
-            del proto.graph.value_info[:]
-            for info in proto.graph.input:
-                if info.name in self.inputs:
-                    dims = info.type.tensor_type.shape.dim
-                    for dim, size in zip(dims, self.input_shape(info.name), strict=True):
-                        dim.Clear()
-                        dim.dim_value = size
-            for info in proto.graph.output:
-                info.type.tensor_type.ClearField("shape")
+        return self._fixed(proto) if static else proto
+
+    def _fixed(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+        """The proto itself, with every input dimension fixed and without inner shapes."""
+        if self._static:
+            return proto
+        del proto.graph.value_info[:]
+        for info in proto.graph.input:
+            if info.name in self.inputs:
+                dims = info.type.tensor_type.shape.dim
+                for dim, size in zip(dims, self.input_shape(info.name), strict=True):
+                    dim.Clear()
+                    dim.dim_value = size
+        for info in proto.graph.output:
+            info.type.tensor_type.ClearField("shape")
         return proto
+
+    def outline(self, *, static: bool = False) -> tuple[onnx.ModelProto, Mapping[str, TensorProtocol]]:
+        """A new ``ModelProto`` whose large weights have types and shapes but no numbers, and these by name.
+
+        Writing hundreds of megabytes again takes seconds that nobody needs who edits nodes; ``wrap`` takes both back.
+        Weights in external data are inside the proto, as those of ``proto`` are. ``static`` as there.
+
+        Raises:
+            ModelError: as ``proto``.
+        """
+        if any(True for _ in outside(self.ir)):
+            return self.proto(static=static), {}
+        light, weights = outlined(self.ir)
+        return (self._fixed(light) if static else light), weights
 
     def bytes(self) -> bytes:
         """The model as one ONNX file with all weights inside.
@@ -215,6 +236,11 @@ class Model:
             ModelError: it is larger than the two gigabytes that one ONNX file can hold.
         """
         return _serialized(self.name, self.proto())
+
+    @functools.cached_property
+    def known(self) -> Mapping[str, TensorProtocol]:
+        """Every main-graph value known before the first inference, straight, from a Constant or through Identity."""
+        return known(self.ir.graph, set(self.inputs))
 
     @functools.cached_property
     def weightless(self) -> bool:
@@ -426,9 +452,16 @@ def wrap(
     path: Path | None = None,
     shapes: Mapping[str, tuple[int, ...] | int] | None = None,
     notes: tuple[str, ...] = (),
+    weights: Mapping[str, TensorProtocol] | None = None,
 ) -> Model:
-    """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made."""
+    """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made.
+
+    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone.
+    """
     graph = ir.from_proto(proto)
+    for initializer, tensor in (weights or {}).items():
+        if initializer in graph.graph.initializers:
+            graph.graph.initializers[initializer].const_value = tensor
     settle(graph, path.parent.absolute() if path else None)
     assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
@@ -485,7 +518,7 @@ def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     ONNX copies the model several times for this, so large weights stay behind: an input of their shape says
     as much. onnx-ir has a pass for the same purpose, which turns sequences into tensors (seen in 1.1).
     """
-    light = check.without_weights(proto, lambda t: math.prod(t.dims) > 1024)
+    light = check.without_weights(proto, lambda t: math.prod(t.dims) > LARGE)
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
     # Read from the proto: making a second model of it takes as long as all the rest.
     todo: list[tuple[ir.Graph, onnx.GraphProto]] = [(model.graph, inferred.graph)]

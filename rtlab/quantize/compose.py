@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+import functools
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
@@ -14,12 +17,12 @@ from rtlab.quantize.assign import assign
 from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.calibrators import scales as calibrated
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.half import HALVES, stays
+from rtlab.quantize.half import stays
+from rtlab.quantize.narrow import HALVES, Narrowing
 from rtlab.quantize.ranges import Ranges
 from rtlab.quantize.rewrite import QUANTIZED, quantize, share
 
 if TYPE_CHECKING:
-    from rtlab.core.model import Model
     from rtlab.core.node import Node
     from rtlab.core.protocols import Progress
 
@@ -38,12 +41,50 @@ _STORED = {
 }
 
 
+class Emulation:
+    """A model that is made when somebody first asks for its values: no compiler does, and weights take seconds.
+
+    Any thread may ask; one makes it. Pickled before, it is made where it arrives.
+    """
+
+    def __init__(self, make: Callable[[Callable[[], object]], Model]) -> None:
+        """``make`` is given what it calls between its passes, which may raise."""
+        self._make: Callable[[Callable[[], object]], Model] | None = make
+        self._made: Model | None = None
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # In this order: the one goes only after the other is there.
+        make, made = self._make, self._made
+        return _pickled, (None if made is not None else make, made)
+
+    def model(self, progress: Progress) -> Model:
+        """The model, made now if need be.
+
+        Raises:
+            Cancelled: ``progress`` asked to stop; whoever asks again begins anew.
+        """
+        with self._lock:
+            if self._made is None and self._make is not None:
+                self._made = self._make(functools.partial(check, progress, "preparing the model"))
+                self._make = None
+            assert self._made is not None  # noqa: S101 - what made it goes only then
+            return self._made
+
+
+def _pickled(make: Any, made: Model | None) -> Emulation:
+    found = Emulation(make)
+    found._made = made  # noqa: SLF001 - the other half of its own pickle
+    return found
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
     """A model whose graph expresses a precision, or several.
 
     ``model`` is the typed graph for compilers. ``emulation`` is what the CPU computes faithfully at ONNX
-    Runtime's level BASIC; it is ``model`` itself where only FP32, INT8 and FP8 are in use. In both, nodes name
+    Runtime's level BASIC; it is ``model`` itself where only FP32, INT8 and FP8 are in use, and otherwise made when it
+    is first asked for, which ``emulated`` does not. In both, nodes name
     their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name. ``scales``
     are those of the quantized activations; ``notes`` say what differs from what one would expect, above all
     what stays FP32 and why. ``precisions`` tells in what a main-graph node of the source is computed, by id,
@@ -51,10 +92,24 @@ class Prepared:
     """
 
     model: Model
-    emulation: Model
+    emulated: Model | Emulation
     scales: Mapping[str, Scale] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     precisions: Mapping[str, Precision] = dataclasses.field(default_factory=dict)
+
+    @property
+    def emulation(self) -> Model:
+        """What the CPU computes, made now if need be: see ``emulate``."""
+        return self.emulate()
+
+    def emulate(self, progress: Progress | None = None) -> Model:
+        """What the CPU computes; where it is to be made, ``progress`` is asked between the passes whether to stop.
+
+        Raises:
+            Cancelled: the user asked to stop.
+        """
+        made = self.emulated
+        return made.model(progress or Silent()) if isinstance(made, Emulation) else made
 
 
 def prepare(
@@ -100,7 +155,8 @@ class _Preparation:
         self._progress = progress
         # What a node falls back to for which there is no quantized form.
         self.rest = variant.precision if variant.precision in HALVES else Precision.FP32
-        self.typed = self.emulation = model
+        self.typed = model
+        self.emulation: Model | Emulation = model
         self.scales: dict[str, Scale] = {}
         self.notes: list[str] = []
         #: What the source has quantized itself; that stays as it is.
@@ -187,6 +243,7 @@ class _Preparation:
             precision=precision,
             weights=self.variant.weights,
             later=self._later,
+            check=self._check,
         )
         self.emulation = self.typed
         largest = QUANTIZED[precision].largest
@@ -291,10 +348,10 @@ class _Preparation:
         narrow = {n: p for p, plan in plans.items() for n in plan.nodes}
         types = {n: p for n, p in self._halves().items() if n not in self.given}
         self._check()
-        decided = half.plan(self.typed, types)
-        self._check()
-        self.notes += (*half.saturates(self.typed, decided), *stays(decided.kept))
-        typed, emulated, made = self.typed, self.emulation, list[str]()
+        seen = Narrowing(self.typed.known, self._check)
+        decided = half.plan(self.typed, types, seen=seen)
+        self.notes += (*half.saturates(self.typed, decided, seen), *stays(decided.kept))
+        typed, emulated, made = self.typed, self.typed, list[str]()
         halves = dict(decided.nodes)
         for precision, plan in plans.items():
             emulated = weights.emulation(
@@ -305,22 +362,29 @@ class _Preparation:
             if precision is Precision.INT4:
                 halves.update({n: self.rest for n in added if typed.by_id[n].origin in decided.nodes})
         if decided.nodes:
-            wide = half.plan(emulated, decided.nodes)
-            self._check()
-            lost, total = half.underflow(emulated, wide)
-            self._check()
+            # Both models are the one that was planned for unless weights of four bits were written to each.
+            wide, seen_wide, narrow_plan = decided, seen, decided
+            if plans:
+                seen_wide = Narrowing(emulated.known, self._check)
+                wide = half.plan(emulated, decided.nodes, seen=seen_wide)
+            lost, total = half.underflow(emulated, wide, seen_wide)
             if lost:
                 self.notes.append(
                     f"{lost:,} of {total:,} constants are too small for their 16 bits and become zero"
                 )
-            emulated = half.emulation(emulated, wide, later=emulated is not self.source)
+            rounded = functools.partial(_rounded, emulated, wide, emulated is not self.source)
+            if plans:
+                seen = Narrowing(typed.known, self._check)
+                narrow_plan = half.plan(typed, halves, made, seen=seen)
             self._check()
-            narrowed = half.plan(typed, halves, made)
+            typed = half.typed(typed, narrow_plan, seen, later=typed is not self.source)
             self._check()
-            typed = half.typed(typed, narrowed, later=typed is not self.source)
+            self.emulation = Emulation(rounded)
+        else:
+            self.emulation = emulated
         if Precision.FP16 in decided.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
-        self.typed, self.emulation = typed, emulated
+        self.typed = typed
         self.given.update(decided.nodes)
         self.given.update(narrow)
 
@@ -338,14 +402,25 @@ class _Preparation:
         pinned = [n for n in tf32.products(self.source) if self.asked[n] is Precision.FP32]
         if pinned:
             self.notes += stays({"one switch sets it for the whole engine": pinned}, "tf32")
+        model = (
+            self.emulation.model(self._progress) if isinstance(self.emulation, Emulation) else self.emulation
+        )
         nodes = [
             n
-            for n in tf32.products(self.emulation)
+            for n in tf32.products(model)
             if n in self.asked and self.given.get(n, self.already.get(n)) in {None, *weights.OPSETS}
         ]
         if nodes:
-            self.emulation = tf32.emulation(self.emulation, nodes, later=self.emulation is not self.source)
+            self.emulation = Emulation(functools.partial(_split, model, nodes, model is not self.source))
             self.given.update((n, Precision.TF32) for n in nodes if n not in self.given)
+
+
+def _rounded(model: Model, plan: half.Plan, later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
+    return half.emulation(model, plan, Narrowing(model.known, check), later=later)
+
+
+def _split(model: Model, nodes: Collection[str], later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
+    return tf32.emulation(model, nodes, later=later, check=check)
 
 
 def _computed(source: Model, typed: Model, given: Mapping[str, Precision]) -> Mapping[str, Precision]:

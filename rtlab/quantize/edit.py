@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from rtlab.core.model import Model, wrap
 from rtlab.core.node import ORIGIN
+from rtlab.core.outline import LARGE, stub
 from rtlab.errors import VariantError
 
 if TYPE_CHECKING:
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 _LONGEST = 140
 #: First IR version in which an initializer need not be a graph input as well.
 _MIN_IR = 8
-#: Elements beyond which an initializer is a weight, whose values no conversion looks at.
-_LARGE = 1024
+_BYTE = 8
 
 
 class Edit:
@@ -29,8 +30,8 @@ class Edit:
 
     Nodes and tensors are GraphSurgeon's. New nodes name the source node that they serve and are placed before
     or after an existing one, so the order stays topological without sorting. Bodies and functions are carried
-    over byte for byte. ``opset`` is raised to if it is lower, ``why`` says what for; ``later`` means that an
-    earlier edit made the model, whose inserted nodes keep their origin.
+    over byte for byte, and large weights are those of the model, not copies. ``opset`` is raised to if it is lower,
+    ``why`` says what for; ``later`` means that an earlier edit made the model, whose inserted nodes keep their origin.
     """
 
     def __init__(self, model: Model, *, opset: int = 0, why: str = "", later: bool = False) -> None:
@@ -38,7 +39,9 @@ class Edit:
 
         self._gs = gs
         self._model = model
-        self._source = model.proto()
+        self._source, held = model.outline()
+        #: The numbers of large weights by name; the protos have their types and shapes.
+        self._weights = dict(held)
         # Without ``later`` the model is a source, even if it is a prepared model that was loaded again.
         self._origins = {node.name: node.name for node in self._source.graph.node}
         if later:
@@ -63,8 +66,14 @@ class Edit:
     def constant(self, name: str, values: NDArray[Any]) -> Any:
         """A new initializer with a name made unique; a scalar stays one."""
         unique = self._fresh(name, self._names)
-        # As a tensor of ONNX, because GraphSurgeon cannot pack types smaller than a byte.
-        tensor = onnx.numpy_helper.from_array(np.asarray(values, order="C"), unique)
+        array = np.asarray(values, order="C")
+        kind = ir.DataType.from_numpy(array.dtype)
+        if array.size > LARGE and kind.bitwidth >= _BYTE:
+            self._weights[unique] = held = ir.Tensor(array, dtype=kind, name=unique)
+            tensor = stub(held, unique).raw
+        else:
+            # As a tensor of ONNX, because GraphSurgeon cannot pack types smaller than a byte.
+            tensor = onnx.numpy_helper.from_array(array, unique)
         with self._gs.logger.G_LOGGER.suppress():
             return self._gs.Constant(unique, self._gs.ir.tensor.LazyValues(tensor))
 
@@ -128,7 +137,7 @@ class Edit:
                     tensor.type = "tensor_type"
             proto = gs.export_onnx(self.graph, do_type_check=False)
         self._restore(proto)
-        return wrap(proto, name=self._model.name, shapes=self._model.shapes)
+        return wrap(proto, name=self._model.name, shapes=self._model.shapes, weights=self._weights)
 
     def _restore(self, proto: onnx.ModelProto) -> None:
         """Put back what GraphSurgeon does not carry, and write each node's origin."""
@@ -251,9 +260,7 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 def _without_weights(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
     """A copy whose large initializers are inputs, and these: the converter and the checker copy a model often."""
     listed = {v.name for v in proto.graph.input} | {v.name for v in proto.graph.output}
-    large = {
-        t.name: t for t in proto.graph.initializer if math.prod(t.dims) > _LARGE and t.name not in listed
-    }
+    large = {t.name: t for t in proto.graph.initializer if math.prod(t.dims) > LARGE and t.name not in listed}
     light = onnx.ModelProto()
     light.CopyFrom(proto)
     _replace(light.graph.initializer, [t for t in light.graph.initializer if t.name not in large])

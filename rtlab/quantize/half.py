@@ -11,18 +11,16 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.placement import captured, constants
+from rtlab.quantize.narrow import HALVES, Half, Narrowing, beyond, narrowed
+from rtlab.quantize.placement import captured
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from rtlab.core.model import Model
     from rtlab.core.node import Node
 
@@ -40,8 +38,6 @@ _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _BOUNDED = {"Clip", "Pad", "Where", "Max", "Min"}
 #: With a huge constant they hide what a mask leaves out, and a smaller one hides it as well.
 _MASKING = {"Add", "Sub", "Mul"}
-#: What masks become, as a share of the largest number: two of them and a score still have a sum.
-_ROOM = 0.25
 #: They hand on the numbers that they read, each as it is.
 _HANDING = {
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather",
@@ -56,33 +52,6 @@ _EXACT = {
     "Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "Abs", "Neg",
     "Compress", "ReverseSequence", "Trilu",
 }  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class _Type:
-    """A floating-point type of 16 bits, as ONNX and NumPy know it, and its largest number as people write it."""
-
-    number: int
-    numpy: Any
-    text: str
-    title: str
-    largest: str
-    most: float
-
-
-HALVES: Mapping[Precision, _Type] = {
-    Precision.FP16: _Type(
-        int(onnx.TensorProto.FLOAT16), np.float16, "tensor(float16)", "FP16", "65,504", 65504.0
-    ),
-    Precision.BF16: _Type(
-        int(onnx.TensorProto.BFLOAT16),
-        ml_dtypes.bfloat16,
-        "tensor(bfloat16)",
-        "BF16",
-        "3.39e38",
-        (2 - 2**-7) * 2.0**127,
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,20 +91,21 @@ def fp16(model: Model) -> Halves:
     Where, added, or times a mask and added or taken away), it becomes a quarter of that, for the softmax of a row of
     infinities is no number either, and the largest number less 16 is infinity already.
     """
-    decided = plan(model, {n.id: Precision.FP16 for n in model.top})
-    notes = (*saturates(model, decided), *stays(decided.kept))
-    return Halves(typed(model, decided), emulation(model, decided), notes)
+    seen = Narrowing(model.known)
+    decided = plan(model, {n.id: Precision.FP16 for n in model.top}, seen=seen)
+    notes = (*saturates(model, decided, seen), *stays(decided.kept))
+    return Halves(typed(model, decided, seen), emulation(model, decided, seen), notes)
 
 
-def saturates(model: Model, plan: Plan) -> tuple[str, ...]:
+def saturates(model: Model, plan: Plan, seen: Narrowing) -> tuple[str, ...]:
     """A sentence for each type in which constants become its largest number, with the nodes that read them."""
-    known = constants(model)
-    filled = _filled(model, plan)
+    known = seen.known
+    filled = _filled(model, plan, seen)
     found: dict[tuple[Precision, bool], dict[str, str]] = {}
     for (id_, i), precision in plan.inputs.items():
         node = model.by_id[id_]
         value = node.inputs[i]
-        if value in filled or (value in known and _overflows(known[value], HALVES[precision])):
+        if value in filled or (value in known and seen.overflows(known[value], HALVES[precision])):
             found.setdefault((precision, _hides(node)), {}).setdefault(value, id_)
     for id_, name, _ in _held(model, plan):
         found.setdefault((plan.nodes[id_], False), {})[f"{name} of {id_}"] = id_
@@ -183,16 +153,23 @@ def opset_for(model: Model, nodes: Collection[str]) -> int:
     return wanted
 
 
-def plan(model: Model, types: Mapping[str, Precision], dequantizers: Collection[str] = frozenset()) -> Plan:
+def plan(
+    model: Model,
+    types: Mapping[str, Precision],
+    dequantizers: Collection[str] = frozenset(),
+    *,
+    seen: Narrowing | None = None,
+) -> Plan:
     """Decide what the given nodes read and write in 16 bits.
 
     Args:
         model: The model as it will be edited.
         types: FP16 or BF16 by node id; other nodes and precisions are left alone.
         dequantizers: Ids of nodes that turn stored weights into numbers, which may do so in 16 bits.
+        seen: The model's constants, where other passes ask for them too.
     """
-    known = constants(model)
-    shapes = _shape_arithmetic(model, known)
+    seen = seen or Narrowing(model.known)
+    shapes = _shape_arithmetic(model, seen.known)
     ir_nodes = {n.name: n for n in model.ir.graph}
     inputs: dict[tuple[str, int], Precision] = {}
     outputs: dict[str, Precision] = {}
@@ -207,7 +184,7 @@ def plan(model: Model, types: Mapping[str, Precision], dequantizers: Collection[
         reason = None if node.id in dequantizers else _quantized(node, model, dequantizers)
         if node.id in shapes:
             reason = reason or "shape arithmetic"
-        reason = reason or _reason(node, ir_nodes[node.id], model, known, half)
+        reason = reason or _reason(node, ir_nodes[node.id], model, seen, half)
         if reason is not None:
             kept.setdefault(reason, []).append(node.id)
             continue
@@ -225,13 +202,7 @@ def _quantized(node: Node, model: Model, dequantizers: Collection[str]) -> str |
     return "quantized already" if node.op in _QUANTIZED or quantized else None
 
 
-def _reason(
-    node: Node,
-    inner: ir.Node,
-    model: Model,
-    known: Mapping[str, ir.TensorProtocol],
-    half: _Type,
-) -> str | None:
+def _reason(node: Node, inner: ir.Node, model: Model, seen: Narrowing, half: Half) -> str | None:
     """Why a node must stay FP32, or None."""
     if any(a.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS} for a in inner.attributes.values()):
         return "control flow"
@@ -240,7 +211,8 @@ def _reason(
     if not all(_is_tensor(v) for v in (*inner.inputs, *inner.outputs) if v is not None):
         return "sequences"
     for value in node.inputs:
-        if _is_fp32(model, value) and value in known and not _may_saturate(node, value, model, known, half):
+        constant = _is_fp32(model, value) and value in seen.known
+        if constant and not _may_saturate(node, value, model, seen, half):
             return f"a constant beyond {half.largest}"
     reads, writes = _types(node, model, half)
     if reads or writes:
@@ -248,7 +220,7 @@ def _reason(
     return f"no {half.title} form in ONNX" + (f" opset {model.opset}" if half.title == "BF16" else "")
 
 
-def _types(node: Node, model: Model, half: _Type) -> tuple[list[int], list[str]]:
+def _types(node: Node, model: Model, half: Half) -> tuple[list[int], list[str]]:
     """Positions of inputs that become 16 bits, and outputs that then are, by the operator's type constraints."""
     schema = _schema(node, model)
     if schema is None:
@@ -274,39 +246,35 @@ def _types(node: Node, model: Model, half: _Type) -> tuple[list[int], list[str]]
     return reads, writes
 
 
-def underflow(model: Model, plan: Plan) -> tuple[int, int]:
+def underflow(model: Model, plan: Plan, seen: Narrowing) -> tuple[int, int]:
     """How many elements of the constants read in 16 bits become zero without being it, and of how many."""
-    known = constants(model)
+    known = seen.known
     edges = {(n.id, i): v for n in model.top for i, v in enumerate(n.inputs) if v in known}
     read = {(edges[e], precision) for e, precision in plan.inputs.items() if e in edges}
-    lost = total = 0
-    for value, precision in sorted(read):
-        array = np.asarray(known[value].numpy())
-        lost += int(np.count_nonzero(array)) - int(np.count_nonzero(_half(known[value], HALVES[precision])))
-        total += array.size
-    return lost, total
+    lost = sum(seen.lost(known[value], HALVES[precision]) for value, precision in read)
+    return lost, sum(known[value].size for value, _ in read)
 
 
-def typed(model: Model, plan: Plan, *, later: bool = False) -> Model:
+def typed(model: Model, plan: Plan, seen: Narrowing, *, later: bool = False) -> Model:
     """The model with 16-bit values and the casts between types; ``later`` as for ``Edit``."""
-    return _Typed(model, plan, later=later).finish()
+    return _Typed(model, plan, seen, later=later).finish()
 
 
 class _Typed:
     """Writes the typed model: each value has one home, 16 bits or FP32, and a cast to the other where it is read."""
 
-    def __init__(self, model: Model, plan: Plan, *, later: bool) -> None:
+    def __init__(self, model: Model, plan: Plan, seen: Narrowing, *, later: bool) -> None:
         self._plan = plan
         self._edit = Edit(model, later=later)
         self._origins = {n.id: n.origin if later else n.id for n in model.top}
-        self._known = constants(model)
+        self._seen = seen
         # Whoever reads these by name, outside or in a body, reads FP32.
         self._outside = captured(model) | set(model.outputs)
         #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
         self._forms: dict[tuple[str, Precision], Any] = {}
         #: The same of constants; what hides is another number than what is computed with.
         self._held: dict[tuple[str, Precision, bool], Any] = {}
-        _saturate_attributes(self._edit, model, plan)
+        _saturate_attributes(self._edit, model, plan, seen)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 if _is_fp32(model, value) and node.op not in _ANY_TYPE:
@@ -326,10 +294,11 @@ class _Typed:
             return
         if wanted is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
             return
-        if value in self._known and wanted in HALVES:
-            hides = _is_mask(node, self._known[value], HALVES[wanted])
+        tensor = self._seen.known.get(value)
+        if tensor is not None and wanted in HALVES:
+            hides = _is_mask(node, tensor, self._seen, HALVES[wanted])
             if (value, wanted, hides) not in self._held:
-                constant = _half(self._known[value], HALVES[wanted], hides=hides)
+                constant = self._seen.half(tensor, HALVES[wanted], hides=hides)
                 self._held[value, wanted, hides] = edit.constant(f"{name}/{wanted}", constant)
             inputs[i] = self._held[value, wanted, hides]
             return
@@ -356,13 +325,13 @@ class _Typed:
         _cast(edit, inner, _FLOAT, name, self._origins[node.id], after=node.id, output=tensor)
 
 
-def emulation(model: Model, plan: Plan, *, later: bool = False) -> Model:
+def emulation(model: Model, plan: Plan, seen: Narrowing, *, later: bool = False) -> Model:
     """The model in FP32 with values rounded where ``typed`` holds 16 bits; ``later`` as for ``Edit``."""
     edit = Edit(model, later=later)
-    known = constants(model)
+    known = seen.known
     rounded: dict[tuple[str, Precision, bool], Any] = {}
     exact = _EXACT if model.opset >= _BOUNDS_ARE_INPUTS else _EXACT - _BOUNDED
-    _saturate_attributes(edit, model, plan)
+    _saturate_attributes(edit, model, plan, seen)
     for node in model.top:
         target, origin = edit.nodes[node.id], node.origin if later else node.id
         for i, value in enumerate(node.inputs):
@@ -370,10 +339,10 @@ def emulation(model: Model, plan: Plan, *, later: bool = False) -> Model:
             if precision is None or plan.outputs.get(value) is precision:
                 continue
             name, half = f"{node.id}/input{i or ''}", HALVES[precision]
-            hides = value in known and _is_mask(node, known[value], half)
+            hides = value in known and _is_mask(node, known[value], seen, half)
             form = (value, precision, hides)
             if form not in rounded and value in known:
-                values = _half(known[value], half, hides=hides).astype(np.float32)
+                values = seen.half(known[value], half, hides=hides).astype(np.float32)
                 rounded[form] = edit.constant(f"{name}/rounded", values)
             elif form not in rounded:
                 tensor = edit.tensors[value]
@@ -407,45 +376,19 @@ def _round(
     return _cast(edit, half, _FLOAT, f"{name}/fp32", origin, output=output, **place)
 
 
-def _half(tensor: ir.TensorProtocol, half: _Type, *, hides: bool = False) -> NDArray[Any]:
-    """Its numbers in 16 bits; a finite one stays finite, and one that hides leaves room for a sum."""
-    values = np.asarray(tensor.numpy())
-    if hides:
-        most = half.most * _ROOM
-        values = np.where(np.isfinite(values), values.clip(-most, most), values)
-    return _narrowed(values, half)
-
-
-def _narrowed(values: NDArray[Any], half: _Type) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        found = values.astype(half.numpy)
-        if np.abs(values).max(initial=0) <= half.most:
-            # As weights are, hundreds of megabytes of them.
-            return found
-        most = np.where(values < 0, -half.most, half.most).astype(half.numpy)
-    return np.where(np.isinf(found.astype(np.float32)) & np.isfinite(values), most, found).astype(half.numpy)
-
-
-def _beyond(value: float, half: _Type) -> bool:
-    with np.errstate(over="ignore"):
-        return bool(np.isfinite(value) and np.isinf(np.float64(value).astype(half.numpy).astype(np.float32)))
-
-
 def _hides(node: Node) -> bool:
     """Whether a constant beyond a type of 16 bits that a node reads in it is there to hide, and not as a bound."""
     return node.op in _MASKING or node.op == "Where"
 
 
-def _is_mask(node: Node, tensor: ir.TensorProtocol, half: _Type) -> bool:
-    return _hides(node) and _overflows(tensor, half)
+def _is_mask(node: Node, tensor: ir.TensorProtocol, seen: Narrowing, half: Half) -> bool:
+    return _hides(node) and seen.overflows(tensor, half)
 
 
-def _may_saturate(
-    node: Node, value: str, model: Model, known: Mapping[str, ir.TensorProtocol], half: _Type
-) -> bool:
+def _may_saturate(node: Node, value: str, model: Model, seen: Narrowing, half: Half) -> bool:
     """Whether a constant fits a type, or a number that does serves as well as what is beyond it."""
-    tensor = known[value]
-    if not _overflows(tensor, half) or node.op in _BOUNDED | _EXACT:
+    tensor = seen.known[value]
+    if not seen.overflows(tensor, half) or node.op in _BOUNDED | _EXACT:
         return True
     if node.op not in _MASKING:
         return False
@@ -454,7 +397,7 @@ def _may_saturate(
     above, below = bool(np.any(values > half.most)), bool(np.any(values < -half.most))
     if node.op == "Mul" and above and not below:
         other = next((v for v in node.inputs if v != value), "")
-        return _taken_away(node, model) or (_below_zero(other, model, known) and _added(node, model))
+        return _taken_away(node, model) or (_below_zero(other, model, seen.known) and _added(node, model))
     taken = node.op == "Sub" and node.inputs[1] == value
     return not (below if taken else above)
 
@@ -506,11 +449,11 @@ def _held(model: Model, plan: Plan) -> Iterator[tuple[str, str, float]]:
         node = model.by_id[id_]
         for name in _HELD.get(node.op, ()):
             number = node.attributes.get(name)
-            if isinstance(number, float) and _beyond(number, HALVES[precision]):
+            if isinstance(number, float) and beyond(number, HALVES[precision]):
                 yield id_, name, number
 
 
-def _filled(model: Model, plan: Plan) -> dict[str, Precision]:
+def _filled(model: Model, plan: Plan, seen: Narrowing) -> dict[str, Precision]:
     """Outputs of ConstantOfShape beyond the type of 16 bits in which each of their readers takes them."""
     ir_nodes = [n for n in model.ir.graph if n.op_type == "ConstantOfShape"]
     outside = captured(model) | set(model.outputs) if ir_nodes else set()
@@ -525,31 +468,24 @@ def _filled(model: Model, plan: Plan) -> dict[str, Precision]:
         ]
         read = {plan.inputs.get(edge, Precision.FP32) for edge in edges}
         precision = read.pop() if len(read) == 1 else Precision.FP32
-        if precision in HALVES and _overflows(held.as_tensor(), HALVES[precision]):
+        if precision in HALVES and seen.overflows(held.as_tensor(), HALVES[precision]):
             found[output] = precision
     return found
 
 
-def _saturate_attributes(edit: Edit, model: Model, plan: Plan) -> None:
+def _saturate_attributes(edit: Edit, model: Model, plan: Plan, seen: Narrowing) -> None:
     """Numbers that stand in attributes and not among the constants, as the type of 16 bits holds them."""
     import onnx_graphsurgeon as gs
 
-    for value, precision in _filled(model, plan).items():
+    for value, precision in _filled(model, plan, seen).items():
         maker = model.producers[value]
         held = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
         hides = all(_hides(n) for n in model.consumers[value])
-        narrowed = _half(held, HALVES[precision], hides=hides).astype(np.float32)
-        edit.set_attribute(edit.nodes[maker.id], "value", gs.Constant(f"{maker.id}/value", narrowed))
+        numbers = seen.half(held, HALVES[precision], hides=hides).astype(np.float32)
+        edit.set_attribute(edit.nodes[maker.id], "value", gs.Constant(f"{maker.id}/value", numbers))
     for id_, name, number in _held(model, plan):
-        most = float(_narrowed(np.array([number]), HALVES[plan.nodes[id_]])[0])
+        most = float(narrowed(np.array([number]), HALVES[plan.nodes[id_]])[0])
         edit.set_attribute(edit.nodes[id_], name, most)
-
-
-def _overflows(tensor: ir.TensorProtocol, half: _Type) -> bool:
-    values = np.asarray(tensor.numpy())
-    finite = np.abs(values[np.isfinite(values)])
-    with np.errstate(over="ignore"):
-        return bool(finite.size) and bool(np.isinf(finite.max().astype(half.numpy)))
 
 
 def _schema(node: Node, model: Model) -> Any:

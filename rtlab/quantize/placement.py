@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.variant import Precision
@@ -61,6 +60,8 @@ def plan(model: Model, nodes: Collection[str] | None = None, precision: Precisio
             whole model does not need.
         precision: INT8, or FP8, which has kernels for products alone: sums and pools are left as they are.
     """
+    if nodes is not None and not nodes:
+        return Plan({}, {}, (), {})
     whole = _Planner(model, precision, {n.id for n in model.top}, None).plan()
     if nodes is None:
         return whole
@@ -70,38 +71,6 @@ def plan(model: Model, nodes: Collection[str] | None = None, precision: Precisio
 def quantizable(model: Model) -> tuple[str, ...]:
     """Names of the activations that INT8, FP8 and mixes of them need ranges of, in graph order."""
     return tuple(plan(model).activations)
-
-
-def constants(model: Model) -> Mapping[str, ir.TensorProtocol]:
-    """Every main-graph value known before the first inference, straight, from a Constant or through Identity."""
-    graph = model.ir.graph
-    inputs = set(model.inputs)
-    table: dict[str, ir.TensorProtocol] = {}
-    for name, value in graph.initializers.items():
-        if value.const_value is not None and name not in inputs:
-            table[name] = value.const_value
-    for node in graph:
-        if node.domain not in _DEFAULT or not node.outputs:
-            continue
-        out = node.outputs[0].name or ""
-        if node.op_type == "Constant" and (attribute := node.attributes.get("value")) is not None:
-            table[out] = attribute.as_tensor()
-        elif node.op_type == "Constant" and (found := _numbers(node)) is not None:
-            table[out] = found
-        elif node.op_type == "Identity" and node.inputs and node.inputs[0] is not None:
-            source = node.inputs[0].name or ""
-            if source in table:
-                table[out] = table[source]
-    return table
-
-
-def _numbers(node: ir.Node) -> ir.TensorProtocol | None:
-    """What a Constant node holds as numbers in place of a tensor."""
-    for name, kind in (("float", np.float32), ("floats", np.float32), ("int", np.int64), ("ints", np.int64)):
-        held = node.attributes.get(f"value_{name}")
-        if held is not None and not held.is_ref():
-            return ir.Tensor(np.array(held.value, kind))
-    return None
 
 
 def unknown(model: Model, weight: str) -> str:
@@ -129,7 +98,7 @@ class _Planner:
         self.nodes = nodes
         self.values = values
         self.kept: dict[str, list[str]] = {}
-        self.constants = constants(model)
+        self.constants = model.known
         self.order = {n.id: i for i, n in enumerate(model.top)}
         self.depth = _depths(model)
         self.edges: dict[str, set[Edge]] = {}

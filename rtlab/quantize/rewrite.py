@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -13,7 +13,7 @@ from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.placement import Edge, Plan, constants, plan
+from rtlab.quantize.placement import Edge, Plan, plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,6 +71,7 @@ def quantize(
     precision: Precision = Precision.INT8,
     weights: Granularity = "channel",
     later: bool = False,
+    check: Callable[[], object] = lambda: None,
 ) -> Model:
     """The model with a quantize and dequantize pair on each activation of the plan, and its weights stored quantized.
 
@@ -84,6 +85,7 @@ def quantize(
         precision: INT8 or FP8.
         weights: Granularity of the weights' scales.
         later: As for ``Edit``.
+        check: Called before each weight; it may raise.
 
     Raises:
         CalibrationError: a scale is missing, zero or not finite.
@@ -94,13 +96,14 @@ def quantize(
         return model
     shared = share(plan, _checked(plan, scales))
     kind = QUANTIZED[precision]
-    known = constants(model)
+    known = model.known
     edit = Edit(model, opset=kind.opset, why=f'in "{precision}"', later=later)
     zero = edit.constant("zero_point", np.zeros((), kind.numpy))
     for value, edges in plan.activations.items():
         scale = dataclasses.replace(shared[value], largest=kind.largest)
         _connect(edit, edges, _pair(edit, edit.tensors[value], edges[0], scale, zero))
     for (value, axis), edges in plan.weights.items():
+        check()
         weight = finite(np.asarray(known[value].numpy(), dtype=np.float32), value, edges[0][0])
         along = axis if weights == "channel" else None
         _connect(edit, edges, _weight(edit, weight, along, edges[0][0], precision))

@@ -19,7 +19,7 @@ from rtlab.core.model import wrap
 from rtlab.core.value import dtype_text, shape_text
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize.assign import fitting
-from rtlab.quantize.placement import captured, constants
+from rtlab.quantize.placement import captured
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def find(model: Model) -> tuple[SparseWeight, ...]:
 
     ``share`` is 0 for a weight whose fours are not whole.
     """
-    known = constants(model)
+    known = model.known
     return tuple(w for node in model.top if (w := _weight(model, node, known)) is not None)
 
 
@@ -119,7 +119,7 @@ def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
     chosen = (
         {n: w for n, w in weights.items() if w.eligible} if nodes is None else _chosen(model, nodes, weights)
     )
-    known = constants(model)
+    known = model.known
     by_value: dict[tuple[str, int], list[SparseWeight]] = {}
     for weight in chosen.values():
         by_value.setdefault((weight.value, weight.axis), []).append(weight)

@@ -5,13 +5,13 @@ Both factors of a product are rounded to ten explicit bits of mantissa; sums sta
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.placement import WEIGHTED, constants
+from rtlab.quantize.placement import WEIGHTED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,19 +36,28 @@ def products(model: Model) -> tuple[str, ...]:
     )
 
 
-def emulation(model: Model, nodes: Collection[str], *, later: bool = False) -> Model:
+def emulation(
+    model: Model,
+    nodes: Collection[str],
+    *,
+    later: bool = False,
+    check: Callable[[], object] = lambda: None,
+) -> Model:
     """The model with both factors of each of the nodes rounded to TF32; ``later`` as for ``Edit``.
+
+    ``check`` is called before each node, and may raise.
 
     Constants are rounded to nearest, ties to even. Activations are split in the graph after Veltkamp: with
     ``c = (2^13 + 1) x``, ``c - (c - x)`` is the nearest number of 11 bits (Dekker, Numer. Math. 18, 1971; proved
     by Boldo, IJCAR 2006), ties go either way. Magnitudes from 2^114 on, infinity and NaN pass as they are.
     """
     edit = Edit(model, later=later)
-    known = constants(model)
+    known = model.known
     rounded: dict[str, Any] = {}
     for node in model.top:
         if node.id not in nodes:
             continue
+        check()
         origin = node.origin if later else node.id
         for i, value in enumerate(node.inputs[:2]):
             name = f"{node.id}/input{i or ''}/tf32"

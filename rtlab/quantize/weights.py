@@ -18,8 +18,8 @@ import onnx_ir as ir
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.half import HALVES
-from rtlab.quantize.placement import WEIGHTED, constants, unknown
+from rtlab.quantize.narrow import HALVES
+from rtlab.quantize.placement import WEIGHTED, unknown
 from rtlab.quantize.rewrite import finite
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Plan:
 
 def plan(model: Model, nodes: Collection[str], precision: Precision) -> Plan:
     """Choose products with constant weights among the nodes; what TensorRT-RTX does not compile is kept."""
-    known = constants(model)
+    known = model.known
     weights: dict[tuple[str, Form], list[str]] = {}
     kept: dict[str, list[str]] = {}
     for node in model.top:
@@ -242,4 +242,4 @@ def int4_block(size: int) -> int:
 
 
 def _weight(model: Model, value: str, node: str) -> NDArray[np.float32]:
-    return finite(np.asarray(constants(model)[value].numpy(), dtype=np.float32), value, node)
+    return finite(np.asarray(model.known[value].numpy(), dtype=np.float32), value, node)

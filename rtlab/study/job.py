@@ -401,7 +401,7 @@ def _prepared(job: Job, progress: Progress | None) -> Prepared:
         variant = dataclasses.replace(job.variant, options=None)
         ready = _prepared(dataclasses.replace(job, variant=variant), progress)
         note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
-        return Prepared(job.model, ready.emulation, ready.scales, (note, *ready.notes))
+        return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
     model, variant = job.model, job.variant
     if not variant.sparsity:
         return prepare(model, variant, job.ranges, job.scales, progress=progress)

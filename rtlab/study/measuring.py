@@ -75,7 +75,7 @@ def _never(job: Job, result: Result, stage: Stage) -> str | None:
 
 def is_reference(result: Result) -> bool:
     """Whether a variant's values are those of the model itself in fp32 on the CPU, so that comparing tells nothing."""
-    return result.prepared.emulation is result.source and not _ran_itself(result)
+    return result.prepared.emulated is result.source and not _ran_itself(result)
 
 
 def _ran_itself(result: Result) -> bool:
@@ -232,14 +232,16 @@ class _Measuring:
         if self._itself:
             return self.result.engine
         if self._computing is None:
-            request = BuildRequest(self.result.prepared.emulation, self.job.variant, level="basic")
+            # Not within the budget: what is half made cannot be gone on with.
+            emulation = self.result.prepared.emulate(self.progress)
+            request = BuildRequest(emulation, self.job.variant, level="basic")
             self._computing = self.runner.build(request, within)
         return self._computing
 
     def _compare(self, within: Within) -> None:
         job, engine = self.job, self._engine(within)
-        model, emulation = job.model, self.result.prepared.emulation
-        names = _accuracy.comparable(model, self.result.prepared.model if self._itself else emulation)
+        model, ready = job.model, self.result.prepared
+        names = _accuracy.comparable(model, ready.model if self._itself else ready.emulate(self.progress))
         if self._itself:
             batch = next(self._data.batches(self.result.prepared.model, 1))
             made = {*self.runner.unfused(engine, batch, within), *self.result.prepared.model.outputs}

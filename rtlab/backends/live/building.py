@@ -11,8 +11,10 @@ import pickle
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+import onnx
 
 from rtlab.backends.live import calibrator, child, compiler, refusals
 from rtlab.backends.live.running import Running
@@ -26,6 +28,8 @@ from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import Calibrator, Method, Precision
 from rtlab.errors import CalibrationError, RtlabError, VariantError
 
+#: Bytes of which each weight starts at a multiple, as a page of memory does.
+_ALIGNED = 4096
 #: TensorRT's own calibrators, by the method that they follow, as the header of a cache names them.
 ALGORITHMS = {
     Method.ENTROPY2: "EntropyCalibration2",
@@ -93,7 +97,7 @@ def build(
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="rtlab-") as room:
         log = Path(room) / "log"
-        file, names = _written(request.model, Path(room) / "model.onnx", static=not profiles)
+        file, names = _written(request.model, Path(room), static=not profiles, progress=progress)
         order = compiler.Order(
             binding,
             str(file),
@@ -135,16 +139,36 @@ def build(
     return Plan(built, text, names, (*notes, *built.notes), _renamed(built.cache, names.values), ranges)
 
 
-def _written(model: Model, path: Path, *, static: bool) -> tuple[Path, compiler.Names]:
-    """The file that the builder reads: the model's own where that will do, for to write a large one takes seconds."""
+def _written(model: Model, room: Path, *, static: bool, progress: Progress) -> tuple[Path, compiler.Names]:
+    """The file that the builder reads: the model's own where that will do, for to write a large one takes seconds.
+
+    Weights go to a file beside it, as they lie in memory; the builder maps it, and parses a small file.
+    """
     own = model.file
     called = {n for node in model.nodes for n in (node.id, *node.inputs, *node.outputs) if n}
     if own is not None and all(map(compiler.plain, called)):
         return own, compiler.Names({}, {})
-    proto = model.proto(static=static)
+    proto, weights = model.outline(static=static)
+    with (room / "weights").open("wb") as file:
+        for tensor in proto.graph.initializer:
+            if tensor.name in weights:
+                check(progress, "preparing the model")
+                _beside(tensor, weights[tensor.name], file)
     names = compiler.sanitize(proto)
+    path = room / "model.onnx"
     path.write_bytes(proto.SerializeToString())
     return path, names
+
+
+def _beside(tensor: onnx.TensorProto, held: Any, file: BinaryIO) -> None:
+    """Write the numbers of a tensor at the end of a file, and where they are to its proto."""
+    file.write(bytes(-file.tell() % _ALIGNED))
+    start = file.tell()
+    held.tofile(file)
+    place = {"location": Path(file.name).name, "offset": str(start), "length": str(file.tell() - start)}
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in place.items():
+        tensor.external_data.add(key=key, value=value)
 
 
 def opened(plan: Plan, request: BuildRequest, progress: Progress, backend: Running) -> Engine:

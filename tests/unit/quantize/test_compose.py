@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import concurrent.futures
+import dataclasses
+import pickle
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -8,9 +12,13 @@ from onnx import helper
 
 from rtlab import Study, samples
 from rtlab.core.model import Model, load
+from rtlab.core.progress import Silent
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import CalibrationError, ModelError, VariantError
+from rtlab.errors import CalibrationError, Cancelled, ModelError, VariantError
 from rtlab.quantize import Prepared, Scale, prepare, quantizable
+from rtlab.quantize import half as half_module
+from rtlab.quantize import tf32 as tf32_module
+from rtlab.quantize.compose import Emulation
 from rtlab.quantize.tf32 import tf32
 from rtlab.quantize.weights import Form, store
 
@@ -415,3 +423,82 @@ def test_an_lstm_of_which_only_the_last_state_is_wanted_can_be_mixed(make):
     # As it was exported, nobody asks for precisions: the types of the source count.
     half = make(nodes, weights, {"x": [5, 2, 8]}, {"y": [2, 8]})
     assert {} == ready(half, "fp32").precisions
+
+
+# --- the emulation, which waits until somebody compares ------------------------------------------------------------
+
+
+PREPARING = [
+    "fp16",
+    "bf16",
+    "tf32",
+    {"*": "int8", "block1/*": "fp16"},
+    {"*": "fp16", "block1/*": "int8"},
+    {"*": "fp16", "block1/*": "int4"},
+]
+
+
+@pytest.mark.parametrize("precision", PREPARING, ids=str)
+def test_preparing_for_a_compiler_makes_no_emulation(chain: Model, monkeypatch, precision):
+    def emulation(*_: object, **__: object) -> Model:
+        pytest.fail("nobody asked for it")
+
+    monkeypatch.setattr(half_module, "emulation", emulation)
+    monkeypatch.setattr(tf32_module, "emulation", emulation)
+    found = ready(chain, precision)
+    assert isinstance(found.emulated, Emulation)
+
+
+def test_a_model_that_nothing_changes_is_its_own_emulation_without_being_asked(chain: Model):
+    found = ready(chain, "fp32")
+    assert (chain, chain, chain) == (found.emulated, found.emulation, found.model)
+    quantized = ready(chain, "int8")
+    assert quantized.model is quantized.emulated
+
+
+@pytest.mark.parametrize("precision", PREPARING, ids=str)
+def test_every_copy_has_the_same_emulation_made_once(chain: Model, precision):
+    found = ready(chain, precision)
+    copy = dataclasses.replace(found, notes=("other",))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        made = [*pool.map(lambda _: copy.emulation, range(8))]
+    assert {id(found.emulation)} == {id(m) for m in made}
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["before", "after"])
+def test_an_emulation_travels_to_another_process_as_it_is(chain: Model, asked: bool):
+    found = ready(chain, {"*": "fp16", "block1/*": "int8"})
+    expected = ready(chain, {"*": "fp16", "block1/*": "int8"}).emulation.bytes()
+    if asked:
+        _ = found.emulation
+    arrived = pickle.loads(pickle.dumps(found))
+    assert expected == arrived.emulation.bytes() == found.emulation.bytes()
+    assert arrived.emulation is arrived.emulation
+
+
+def test_what_is_pickled_before_carries_the_source_once(chain: Model):
+    """A worker that measures gets model and emulation of hundreds of megabytes otherwise."""
+    found = ready(chain, "fp16")
+    together = len(pickle.dumps((chain, found.emulated)))
+    assert together < len(pickle.dumps(chain)) + len(pickle.dumps(found.emulated)) * 3 / 4
+
+
+def test_an_emulation_that_was_cancelled_is_made_when_it_is_asked_for_again(chain: Model):
+    found, stopped = ready(chain, "fp16"), Silent()
+    stopped.cancel()
+    with pytest.raises(Cancelled, match="Stopped preparing the model"):
+        found.emulate(stopped)
+    assert chain.outputs == found.emulate(Silent()).outputs
+
+
+def test_what_no_pass_changes_is_the_sources_own_and_no_copy(make):
+    """A copy of each weight, at each edit, took longer than to compile."""
+    nodes = [
+        node("MatMul", ["x", "w0"], ["m"], name="first"),
+        node("MatMul", ["m", "w1"], ["y"], name="last"),
+    ]
+    source = make(nodes, {"w0": weight(40, 40), "w1": weight(40, 40)}, {"x": [4, 40]}, {"y": [4, 40]})
+    found = ready(source, {"*": "fp32", "last": "fp16"})
+    for model in (found.model, found.emulation):
+        assert source.known["w0"] is model.known["w0"]
+        assert load(model.bytes()).bytes() == model.bytes()

@@ -1,0 +1,40 @@
+"""Values of a graph that are known before the first inference."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+_DEFAULT = {"", "ai.onnx"}
+
+
+def known(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorProtocol]:
+    """What initializers that are no ``inputs`` hold, and Constant nodes, straight or through Identity, by value."""
+    table: dict[str, ir.TensorProtocol] = {}
+    for name, value in graph.initializers.items():
+        if value.const_value is not None and name not in inputs:
+            table[name] = value.const_value
+    for node in graph:
+        if node.domain not in _DEFAULT or not node.outputs:
+            continue
+        out = node.outputs[0].name or ""
+        if node.op_type == "Constant" and (attribute := node.attributes.get("value")) is not None:
+            table[out] = attribute.as_tensor()
+        elif node.op_type == "Constant" and (found := _numbers(node)) is not None:
+            table[out] = found
+        elif node.op_type == "Identity" and node.inputs and node.inputs[0] is not None:
+            source = node.inputs[0].name or ""
+            if source in table:
+                table[out] = table[source]
+    return table
+
+
+def _numbers(node: ir.Node) -> ir.TensorProtocol | None:
+    """What a Constant node holds as numbers in place of a tensor."""
+    for name, kind in (("float", np.float32), ("floats", np.float32), ("int", np.int64), ("ints", np.int64)):
+        held = node.attributes.get(f"value_{name}")
+        if held is not None and not held.is_ref():
+            return ir.Tensor(np.array(held.value, kind))
+    return None

@@ -1,0 +1,139 @@
+"""The types of 16 bits, and the constants of a model as they hold them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+
+from rtlab.core.variant import Precision
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from numpy.typing import NDArray
+
+#: What masks become, as a share of the largest number: two of them and a score still have a sum.
+_ROOM = 0.25
+#: Numbers that are looked at together: they lie in the processor's cache as each question about them is asked.
+_PIECE = 1 << 18
+#: All bits of a number but its sign.
+_MAGNITUDE = np.uint16(0x7FFF)
+
+
+@dataclasses.dataclass(frozen=True)
+class Half:
+    """A floating-point type of 16 bits, as ONNX and NumPy know it, and its largest number as people write it."""
+
+    number: int
+    numpy: Any
+    text: str
+    title: str
+    largest: str
+    most: float
+
+
+HALVES: Mapping[Precision, Half] = {
+    Precision.FP16: Half(
+        int(onnx.TensorProto.FLOAT16), np.float16, "tensor(float16)", "FP16", "65,504", 65504.0
+    ),
+    Precision.BF16: Half(
+        int(onnx.TensorProto.BFLOAT16),
+        ml_dtypes.bfloat16,
+        "tensor(bfloat16)",
+        "BF16",
+        "3.39e38",
+        (2 - 2**-7) * 2.0**127,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """What there is to know of one constant in one type; ``tensor`` keeps the key alive."""
+
+    tensor: ir.TensorProtocol
+    narrowed: NDArray[Any]
+    overflows: bool
+    lost: int
+
+
+class Narrowing:
+    """The constants of a model in types of 16 bits.
+
+    Each is read and converted once, however many passes ask: weights are hundreds of megabytes. ``check`` is called
+    between pieces of them, and may raise.
+    """
+
+    def __init__(
+        self, known: Mapping[str, ir.TensorProtocol], check: Callable[[], object] | None = None
+    ) -> None:
+        self.known = known
+        self._check = check or (lambda: None)
+        self._seen: dict[tuple[int, Half], _Seen] = {}
+
+    def overflows(self, tensor: ir.TensorProtocol, half: Half) -> bool:
+        """Whether a finite number of it is beyond the type."""
+        return self._look(tensor, half).overflows
+
+    def lost(self, tensor: ir.TensorProtocol, half: Half) -> int:
+        """How many numbers become zero without being it."""
+        return self._look(tensor, half).lost
+
+    def half(self, tensor: ir.TensorProtocol, half: Half, *, hides: bool = False) -> NDArray[Any]:
+        """Its numbers in 16 bits; a finite one stays finite, and one that hides leaves room for a sum."""
+        if not hides:
+            return self._look(tensor, half).narrowed
+        values, most = np.asarray(tensor.numpy()), half.most * _ROOM
+        return narrowed(np.where(np.isfinite(values), values.clip(-most, most), values), half)
+
+    def _look(self, tensor: ir.TensorProtocol, half: Half) -> _Seen:
+        key = (id(tensor), half)
+        if key not in self._seen:
+            self._seen[key] = self._convert(tensor, half)
+        return self._seen[key]
+
+    def _convert(self, tensor: ir.TensorProtocol, half: Half) -> _Seen:
+        values = np.asarray(tensor.numpy(), order="C")
+        found = np.empty(values.shape, half.numpy)
+        source, target = values.reshape(-1), found.reshape(-1)
+        ends, lost = [0.0], 0
+        with np.errstate(over="ignore"):
+            for start in range(0, source.size, _PIECE):
+                self._check()
+                piece = source[start : start + _PIECE]
+                target[start : start + _PIECE] = piece
+                ends += [float(piece.min()), float(piece.max())]
+                bits = target[start : start + _PIECE].view(np.uint16) & _MAGNITUDE
+                lost += int(np.count_nonzero(piece)) - int(np.count_nonzero(bits))
+        if not np.isfinite(ends).all() or max(map(abs, ends)) > half.most:
+            found = narrowed(values, half)
+            return _Seen(tensor, found, overflows=_overflows(values, half), lost=_lost(values, found))
+        return _Seen(tensor, found, overflows=False, lost=lost)
+
+
+def narrowed(values: NDArray[Any], half: Half) -> NDArray[Any]:
+    """Numbers in 16 bits, to nearest; a finite one beyond the type becomes its largest number of that sign."""
+    with np.errstate(over="ignore"):
+        found = values.astype(half.numpy)
+        most = np.where(values < 0, -half.most, half.most).astype(half.numpy)
+    return np.where(np.isinf(found.astype(np.float32)) & np.isfinite(values), most, found).astype(half.numpy)
+
+
+def beyond(value: float, half: Half) -> bool:
+    """Whether a finite number is beyond the type."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(value) and np.isinf(np.float64(value).astype(half.numpy).astype(np.float32)))
+
+
+def _overflows(values: NDArray[Any], half: Half) -> bool:
+    finite = np.abs(values[np.isfinite(values)])
+    with np.errstate(over="ignore"):
+        return bool(finite.size) and bool(np.isinf(finite.max().astype(half.numpy)))
+
+
+def _lost(values: NDArray[Any], found: NDArray[Any]) -> int:
+    return int(np.count_nonzero(values)) - int(np.count_nonzero(found))

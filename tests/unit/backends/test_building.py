@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from rtlab.backends.live.building import _written
+from rtlab.core.model import Model, load
+from rtlab.core.progress import Silent
+from rtlab.core.variant import Variant
+from rtlab.errors import Cancelled
+from rtlab.quantize import Scale, prepare, quantizable
+
+
+def network(*, name: str = "weight|1", batch: int | str = 2) -> Model:
+    """A product with a weight of 2,304 numbers, whose name no compiler prints, and a bias of 48."""
+    rng = np.random.default_rng(0)
+    tensors = [
+        numpy_helper.from_array(rng.standard_normal((48, 48)).astype(np.float32), name),
+        numpy_helper.from_array(rng.standard_normal(48).astype(np.float32), "bias"),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", name, "bias"], ["y"], name="product")],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, 48])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [batch, 48])],
+        tensors,
+    )
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(str(path)).graph.initializer}
+
+
+@pytest.mark.parametrize(
+    "precision", ["fp32", "fp16", "bf16", "int8", "int4", {"*": "fp16", "product": "fp32"}], ids=str
+)
+def test_the_builder_reads_the_numbers_that_the_model_holds(tmp_path: Path, precision) -> None:
+    source = network()
+    model = prepare(source, Variant.of(precision), scales={v: Scale(3.0) for v in quantizable(source)}).model
+    path, names = _written(model, tmp_path, static=True, progress=Silent())
+    expected = {t.name: numpy_helper.to_array(t) for t in model.proto().graph.initializer}
+    found = {names.values.get(n, n): array for n, array in read(path).items()}
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name])
+    onnx.checker.check_model(str(path), full_check=True)
+
+
+def test_a_weight_lies_on_a_page_of_its_own_beside_a_small_model(tmp_path: Path) -> None:
+    """A compiler maps it then; inside the model it copied every weight while it parsed."""
+    path, _ = _written(network(), tmp_path, static=True, progress=Silent())
+    (weight,) = (
+        t for t in onnx.load(str(path), load_external_data=False).graph.initializer if t.external_data
+    )
+    told = {e.key: e.value for e in weight.external_data}
+    assert ("weights", "0", str(48 * 48 * 4)) == (told["location"], told["offset"], told["length"])
+    assert 48 * 48 * 4 > path.stat().st_size
+
+
+def test_sizes_are_fixed_where_no_profile_names_them(tmp_path: Path) -> None:
+    path, _ = _written(network(batch="N"), tmp_path, static=True, progress=Silent())
+    (given,) = onnx.load(str(path)).graph.input
+    assert [1, 48] == [d.dim_value for d in given.type.tensor_type.shape.dim]
+
+
+def test_a_cancel_ends_the_writing_between_two_weights(tmp_path: Path) -> None:
+    stopped = Silent()
+    stopped.cancel()
+    with pytest.raises(Cancelled, match="Stopped preparing the model"):
+        _written(network(), tmp_path, static=True, progress=stopped)

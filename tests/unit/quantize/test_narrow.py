@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rtlab.core.variant import Precision
+from rtlab.quantize import narrow
+from rtlab.quantize.narrow import HALVES, Narrowing
+
+#: Zero, subnormals of FP16, halfway to its smallest, its largest, what rounds to that, beyond both types, none at all.
+NUMBERS = [
+    0.0, -0.0, 1.0, -0.1, 6e-8, 2.0**-25, 2.9e-8, -1e-30, 1e-45, 65504.0, 65519.0, -65520.0, 7e4, 3.38e38,
+    -3.4028235e38, math.inf, -math.inf, math.nan,
+]  # fmt: skip
+
+
+def oracle(values: np.ndarray, half: narrow.Half) -> np.ndarray:
+    """One number at a time, in double precision, by the definition of the type."""
+    found = []
+    for value in values.ravel().tolist():
+        with np.errstate(over="ignore"):
+            one = float(np.float32(value).astype(half.numpy).astype(np.float64))
+        found.append(math.copysign(half.most, value) if math.isinf(one) and math.isfinite(value) else one)
+    return np.array(found).reshape(values.shape)
+
+
+@pytest.mark.parametrize("precision", HALVES)
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(NUMBERS), min_size=0, max_size=12))
+def test_a_constant_is_narrowed_counted_and_measured_as_its_numbers_one_by_one(
+    precision: Precision, numbers: list[float]
+) -> None:
+    half, values = HALVES[precision], np.array(numbers, np.float32)
+    seen, tensor = Narrowing({}), ir.Tensor(values)
+    expected = oracle(values, half)
+    np.testing.assert_array_equal(expected, seen.half(tensor, half).astype(np.float64))
+    assert sum(bool(v) and not e for v, e in zip(numbers, expected, strict=True)) == seen.lost(tensor, half)
+    with np.errstate(over="ignore"):
+        beyond = [v for v in values if np.isfinite(v) and not np.isfinite(v.astype(half.numpy).astype(float))]
+    assert bool(beyond) == seen.overflows(tensor, half)
+
+
+@pytest.mark.parametrize("place", [0, 6, 7, 12, 13])
+@pytest.mark.parametrize(("number", "lost", "overflows"), [(1e-9, 1, False), (1e5, 0, True), (0.0, 0, False)])
+def test_what_is_special_is_found_in_any_piece(monkeypatch, place, number, lost, overflows) -> None:
+    monkeypatch.setattr(narrow, "_PIECE", 7)
+    values = np.linspace(1, 2, 14, dtype=np.float32).reshape(2, 7)
+    values.flat[place] = number
+    seen, half, tensor = Narrowing({}), HALVES[Precision.FP16], ir.Tensor(values)
+    assert lost == seen.lost(tensor, half)
+    assert overflows is seen.overflows(tensor, half)
+    np.testing.assert_array_equal(oracle(values, half), seen.half(tensor, half).astype(np.float64))
+
+
+def test_a_scalar_stays_a_scalar() -> None:
+    assert () == Narrowing({}).half(ir.Tensor(np.array(2.5, np.float32)), HALVES[Precision.BF16]).shape
+
+
+def test_a_constant_is_read_once_in_each_type_however_many_ask() -> None:
+    class Counted(ir.Tensor):
+        reads = 0
+
+        def numpy(self) -> np.ndarray:
+            self.reads += 1
+            return super().numpy()
+
+    seen, tensor = Narrowing({}), Counted(np.ones(3, np.float32))
+    for half in HALVES.values():
+        for _ in range(3):
+            seen.overflows(tensor, half), seen.lost(tensor, half), seen.half(tensor, half)
+    assert len(HALVES) == tensor.reads
+
+
+def test_whoever_waits_is_asked_between_pieces_of_a_weight(monkeypatch) -> None:
+    monkeypatch.setattr(narrow, "_PIECE", 4)
+    asked: list[None] = []
+    Narrowing({}, lambda: asked.append(None)).lost(ir.Tensor(np.ones(10, np.float32)), HALVES[Precision.FP16])
+    assert 3 == len(asked)
