@@ -1086,8 +1086,8 @@ class Study:
         """
         return self._observer.activations(node, self.data, progress or Silent())
 
-    def explore(self, *, baseline: str | None = None, height: int = 760) -> Explorer:
-        """The Explorer on this study's variants."""
+    def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
+        """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""
         from rtlab.widgets.explorer import Explorer
 
         return Explorer(self, baseline=baseline, height=height)
@@ -1146,11 +1146,12 @@ def explore(
     *,
     data: Any = None,
     task: Task | None = None,
-    height: int = 760,
+    height: int | None = None,
 ) -> Explorer:
     """Open the Explorer on a model; without one, on the first sample with its data and task.
 
-    The fp32 variant is built at once, so that there is something to see.
+    The fp32 variant is built at once, so that there is something to see. ``height`` is in pixels; None takes what the
+    window has room for.
     """
     if model is None:
         from rtlab import samples

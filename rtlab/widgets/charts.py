@@ -127,13 +127,12 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
     }
     # Of noise nothing is worst: the number would stand there like a finding.
     where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in step {worst.step + 1}"
-    title = f"● SQNR along the network, dB · {where}"
+    title = f"● SQNR by step of the engine, dB · {where}"
     return _figure(trace, rows, title, "normal")
 
 
 def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> dict[str, Any]:
     axis = {
-        "title": {"text": "step of the engine", "standoff": 4},
         **({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}),
         "tickangle": 0,
         "automargin": True,

@@ -104,7 +104,8 @@ class Explorer(Delivering):
     data = traitlets.Dict().tag(sync=True)
     failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     notice = traitlets.Unicode("").tag(sync=True)
-    height = traitlets.Int(760).tag(sync=True)
+    #: In pixels; 0 is what the window has room for.
+    height = traitlets.Int(0).tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
     calibration = traitlets.Bytes(b"").tag(delivered=True)
     story = traitlets.Bytes(b"").tag(delivered=True)
@@ -113,7 +114,7 @@ class Explorer(Delivering):
     stamp = traitlets.Int(0).tag(sync=True)
 
     @growing()
-    def __init__(self, study: Study, *, baseline: str | None = None, height: int = 760) -> None:
+    def __init__(self, study: Study, *, baseline: str | None = None, height: int | None = None) -> None:
         self.study = study
         self._views: dict[str, bytes] = {}
         self._more: dict[str, _More] = {}
@@ -124,7 +125,7 @@ class Explorer(Delivering):
         self._inspecting = Inspecting(self._inspect, self._publish)
         self._building, self._busy = "", False
         self._drawn = threading.Event()
-        super().__init__("explorer.js", height=height)
+        super().__init__("explorer.js", height=height or 0)
         first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
         self.choice = offer.choice(study.model, first or offer.start())
         self._open()

@@ -310,7 +310,7 @@ def test_the_explorer_shows_an_engine_from_elsewhere_beside_the_others(tmp_path,
     explorer.show("a100")
     chips = {c["id"]: c for c in explorer.chips}
     assert (0.625, "NVIDIA A100 80GB PCIe") == (chips["a100"]["time"], chips["a100"]["target"])
-    assert "GPU" in chips["a100"]["label"]
+    assert "GPU" in chips["a100"]["about"]
     assert "CPU" in chips["fp32"]["time_source"]
     titles = {o["id"]: o["title"] for o in decode(explorer.engine)["overlays"]}
     assert {"time": "GPU time", "share": "Share of GPU time", "memory": "Output memory"} == titles

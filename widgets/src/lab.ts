@@ -25,6 +25,7 @@ import type {
   Work,
 } from "./contract";
 import { packedFiles, refused } from "./dropped";
+import { fittingHeight } from "./fitting";
 import { EVIDENCE_WORDS, plural, REASON_WORDS } from "./format";
 import { engineSide } from "./overlay";
 import { chosenIn, type Page, pageOf, usable } from "./panels";
@@ -59,6 +60,8 @@ export class Lab {
   readonly charts: Signal<Record<string, Plotted>>;
   readonly notice: Signal<string>;
   readonly height: Signal<number>;
+  /** The height in pixels; one that nobody chose is what the window has room for. */
+  readonly tall: ReadonlySignal<number>;
   readonly inspection: Signal<Inspection | null>;
   /** What calibration has seen; null while nothing was observed. */
   readonly calibration: Signal<Calibration | null> = signal(null);
@@ -115,6 +118,9 @@ export class Lab {
     this.charts = trait("charts");
     this.notice = trait("notice");
     this.height = trait("height");
+    const window_ = signal(window.innerHeight);
+    window.addEventListener("resize", () => (window_.value = window.innerHeight), { signal: end });
+    this.tall = computed(() => this.height.value || fittingHeight(window_.value));
     this.inspection = trait("inspection");
     this.findings = trait("findings");
     const undecoded = [
@@ -140,6 +146,10 @@ export class Lab {
         calibrated: this.calibration.value !== null,
       });
     });
+    // The library of the charts comes while the first engine is built, so that nobody waits for it then.
+    const chart = effect(() => {
+      if (this.build.value.running && !this.saved) this.plotly().catch(() => {});
+    });
     const name = effect(() => {
       this.study.titles.value = Object.fromEntries(this.chips.value.map(({ id, label }) => [id, label]));
     });
@@ -156,7 +166,7 @@ export class Lab {
       if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
     });
     end.addEventListener("abort", () => {
-      for (const dispose of [...undecoded, forget, name]) dispose();
+      for (const dispose of [...undecoded, forget, name, chart]) dispose();
     });
     const reply = ({ type, value, content }: Reply & { content?: Panel }, buffers: DataView[]): void => {
       if (type === "panel" && content) this.asking.take(value, content);

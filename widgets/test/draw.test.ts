@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { Camera } from "../src/draw/camera";
-import { type Marks, NO_MARKS } from "../src/draw/paint";
+import { type Marks, NO_MARKS, roomBeside } from "../src/draw/paint";
 import { pngScale } from "../src/draw/png";
 import { channels, pixelOf, Raster } from "../src/draw/raster";
 import { boxAt, foldAt, rectOf, type Scene, wireAt } from "../src/draw/scene";
@@ -262,5 +262,26 @@ describe("camera", () => {
     camera.fit(rect, { left: 10, top: 10, right: 10, bottom: 10 });
     const { y, height } = camera.toScreen(rect);
     expect([10, 590]).toEqual([Math.round(y), Math.round(y + height)]);
+  });
+});
+
+describe("a word beside a box", () => {
+  const BESIDE = {
+    boxes: [box({ id: "left" }), box({ id: "right" }), box({ id: "below" })],
+    edges: [
+      [0, 2],
+      [1, 2],
+    ] as [number, number][],
+  };
+
+  it("has room up to the next box on its level, whatever stands above and below", () => {
+    // "folded" ran under the box at its right.
+    const { scene } = sceneOf(BESIDE);
+    const { x, width } = scene;
+    const [first, second] = x[0]! < x[1]! ? [0, 1] : [1, 0];
+    const gap = x[second]! - width[second]! / 2 - (x[first]! + width[first]! / 2);
+    expect(gap).toBe(roomBeside(scene, first, [0, 1, 2]));
+    expect(Infinity).toBe(roomBeside(scene, second, [0, 1, 2]));
+    expect(Infinity).toBe(roomBeside(scene, first, [first, 2]));
   });
 });

@@ -55,7 +55,7 @@ def difference(scene: Scene) -> Panel:
         )
     called = titles(study)
     timed = all(study.results[n].timing is not None for n in (other, result.name))
-    estimates = {_TARGET: "estimated, each on a GPU it was built for"}
+    estimates = {_TARGET: "estimated for the GPU of each"}
     estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
     sides = (study.results[other], result)
     emulated = all(r.estimate is not None for r in sides)
@@ -329,7 +329,9 @@ def _parts(group: Group, model: Model) -> list[str]:
     # The end of a path repeats the operator; what stands before it tells the place.
     if nodes and len(parts) > 1 and parts[-1].rstrip("_0123456789") == nodes[0].op:
         parts.pop()
-    return parts or [text]
+    # Exporters write each module with its place in the one around it: features/features.10/block/block.2.
+    told = [p for p, after in zip(parts, [*parts[1:], ""], strict=True) if not after.startswith(f"{p}.")]
+    return told or [text]
 
 
 def _shortest(parts: list[str], *, last: bool) -> str:

@@ -43,10 +43,11 @@ export function paintBox(
   look: Look,
   i: number,
   detail: Detail,
+  room = Infinity,
 ): void {
   const place: Place = { ...rect, figure, i };
   const { shape } = figure;
-  if (shape === "node") paintNode(brush, place, look, detail);
+  if (shape === "node") paintNode(brush, place, look, detail, room);
   else if (shape === "card") paintCard(brush, place, look, detail);
   else if (shape === "group") paintGroup(brush, place, look, detail);
   else if (shape === "frame") paintFrame(brush, place, look);
@@ -90,7 +91,8 @@ function lined(pen: Pen, { x, y, width, height }: Rect, radius: number, colour: 
   pen.stroke();
 }
 
-function paintNode(brush: Brush, place: Place, look: Look, detail: Detail): void {
+/** A node; the word why it has no layer stands at its right where there is `room`, and its glyph in any case. */
+function paintNode(brush: Brush, place: Place, look: Look, detail: Detail, room: number): void {
   const { pen, theme, type } = brush;
   const { figure, i, x: left, y: top, width, height } = place;
   const { box } = figure;
@@ -137,7 +139,10 @@ function paintNode(brush: Brush, place: Place, look: Look, detail: Detail): void
   if (missing) {
     pen.textAlign = "left";
     const badge = look.badge?.[i] && !brush.across ? type.width(look.badge[i], FONT.badge(type)) + 7 : 0;
-    text(brush, figure.reasonWord, left + width + 7 + badge, middle, type.font(10, 400, true), theme.muted);
+    const font = type.font(10, 400, true);
+    const start = 7 + badge;
+    if (start + type.width(figure.reasonWord, font) < room)
+      text(brush, figure.reasonWord, left + width + start, middle, font, theme.muted);
   }
 }
 

@@ -57,7 +57,7 @@ export function paint(
     one(brush, marks, i, () =>
       frame(i)
         ? paintHead(brush, scene.figures[i]!, rectOf(scene, i), look, i, detail)
-        : box(brush, scene, look, i, detail),
+        : box(brush, scene, look, i, detail, inView),
     );
   outlines(brush, scene, marks, scale);
   if (scale >= SHOW.label) labels(brush, scene, view, marks, scale);
@@ -76,8 +76,35 @@ function one({ pen }: Brush, { clear }: Marks, i: number, what: () => void): voi
   pen.globalAlpha = before;
 }
 
-const box = (brush: Brush, scene: Scene, look: Look, i: number, detail: Detail): void =>
-  paintBox(brush, scene.figures[i]!, rectOf(scene, i), look, i, detail);
+function box(
+  brush: Brush,
+  scene: Scene,
+  look: Look,
+  i: number,
+  detail: Detail,
+  among: readonly number[] = [],
+): void {
+  const figure = scene.figures[i]!;
+  const room = detail.lines && figure.reason ? roomBeside(scene, i, among) : 0;
+  paintBox(brush, figure, rectOf(scene, i), look, i, detail, room);
+}
+
+/** How far it is from the right of a box to the next of these boxes, for words that stand there. */
+export function roomBeside(
+  { x, y, width, height, figures }: Scene,
+  i: number,
+  among: readonly number[],
+): number {
+  const right = x[i]! + width[i]! / 2;
+  let room = Infinity;
+  for (const k of among) {
+    if (k === i || figures[k]!.shape === "frame") continue;
+    const left = x[k]! - width[k]! / 2;
+    const level = Math.abs(y[k]! - y[i]!) < (height[k]! + height[i]!) / 2;
+    if (level && left >= right) room = Math.min(room, left - right);
+  }
+  return room;
+}
 
 /** A badge stands out above its box, the reason of a node without a layer beside it. */
 const OVERHANG = { x: 80, y: 10 };

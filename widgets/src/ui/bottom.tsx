@@ -30,7 +30,7 @@ const LABELS: Record<Tab, string> = {
 /** Where the view holds the order of the bars, and what can be chosen. */
 const ORDER = "layers.order";
 const ORDERS = ["step", "time"] as const;
-const ORDER_LABELS = { step: "as executed", time: "longest first" };
+const ORDER_LABELS = { step: "by step", time: "by time" };
 
 export function Bottom({ lab, height }: { lab: Lab; height: number }) {
   const { tabs, tab, segments, segment } = lab.page.value;
@@ -62,7 +62,7 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
           {segment === "layers" && (
             <div class="rt-caption">
               {choice}
-              {!lab.saved && (
+              {!lab.saved && lab.study.engine.value && (
                 <TabList
                   class="rt-segments rt-small rt-parts"
                   mark="order"
@@ -73,9 +73,9 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
                   onPick={(one) => lab.set(ORDER, one)}
                 />
               )}
+              <Standings lab={lab} stages={["timed"]} />
             </div>
           )}
-          {segment === "layers" && <Standings lab={lab} stages={["timed"]} />}
           {tab === "accuracy" && <Standings lab={lab} stages={["compared", "scored"]} />}
           {!lab.saved && (
             <LayerChart
@@ -100,13 +100,11 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
         </section>
         {wide && (
           <section aria-label={LABELS.accuracy} hidden={segment !== "layers"}>
-            {choice && (
-              <div class="rt-caption">
-                <h4>{LABELS.accuracy}</h4>
-              </div>
-            )}
+            <div class={`rt-caption ${uncompared(lab) ? "rt-alone" : ""}`}>
+              <h4>{LABELS.accuracy}</h4>
+              <Standings lab={lab} stages={["compared", "scored"]} beside={!uncompared(lab)} />
+            </div>
             <RandomBanner lab={lab} hidden={segment !== "layers"} />
-            <Standings lab={lab} stages={["compared", "scored"]} />
             <LayerChart lab={lab} name="accuracy" hidden={segment !== "layers" || uncompared(lab)} />
           </section>
         )}

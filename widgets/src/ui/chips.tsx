@@ -20,14 +20,24 @@ export function Chips({ lab }: { lab: Lab }) {
   const box = useRef<HTMLDivElement>(null);
   const row = useRef<HTMLDivElement>(null);
   const open = chips.find(({ id }) => id === menu?.id);
-  // Only the row scrolls: the page stays where the reader is.
+  /** Whether chips go on beyond the left and the right edge. */
+  const [beyond, setBeyond] = useState([false, false]);
+  const look = (): void => {
+    const { scrollLeft, clientWidth, scrollWidth } = row.current!;
+    const now = [scrollLeft > 1, scrollLeft + clientWidth < scrollWidth - 1];
+    setBeyond((was) => (was.join() === now.join() ? was : now));
+  };
+  // Only the row scrolls: the page stays where the reader is. A chip grows with its numbers.
   useEffect(() => {
     const chip = row.current?.querySelector<HTMLElement>(".rt-current");
-    if (!chip) return;
-    const { scrollLeft, clientWidth } = row.current!;
-    if (chip.offsetLeft < scrollLeft || chip.offsetLeft + chip.offsetWidth > scrollLeft + clientWidth)
-      row.current!.scrollLeft = chip.offsetLeft;
-  }, [shown, chips.length]);
+    if (chip) {
+      const { scrollLeft, clientWidth } = row.current!;
+      const last = chip.offsetLeft + chip.offsetWidth + EDGE - clientWidth;
+      if (chip.offsetLeft < scrollLeft) row.current!.scrollLeft = chip.offsetLeft - EDGE;
+      else if (last > scrollLeft) row.current!.scrollLeft = Math.min(last, chip.offsetLeft - EDGE);
+    }
+    look();
+  }, [shown, chips, lab.width.value]);
   const place = (id: string): void => {
     const button = row.current!.querySelector(`[data-chip="${CSS.escape(id)}"] .rt-more`)!;
     setMenu({ id, left: button.getBoundingClientRect().left - box.current!.getBoundingClientRect().left });
@@ -36,7 +46,14 @@ export function Chips({ lab }: { lab: Lab }) {
     <div class="rt-chips" role="toolbar" aria-label="Variants" ref={box}>
       <span class="rt-quiet">Variants</span>
       {chips.length === 0 && <span class="rt-quiet">none yet: press Build</span>}
-      <div class="rt-row" ref={row} onScroll={() => open && place(open.id)}>
+      <div
+        class={`rt-row ${beyond[0] ? "rt-before" : ""} ${beyond[1] ? "rt-beyond" : ""}`}
+        ref={row}
+        onScroll={() => {
+          look();
+          if (open) place(open.id);
+        }}
+      >
         {chips.map((chip) => (
           <ChipView
             key={chip.id}
@@ -119,6 +136,8 @@ function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipPr
 }
 
 const LONGEST_TARGET = 22;
+/** What fades at the edges of the row. */
+const EDGE = 28;
 
 /** What can be done with a variant; what cannot now says why. */
 function itemsOf(lab: Lab, chip: Chip): Item[] {

@@ -130,8 +130,8 @@ function Bars({ lab, engine, title, trait, slices, times, children }: BarsProps)
         <h4 title={trait === "precision" ? "The narrowest type that a layer reads or writes" : undefined}>
           {title}
         </h4>
-        <span title={timed ? times.source : "No times of layers were given: profile= of study.read"}>
-          {timed ? "layers, time, share" : "layers, no times known"}
+        <span title={timed ? times.source : "Nobody has timed the layers of this engine itself"}>
+          {timed ? "layers, time, share" : "how many layers"}
         </span>
       </div>
       <ul aria-label={`Layers ${title.toLowerCase()}`}>

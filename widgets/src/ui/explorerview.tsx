@@ -19,7 +19,7 @@ const LEAST_HEIGHT = 420;
 /** What share of the height a tab has until somebody drags the border. */
 const SHARES: Partial<Record<Tab, number>> = { engine: 0.42, build: 0.42, findings: 0.42 };
 const PANEL_SHARE = 0.5;
-const LEAST_SHARE = 0.31;
+const LEAST_SHARE = 0.36;
 const LEAST_BOTTOM = 34;
 const LEAST_WORK = 180;
 /** Below this width the side panel gives way to the graphs. */
@@ -45,7 +45,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
       return true;
     });
     const stop = effect(() => {
-      root.style.height = `${lab.height.value}px`;
+      root.style.height = `${lab.tall.value}px`;
       root.classList.toggle("rt-narrow", lab.width.value < ROOMY);
       root.dataset.stale = lab.stale.value ? "1" : "0";
       root.dataset.building = lab.build.value.running ? "1" : "0";
@@ -61,8 +61,8 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
   );
   const { tab, segment } = lab.page.value;
   const share = segment && segment !== "layers" ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
-  const tall = bottom ?? Math.max(150, Math.round(lab.height.value * share));
-  const most = lab.height.value - LEAST_WORK - 120;
+  const tall = bottom ?? Math.max(150, Math.round(lab.tall.value * share));
+  const most = lab.tall.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
   const files = (event: DragEvent): boolean =>
     !lab.saved && Boolean(event.dataTransfer?.types.includes("Files"));
@@ -121,10 +121,10 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
           label="Change the height"
           axis="y"
           class="rt-handle"
-          value={lab.height.value}
+          value={lab.tall.value}
           least={LEAST_HEIGHT}
           most={2000}
-          onMove={(by, done) => lab.resize(Math.max(LEAST_HEIGHT, lab.height.value + by), done)}
+          onMove={(by, done) => lab.resize(Math.max(LEAST_HEIGHT, lab.tall.value + by), done)}
         />
       )}
     </div>

@@ -39,7 +39,7 @@ export function RandomBanner({ lab, hidden }: { lab: Lab; hidden: boolean }) {
     <p class="rt-banner" role="note" data-control="random-banner" title={takes}>
       <Warning /> <b>Random input:</b> {chip.random} of noise, no finding.{" "}
       {random ? (
-        <GiveData lab={lab} label="Drop an .npz or .npy here" />
+        <GiveData lab={lab} label="Drop data here" />
       ) : (
         <button
           type="button"

@@ -8,15 +8,28 @@ const WAITING: Record<StageName, string> = {
   scored: "Scoring the task …",
 };
 
+interface Props {
+  lab: Lab;
+  stages: readonly StageName[];
+  /** It stands beside the chart that it is about. */
+  beside?: boolean;
+}
+
 /** How far stages of the variant on screen came, where they are not done, and the button that goes on. */
-export function Standings({ lab, stages }: { lab: Lab; stages: readonly StageName[] }) {
+export function Standings({ lab, stages, beside = false }: Props) {
   const open = lab.standings().filter(({ stage, state }) => stages.includes(stage) && state !== "done");
-  const told = open.filter(({ state, text }) => state === "waiting" || text);
+  // Beside a chart there is room for what can be done, not for what cannot.
+  const told = open.filter((one) => one.state === "waiting" || (beside ? measurable(one) : one.text));
   if (!told.length) return null;
   return (
     <p class="rt-standing" role="status">
       {told.map((standing) => (
-        <span key={standing.stage} data-stage={standing.stage} data-state={standing.state}>
+        <span
+          key={standing.stage}
+          data-stage={standing.stage}
+          data-state={standing.state}
+          title={words(standing)}
+        >
           {standing.state === "waiting" && <i class="rt-spin" aria-hidden="true" />}
           {words(standing)}
         </span>

@@ -1,26 +1,42 @@
+import { fitting } from "../fitting";
 import { GLYPH } from "../format";
 import type { Lab } from "../lab";
 
-/** Below this width the details of a measurement stand in its tooltip alone. */
-const ROOMY = 1300;
+/** What the sentence about the selection leaves to the rest of the line. */
+const LEFT = 0.65;
 
 /** Which compiler, which runner, on what device; and the selection in words. */
 export function StatusLine({ lab }: { lab: Lab }) {
+  const sentence = lab.sentence.value;
+  // What must not be missed comes first, whatever else has room.
+  const known = lab.status.value.toSorted((a, b) => Number(b.warning) - Number(a.warning));
+  const shown = fitting(
+    known.map(({ text }) => text),
+    lab.width.value * (sentence ? LEFT : 1),
+  );
+  const rest = known.slice(shown.length);
   return (
     <footer class="rt-status">
       {lab.alive.value ? (
-        lab.status.value.map(({ origin, text, warning }) => (
-          <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
-            <b>{warning ? "⚠" : GLYPH[origin]}</b> {lab.width.value < ROOMY ? text.split(";")[0] : text}
-          </span>
-        ))
+        <>
+          {known.slice(0, shown.length).map(({ origin, text, warning }, k) => (
+            <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
+              <b>{warning ? "⚠" : GLYPH[origin]}</b> {shown[k]}
+            </span>
+          ))}
+          {rest.length > 0 && (
+            <span data-control="more-status" title={rest.map(({ text }) => text).join("\n")}>
+              + {rest.length} more
+            </span>
+          )}
+        </>
       ) : (
         <span class="rt-worse">
           The kernel was restarted: run the cell again. The graph can still be explored.
         </span>
       )}
-      <span class="rt-sentence" aria-live="polite" title={lab.sentence.value}>
-        {lab.sentence.value}
+      <span class="rt-sentence" aria-live="polite" title={sentence}>
+        {sentence}
       </span>
     </footer>
   );

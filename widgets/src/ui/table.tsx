@@ -41,7 +41,7 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
   return (
     <>
       <div class="rt-caption">
-        <span>{plural(lines.length, "layer")} in order of execution</span>
+        <span>{countedIn(lines)} in order of execution</span>
         <Export name={`${engine.variant} layers`} cells={() => cellsOf(lines, columns)} />
       </div>
       <Rows
@@ -56,6 +56,14 @@ function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
       />
     </>
   );
+}
+
+/** How many lines there are of each kind, as the chip and the pane of the engine count them. */
+function countedIn(lines: readonly Line[]): string {
+  const sync = lines.filter((line) => line.sync).length;
+  return [plural(lines.length - sync, "layer"), sync && plural(sync, "sync step")]
+    .filter(Boolean)
+    .join(" and ");
 }
 
 /** The compiler's own name: what is called by its work has it among what is told of it. */

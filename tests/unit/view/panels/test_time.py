@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import recorded
 import rtlab
@@ -100,6 +101,29 @@ def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
     assert ([], "") == (shown["figures"], shown["problem"])
     assert any("takes as long in both" in note for note in shown["notes"])
     assert facts(shown)["Difference"].startswith("0 ")
+
+
+def test_a_bar_names_a_module_once_where_its_exporter_wrote_it_in_the_next_one_too() -> None:
+    """PyTorch's names took half of the figure: features/features.10/block/block.2/fc1."""
+    rng = np.random.default_rng(0)
+    nodes, weights = [], []
+    for k in range(3):
+        at = f"/features/features.{k}/block/block.2/fc1/Conv"
+        weights.append(numpy_helper.from_array(rng.standard_normal((2, 2, 1, 1)).astype(np.float32), f"w{k}"))
+        nodes.append(helper.make_node("Conv", [f"x{k}", f"w{k}"], [f"x{k + 1}"], name=at))
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2, 4, 4]) for n in ("x0", "x3")]
+    graph = helper.make_graph(nodes, "blocks", ends[:1], ends[1:], weights)
+    made = rtlab.Study(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    for name in ("fp32", "int8"):
+        made.add(name, target="cpu", backend="onnxruntime")
+    made.run()
+    slower = {n: timed(made[n], w, [w / len(made[n].timing.layers)] * len(made[n].timing.layers))
+              for n, w in (("fp32", 1.0), ("int8", 2.0))}  # fmt: skip
+    made.results.update(slower)
+    labels = answer("difference", Scene(made, made["int8"], made["fp32"]))["figures"][0]["layout"]["xaxis"][
+        "ticktext"
+    ]
+    assert {f"features.{k}/block.2/fc1" for k in range(3)} <= set(labels)
 
 
 def test_bars_of_places_that_end_alike_have_names_of_their_own(exact) -> None:

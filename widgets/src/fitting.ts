@@ -1,0 +1,20 @@
+/** Pixels of a letter, and between two texts. */
+const LETTER = 6.9;
+const SPACE = 34;
+/** The texts that have room in a line, in full or each to its first semicolon; at least one. */
+export function fitting(texts: readonly string[], width: number): string[] {
+  const taken = (text: string): number => LETTER * text.length + SPACE;
+  const sum = (list: readonly string[]): number => list.reduce((before, text) => before + taken(text), 0);
+  if (sum(texts) <= width) return [...texts];
+  const brief = texts.map((text) => text.split("; ")[0]!);
+  let count = brief.length;
+  while (count > 1 && sum(brief.slice(0, count)) > width) count--;
+  return brief.slice(0, count);
+}
+
+/** What stands around a cell in JupyterLab, and the heights between which the Explorer fits into the rest. */
+const AROUND = 130;
+const [LOW, HIGH] = [560, 760];
+
+/** How high the Explorer is in a window where nobody chose that. */
+export const fittingHeight = (window: number): number => Math.min(HIGH, Math.max(LOW, window - AROUND));

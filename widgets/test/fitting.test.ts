@@ -1,0 +1,34 @@
+import { describe, expect, it } from "vitest";
+import { fitting, fittingHeight } from "../src/fitting";
+
+describe("the texts of the status line", () => {
+  const texts = [
+    "compiled: TensorRT-RTX 1.7",
+    "estimated: 532 µs; a layer is off by 1.19",
+    "not timed: cancelled",
+  ];
+
+  it("stand in full where all have room", () => {
+    expect(texts).toEqual(fitting(texts, 1000));
+  });
+
+  it("are told to their first semicolon where they have not", () => {
+    expect([texts[0], "estimated: 532 µs", texts[2]]).toEqual(fitting(texts, 600));
+  });
+
+  it("stand whole or not at all, one of them in any case", () => {
+    // Six words that ended in three dots told nobody anything.
+    expect(texts.slice(0, 1)).toEqual(fitting(texts, 300));
+    expect(texts.slice(0, 1)).toEqual(fitting(texts, 10));
+    expect([]).toEqual(fitting([], 10));
+  });
+});
+
+describe("a height that nobody chose", () => {
+  it("is what a window has room for, within bounds", () => {
+    // On a laptop of 720 lines the charts lay below the edge of the window.
+    expect(590).toBe(fittingHeight(720));
+    expect(760).toBe(fittingHeight(1000));
+    expect(560).toBe(fittingHeight(400));
+  });
+});
