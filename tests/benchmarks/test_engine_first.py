@@ -19,6 +19,7 @@ import pytest
 import rtlab
 from explorer import EXPLORER
 from rtlab import backends
+from rtlab.quantize import prepare
 
 here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)
@@ -74,17 +75,24 @@ def _written(name: str, folder: Path) -> Path:
 def test_the_engine_is_on_screen_soon_after_the_bare_builder_would_have_it(
     benchmark, lab_page, tmp_path: Path, name: str
 ) -> None:
-    """1.5 s and 1.35 times the bare builder asked, from Shift+Enter and from Build; Cancel to idle in 1 s."""
+    """1.5 s and 1.35 times the bare builder asked, from Shift+Enter and from Build; Cancel to idle in 1 s.
+
+    The peer is the bare builder of the file that a person gave, for FP16 too: nobody has the prepared one before. That
+    one is built bare as well and told (``bare_fp16_s``, ``bound_fp16_s``), for its builder takes another time.
+    """
     path = next((p for p in OWN if p.name == name), None) or _written(name, tmp_path)
     runs: list[dict[str, float]] = []
 
-    def bare() -> float:
+    halves = tmp_path / "fp16.onnx"
+    halves.write_bytes(prepare(rtlab.load(path).static(), rtlab.Variant.of("fp16")).model.bytes())
+
+    def bare(file: Path) -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", BARE, str(path)], check=True, capture_output=True)
+        subprocess.run([sys.executable, "-c", BARE, str(file)], check=True, capture_output=True)
         return time.perf_counter() - began
 
     def view() -> None:
-        peer = bare()
+        peer, peer_fp16 = bare(path), bare(halves)
         lab_page.open([WARM, SHOW.format(path=str(path))])
         page = lab_page.page
         page.evaluate(SHIFT_ENTER)
@@ -102,7 +110,9 @@ def test_the_engine_is_on_screen_soon_after_the_bare_builder_would_have_it(
         prepared = _build(page, f'{EXPLORER} [data-control="precision"] [data-value="fp16"]')
         runs.append({
             "bare_s": peer,
+            "bare_fp16_s": peer_fp16,
             "bound_s": 1.5 + 1.35 * peer,
+            "bound_fp16_s": 1.5 + 1.35 * peer_fp16,
             "shift_enter_s": shown,
             "build_s": built,
             "fp16_s": prepared,
@@ -115,6 +125,8 @@ def test_the_engine_is_on_screen_soon_after_the_bare_builder_would_have_it(
     sys.stdout.write(f"{name}: {told}\n")
     assert told["shift_enter_s"] <= told["bound_s"], told
     assert told["build_s"] <= told["bound_s"], told
+    assert told["fp16_s"] <= told["bound_s"], told
+    assert told["cancel_s"] <= 1.0, told
 
 
 def _build(page: Any, *choice: str) -> float:

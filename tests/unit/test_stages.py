@@ -17,6 +17,7 @@ from rtlab.core.stage import Budget, Stage, Within
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
 from rtlab.quantize import prepare
+from rtlab.quantize.compose import Emulation
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 from rtlab.view.document import document
@@ -252,6 +253,15 @@ def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
     found, wanted = ([v.sqnr for v in s["int8"].accuracy.values] for s in (parts, whole))
     # What else is read decides what ONNX Runtime fuses, and so the last bits.
     assert found == pytest.approx(wanted, abs=0.01)
+
+
+def test_a_variant_that_is_only_compiled_makes_no_emulation(model, monkeypatch) -> None:
+    """Of hundreds of megabytes it takes seconds, and only whoever compares values reads it."""
+    study = Study(model)
+    study.add("fp16")
+    monkeypatch.setattr(Emulation, "model", lambda *_: pytest.fail("nobody compares"))
+    study.run(budget_s=0)
+    assert "done" == study["fp16"].stages[Stage.COMPILED].state
 
 
 def test_a_cancel_while_the_model_is_prepared_ends_it_between_two_passes(model) -> None:

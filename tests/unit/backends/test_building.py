@@ -16,17 +16,21 @@ from rtlab.quantize import Scale, prepare, quantizable
 
 
 def network(*, name: str = "weight|1", batch: int | str = 2) -> Model:
-    """A product with a weight of 2,304 numbers, whose name no compiler prints, and a bias of 48."""
+    """Products with weights of 2,304 numbers, whose name no compiler prints, and of 2,256, and a bias of 48."""
     rng = np.random.default_rng(0)
     tensors = [
         numpy_helper.from_array(rng.standard_normal((48, 48)).astype(np.float32), name),
         numpy_helper.from_array(rng.standard_normal(48).astype(np.float32), "bias"),
+        numpy_helper.from_array(rng.standard_normal((48, 47)).astype(np.float32), "other"),
     ]
     graph = helper.make_graph(
-        [helper.make_node("Gemm", ["x", name, "bias"], ["y"], name="product")],
+        [
+            helper.make_node("Gemm", ["x", name, "bias"], ["h"], name="product"),
+            helper.make_node("MatMul", ["h", "other"], ["y"], name="last"),
+        ],
         "g",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, 48])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [batch, 48])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [batch, 47])],
         tensors,
     )
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
@@ -54,12 +58,13 @@ def test_the_builder_reads_the_numbers_that_the_model_holds(tmp_path: Path, prec
 def test_a_weight_lies_on_a_page_of_its_own_beside_a_small_model(tmp_path: Path) -> None:
     """A compiler maps it then; inside the model it copied every weight while it parsed."""
     path, _ = _written(network(), tmp_path, static=True, progress=Silent())
-    (weight,) = (
-        t for t in onnx.load(str(path), load_external_data=False).graph.initializer if t.external_data
-    )
-    told = {e.key: e.value for e in weight.external_data}
-    assert ("weights", "0", str(48 * 48 * 4)) == (told["location"], told["offset"], told["length"])
-    assert 48 * 48 * 4 > path.stat().st_size
+    stored = [t for t in onnx.load(str(path), load_external_data=False).graph.initializer if t.external_data]
+    told = [{e.key: e.value for e in t.external_data} for t in stored]
+    assert ["weights", "weights"] == [t["location"] for t in told]
+    assert [48 * 48 * 4, 48 * 47 * 4] == [int(t["length"]) for t in told]
+    # The first fills two pages and a part of a third.
+    assert [0, 3 * 4096] == [int(t["offset"]) for t in told]
+    assert 48 * 47 * 4 > path.stat().st_size
 
 
 def test_sizes_are_fixed_where_no_profile_names_them(tmp_path: Path) -> None:

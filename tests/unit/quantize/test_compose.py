@@ -483,6 +483,12 @@ def test_what_is_pickled_before_carries_the_source_once(chain: Model):
     assert together < len(pickle.dumps(chain)) + len(pickle.dumps(found.emulated)) * 3 / 4
 
 
+def test_what_is_pickled_after_carries_the_emulation_and_not_how_it_was_made(chain: Model):
+    found = ready(chain, "fp16")
+    made = found.emulation
+    assert len(pickle.dumps(found.emulated)) < len(pickle.dumps(made)) + 500
+
+
 def test_an_emulation_that_was_cancelled_is_made_when_it_is_asked_for_again(chain: Model):
     found, stopped = ready(chain, "fp16"), Silent()
     stopped.cancel()
