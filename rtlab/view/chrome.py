@@ -99,7 +99,7 @@ def random_words(result: Result) -> str:
     found = random_input(result)
     if not found:
         return ""
-    return f"{RANDOM}: {found} of this variant rest on noise, no finding about the task; give data of the model's own"
+    return f"{RANDOM}: {found} rest on noise; no finding about the task, give data of the model's own"
 
 
 def data_state(study: Study) -> DataState:

@@ -105,7 +105,7 @@ def test_the_command_line_says_it_above_its_table(capsys, tmp_path, model) -> No
     assert 0 == cli.main([*command, "--data", str(data)])
     clean = capsys.readouterr().out
 
-    assert "note: random input: errors and scales of this variant rest on noise" in noisy
+    assert "note: random input: errors and scales rest on noise; no finding about the task" in noisy
     assert "with --data D.npz" in noisy
     assert "SQNR, random input" in noisy
     assert "random input" not in clean
