@@ -732,7 +732,7 @@ class Study:
             Cancelled: the work was stopped.
         """
         result, seconds = self[name], budget_of(budget_s)
-        if result.recorded or result.variant.calibrator is None or name in self._scales:
+        if result.recorded or result.variant.calibrator is None:
             why = (
                 "it was read from files of another machine"
                 if result.recorded
