@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from rtlab.core.model import Model, wrap
 
 #: Activations between layers, the usual ones more often.
 ACTIVATIONS = ("Relu", "Relu", "Relu", "Relu", "LeakyRelu", "HardSwish", "Gelu", "Clip", "Softmax", "")
+#: Those that hide what is large: a clipped number may come out as if it were whole.
+SATURATING = ("Tanh", "Sigmoid")
 CLASSES = 10
 
 
 class Net:
     """Nodes and weights drawn by a seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, seed: int, activations: Sequence[str] = ACTIVATIONS) -> None:
+        self.rng, self.activations = np.random.default_rng(seed), activations
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
 
@@ -38,7 +41,7 @@ class Net:
 
     def activation(self, x: str) -> str:
         """One of the usual ones, or none."""
-        op = str(self.rng.choice(ACTIVATIONS))
+        op = str(self.rng.choice(self.activations))
         if op == "Gelu":
             gate = self.node("Erf", self.node("Mul", x, self.constant(0.5**0.5)))
             half = self.node("Mul", x, self.constant(0.5))
@@ -98,9 +101,9 @@ class Net:
         return width
 
 
-def small_net(seed: int) -> tuple[Model, tuple[int, ...]]:
+def small_net(seed: int, activations: Sequence[str] = ACTIVATIONS) -> tuple[Model, tuple[int, ...]]:
     """A network, and the shape of its input with 48 samples."""
-    net = Net(seed)
+    net = Net(seed, activations)
     shape: tuple[int, ...]
     if net.rng.random() < 0.7:
         shape = (48, int(net.rng.integers(3, 7)), 12, 12)

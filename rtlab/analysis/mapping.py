@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from rtlab.analysis.dataflow import work
 from rtlab.analysis.flow import VIEWS, Flow, Key, Reason
 from rtlab.analysis.given import Given, given_text
+from rtlab.analysis.kernel import kernel
 from rtlab.analysis.names import Names
 from rtlab.analysis.roles import Role, Roles
 from rtlab.analysis.steps import Flow as Steps
@@ -36,6 +37,9 @@ EPILOGUES = frozenset({
     "Selu", "Softplus", "Gelu", "Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Exp", "QuantizeLinear",
     "DequantizeLinear",
 })  # fmt: skip
+
+#: Letters by which the name of a kernel tells an operation.
+_WORD = 4
 
 _WORDS = {
     "folded": "All its inputs are constant, so it is computed once at build time (inferred from the graph).",
@@ -554,6 +558,10 @@ class _Relation:
             layer = max(both or before, key=self.order.__getitem__)
             self._pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
             return
+        if len(before) == 1 and settled and self._spelled(node, self.engine.layer(next(iter(before)))):
+            note = "The kernel that runs its producer names this operation, and no other node of it."
+            self._pair(node.id, next(iter(before)), "inferred", note)
+            return
         if not alone and not ((before or settled) and (after or ended)):
             return
         low = max((self.order[i] for i in before), default=-1)
@@ -565,6 +573,18 @@ class _Relation:
             if step.id not in self.taken:
                 note = "The unlabelled step runs between the layers of its neighbours."
                 self._pair(node.id, step.id, "inferred", note)
+
+    def _spelled(self, node: Node, layer: Layer) -> bool:
+        """Whether the name of a layer's kernel tells a node's operation more often than nodes account for it."""
+        told = kernel(layer)
+        if told is None or not (count := told.rest.count(node.op[:_WORD])):
+            return False
+        have = (n for n in self._pairs_of(layer) if self.source.by_id[n].op[:_WORD] == node.op[:_WORD])
+        return count > len(set(have))
+
+    def _pairs_of(self, layer: Layer) -> Iterator[str]:
+        """Ids of the nodes that were found for a layer so far."""
+        return (node for node, table in self.found.items() if layer.id in table)
 
     @functools.cached_property
     def _free(self) -> list[Layer]:

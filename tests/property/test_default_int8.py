@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,9 +16,13 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.variant import CALIBRATORS, Variant
 from rtlab.quantize import Collector, Ranges, prepare, quantizable
-from small_nets import small_net
+from small_nets import ACTIVATIONS, SATURATING, small_net
 
 NETS, EACH = 200, 25
+#: Much of what these hold lies in few numbers.
+HEAVY = (
+    "student", "lognormal", "laplace", "bimodal", "outlier channel", "integers 0..16", "bytes", "sparse", "gated",
+)  # fmt: skip
 
 
 def session(data: bytes) -> onnxruntime.InferenceSession:
@@ -53,10 +60,12 @@ def decibel(reference: np.ndarray, found: np.ndarray) -> float:
     return min(float(10 * np.log10(np.square(reference).sum() / noise)) if noise > 0 else np.inf, 60.0)
 
 
-def qualities(seed: int) -> dict[str, float]:
+def qualities(
+    seed: int, families: Sequence[str] = tuple(FAMILIES), activations: Sequence[str] = ACTIVATIONS
+) -> dict[str, float]:
     """The SQNR of the output, by calibrator, on samples that calibration did not see."""
-    family = [*FAMILIES][seed % len(FAMILIES)]
-    model, shape = small_net(seed)
+    family = families[seed % len(families)]
+    model, shape = small_net(seed, activations)
     calibration, held_out = drawn(family, 2 * seed, shape), drawn(family, 2 * seed + 1, shape)
     if family == "constant":
         held_out = calibration  # another constant is another model's input
@@ -75,3 +84,19 @@ def test_the_default_is_within_6_db_of_the_best_calibrator(first: int):
     for seed in range(first, first + EACH):
         found = qualities(seed)
         assert found["auto"] >= max(found.values()) - 6, (seed, found)
+
+
+def test_no_calibrator_comes_nearer_than_the_default_where_heavy_tails_meet_functions_that_saturate():
+    """A tail is dear to a product and nothing to the Tanh behind it, so what a tensor loses tells less here.
+
+    No rule for one tensor at a time knows what stands behind it: 2 of these 100 nets lose 6.9 and 8.4 dB, as 0.5 % of
+    other nets do. No other calibrator does better, and none of them is ruined by it.
+    """
+    lost: Counter[str] = Counter()
+    for seed in range(100):
+        found = qualities(seed, HEAVY, SATURATING)
+        best = max(found.values())
+        assert found["auto"] >= best - 9, (seed, found)
+        lost.update(name for name, quality in found.items() if quality < best - 6)
+    assert lost["auto"] <= 2
+    assert all(lost[str(c)] >= lost["auto"] for c in CALIBRATORS), lost

@@ -464,3 +464,46 @@ def test_layers_that_count_and_jump_belong_to_the_if_or_the_recurrence_that_they
         idle = {y.id for y in result.engine.layers if moves(y)} | unread
         bare = [y.name for y in result.engine.layers if not result.mapping.of(y.id) and y.id not in idle]
         assert [] == bare
+
+
+def test_what_the_kernel_of_a_producer_names_runs_there() -> None:
+    """A product and the GELU behind it in one kernel, whose label has the product alone."""
+    n = helper.make_node
+    nodes = [n("MatMul", ["x", "w"], ["p"], name="first"), n("Div", ["p", "root"], ["d"], name="div"),
+             n("Erf", ["d"], ["e"], name="erf"), n("Add", ["e", "one"], ["s"], name="add"),
+             n("Mul", ["p", "s"], ["m"], name="mul"), n("MatMul", ["m", "w"], ["y"], name="second")]  # fmt: skip
+    weights = {
+        "w": np.ones((4, 4), np.float32),
+        "root": np.float32([2**0.5]),
+        "one": np.ones(1, np.float32),
+    }
+    m = model(nodes, [("x", F, [4, 4])], [("y", F, [4, 4])], weights)
+
+    def related(name: str) -> Mapping:
+        first = layer(0, ("first",), name=name, reads=["x"], writes=["t"])
+        return relate(m, m, engine(first, layer(1, ("second",), reads=["t"], writes=["y"])))
+
+    gelu = related("__myl_FcDivCastErfCastAddMul_myl0_0")
+    assert {"first", "div", "erf", "add", "mul"} == set(gelu.nodes("L0"))
+    note = "The kernel that runs its producer names this operation, and no other node of it."
+    assert [note] == [p.note for p in gelu.pairs if p.node == "erf"]
+    for name in ("__myl_FcDivCastTanhCastAddMul_myl0_0", "gemm_0"):
+        assert "unknown" == related(name).why("erf").reason
+
+
+def test_an_operation_that_a_kernel_names_once_is_that_of_one_node() -> None:
+    """The second of two is not in the kernel of the first, and a rounding that quantizes is nobody's Round."""
+    m = chain("Relu", "Erf", "Erf", "Relu")
+
+    def related(name: str, dtype: str = "") -> Mapping:
+        first = layer(0, ("a",), name=name, reads=["v0"], writes=["t"])
+        if dtype:
+            first = dataclasses.replace(first, outputs=(Tensor("t", dtype),))
+        return relate(m, m, engine(first, layer(1, ("d",), reads=["t"], writes=["v4"])))
+
+    once, twice = related("__myl_ReluErf_myl0_0"), related("__myl_ReluErfErf_myl0_0")
+    assert ("L0",) == once.layers("b")
+    assert "unknown" == once.why("c").reason
+    assert ("L0",) == twice.layers("b") == twice.layers("c")
+    m = chain("Relu", "Round", "Round", "Relu")
+    assert "unknown" == related("__myl_ReluMulRounCast_myl0_0", "int8").why("b").reason

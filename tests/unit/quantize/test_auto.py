@@ -11,7 +11,7 @@ import published
 from activations import FAMILIES, drawn
 from rtlab.core.progress import Silent
 from rtlab.core.variant import FIXED, Calibrator, Precision
-from rtlab.quantize.calibrators import scales
+from rtlab.quantize.calibrators import Search, scales
 from rtlab.quantize.ranges import Collector, Range
 from rtlab.quantize.thresholds import Threshold, thresholds
 
@@ -165,6 +165,24 @@ def test_a_threshold_is_doubted_exactly_where_it_loses_more_than_is_healthy(fami
         if abs(lost - 8) > 0.5 and abs(mine.clipped - 3e-3) > 1e-4 and abs(lost - 1) > 0.2:
             expected = lost > 8 or (mine.clipped > 3e-3 and lost > 1)
             assert expected == bool(found.doubt), found
+
+
+@pytest.mark.parametrize("rare", [1, 2, 3, 4, 5, 8])
+def test_a_threshold_that_clips_few_is_doubted_from_8_db_on(rare: int):
+    """Of 100,000 numbers some are 40 and the others within 1, where the threshold stands.
+
+    Minmax rounds to steps of 40/127; the threshold gives 39 of 40 away. So one element loses 3 dB, three lose 7.5 and
+    four 8.8. Trained networks whose INT8 is good lose up to 7.7 in a value, so three must pass and four must not.
+    """
+    x = np.random.default_rng(0).uniform(-1, 1, 100_000)
+    x[:rare] = 40
+    lost = cost(x, 40.0).sqnr - cost(x, 1.0).sqnr
+    by_hand = 10 * np.log10(rare * 39**2 / len(x) / ((40 / 127) ** 2 / 12))
+    assert by_hand == pytest.approx(lost, abs=0.3)
+    doubt = Search(seen_of(x)).doubt(1.0)
+    assert (rare >= 4) == bool(doubt)
+    if doubt:
+        assert doubt.endswith(f"loses {lost:.1f} dB against minmax")
 
 
 def test_a_doubt_says_what_is_lost():
