@@ -137,7 +137,7 @@ def _timm() -> list[Case]:
         case("eca_nfnet_l0", **dynamo),
         case("hrnet_w18_small", opset=11),
         case("dla34", opset=9),
-        case("volo_d1_224", opset=18),
+        case("volo_d1_224", **dynamo),
         case("gmlp_s16_224", half=True),
         case("twins_svt_small", **dynamo),
         case("fastvit_t8", inputs=_SQUARE),

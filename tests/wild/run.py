@@ -149,7 +149,9 @@ logger at WARNING. GiB are the most that all processes held at once.
 """
 
 
-def table(results: Mapping[str, Mapping[str, Any]], known: Mapping[str, Case], samples: int) -> str:
+def table(
+    results: Mapping[str, Mapping[str, Any]], known: Mapping[str, Case], samples: int, note: str = ""
+) -> str:
     """The table in Markdown, its sums first, the refusals word for word behind it."""
     rows = [(known[name], results[name]) for name in known if name in results]
     opened = [(c, r) for c, r in rows if "export" not in r]
@@ -159,7 +161,15 @@ def table(results: Mapping[str, Mapping[str, Any]], known: Mapping[str, Case], s
     )
     many = len({c.architecture for c, _ in opened})
     run = f"{len(rows)} of {len(known)} cases were run, {many} architectures."
-    lines = [_HEAD.format(samples=samples), run, *_sums(opened), "", head, "|---" * 8 + "|"]
+    lines = [
+        _HEAD.format(samples=samples),
+        run,
+        *_sums(opened),
+        *[note] * bool(note),
+        "",
+        head,
+        "|---" * 8 + "|",
+    ]
     lines += [_row(case, result) for case, result in opened]
     if refusals := list(_refusals(opened)):
         lines += ["", "What was refused, word for word:", "", *refusals]
@@ -275,6 +285,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--again", action="store_true", help="forget the results of these cases")
     parser.add_argument("--table", type=Path, help="write the table to this file too")
+    parser.add_argument("--note", default="", help="words for the table about how it was run")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--only-table", action="store_true", help="open nothing, print what is known")
     return parser.parse_args()
@@ -309,7 +320,7 @@ def main() -> int:
         sys.stderr.flush()
     kept = {n: options.cache / f"{_plain(n)}.json" for n in known}
     results = {n: json.loads(p.read_text(encoding="utf-8")) for n, p in kept.items() if p.exists()}
-    text = table(results, known, options.samples)
+    text = table(results, known, options.samples, options.note)
     sys.stdout.write(text)
     if options.table:
         options.table.write_text(text, encoding="utf-8")
