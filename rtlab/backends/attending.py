@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import os
 import queue
 import sys
 import threading
@@ -132,6 +133,11 @@ class _Thread:
         with cls._lock:
             return cls._idle.pop() if cls._idle else cls()
 
+    @classmethod
+    def forked(cls) -> None:
+        """This process is a fork, and the threads are those of another."""
+        cls._idle, cls._lock = [], threading.Lock()
+
     def do(self, work: Callable[[], None]) -> None:
         """Begin with a piece of work."""
         self._given.put(work)
@@ -151,6 +157,10 @@ class _Thread:
             del work
             with self._lock:
                 self._idle.append(self)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Thread.forked)
 
 
 class _Call:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import datetime
 import functools
 import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +22,9 @@ from rtlab.backends import exposed, placement, providers, watch
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
 from rtlab.backends.heeding import heeding
+from rtlab.backends.live import apart, inference
+from rtlab.backends.live.apart import Errand, Kept
+from rtlab.backends.live.inference import IN_TURN, PLACED, Order
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine, Layer
@@ -30,7 +33,7 @@ from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Processor, Profile
 from rtlab.core.variant import Precision, Target
-from rtlab.errors import BuildError, RtlabError, RunError, Unavailable
+from rtlab.errors import BuildError, RunError, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +63,7 @@ class OnnxRuntime:
         self.provider = provider
         self.name = "onnxruntime" if provider == CPU else PREFIX + provider.short
         self.threads = threads or _cores()
-        self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, Any]] = (
+        self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, Kept]] = (
             collections.OrderedDict()
         )
 
@@ -114,19 +117,22 @@ class OnnxRuntime:
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
         doing = f'Backend "{self.name}" cannot build "{request.variant.name}"'
-        attendant = Attendant(doing, progress, request.limits, failure=BuildError)
+        errand = Errand(doing, progress, request.limits, work=apart.BUILDING)
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
             runnable: bytes | Model = model
-            attendant.do(lambda _: exposed.prepare(model), _nothing)
+            apart.warm()
+            Attendant(doing, progress, request.limits, failure=BuildError).do(
+                lambda _: exposed.prepare(model), _nothing
+            )
             started = time.perf_counter()
-            layers = self._optimized(request, model, level, attendant)
+            layers = self._optimized(request, model, level, errand)
         else:
             here = self.availability()
             if not here.ok:
                 raise Unavailable(f"{doing}: {here.reason}")
             runnable, started = heeding(model, _named(model)), time.perf_counter()
-            layers, level, notes = self._placed(request, runnable, level, attendant)
+            layers, level, notes = self._placed(request, runnable, level, errand)
         check(progress, "the build")
         return Engine(
             backend=self.name,
@@ -144,35 +150,29 @@ class OnnxRuntime:
         )
 
     def _optimized(
-        self, request: BuildRequest, runnable: bytes | Model, level: str, attendant: Attendant
+        self, request: BuildRequest, runnable: bytes | Model, level: str, errand: Errand
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
         with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
             saved = Path(folder) / "optimized.onnx"
-            options = self._options(level)
-            options.optimized_model_filepath = str(saved)
-            told = self._told(request)
-            self._session(
-                functools.partial(exposed.opened, runnable), options, attendant, told, request.variant.target
-            )
+            told, target = self._told(request), request.variant.target
+            with exposed.opened(runnable) as data:
+                errand.optimize(self._order(data, errand.doing, level, told, target, saved=str(saved)))
             proto = onnx.load(str(saved), load_external_data=False)
         return optimized.read(proto, request.model.name, set(request.model.values))[0]
 
     def _placed(
-        self, request: BuildRequest, data: bytes, level: str, attendant: Attendant
+        self, request: BuildRequest, data: bytes, level: str, errand: Errand
     ) -> tuple[tuple[Layer, ...], str, tuple[str, ...]]:
         """Layers with their provider, the level that they are made at, and notes."""
         told, title = self._told(request), self.provider.title
-        options = self._options("basic")
-        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        session = self._session(
-            functools.partial(exposed.opened, data), options, attendant, told, request.variant.target
+        parts = errand.optimize(
+            self._order(data, errand.doing, "basic", told, request.variant.target, entries=(PLACED,))
         )
-        parts = placement.parts(session)
         mine = [part for part in parts if part.provider == self.provider.name]
         if not mine:
             raise BuildError(
-                f"{attendant.doing}: {self.provider.name} takes none of the model's {len(request.model.top)} nodes, so "
+                f"{errand.doing}: {self.provider.name} takes none of the model's {len(request.model.top)} nodes, so "
                 'that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
             )
         notes = [placement.note(self.provider.name, title, parts)]
@@ -183,7 +183,7 @@ class OnnxRuntime:
         if all(len(part.nodes) == 1 for part in mine):
             # Nothing is compiled together, unless a subgraph has one node only; then the graph cannot be written.
             with contextlib.suppress(BuildError):
-                layers = self._optimized(request, data, level, attendant)
+                layers = self._optimized(request, data, level, errand)
                 return placement.marked(layers, request.model, parts), level, tuple(notes)
         # Nodes left to the CPU are fused at other levels, and then the profiler names them otherwise.
         return placement.regions(request.model, parts, self.provider.name, title), "basic", tuple(notes)
@@ -234,21 +234,17 @@ class OnnxRuntime:
             Cancelled: ``progress`` asked to stop.
         """
         started = time.monotonic()
-        attendant = self._attendant("profile", progress, limit_s)
+        errand = self._errand("profile", progress, limit_s)
         progress.phase(f"Timing on {self._place(engine.target)}", 2 * runs)
-        source = functools.partial(exposed.opened, _runnable(engine))
-        feed, options = dict(inputs), _run_options()
-        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
-            plain = self._reopened(engine, source, attendant)
-            profiled = self._reopened(engine, source, attendant, profile=Path(folder) / "profile")
+        with (
+            tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder,
+            exposed.opened(_runnable(engine)) as data,
+        ):
+            plain = self._reopened(engine, data, errand)
+            profiled = dataclasses.replace(plain, profile=str(Path(folder) / "profile"))
             left = None if seconds is None else seconds - (time.monotonic() - started)
-
-            def timed(relay: Progress) -> watch.Times:
-                works = [functools.partial(_run, one, None, feed, options) for one in (plain, profiled)]
-                return watch.alternate(works, relay, runs, warmup, seconds=left)
-
-            times = attendant.do(timed, functools.partial(_terminate, options))
-            events = json.loads(Path(profiled.end_profiling()).read_text(encoding="utf-8"))
+            times, written = errand.time((plain, profiled), inputs, runs=runs, warmup=warmup, seconds=left)
+            events = json.loads(Path(written).read_text(encoding="utf-8"))
         total, whole = times.taken
         samples, notes = self._samples(engine, events, times.warmups[1])
         return Profile(
@@ -306,24 +302,19 @@ class OnnxRuntime:
             RunError: a name is unknown, ONNX Runtime fails on the inputs, or the limit is passed.
             Cancelled: ``progress`` asked to stop.
         """
-        key, attendant = (id(engine), tuple(names)), self._attendant("run", progress, limit_s)
+        key, errand = (id(engine), tuple(names)), self._errand("run", progress, limit_s)
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
-        if session is None:
-            source = functools.partial(exposed.opened, _runnable(engine), names)
-            session = self._reopened(engine, source, attendant, level="basic")
-        wanted = list(names) or [o.name for o in session.get_outputs()]
-        options, feed = _run_options(), dict(inputs)
+        if session is None or not session.alive:
+            self._attendant(progress, limit_s).do(lambda _: exposed.prepare(_runnable(engine)), _nothing)
+            with exposed.opened(_runnable(engine), names) as data:
+                session = errand.keep(self._reopened(engine, data, errand, level="basic"))
+        wanted = list(names) or list(session.outputs)
+        found = session.run(errand, wanted, inputs)
         self._sessions[key] = (engine, session)
         while len(self._sessions) > _KEPT:
-            self._sessions.popitem(last=False)
-
-        def stop() -> None:
-            # What does not end soon must not be kept, nor used again meanwhile.
-            self._sessions.pop(key, None)
-            _terminate(options)
-
-        found = attendant.do(lambda _: _run(session, wanted, feed, options), stop)
+            _, (_, oldest) = self._sessions.popitem(last=False)
+            oldest.close()
         return dict(zip(wanted, found, strict=True))
 
     def unfused(
@@ -381,25 +372,29 @@ class OnnxRuntime:
             yield lambda _: {}
             return
         quantized = any(n.op in _QUANTIZING for n in model.nodes)
-        attendant = self._attendant("run", progress, limit_s)
+        attendant = self._attendant(progress, limit_s)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             written = functools.partial(exposed.outside, model, wanted)
             folded = Path(folder) / "folded.onnx"
             # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
-            options = self._options("basic")
-            options.optimized_model_filepath = str(folded)
-            options.add_session_config_entry(f"{_OPTIMIZED}_file_name", "folded.weights")
-            options.add_session_config_entry(f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL))
-            _free_memory()
-            self._session(written, options, attendant, without=_ONCE)
-            _free_memory()
+            entries = (
+                (f"{_OPTIMIZED}_file_name", "folded.weights"),
+                (f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL)),
+            )
+            fold = self._order(
+                "", attendant.doing, "basic", saved=str(folded), entries=entries, without=_ONCE
+            )
+            inference.free_memory()
+            _session(written, fold, attendant)
+            inference.free_memory()
             kept = [self._folded(folded, written, "basic" if quantized else "all", attendant)]
-            _free_memory()
+            inference.free_memory()
 
             def read(batch: Batch) -> Outputs:
                 session, told = kept[0], _run_options()
-                return self._attendant("run", progress, limit_s).do(
-                    lambda _: _read(session, wanted, batch, told), functools.partial(_terminate, told)
+                return self._attendant(progress, limit_s).do(
+                    lambda _: inference.read(session, wanted, batch, told),
+                    functools.partial(_terminate, told),
                 )
 
             try:
@@ -415,85 +410,69 @@ class OnnxRuntime:
             return contextlib.nullcontext(str(folded))
 
         for source in (at, written):
-            options = self._options(level)
             # A plan of memory for all values at once is of no use when most are handed out.
-            options.enable_mem_pattern = False
+            order = self._order("", attendant.doing, level, planned=False)
             with contextlib.nullcontext() if source is written else contextlib.suppress(BuildError):
-                return self._session(source, options, attendant)
+                return _session(source, order, attendant)
         raise AssertionError(attendant.doing)
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
         for key in [k for k, (kept, _) in tuple(self._sessions.items()) if kept is engine]:
-            self._sessions.pop(key, None)
+            _, session = self._sessions.pop(key, (engine, None))
+            if session is not None:
+                session.close()
 
-    def _attendant(self, verb: str, progress: Progress | None, limit_s: float | None) -> Attendant:
+    def _errand(self, verb: str, progress: Progress | None, limit_s: float | None) -> Errand:
         limits = Limits() if limit_s is None else Limits(seconds=limit_s)
-        return Attendant(f'Backend "{self.name}" cannot {verb}', progress, limits)
+        return Errand(f'Backend "{self.name}" cannot {verb}', progress, limits)
 
-    def _options(self, level: str) -> Any:
-        import onnxruntime as ort
+    def _attendant(self, progress: Progress | None, limit_s: float | None) -> Attendant:
+        limits = Limits() if limit_s is None else Limits(seconds=limit_s)
+        return Attendant(f'Backend "{self.name}" cannot run', progress, limits)
 
-        options = ort.SessionOptions()
-        levels = ort.GraphOptimizationLevel
-        options.graph_optimization_level = (
-            levels.ORT_ENABLE_BASIC if level == "basic" else levels.ORT_ENABLE_ALL
-        )
-        options.intra_op_num_threads = self.threads
-        options.log_severity_level = 4
-        return options
-
-    def _reopened(
+    def _order(
         self,
-        engine: Engine,
-        source: Source,
-        attendant: Attendant,
-        *,
-        level: str = "",
-        profile: Path | None = None,
-    ) -> Any:
-        """A session with an engine's settings, at its own level or another one."""
-        options = self._options(level or _told_by(engine, _LEVEL, "all"))
-        # Threads that wait for more work would take the processor from the session that runs in turn.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        if profile is not None:
-            options.enable_profiling = True
-            options.profile_file_prefix = str(profile)
-        told: dict[str, str] = json.loads(_told_by(engine, _TOLD, "{}"))
-        return self._session(source, options, attendant, told, engine.target)
-
-    def _session(
-        self,
-        source: Source,
-        options: Any,
-        attendant: Attendant,
+        data: bytes | str,
+        doing: str,
+        level: str,
         told: Mapping[str, str] | None = None,
         target: Target = _CPU,
-        *,
-        without: Sequence[str] = (),
-    ) -> Any:
-        def made(_: Progress) -> Any:
-            # Weights are written in this thread too, which takes a while where there are many.
-            with source() as data:
-                return providers.session(data, options, self.provider, told or {}, target, without=without)
+        **more: Any,
+    ) -> Order:
+        return Order(
+            data,
+            doing,
+            self.threads,
+            level="basic" if level == "basic" else "all",
+            provider=self.provider,
+            told=told or {},
+            target=target,
+            **more,
+        )
 
-        try:
-            return attendant.do(
-                made,
-                functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
-            )
-        except RtlabError:
-            raise
-        except Exception as error:
-            advice = (
-                "Check that every operator has a CPU kernel for its types."
-                if self.provider == CPU
-                else f"Check the options and the driver of {self.provider.title}, and the types of the operators."
-            )
-            raise BuildError(
-                f"{attendant.doing}: ONNX Runtime refuses the model: {_first_line(error)} {advice}",
-                details=str(error),
-            ) from error
+    def _reopened(self, engine: Engine, data: bytes | str, errand: Errand, *, level: str = "") -> Order:
+        """A session with an engine's settings, at its own level or another one."""
+        told: dict[str, str] = json.loads(_told_by(engine, _TOLD, "{}"))
+        # Threads that wait for more work would take the processor from the session that runs in turn.
+        entries = (IN_TURN,)
+        level = level or _told_by(engine, _LEVEL, "all")
+        return self._order(data, errand.doing, level, told, engine.target, entries=entries)
+
+
+def _session(source: Source, order: Order, attendant: Attendant) -> Any:
+    """A session in this process."""
+    options = inference.settings(order)
+
+    def made(_: Progress) -> Any:
+        # Weights are written in this thread too, which takes a while where there are many.
+        with source() as data:
+            return inference.session(dataclasses.replace(order, data=data), options)
+
+    return attendant.do(
+        made,
+        functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
+    )
 
 
 def _near(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -531,48 +510,6 @@ def _terminate(options: Any) -> None:
     options.terminate = True
 
 
-def _run(session: Any, names: list[str] | None, feed: dict[str, Any], options: Any) -> list[NDArray[Any]]:
-    with _running():
-        result: list[NDArray[Any]] = session.run(names, feed, options)
-    return result
-
-
-def _read(session: Any, names: list[str], batch: Batch, options: Any) -> dict[str, NDArray[Any]]:
-    """Run without copying what comes out."""
-    import onnxruntime as ort
-
-    feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
-    with _running():
-        return dict(zip(names, map(_array, session.run_with_ort_values(names, feed, options)), strict=True))
-
-
-def _array(value: Any) -> NDArray[Any]:
-    """A tensor as an array, in the same memory where NumPy knows its type and ONNX Runtime (after 1.24) offers it."""
-    try:
-        array: NDArray[Any] = np.from_dlpack(value)
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
-        array = value.numpy()
-    return array
-
-
-@contextlib.contextmanager
-def _running() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise RunError(
-            f'Backend "onnxruntime" cannot run: {_first_line(error)} Check the inputs\' names, shapes and types.',
-            details=str(error),
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    # Its own words stand behind the place in its source.
-    text = re.sub(r"^/\S+:\d+ .*?\) (?=[A-Z])", "", text)
-    return text if text.endswith(".") else f"{text}."
-
-
 def _runnable(engine: Engine) -> bytes | Model:
     if engine.runnable is None:
         raise RunError(
@@ -580,14 +517,6 @@ def _runnable(engine: Engine) -> bytes | Model:
             'Build the variant with backend="onnxruntime".'
         )
     return engine.runnable
-
-
-def _free_memory() -> None:
-    """Give freed memory back to the system, where the C library keeps it; else a process seems to need it still."""
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _cores() -> int:

@@ -392,6 +392,8 @@ def session(
             data, options_, providers=asked, enable_fallback=0, disabled_optimizers=list(without)
         )
     else:
+        # Each process registers them once.
+        plug_ins()
         kind = str(target).upper()
         fitting = [d for d in _devices(provider.name) if d.device.type.name == kind]
         if not fitting:

@@ -29,6 +29,7 @@ from rtlab.analysis.pairs import PairUse
 from rtlab.analysis.roles import QUANTIZING_OPS
 from rtlab.analysis.trust import usual
 from rtlab.backends.bench import Bench
+from rtlab.backends.live.apart import warm
 from rtlab.core.data import Batch, CalibrationData, Task
 from rtlab.core.files import write
 from rtlab.core.finding import Finding
@@ -673,6 +674,9 @@ class Study:
             self._known(name, "run")
         todo = [n for n in wanted if n not in self.results or self.outdated(n)]
         stopped = [n for n in wanted if n not in todo and seconds and self._was_cancelled(n)]
+        if seconds and (todo or stopped) and executor is None:
+            # Its process starts while the first variant is compiled.
+            warm()
         with watching(progress) as watched:
             if executor is None:
                 for name in todo:

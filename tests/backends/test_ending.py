@@ -13,9 +13,10 @@ import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from endless import STEPS, endless
 from rtlab import Study, backends
-from rtlab.backends.attending import Attendant
 from rtlab.backends.bench import Bench
+from rtlab.backends.live.apart import Errand, _Child
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
@@ -28,46 +29,6 @@ from rtlab.testing import tiny_model
 
 #: Seconds after which a test that hangs says so; nothing is timed here.
 GUARD = 30.0
-STEPS = 2**62
-
-
-def endless(*, constant: bool) -> onnx.ModelProto:
-    """``z = 2 * (2 * x + STEPS)``, one by one; the number of steps is a constant or the input ``n``."""
-    value = helper.make_tensor_value_info
-    step = [
-        helper.make_node("Identity", ["on"], ["go"], name="go"),
-        helper.make_node("Add", ["sum", "one"], ["more"], name="add"),
-    ]
-    body = helper.make_graph(
-        step,
-        "body",
-        [
-            value("i", TensorProto.INT64, []),
-            value("on", TensorProto.BOOL, []),
-            value("sum", TensorProto.FLOAT, [1, 4]),
-        ],
-        [
-            value("go", TensorProto.BOOL, []),
-            value("more", TensorProto.FLOAT, [1, 4]),
-        ],
-        [numpy_helper.from_array(np.ones(4, np.float32), "one")],
-    )
-    steps = numpy_helper.from_array(np.array(STEPS, np.int64), "n")
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["r"], name="double"),
-            helper.make_node("Loop", ["n", "", "r"], ["y"], name="loop", body=body),
-            helper.make_node("MatMul", ["y", "w"], ["z"], name="again"),
-        ],
-        "endless",
-        [
-            value("x", TensorProto.FLOAT, [1, 4]),
-            *([] if constant else [value("n", TensorProto.INT64, [])]),
-        ],
-        [value("z", TensorProto.FLOAT, [1, 4])],
-        [numpy_helper.from_array(2 * np.eye(4, dtype=np.float32), "w"), *([steps] if constant else [])],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 @pytest.fixture(params=[False, True], ids=["steps from an input", "constant steps"])
@@ -88,14 +49,16 @@ def runner():
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    """Threads and processes of a run are gone soon after it."""
-    before = len(psutil.Process().children(recursive=True))
+    """Whatever a run began is over with it, and what is left of it waits for work."""
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
     yield
     end = time.monotonic() + GUARD
     while any(t.name == "rtlab-run" for t in threading.enumerate()):
         assert time.monotonic() < end, "a thread runs on"
         time.sleep(0.01)
-    assert before == len(psutil.Process().children(recursive=True))
+    assert not [c for c in _Child._all if c.session.busy]
+    after = {p.pid for p in psutil.Process().children(recursive=True)}
+    assert after <= before | {c.session.pid for c in _Child._all}
 
 
 def engine(runner, model):
@@ -135,19 +98,20 @@ def reads(runner, model, batch, **options) -> None:
 
 
 CALLS = {
-    "outputs": lambda r, m, b, p, s: r.outputs(engine(r, m), b, progress=p, limit_s=s),
-    "inner values": lambda r, m, b, p, s: r.outputs(engine(r, m), b, ["r"], progress=p, limit_s=s),
-    "profile": lambda r, m, b, p, s: r.profile(engine(r, m), b, p, limit_s=s),
-    "a short profile": lambda r, m, b, p, s: r.profile(engine(r, m), b, p, seconds=0.01, limit_s=s),
-    "unfused": lambda r, m, b, p, s: r.unfused(engine(r, m), b, p, limit_s=s),
-    "reading": lambda r, m, b, p, s: reads(r, m, b, progress=p, limit_s=s),
+    "outputs": lambda r, m, e, b, p, s: r.outputs(e, b, progress=p, limit_s=s),
+    "inner values": lambda r, m, e, b, p, s: r.outputs(e, b, ["r"], progress=p, limit_s=s),
+    "profile": lambda r, m, e, b, p, s: r.profile(e, b, p, limit_s=s),
+    "a short profile": lambda r, m, e, b, p, s: r.profile(e, b, p, seconds=0.01, limit_s=s),
+    "unfused": lambda r, m, e, b, p, s: r.unfused(e, b, p, limit_s=s),
+    "reading": lambda r, m, e, b, p, s: reads(r, m, b, progress=p, limit_s=s),
 }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_cancel_ends_a_loop_of_2_to_the_62_steps(runner, model, batch, call) -> None:
     """A stranger's model may run until the end of the world; the notebook must not."""
-    error = ended(lambda: CALLS[call](runner, model, batch, Pressed(), None))
+    made = engine(runner, model)
+    error = ended(lambda: CALLS[call](runner, model, made, batch, Pressed(), None))
     assert "Stopped the run: cancelled by the user. Start it again when you like." == str(error)
     assert isinstance(error, Cancelled)
 
@@ -155,7 +119,8 @@ def test_cancel_ends_a_loop_of_2_to_the_62_steps(runner, model, batch, call) -> 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_run_ends_at_its_limit(runner, model, batch, call) -> None:
     """Whoever left the room comes back to words."""
-    error = ended(lambda: CALLS[call](runner, model, batch, Silent(), 0.5))
+    made = engine(runner, model)
+    error = ended(lambda: CALLS[call](runner, model, made, batch, Silent(), 0.5))
     verb = "profile" if "profile" in call else "run"
     assert (
         f'Backend "onnxruntime" cannot {verb}: it was not finished after 0.5 s, which is the limit. '
@@ -167,7 +132,7 @@ def test_a_run_ends_at_its_limit(runner, model, batch, call) -> None:
 @pytest.mark.parametrize("call", ["outputs", "reading"])
 @pytest.mark.parametrize("constant", [False, True], ids=["handed on", "constants"])
 def test_cancel_ends_a_loop_that_computes_nothing(runner, call, constant) -> None:
-    """ONNX Runtime looks at its switch between two nodes, and here it would find none."""
+    """ONNX Runtime looks at no switch between the steps of such a loop, whatever it is told."""
     proto = endless(constant=False)
     body = next(n for n in proto.graph.node if n.op_type == "Loop").attribute[0].g
     del body.node[:]
@@ -181,7 +146,8 @@ def test_cancel_ends_a_loop_that_computes_nothing(runner, call, constant) -> Non
         )
     model = load(proto, name="idle")
     feed = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(STEPS, np.int64)}
-    error = ended(lambda: CALLS[call](runner, model, feed, Pressed(), None))
+    made = engine(runner, model)
+    error = ended(lambda: CALLS[call](runner, model, made, feed, Pressed(), None))
     assert isinstance(error, Cancelled), error
     few = {**feed, "n": np.array(3, np.int64)}
     wanted = np.full((1, 4), 14, np.float32) if constant else 4 * feed["x"]
@@ -203,12 +169,11 @@ def test_a_run_ends_before_it_has_taken_all_memory(runner) -> None:
     model = load(proto, name="greedy")
     feed = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(STEPS, np.int64)}
     made = engine(runner, model)
-    attendant = Attendant("Cannot run", limits=Limits(memory=1 << 28))
-    runner._attendant = lambda *_: attendant
+    runner._errand = lambda *_: Errand("Cannot run", limits=Limits(memory=1 << 28))
     try:
         error = ended(lambda: runner.outputs(made, feed))
     finally:
-        del runner._attendant
+        del runner._errand
     assert (
         "Cannot run: it took all the memory that is free, or that rtlab.Limits(memory=...) grants (0.25 GiB). Choose "
         "smaller batches, or another machine." == str(error)
@@ -292,12 +257,12 @@ def test_a_run_that_only_tells_shapes_ends_soon(monkeypatch) -> None:
     assert ("where",) == sizes.unknown
 
 
-#: A thread of ONNX Runtime's is still at work when Python ends; ``{}`` says how.
+#: A session is at work in a child process when Python ends, or waits for work; ``{}`` says how.
 LEAVES = """
 import contextlib, sys, threading, time
 import numpy as np
 from rtlab import backends, load
-from rtlab.backends import attending
+from rtlab.backends.live.apart import _Child
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
@@ -306,12 +271,15 @@ from rtlab.errors import Cancelled
 model, runner = load(sys.argv[1]), backends.get("onnxruntime")
 engine = runner.build(BuildRequest(model, Variant.of("fp32")), Silent())
 batch = {{"x": np.ones((1, 4), np.float32), "n": np.array(2**62, np.int64)}}
-progress, begun = Silent(), threading.Event()
-attending._GRACE = 0.0
+progress = Silent()
 {}
+(child,) = _Child._all
+print(child.session.pid)
 sys.exit(7)
 """
 WAYS = {
+    "at rest": "",
+    "with a session": "runner.outputs(engine, {**batch, 'n': np.array(3, np.int64)})",
     "cancelled": """
 threading.Timer(0.2, progress.cancel).start()
 try:
@@ -324,6 +292,64 @@ def run():
     with contextlib.suppress(Exception):
         runner.outputs(engine, batch)
 threading.Thread(target=run, daemon=True).start()
+while not any(c.kept and c.session.busy for c in _Child._all):
+    time.sleep(0.01)
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_python_ends_as_it_would_and_takes_its_children_along(tmp_path, way) -> None:
+    """Whoever cancels and closes the notebook at once is not told that the kernel died, and nothing runs on."""
+    path = tmp_path / "endless.onnx"
+    onnx.save(endless(constant=False), path)
+    program = LEAVES.format(WAYS[way])
+    done = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, timeout=2 * GUARD, check=False
+    )
+    assert (7, "") == (done.returncode, done.stderr)
+    end = time.monotonic() + GUARD
+    while psutil.pid_exists(int(done.stdout)):
+        assert time.monotonic() < end, "a process runs on"
+        time.sleep(0.01)
+
+
+#: A thread of ONNX Runtime's is still at work when Python ends; ``{}`` says how.
+STAYS = """
+import contextlib, sys, threading, time
+import numpy as np
+from rtlab import backends, load
+from rtlab.backends import attending
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.errors import Cancelled
+
+model, runner = load(sys.argv[1]), backends.get("onnxruntime")
+batch = {{"x": np.ones((1, 4), np.float32), "n": np.array(2**62, np.int64)}}
+progress, begun = Silent(), threading.Event()
+attending._GRACE = 0.0
+
+def reads(progress=None):
+    with runner.reading(model, ["r", "y"], progress=progress) as fetch:
+        fetch(batch)
+
+{}
+sys.exit(7)
+"""
+STAYING = {
+    "cancelled": """
+threading.Timer(0.2, progress.cancel).start()
+try:
+    reads(progress)
+except Cancelled:
+    pass
+""",
+    "left alone": """
+def run():
+    with contextlib.suppress(Exception):
+        reads()
+threading.Thread(target=run, daemon=True).start()
 while not attending._Call.running:
     time.sleep(0.01)
 """,
@@ -333,7 +359,7 @@ attending._LAST = 0.0
 end, attending._Call.end = attending._Call.end, lambda call: None
 try:
     threading.Timer(0.2, progress.cancel).start()
-    runner.outputs(engine, batch, progress=progress)
+    reads(progress)
 except Cancelled:
     pass
 class Late:
@@ -348,12 +374,12 @@ late = Late()
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_python_ends_as_it_would_while_a_call_is_at_work(tmp_path, way) -> None:
+@pytest.mark.parametrize("way", STAYING)
+def test_python_ends_as_it_would_while_a_call_of_its_own_is_at_work(tmp_path, way) -> None:
     """Whoever cancels and closes the notebook at once is not told that the kernel died."""
     path = tmp_path / "endless.onnx"
     onnx.save(endless(constant=False), path)
-    program = LEAVES.format(WAYS[way])
+    program = STAYS.format(STAYING[way])
     done = subprocess.run(
         [sys.executable, "-c", program, path], capture_output=True, text=True, timeout=2 * GUARD, check=False
     )

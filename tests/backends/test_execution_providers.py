@@ -8,17 +8,19 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from rtlab import backends, samples
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.timing import timing
-from rtlab.backends import providers
+from rtlab.backends import placement, providers
+from rtlab.backends.live.inference import PLACED
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
+from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, Cancelled, RtlabError, Unavailable
 from rtlab.quantize import Scale, int8, quantizable
 from rtlab.testing import tiny_model
@@ -142,12 +144,11 @@ def test_a_plug_in_is_opened_by_its_device(sample, monkeypatch) -> None:
     """The CPU's own device stands in for that of a plug-in, which ONNX Runtime takes in the same way."""
     monkeypatch.setattr(providers, "built_in", lambda: ())
     monkeypatch.setattr(providers, "plug_ins", lambda: {STAND_IN.name: ""})
-    runner = OnnxRuntime(STAND_IN)
-    target = Variant.of(target="cpu")
-    engine = runner.build(BuildRequest(sample.model, target), Silent())
-    assert {STAND_IN.name} == {layer.attributes.get("provider") for layer in engine.layers} - {None}
-    runner = OnnxRuntime(dataclasses.replace(STAND_IN, devices={"npu": {}}))
+    data, options = sample.model.bytes(), onnxruntime.SessionOptions()
+    options.add_session_config_entry(*PLACED)
+    session = providers.session(data, options, STAND_IN, {}, Target("cpu"))
+    assert {STAND_IN.name} == {part.provider for part in placement.parts(session)}
     with pytest.raises(
         Unavailable, match=r"no such device here \(it finds: cpu\)\. Choose one of these as target="
     ):
-        runner.build(BuildRequest(sample.model, Variant.of(target="npu")), Silent())
+        providers.session(data, onnxruntime.SessionOptions(), STAND_IN, {}, Target("npu"))

@@ -12,8 +12,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ordered import orders
 from rtlab import backends
-from rtlab.backends import exposed, providers
+from rtlab.backends import exposed
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -47,15 +48,8 @@ def everything_large(monkeypatch):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """What every session was made of, and whether the thread that waits for it went on meanwhile."""
-    found, real = list[bytes | str](), providers.session
-
-    def session(data, *args, **options):
-        found.append(data)
-        return real(data, *args, **options)
-
-    monkeypatch.setattr(providers, "session", session)
-    return found
+    """Orders of every session."""
+    return orders(monkeypatch)
 
 
 def feed(model: Model) -> dict[str, np.ndarray]:
@@ -98,7 +92,7 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
         np.testing.assert_allclose(array, found[name], rtol=1e-4, atol=1e-5)
     assert {y.id for y in engine.layers} == set(profile.samples)
     assert 1 == len(written)
-    assert {written[0]} == {Path(o).parent for o in opened if "folded" not in str(o)}
+    assert {written[0]} == {Path(o.data).parent for o in opened if "folded" not in o.data}
     with pytest.raises(RunError, match='Cannot read value "nothing"'):
         runner.outputs(engine, batch, ["nothing"])
 
@@ -160,5 +154,5 @@ def test_a_small_model_is_handed_over_as_bytes_that_are_made_once(opened, monkey
     engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
     runner.profile(engine, feed(model), Silent(), runs=1, warmup=0)
     runner.outputs(engine, feed(model), ["r"])
-    assert [bytes] * 4 == [type(o) for o in opened]
+    assert [bytes] * 4 == [type(o.data) for o in opened]
     assert 1 == len(calls)

@@ -7,6 +7,7 @@ its standard output in pickles; what the vendor prints goes to standard error an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pickle
 import queue
@@ -17,17 +18,90 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import IO, Any
 
 from rtlab.core.progress import check
 from rtlab.core.protocols import Limits, Progress
-from rtlab.errors import BackendError, BuildError
+from rtlab.errors import BackendError, BuildError, RunError
 
 _START = (
     "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from rtlab.backends.live.serve import serve; serve()"
 )
 _TICK = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a child does, in the words of an error when it crashes or passes a limit; which of ``failure`` it is.
+
+    ``quicker`` and ``smaller`` are what helps against the limits of time and of memory, ``again`` after a crash. Of
+    ``free`` work, the memory that nobody else takes is a limit too.
+    """
+
+    failure: type[BackendError]
+    called: str
+    who: str
+    process: str
+    quicker: str
+    smaller: str
+    again: str
+    free: bool = False
+
+
+BUILDING = Work(
+    BuildError, "the build", "the compiler", "the compiler's process",
+    "build a smaller part of the model", "build a smaller model",
+    "The model is likely to contain something that it cannot digest; build parts of it to find out which, or choose "
+    'backend="onnxruntime".',
+)  # fmt: skip
+RUNNING = Work(
+    RunError, "the run", "the process that runs the engine", "the process that runs the engine",
+    "ask for fewer inferences", "run smaller batches",
+    'Run it again; if it crashes again, build the engine anew, or choose backend="onnxruntime".',
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """Limits of a call, or of several together, which end at ``until`` of the monotonic clock."""
+
+    doing: str
+    work: Work
+    limits: Limits
+    until: float
+
+    @classmethod
+    def of(cls, doing: str, work: Work, limits: Limits) -> Bounds:
+        """The bounds of what begins now."""
+        return cls(doing, work, limits, time.monotonic() + limits.seconds)
+
+    @property
+    def what(self) -> str:
+        """What it is that a user stops."""
+        return (
+            self.work.called if self.doing.startswith("Backend") else self.doing[:1].lower() + self.doing[1:]
+        )
+
+    def check(self, used: int = 0, most: int = 0) -> None:
+        """Raise the error of a limit that is passed; of memory ``most`` bytes are granted."""
+        work, granted = self.work, self.limits.memory / 2**30
+        if time.monotonic() > self.until:
+            raise work.failure(
+                f"{self.doing}: it was not finished after {self.limits.seconds:.3g} s, which is the limit. "
+                f"Raise it with limits=rtlab.Limits(seconds=...), or {work.quicker}."
+            )
+        if used > most and work.free:
+            raise work.failure(
+                f"{self.doing}: it took all the memory that is free, or that rtlab.Limits(memory=...) grants "
+                f"({granted:.3g} GiB). {work.smaller[:1].upper()}{work.smaller[1:]}, or another machine."
+            )
+        if used > most:
+            raise work.failure(
+                f"{self.doing}: it took {used / 2**30:.1f} GiB of memory, and the limit is {granted:.1f} GiB. "
+                f"Raise it with limits=rtlab.Limits(memory=...), or {work.smaller}."
+            )
 
 
 def call(target: str, payload: object, *, limits: Limits, progress: Progress, doing: str) -> Any:
@@ -47,12 +121,20 @@ def call(target: str, payload: object, *, limits: Limits, progress: Progress, do
 class Session:
     """A child process that answers calls one after the other, and keeps in its modules what they leave there.
 
-    ``failure`` is the kind of error for a crash or a passed limit. After either, and after a cancelled call, the
-    child is gone: ``alive`` is false then. Limits of time count for each call.
+    ``work`` tells the kind of error for a crash or a passed limit. After either, and after a cancelled call, the child
+    is gone: ``alive`` is false then. Limits count for each call. ``modules`` are those that it imports at once,
+    ``files`` the numbers of open files that it inherits.
     """
 
-    def __init__(self, limits: Limits, *, failure: type[BackendError] = BuildError) -> None:
-        self._limits, self._failure = limits, failure
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        work: Work = BUILDING,
+        modules: Sequence[str] = (),
+        files: Sequence[int] = (),
+    ) -> None:
+        self._limits, self._work = limits, work
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._spoken = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
@@ -65,20 +147,36 @@ class Session:
             env={**os.environ, "PYTHONFAULTHANDLER": ""},
             # Interrupting the kernel signals its whole group; the build is ended by us, not by accident.
             start_new_session=os.name == "posix",
+            pass_fds=files,
         )
         self._end = weakref.finalize(self, _end, self._child, self._spoken)
         self._process = _process(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
-        self._parts: tuple[object, ...] = (sys.path, limits.stack)
+        # So little goes into the pipe whether or not anybody reads it yet.
+        _send(self._child, (sys.path, limits.stack, tuple(modules)))
 
     @property
     def alive(self) -> bool:
         """Whether the child can answer."""
         return self._child.poll() is None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call is at work."""
+        return self._lock.locked()
+
+    @property
+    def pid(self) -> int:
+        """The child's number."""
+        return self._child.pid
+
     def close(self) -> None:
         """End the child, whatever it does; so does dropping the session."""
         self._end()
+
+    def forget(self) -> None:
+        """Leave the child alone: it is that of another process, of which this one is a fork."""
+        self._end.detach()
 
     def call(
         self, target: str, payload: object, *, progress: Progress, doing: str, seconds: float | None = None
@@ -87,20 +185,29 @@ class Session:
 
         The limit of time is ``seconds`` where it is given.
         """
-        with self._lock:
-            parts, self._parts = (*self._parts, target, payload), ()
-            threading.Thread(target=_send, args=(self._child, parts), daemon=True).start()
+        limits = self._limits if seconds is None else dataclasses.replace(self._limits, seconds=seconds)
+        return self.do(target, payload, progress, Bounds.of(doing, self._work, limits))
+
+    def do(self, target: str, payload: object, progress: Progress, bounds: Bounds) -> Any:
+        """The same within bounds of the caller's."""
+        while not self._lock.acquire(timeout=_TICK):
+            check(progress, bounds.what)
+        try:
+            check(progress, bounds.what)
+            threading.Thread(target=_send, args=(self._child, (target, payload)), daemon=True).start()
             try:
-                return self._attend(progress, doing, self._limits.seconds if seconds is None else seconds)
+                return self._attend(progress, bounds)
             except _Told as told:
                 # The child lives on: its function raised, as it may.
                 raise told.error from None
             except BaseException:
                 self.close()
                 raise
+        finally:
+            self._lock.release()
 
-    def _attend(self, progress: Progress, doing: str, seconds: float) -> Any:
-        deadline = time.monotonic() + seconds
+    def _attend(self, progress: Progress, bounds: Bounds) -> Any:
+        most = 0
         while True:
             try:
                 kind, value = self._messages.get(timeout=_TICK)
@@ -118,26 +225,20 @@ class Session:
                 code = _ended(self._child)
                 self._spoken.seek(0)
                 words = self._spoken.read().decode("utf-8", "replace")
-                raise self._failure(_crash(code, doing, built=self._failure is BuildError), details=words)
-            what = "the build" if self._failure is BuildError else "the run"
-            check(progress, what if doing.startswith("Backend") else doing[:1].lower() + doing[1:])
-            self._check_limits(deadline, seconds, doing)
+                raise bounds.work.failure(_crash(code, bounds.doing, bounds.work), details=words)
+            check(progress, bounds.what)
+            # A brief call is over before it could take much.
+            most = most or self._most(bounds)
+            bounds.check(_memory(self._process), most)
 
-    def _check_limits(self, deadline: float, seconds: float, doing: str) -> None:
-        built = self._failure is BuildError
-        if time.monotonic() > deadline:
-            less = "build a smaller part of the model" if built else "ask for fewer inferences"
-            raise self._failure(
-                f"{doing}: it was not finished after {seconds:.3g} s, which is the limit. "
-                f"Raise it with limits=rtlab.Limits(seconds=...), or {less}."
-            )
-        used = _memory(self._process)
-        if used > self._limits.memory:
-            less = "build a smaller model" if built else "run smaller batches"
-            raise self._failure(
-                f"{doing}: it took {used / 2**30:.1f} GiB of memory, and the limit is "
-                f"{self._limits.memory / 2**30:.1f} GiB. Raise it with limits=rtlab.Limits(memory=...), or {less}."
-            )
+    def _most(self, bounds: Bounds) -> int:
+        """Bytes that the child may have."""
+        import psutil
+
+        limit = bounds.limits.memory
+        if not bounds.work.free:
+            return limit
+        return _memory(self._process) + min(limit, int(psutil.virtual_memory().available))
 
 
 def _end(child: subprocess.Popen[bytes], spoken: IO[bytes]) -> None:
@@ -186,23 +287,18 @@ def _memory(process: Any) -> int:
         return 0
 
 
-def _crash(code: int, doing: str, *, built: bool) -> str:
-    who = "the compiler" if built else "the process that runs the engine"
-    next_ = (
-        "The model is likely to contain something that it cannot digest; build parts of it to find out which"
-        if built
-        else "Run it again; if it crashes again, build the engine anew"
-    )
+def _crash(code: int, doing: str, work: Work) -> str:
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return f'{doing}: {who} crashed with {name}. {next_}, or choose backend="onnxruntime".'
-    whose = "the compiler's process" if built else who
+        # The system ends so, without a word, whoever takes its last memory.
+        killed = ", as the system ends processes when it lacks memory" if name == "SIGKILL" else ""
+        return f"{doing}: {work.who} crashed with {name}{killed}. {work.again}"
     return (
-        f"{doing}: {whose} ended with exit code {code} and no result. "
-        'See the error\'s details, or choose backend="onnxruntime".'
+        f"{doing}: {work.process} ended with exit code {code} and no result. "
+        f"See the error's details. {work.again}"
     )
 
 

@@ -70,7 +70,7 @@ class Running:
             RunError: TensorRT fails on it.
             Cancelled: ``progress`` asked to stop.
         """
-        session = child.Session(self.limits, failure=RunError)
+        session = child.Session(self.limits, work=child.RUNNING)
         try:
             found: loaded.Facts = session.call(
                 "rtlab.backends.live.loaded:open_plan",
@@ -309,7 +309,7 @@ class Running:
         while len(self._sessions) >= _KEPT:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
-        session = child.Session(self.limits, failure=RunError)
+        session = child.Session(self.limits, work=child.RUNNING)
         # The engine is kept too, so that its id stays its own.
         self._sessions[id(engine)] = engine, session
         session.call(

@@ -39,13 +39,23 @@ class _Report:
         self._steps += steps
         if time.monotonic() - self._last >= _PAUSE:
             self._last = time.monotonic()
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell of the steps that were not told of yet."""
+        if self._steps:
             self._say("advance", self._steps)
             self._steps = 0
+
+    def stopped(self) -> bool:
+        """Never: whoever wants a call to end ends the child."""
+        return False
 
 
 def serve() -> None:
     """The child's side: do each call that arrives, on one thread with the wanted stack, until the parent is gone."""
     stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+    modules = pickle.load(sys.stdin.buffer)  # noqa: S301 - the same
     # The vendor may print: keep the real standard output for our messages and give it standard error instead.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -59,11 +69,20 @@ def serve() -> None:
     calls: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
 
     def work() -> None:
+        for name in modules:
+            # What is missing is missed by the call that needs it.
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
         while True:
             target, payload = calls.get()
             try:
                 module, _, function = target.partition(":")
-                say("result", getattr(importlib.import_module(module), function)(payload, _Report(say)))
+                report = _Report(say)
+                result = getattr(importlib.import_module(module), function)(payload, report)
+                report.tell()
+                say("result", result)
+                # What it holds, such as the weights of a model, must not wait for the next call.
+                del payload, result
             except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
                 try:
                     say("error", error)

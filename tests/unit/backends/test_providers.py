@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import rtlab
+from ordered import orders
 from rtlab import backends
 from rtlab.analysis.mapping import relate
 from rtlab.backends import placement, providers, watch
@@ -133,7 +134,7 @@ def test_running_on_the_cpu_instead_is_refused(build, monkeypatch) -> None:
     build("CUDAExecutionProvider")
     monkeypatch.setattr(onnxruntime, "InferenceSession", Fallen)
     with pytest.raises(Unavailable) as caught:
-        OnnxRuntime(CUDA).build(BuildRequest(tiny_model(), Variant.of(target="gpu")), Silent())
+        providers.session(b"", onnxruntime.SessionOptions(), CUDA, {"use_tf32": "0"}, Target("gpu"))
     assert (
         'Backend "onnxruntime:cuda" cannot start CUDAExecutionProvider for target "gpu": ONNX Runtime goes on with '
         "CPUExecutionProvider alone. Check the device, its driver and the options of CUDA, or choose "
@@ -269,14 +270,7 @@ def test_an_engine_says_what_fp32_is_computed_in(monkeypatch, name, target, tf32
 
 def test_the_options_of_a_precision_reach_every_session_of_an_engine(monkeypatch) -> None:
     """Those that build it, time it and read its values; the CPU stands in for the device."""
-    seen: list[dict[str, str]] = []
-    session = providers.session
-
-    def watched(data, options, provider, told, target, **more):
-        seen.append(dict(told))
-        return session(data, options, CPU_STAND_IN, {}, target, **more)
-
-    monkeypatch.setattr(providers, "session", watched)
+    seen = orders(monkeypatch, lambda order: dataclasses.replace(order, provider=CPU_STAND_IN, told={}))
     monkeypatch.setattr(OnnxRuntime, "availability", lambda self: Availability(ok=True, version="1.99.0"))
     provider = dataclasses.replace(CPU_STAND_IN, title="CUDA", devices={"cpu": {}}, tf32="use_tf32")
     runner, model = OnnxRuntime(provider), tiny_model()
@@ -286,8 +280,7 @@ def test_the_options_of_a_precision_reach_every_session_of_an_engine(monkeypatch
         engine = runner.build(BuildRequest(model, Variant.of(precision, target="cpu")), Silent())
         runner.profile(engine, x, Silent(), runs=1, warmup=0)
         runner.outputs(engine, x)
-        assert 5 == len(seen)
-        assert [{"use_tf32": wanted}] * 5 == seen
+        assert [{"use_tf32": wanted}] * 5 == [order.told for order in seen]
         words = "products of FP32 are computed as TF32" if precision == "tf32" else "FP32 is computed as FP32"
         assert f"{words} (use_tf32={wanted})" in engine.notes
         runner.release(engine)

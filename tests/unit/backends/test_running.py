@@ -20,7 +20,7 @@ from rtlab.backends.live.running import Running, joined
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits, Runner
-from rtlab.errors import BuildError, Cancelled, ReadError, RunError, Unavailable
+from rtlab.errors import Cancelled, ReadError, RunError, Unavailable
 
 needs_lists = pytest.mark.skipif(
     not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
@@ -239,8 +239,8 @@ def sleep(payload: float, report: object) -> None:
     time.sleep(payload)
 
 
-def _session(limits: Limits, failure: type = RunError) -> child.Session:
-    return child.Session(dataclasses.replace(limits, stack=1 << 26), failure=failure)
+def _session(limits: Limits, work: child.Work = child.RUNNING) -> child.Session:
+    return child.Session(dataclasses.replace(limits, stack=1 << 26), work=work)
 
 
 @pytest.fixture
@@ -267,11 +267,12 @@ def test_a_session_answers_many_calls_in_one_process_and_survives_errors(here):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are named on POSIX")
 @pytest.mark.parametrize(
-    ("failure", "who"), [(RunError, "the process that runs the engine"), (BuildError, "the compiler")]
+    ("work", "who"),
+    [(child.RUNNING, "the process that runs the engine"), (child.BUILDING, "the compiler")],
 )
-def test_a_crash_is_the_kind_of_error_that_was_asked_for(here, failure, who):
-    session = _session(Limits(), failure)
-    with pytest.raises(failure, match=f"X: {who} crashed with SIGSEGV"):
+def test_a_crash_is_the_kind_of_error_that_was_asked_for(here, work, who):
+    session = _session(Limits(), work)
+    with pytest.raises(work.failure, match=f"X: {who} crashed with SIGSEGV"):
         session.call(f"{here}:crash", None, progress=Silent(), doing="X")
     assert not session.alive
 

@@ -1,0 +1,207 @@
+"""ONNX Runtime at work, on the child's side of ``apart``: sessions that are made, kept, run and timed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import re
+import time as clock
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rtlab.backends import providers, watch
+from rtlab.backends.live.rooms import leave
+from rtlab.backends.placement import Part, parts
+from rtlab.backends.providers import CPU, Provider
+from rtlab.core.protocols import Progress
+from rtlab.core.trace import Outputs
+from rtlab.core.variant import Target
+from rtlab.errors import BuildError, RtlabError, RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; and it tells
+#: which provider takes which node.
+IN_TURN = ("session.force_spinning_stop", "1")
+PLACED = ("session.record_ep_graph_assignment_info", "1")
+_CPU = Target("cpu")
+_KEPT: dict[int, Any] = {}
+_NUMBERS = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """What a session is made of: a model, as bytes or by the path of its file, and ONNX Runtime's settings.
+
+    ``doing`` begins the words of an error. ``saved`` is where the optimized graph is written, ``profile`` what the name
+    of the profiler's file begins with; empty for neither. ``planned`` says whether memory is planned for all values at
+    once. ``without`` names optimizers that are left out.
+    """
+
+    data: bytes | str = dataclasses.field(repr=False)
+    doing: str
+    threads: int
+    level: Literal["basic", "all"] = "all"
+    provider: Provider = CPU
+    told: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    target: Target = _CPU
+    entries: tuple[tuple[str, str], ...] = ()
+    saved: str = ""
+    profile: str = ""
+    planned: bool = True
+    without: tuple[str, ...] = ()
+
+
+def optimize(order: Order, report: Progress) -> tuple[Part, ...]:  # noqa: ARG001 - every call gets one
+    """Make a session, which writes its graph where the order says so; which provider takes what, where it was asked."""
+    made = session(order, settings(order))
+    return parts(made) if PLACED in order.entries else ()
+
+
+def keep(order: Order, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
+    """Make a session and keep it: its number, and the names of its outputs."""
+    made, number = session(order, settings(order)), next(_NUMBERS)
+    _KEPT[number] = made
+    if isinstance(order.data, str):
+        # Of a large model, it took much to make.
+        free_memory()
+    return number, tuple(o.name for o in made.get_outputs())
+
+
+def forget(numbers: Iterable[int], report: Progress) -> None:  # noqa: ARG001
+    """End sessions that were kept."""
+    for number in numbers:
+        _KEPT.pop(number, None)
+
+
+def rest(payload: None, report: Progress) -> None:  # noqa: ARG001
+    """Give memory back before a while without work."""
+    free_memory()
+
+
+def run(
+    payload: tuple[int, Sequence[str], Mapping[str, NDArray[Any]], int | None],
+    report: Progress,  # noqa: ARG001
+) -> list[Any]:
+    """What a session that was kept computes of a batch, of each name, in a room of that number."""
+    number, names, feed, room = payload
+    return leave(room, _run(_KEPT[number], list(names), dict(feed)))
+
+
+def time(
+    payload: tuple[Order, Order, Mapping[str, NDArray[Any]], int, int, float | None], report: Progress
+) -> tuple[watch.Times, str]:
+    """Time a session without instrumentation and one with it, in turns; the times, and the profiler's file."""
+    plain_order, profiled_order, batch, runs, warmup, seconds = payload
+    started = clock.monotonic()
+    plain, profiled = (session(order, settings(order)) for order in (plain_order, profiled_order))
+    left = None if seconds is None else seconds - (clock.monotonic() - started)
+    works = [functools.partial(_run, one, None, dict(batch)) for one in (plain, profiled)]
+    times = watch.alternate(works, report, runs, warmup, seconds=left)
+    return times, str(profiled.end_profiling())
+
+
+def settings(order: Order) -> Any:
+    """ONNX Runtime's settings of an order."""
+    import onnxruntime as ort
+
+    options, levels = ort.SessionOptions(), ort.GraphOptimizationLevel
+    options.graph_optimization_level = (
+        levels.ORT_ENABLE_BASIC if order.level == "basic" else levels.ORT_ENABLE_ALL
+    )
+    options.intra_op_num_threads = order.threads
+    options.log_severity_level = 4
+    options.enable_mem_pattern = order.planned
+    for name, value in order.entries:
+        options.add_session_config_entry(name, value)
+    if order.saved:
+        options.optimized_model_filepath = order.saved
+    if order.profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = order.profile
+    return options
+
+
+def session(order: Order, options: Any) -> Any:
+    """A session in this process.
+
+    Raises:
+        BuildError: ONNX Runtime refuses the model.
+        Unavailable: the provider cannot start.
+    """
+    try:
+        return providers.session(
+            order.data, options, order.provider, order.told, order.target, without=order.without
+        )
+    except RtlabError:
+        raise
+    except Exception as error:
+        advice = (
+            "Check that every operator has a CPU kernel for its types."
+            if order.provider == CPU
+            else f"Check the options and the driver of {order.provider.title}, and the types of the operators."
+        )
+        raise BuildError(
+            f"{order.doing}: ONNX Runtime refuses the model: {_first_line(error)} {advice}",
+            details=str(error),
+        ) from error
+
+
+def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
+    with _running():
+        result: list[Any] = session.run(names, feed)
+    return result
+
+
+def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], options: Any) -> Outputs:
+    """What a session in this process computes of a batch, without copying what comes out.
+
+    Raises:
+        RunError: ONNX Runtime fails on it.
+    """
+    import onnxruntime as ort
+
+    feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
+    with _running():
+        found = session.run_with_ort_values(list(names), feed, options)
+        return dict(zip(names, map(_array, found), strict=True))
+
+
+def _array(value: Any) -> NDArray[Any]:
+    """A tensor as an array, in the same memory where NumPy knows its type and ONNX Runtime (after 1.24) offers it."""
+    try:
+        array: NDArray[Any] = np.from_dlpack(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        array = value.numpy()
+    return array
+
+
+@contextlib.contextmanager
+def _running() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise RunError(
+            f'Backend "onnxruntime" cannot run: {_first_line(error)} Check the inputs\' names, shapes and types.',
+            details=str(error),
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    # Its own words stand behind the place in its source.
+    text = re.sub(r"^/\S+:\d+ .*?\) (?=[A-Z])", "", text)
+    return text if text.endswith(".") else f"{text}."
+
+
+def free_memory() -> None:
+    """Give freed memory back to the system, where the C library keeps it; else a process seems to need it still."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,299 @@
+"""ONNX Runtime in processes of its own: when one of them dies, nothing is lost that was known before."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import rtlab
+from endless import STEPS, endless
+from rtlab import CalibrationData, Study, Task, backends
+from rtlab.backends.live.apart import _Child
+from rtlab.core.model import load
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.stage import Stage
+from rtlab.core.variant import Variant
+from rtlab.errors import BuildError, Cancelled
+from rtlab.testing import tiny_model
+from rtlab.view import chrome
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are ended by signals")
+
+#: What the reporter is told when each stage begins.
+PHASES = {Stage.TIMED: "Timing", Stage.COMPARED: "Comparing", Stage.SCORED: "Scoring"}
+ENDS = {
+    "SIGSEGV": "SIGSEGV. ",
+    "SIGABRT": "SIGABRT. ",
+    "SIGKILL": "SIGKILL, as the system ends processes when it lacks memory. ",
+}
+SAMPLES, BATCH = 12, 4
+X = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_batches():
+    """Several of each pass."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rtlab.study.measuring.batch_size", lambda *given: BATCH)
+        yield
+
+
+def planned() -> Study:
+    """An int8 variant that has all stages, on the CPU; its metric is one that cannot be sent anywhere."""
+    model = tiny_model()
+    data = CalibrationData.random(model, samples=SAMPLES)
+    labels = np.arange(SAMPLES) % 4
+    metric = lambda outputs, known: float(np.mean(np.argmax(outputs, 1) == known))  # noqa: E731
+    study = Study(model, data=data, task=Task(data, labels, metric=metric))
+    study.add("int8", calibrator="minmax", target="cpu")
+    return study
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """What is found where nothing dies."""
+    study = planned()
+    study.run(budget_s=math.inf)
+    return study["int8"]
+
+
+class Crashing(Silent):
+    """Ends the process at work, once: in the first call after a stage began, or after its first batch."""
+
+    def __init__(self, word: str, name: str = "SIGSEGV", *, batches: int = 0) -> None:
+        super().__init__()
+        self._word, self._signal, self._batches = word, getattr(signal, name), batches
+        self._open = self.done = False
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        self._open = name.startswith(self._word)
+        if not self._batches:
+            self._crash()
+
+    def advance(self, steps: int = 1) -> None:
+        if self._batches:
+            self._crash()
+
+    def _crash(self) -> None:
+        if not self._open or self.done:
+            return
+        self.done = True
+        for child in _Child._all:
+            # What stands still cannot answer before it is ended.
+            os.kill(child.session.pid, signal.SIGSTOP)
+            threading.Thread(target=self._end, args=(child,), daemon=True).start()
+
+    def _end(self, child: _Child) -> None:
+        while not child.session.busy:
+            time.sleep(0.001)
+        os.kill(child.session.pid, self._signal)
+        os.kill(child.session.pid, signal.SIGCONT)
+
+
+def states(study: Study) -> list[str]:
+    return [s.state for s in study["int8"].stages.values()]
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [*((s, "SIGSEGV") for s in PHASES), (Stage.COMPARED, "SIGABRT"), (Stage.SCORED, "SIGKILL")],
+)
+def test_a_crash_in_a_stage_costs_that_stage_alone(undisturbed, stage, name) -> None:
+    """The engine is there, the stages before and after it too, and words say what happened; and it can be had again."""
+    study, progress = planned(), Crashing(PHASES[stage], name)
+    study.run(progress=progress, budget_s=math.inf)
+    assert progress.done
+    result = study["int8"]
+    assert {stage: "missing"} == {k: s.state for k, s in result.stages.items() if s.state != "done"}
+    verb = "profile" if stage is Stage.TIMED else "run"
+    text = result.stages[stage].text
+    assert text == (
+        f'not {stage}: Backend "onnxruntime" cannot {verb}: ONNX Runtime\'s process crashed with {ENDS[name]}What was '
+        "found before is kept. Try again; if it crashes again, the model holds something that it cannot digest: try "
+        "parts of it to find out which, or choose smaller batches."
+    )
+    assert text in [s["text"] for s in chrome.status(study, "int8")]
+    assert (result.source, result.engine) == (study.model, study["int8"].engine)
+    study.measure("int8", budget_s=math.inf)
+    assert ["done"] * 4 == states(study)
+    assert study["int8"].engine is result.engine
+    assert undisturbed.accuracy.values == study["int8"].accuracy.values
+    assert undisturbed.score == study["int8"].score
+
+
+@pytest.mark.parametrize("stage", [Stage.COMPARED, Stage.SCORED])
+def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undisturbed, stage) -> None:
+    """No sample is lost, none is counted twice."""
+    study, progress = planned(), Crashing(PHASES[stage], batches=1)
+    study.run(progress=progress, budget_s=math.inf)
+    known = study["int8"].stages[stage]
+    assert ("partial", "failed", BATCH, SAMPLES) == (known.state, known.why, known.done, known.wanted)
+    assert known.text.startswith(f"{stage} on {BATCH} of {SAMPLES} samples: ")
+    assert "crashed with SIGSEGV" in known.text
+    study.measure("int8", budget_s=math.inf)
+    assert ["done"] * 4 == states(study)
+    assert undisturbed.accuracy.values == study["int8"].accuracy.values
+    assert undisturbed.score == study["int8"].score
+
+
+def test_a_crash_while_a_model_is_built_is_the_variants_own_failure() -> None:
+    """The others are built."""
+    study = planned()
+    study.add("fp32", target="cpu")
+    with pytest.raises(BuildError) as caught:
+        study.run(["int8", "fp32"], progress=Crashing("Optimizing"))
+    assert (
+        'Backend "onnxruntime" cannot build "int8·minmax": ONNX Runtime\'s process crashed with SIGSEGV.'
+        in str(caught.value)
+    )
+    assert ["fp32"] == list(study.results)
+
+
+def build(model=None):
+    return backends.get("onnxruntime").build(BuildRequest(model or tiny_model(), Variant()), Silent())
+
+
+def test_a_process_that_dies_between_two_calls_is_replaced_without_a_word() -> None:
+    """Nobody waits for it then, and what it kept is made again."""
+    runner, engine = backends.get("onnxruntime"), build()
+    before = runner.outputs(engine, {"x": X})
+    for child in _Child._all:
+        os.kill(child.session.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child.session.pid, os.WEXITED | os.WNOWAIT)
+    after = runner.outputs(engine, {"x": X})
+    for name, value in before.items():
+        np.testing.assert_array_equal(value, after[name])
+    runner.release(engine)
+
+
+def test_sessions_are_ended_with_the_measuring_that_needs_them() -> None:
+    """They hold the weights."""
+    for child in list(_Child._all):
+        child.session.close()
+    planned().run()
+    assert {0} == {len(c.kept) for c in _Child._all}
+    assert not backends.get("onnxruntime")._sessions
+
+
+def test_threads_that_run_at_once_have_a_process_each() -> None:
+    """Whoever looks at a node while a variant is measured need not wait for it, and is not ended by its cancel."""
+    runner, model, progress = backends.get("onnxruntime"), load(endless(constant=False)), Silent()
+    busy = build(model)
+    feed = {"x": np.zeros((1, 4), np.float32), "n": np.array(STEPS)}
+
+    def run() -> None:
+        with contextlib.suppress(Cancelled):
+            runner.outputs(busy, feed, progress=progress)
+
+    other = threading.Thread(target=run)
+    other.start()
+    try:
+        while not any(c.kept and c.session.busy for c in _Child._all):
+            time.sleep(0.001)
+        engine = build()
+        before = runner.outputs(engine, {"x": X})["y"]
+    finally:
+        progress.cancel()
+        other.join()
+    np.testing.assert_array_equal(before, runner.outputs(engine, {"x": X})["y"])
+    runner.release(engine)
+
+
+def test_a_child_sees_the_environment_that_the_notebook_has_now(monkeypatch) -> None:
+    """Switches such as CUDA_LAUNCH_BLOCKING are set in a cell, after the first run."""
+    build()
+    before = {c.session.pid for c in _Child._all}
+    monkeypatch.setenv("RTLAB_TEST_SWITCH", "1")
+    build()
+    (new,) = (c.session.pid for c in _Child._all if c.session.pid not in before)
+    told = Path(f"/proc/{new}/environ")
+    assert not told.exists() or b"RTLAB_TEST_SWITCH=1" in told.read_bytes().split(b"\0")
+
+
+def test_weights_beside_a_model_are_found_by_its_relative_path(tmp_path, monkeypatch) -> None:
+    """The child may have started in another folder."""
+    build()
+    proto = onnx.load_from_string(tiny_model().bytes())
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0)
+    monkeypatch.chdir(tmp_path)
+    runner, model = backends.get("onnxruntime"), load("m.onnx")
+    found, expected = (runner.outputs(build(m), {"x": X})["y"] for m in (model, tiny_model()))
+    np.testing.assert_array_equal(expected, found)
+
+
+#: A notebook's own process, which an executor forks.
+FORKS = """
+import multiprocessing, os
+import numpy as np
+from rtlab import backends
+from rtlab.backends.live.apart import _Child
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.testing import tiny_model
+
+runner, x = backends.get("onnxruntime"), np.ones((1, 3, 8, 8), np.float32)
+engine = runner.build(BuildRequest(tiny_model(), Variant()), Silent())
+
+def run(_=None):
+    found = runner.outputs(engine, {"x": x})["y"]
+    return [c.session.pid for c in _Child._all], found
+
+if __name__ == "__main__":
+    (mine,), before = run()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        (other,), there = pool.map(run, [0])[0]
+    (again,), after = run()
+    assert mine == again != other
+    assert (before == there).all() and (before == after).all()
+    print("done")
+"""
+RESTS = """
+import os, time
+import numpy as np
+from rtlab.backends.live import apart
+apart._IDLE = 0.2
+from rtlab import backends
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
+from rtlab.testing import tiny_model
+
+runner, x = backends.get("onnxruntime"), np.ones((1, 3, 8, 8), np.float32)
+engine = runner.build(BuildRequest(tiny_model(), Variant()), Silent())
+before = runner.outputs(engine, {"x": x})["y"]
+(child,) = apart._Child._all
+time.sleep(1)
+assert child.session.alive  # it holds a session that somebody wants
+runner.release(engine)
+while child.session.alive:
+    time.sleep(0.01)
+assert (before == runner.outputs(engine, {"x": x})["y"]).all()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("program", [FORKS, RESTS], ids=["forked", "idle"])
+def test_processes_belong_to_the_one_that_started_them_for_as_long_as_it_wants_them(
+    tmp_path, program
+) -> None:
+    """A fork has its own; one that is not used for a while is ended, and another one started when there is work."""
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    where = {**os.environ, "PYTHONPATH": str(Path(rtlab.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, timeout=120, check=False, env=where
+    )
+    assert (0, "done\n", "") == (done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,98 @@
+"""Arrays in memory that two processes share: what is read is what was written, for as long as anybody has it."""
+
+from __future__ import annotations
+
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from rtlab.backends.live.rooms import Lying, Rooms, leave
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="arrays come through the pipe elsewhere")
+
+
+@pytest.fixture
+def rooms():
+    return Rooms()
+
+
+def answer(seed: int) -> list[object]:
+    """Of all kinds: large and small, of many types, laid out otherwise, empty, text, a number, no array at all."""
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(size=(3, 400, 301)).astype(np.float32),
+        rng.integers(-9, 9, (5, 7), np.int8),
+        np.asfortranarray(rng.normal(size=(300, 500))),
+        rng.normal(size=(2, 3)).astype(ml_dtypes.bfloat16),
+        rng.random((64, 9)) > 0.5,
+        np.zeros((0, 4), np.float16),
+        np.array(["a", "bc"], object),
+        np.array(7.5),
+        [{"one": 1}],
+    ]
+
+
+def equal(expected, found) -> None:
+    for one, other in zip(expected, found, strict=True):
+        if isinstance(one, np.ndarray):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            np.testing.assert_array_equal(one, other)
+        else:
+            assert one == other
+
+
+def test_what_lies_in_a_room_is_what_was_left_there(rooms) -> None:
+    """A larger answer makes the room larger, a smaller one leaves it."""
+    for scale in (1, 3, 2):
+        expected = answer(scale)
+        expected[0] = np.tile(expected[0], (1, scale, 1))
+        room = rooms.take()
+        left = leave(room, expected)
+        assert isinstance(left[0], Lying)
+        equal(expected, rooms.arrays(room, left))
+
+
+def test_a_room_is_lent_again_only_when_nobody_has_an_array_in_it(rooms) -> None:
+    """A view of one is enough; without a room the answer comes as it is."""
+    held, expected = [], []
+    for seed in range(len(rooms.numbers)):
+        room = rooms.take()
+        expected.append(answer(seed)[0][0].T)
+        held.append(rooms.arrays(room, leave(room, answer(seed)))[0][0].T)
+    assert rooms.take() is None
+    equal(answer(9), rooms.arrays(None, leave(None, answer(9))))
+    rooms.clear()
+    for one, other in zip(expected, held, strict=True):
+        np.testing.assert_array_equal(one, other)
+    del other
+    held.pop()
+    room = rooms.take()
+    equal(answer(5), rooms.arrays(room, leave(room, answer(5))))
+    for one, other in zip(expected, held, strict=False):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_cleared_can_be_used_again(rooms) -> None:
+    for seed in range(2 * len(rooms.numbers)):
+        room = rooms.take()
+        equal(answer(seed), rooms.arrays(room, leave(room, answer(seed))))
+        rooms.clear()
+
+
+def test_a_small_answer_needs_no_room(rooms) -> None:
+    """Which would be taken for as long as somebody keeps a score."""
+    room, small = rooms.take(), [np.arange(10)]
+    found = rooms.arrays(room, leave(room, small))
+    assert found[0] is small[0]
+    assert len(rooms.numbers) == len({rooms.take() for _ in rooms.numbers} - {None})
+
+
+def test_arrays_outlive_their_rooms() -> None:
+    """A child may be gone while its last answer is still looked at."""
+    rooms = Rooms()
+    room = rooms.take()
+    found = rooms.arrays(room, leave(room, answer(1)))
+    del rooms
+    equal(answer(1), found)
