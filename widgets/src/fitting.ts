@@ -1,15 +1,13 @@
 /** Pixels of a letter, and between two texts. */
 const LETTER = 6.9;
 const SPACE = 34;
-/** The texts that have room in a line, in full or each to its first semicolon; at least one. */
+
+/** Texts of one line: in full where all have room, else each to its first semicolon. */
 export function fitting(texts: readonly string[], width: number): string[] {
   const taken = (text: string): number => LETTER * text.length + SPACE;
   const sum = (list: readonly string[]): number => list.reduce((before, text) => before + taken(text), 0);
   if (sum(texts) <= width) return [...texts];
-  const brief = texts.map((text) => text.split("; ")[0]!);
-  let count = brief.length;
-  while (count > 1 && sum(brief.slice(0, count)) > width) count--;
-  return brief.slice(0, count);
+  return texts.map((text) => text.split("; ")[0]!);
 }
 
 /** What stands around a cell in JupyterLab, and the heights between which the Explorer fits into the rest. */

@@ -15,13 +15,6 @@ describe("the texts of the status line", () => {
   it("are told to their first semicolon where they have not", () => {
     expect([texts[0], "estimated: 532 µs", texts[2]]).toEqual(fitting(texts, 600));
   });
-
-  it("stand whole or not at all, one of them in any case", () => {
-    // Six words that ended in three dots told nobody anything.
-    expect(texts.slice(0, 1)).toEqual(fitting(texts, 300));
-    expect(texts.slice(0, 1)).toEqual(fitting(texts, 10));
-    expect([]).toEqual(fitting([], 10));
-  });
 });
 
 describe("a height that nobody chose", () => {

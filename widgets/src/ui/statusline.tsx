@@ -14,22 +14,14 @@ export function StatusLine({ lab }: { lab: Lab }) {
     known.map(({ text }) => text),
     lab.width.value * (sentence ? LEFT : 1),
   );
-  const rest = known.slice(shown.length);
   return (
     <footer class="rt-status">
       {lab.alive.value ? (
-        <>
-          {known.slice(0, shown.length).map(({ origin, text, warning }, k) => (
-            <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
-              <b>{warning ? "⚠" : GLYPH[origin]}</b> {shown[k]}
-            </span>
-          ))}
-          {rest.length > 0 && (
-            <span data-control="more-status" title={rest.map(({ text }) => text).join("\n")}>
-              + {rest.length} more
-            </span>
-          )}
-        </>
+        known.map(({ origin, text, warning }, k) => (
+          <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
+            <b>{warning ? "⚠" : GLYPH[origin]}</b> {shown[k]}
+          </span>
+        ))
       ) : (
         <span class="rt-worse">
           The kernel was restarted: run the cell again. The graph can still be explored.
