@@ -169,6 +169,18 @@ def _merge(into: Any, message: Any, *, skip: str) -> None:
             setattr(into, field.name, value)
 
 
+def beside(proto: onnx.ModelProto) -> tuple[str, ...]:
+    """The files in which constants of a checked model lie, as it names them from its own folder."""
+    named = (
+        e.value
+        for tensor, _ in _tensors(proto)
+        if _outside(tensor)
+        for e in tensor.external_data
+        if e.key == "location"
+    )
+    return tuple(dict.fromkeys(named))
+
+
 def _outside(tensor: onnx.TensorProto) -> bool:
     """Whether a constant lies in a file: the checker would look for it; what it would find is checked here."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)

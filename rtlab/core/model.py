@@ -41,7 +41,8 @@ class Model:
     ``nodes`` come in graph order, those of a body after its owner, those of local functions last. ``shapes``
     are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int). ``notes``
     say what was put right when the model was loaded; its file is as it was. ``stamp`` tells that file from another of
-    its name: its size in bytes, and when it was written.
+    its name: its size in bytes, and when it was written. ``beside`` are the files that hold its weights, as it names
+    them from its own folder.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Model:
     path: Path | None = None
     notes: tuple[str, ...] = ()
     stamp: tuple[int, int] | None = None
+    beside: tuple[str, ...] = ()
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
@@ -356,9 +358,14 @@ class Model:
 
         None where nodes got other names, something was put right, a size is dynamic, or the file has changed.
         """
-        same = self.path is not None and not self.notes and self._static and self.stamp == _stamp(self.path)
+        same = self.origin is not None and not self.notes and self._static
         renamed = any(NAME in node.metadata_props for node, _ in walk(self.ir)) if same else True
         return None if renamed else self.path
+
+    @property
+    def origin(self) -> Path | None:
+        """The file that it was loaded from; None where there was none, or it has changed since."""
+        return self.path if self.path is not None and self.stamp == _stamp(self.path) else None
 
     @property
     def dynamic_batch(self) -> bool:
@@ -435,7 +442,8 @@ def load(
         # A shape of one size, by a name that no input has, is that of a symbol.
         lone = isinstance(named, tuple) and len(named) == 1 and key not in inputs
         given[key] = named[0] if lone and isinstance(named, tuple) else named
-    model = dataclasses.replace(wrap(proto, name=title, path=path, shapes=given, notes=notes), stamp=before)
+    wrapped = wrap(proto, name=title, path=path, shapes=given, notes=notes)
+    model = dataclasses.replace(wrapped, stamp=before, beside=check.beside(proto))
     _check_shapes(model)
     return model
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import functools
-import hashlib
+import io
 import itertools
 import json
 import re
@@ -202,23 +202,28 @@ class Explorer(Delivering):
         self._inspecting.ask(place)
 
     def open_in_netron(self, variant: str | None = None) -> str:
-        """Serve the model, or the engine of a variant drawn as a graph, in Netron; returns the address of the page.
+        """Show the model, or the engine of a variant drawn as a graph, in Netron; returns the address of the page.
 
-        The address is one of the kernel's machine. A model that was not read from a file is written to a temporary
-        folder, which goes away with the process.
+        The address is one of the kernel's machine, known to nobody else, and good for as long as the study lives. The
+        page reads this model and the files with its weights, and can connect to nothing else.
 
         Raises:
             VariantError: the variant is not built.
-            ModelError: the model does not fit into one file.
+            RtlabError: no port is free.
         """
         model = self.study.model
         if variant:
-            result = self.study[variant]
-            data = bytes(layers_model(result).SerializeToString())
-            return netron.serve_bytes(data, f"{model.name} {variant}", hashlib.sha256(data).hexdigest())
-        if model.path is not None and model.path.is_file():
-            return netron.serve(model.path)
-        return netron.serve_bytes(model.bytes(), model.name, model.digest)
+            data = bytes(layers_model(self.study[variant]).SerializeToString())
+            shown = netron.Shown(f"{model.name} {variant}", lambda: io.BytesIO(data))
+        else:
+            shown = netron.shown(model)
+        try:
+            return netron.serve(self.study, shown, variant or "")
+        except OSError as error:
+            raise RtlabError(
+                f'Cannot open "{shown.name}" in Netron: this machine gave no port to serve it on ({error.strerror}). '
+                "Close other servers, or open the file in the Netron application."
+            ) from error
 
     def run(self, **choice: Any) -> Explorer:
         """Build the chosen variant on a thread and show it; one that is built comes back at once.

@@ -1,88 +1,270 @@
-"""Netron's own server, on a free port of this machine, for as long as the process lives."""
+"""Netron's page for a model, from a server of our own that gives this model away and nothing else.
+
+Netron's own server hands out every file below the model's folder, to whoever asks under whatever name of the host. Its
+page asks a stranger for the visitor's country and reports to another, and refuses to work half a year after its
+release. Here the page stands under a path that nobody can guess, is told that it is of today, has its consent settled,
+and may connect to nothing but this server.
+"""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import logging
+import dataclasses
+import datetime
+import functools
+import html
+import http
+import http.server
+import importlib.metadata
+import io
+import mimetypes
 import re
-import tempfile
+import secrets
+import shutil
 import threading
-from collections.abc import Iterator
+import urllib.parse
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
-_folder: tempfile.TemporaryDirectory[str] | None = None
-_served: dict[tuple[str, str], tuple[str, int]] = {}
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+
+_LOOPBACK = "127.0.0.1"
+#: Seconds after which a visitor who sends or takes nothing is left.
+_PATIENCE = 30
+#: Netron shows its page with styles written in it, draws pictures to export them, and works in a thread of its own.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+#: What of the package belongs to the page.
+_PAGE = {".html", ".js", ".css", ".json", ".png", ".ico", ".svg", ".woff", ".woff2", ".ttf"}
 
 
-def serve(path: Path) -> str:
-    """Serve a file that exists; returns the address of the page. The file is read only."""
-    return _serve(str(path.absolute()), str(path.stat().st_mtime_ns))
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A model to be shown: what opens its bytes, and those of each file beside it that it names."""
+
+    name: str
+    model: Callable[[], IO[bytes]]
+    beside: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """A name under which Netron takes it for ONNX; what is no part of a file name is replaced."""
+        stem = re.sub(r"[^A-Za-z0-9._ -]", "_", self.name.removesuffix(".onnx")).strip(". ")
+        return f"{stem[:100] or 'model'}.onnx"
+
+    def open(self, file: str) -> IO[bytes] | None:
+        """The bytes of the model or of a file that it names; None where it names no such file, or it is gone."""
+        if file == self.file:
+            return self.model()
+        path = self.beside.get(file)
+        return None if path is None or not path.is_file() else path.open("rb")
 
 
-def serve_bytes(data: bytes, name: str, digest: str) -> str:
-    """Serve a model that is no file: it is written to a temporary folder that goes away with the process.
+def shown(model: Model) -> Shown:
+    """A model as its file has it, with the files that hold its weights; where that has changed, as it was loaded."""
+    origin = model.origin
+    if origin is None:
+        return Shown(model.name, lambda: io.BytesIO(model.bytes()))
+    return Shown(origin.stem, lambda: origin.open("rb"), {f: origin.parent / f for f in model.beside})
+
+
+def serve(owner: object, shown: Shown, key: str) -> str:
+    """Serve a model for as long as its owner lives; returns the address of the page.
 
     Args:
-        data: An ONNX file.
-        name: What Netron shows; what is no file name in it is replaced.
-        digest: Tells models of one name apart.
+        owner: When it is gone, so is the page.
+        shown: The model. It must not hold its owner.
+        key: What the owner calls it: served again, it keeps its address.
+
+    Raises:
+        OSError: no port of this machine is free.
     """
-    global _folder  # noqa: PLW0603 - one per process
-    if _folder is None:
-        _folder = tempfile.TemporaryDirectory(prefix="rtlab-netron-")
-    folder = Path(_folder.name) / digest[:16]
-    folder.mkdir(exist_ok=True)
-    file = folder / f"{re.sub(r'[^A-Za-z0-9._ -]', '_', name).strip('. ')[:100] or 'model'}.onnx"
-    file.write_bytes(data)
-    return _serve(str(file), digest)
+    return _Server.one().add(owner, shown, key)
 
 
-def _serve(file: str, digest: str) -> str:
-    import netron
+class _Server(http.server.ThreadingHTTPServer):
+    """All pages of this process; it closes with the last of them."""
 
-    key = file, digest
-    if not _served:
-        atexit.register(_close)
-    if key not in _served:
-        with _quiet():
-            _served[key] = netron.start(file, address=("127.0.0.1", 0), browse=False)
-        _separate(_served[key])
-    host, port = _served[key]
-    return f"http://{host}:{port}"
+    daemon_threads = True
+    block_on_close = False
+    _one: _Server | None = None
+    _lock = threading.RLock()
+
+    @classmethod
+    def one(cls) -> _Server:
+        """The server of this process."""
+        with cls._lock:
+            if cls._one is None:
+                cls._one = cls((_LOOPBACK, 0), _Handler)
+                threading.Thread(target=cls._one.serve_forever, name="rtlab-netron", daemon=True).start()
+            return cls._one
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.pages: dict[str, Shown] = {}
+        self._paths: weakref.WeakKeyDictionary[object, dict[str, str]] = weakref.WeakKeyDictionary()
+
+    @property
+    def hosts(self) -> set[str]:
+        """What a browser calls this server that was led here by nobody else."""
+        return {f"{name}:{self.server_port}" for name in (_LOOPBACK, "localhost")}
+
+    def add(self, owner: object, shown: Shown, key: str) -> str:
+        """The address of a page."""
+        with self._lock:
+            mine = self._paths.setdefault(owner, {})
+            if key not in mine:
+                mine[key] = secrets.token_urlsafe(24)
+                weakref.finalize(owner, self._remove, mine[key])
+            self.pages[mine[key]] = shown
+            return f"http://{_LOOPBACK}:{self.server_port}/{mine[key]}/"
+
+    def _remove(self, path: str) -> None:
+        with self._lock:
+            self.pages.pop(path, None)
+            if self.pages or _Server._one is not self:
+                return
+            _Server._one = None
+        # Whoever let go of the last owner may be one of our own threads, which the end would wait for.
+        threading.Thread(target=self._end, name="rtlab-netron-end", daemon=True).start()
+
+    def _end(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_: object) -> None:
+        """A visitor who goes away in the middle is nothing to be told in a notebook."""
 
 
-def _separate(address: tuple[str, int]) -> None:
-    """Netron keeps what it serves in the class of its handlers, so a second server would change the first one's."""
-    for thread in threading.enumerate():
-        server: Any = getattr(thread, "server", None)
-        if server is not None and getattr(thread, "address", None) == address:
-            handler = server.RequestHandlerClass
-            server.RequestHandlerClass = type(handler.__name__, (handler,), {"content": handler.content})
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers for the page, its parts, the model and the files that it names."""
+
+    server: _Server
+    server_version, sys_version = "rtlab", ""
+    timeout = _PATIENCE
+
+    def do_GET(self) -> None:
+        """Send what is asked for."""
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        """Tell of it."""
+        self._answer(body=False)
+
+    def _answer(self, *, body: bool) -> None:
+        if not self._from_here():
+            self._refuse(http.HTTPStatus.FORBIDDEN)
+            return
+        _, _, asked = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).partition("/")
+        token, slash, rest = asked.partition("/")
+        shown = self.server.pages.get(token)
+        if shown is None or not slash:
+            self._refuse(http.HTTPStatus.NOT_FOUND)
+            return
+        try:
+            with contextlib.ExitStack() as stack:
+                found = self._found(shown, rest)
+                if found is None:
+                    self._refuse(http.HTTPStatus.NOT_FOUND)
+                    return
+                content, kind = stack.enter_context(found[0]), found[1]
+                size = content.seek(0, io.SEEK_END)
+                content.seek(0)
+                self.send_response(http.HTTPStatus.OK)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(size))
+                if not rest:
+                    # Otherwise the page asks a stranger in which country its visitor is.
+                    self.send_header("Set-Cookie", f"consent=1; Path=/{token}/; SameSite=Strict")
+                self.end_headers()
+                if body:
+                    shutil.copyfileobj(content, self.wfile)
+        except ConnectionError:
+            self.close_connection = True
+        except Exception:  # noqa: BLE001 - a model that cannot be read any more is not there
+            self._refuse(http.HTTPStatus.NOT_FOUND)
+
+    def _from_here(self) -> bool:
+        """Whether the browser came by this server's own name, and no page of another brought it here."""
+        origin = self.headers.get("Origin")
+        hosts = self.server.hosts
+        return self.headers.get("Host", "") in hosts and (
+            origin is None or origin in {f"http://{h}" for h in hosts}
+        )
+
+    def _found(self, shown: Shown, rest: str) -> tuple[IO[bytes], str] | None:
+        if not rest:
+            return io.BytesIO(_page(shown)), "text/html; charset=utf-8"
+        if rest.startswith("data/"):
+            content = shown.open(rest.removeprefix("data/"))
+            return None if content is None else (content, "application/octet-stream")
+        part = _parts().get(rest)
+        if part is None:
+            return None
+        kind = "text/javascript" if part.suffix == ".js" else mimetypes.guess_type(part.name)[0]
+        return part.open("rb"), kind or "application/octet-stream"
+
+    def _refuse(self, status: http.HTTPStatus) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def end_headers(self) -> None:
+        """Every answer says what its page may do; a thread of the page's obeys its own."""
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """Nothing: it would reach the cell."""
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Netron announces itself, and sets up the root logger for that where nobody did: both would reach the cell."""
-    root, logger, nothing = logging.getLogger(), logging.getLogger("netron"), logging.NullHandler()
-    before = logger.level
-    root.addHandler(nothing)
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        root.removeHandler(nothing)
+@functools.cache
+def _folder() -> Path:
+    """Where the package lies; it is not imported, since its server is not used."""
+    import importlib.util
+
+    found = importlib.util.find_spec("netron")
+    assert found is not None  # noqa: S101 - it is required
+    assert found.origin is not None  # noqa: S101 - it is a package with a file
+    return Path(found.origin).parent
 
 
-def _close() -> None:
-    import netron
+@functools.cache
+def _parts() -> Mapping[str, Path]:
+    """The parts of the page by name; no name from outside is ever made a path."""
+    return {p.name: p for p in _folder().iterdir() if p.suffix in _PAGE and p.is_file()}
 
-    with _quiet():
-        for address in _served.values():
-            with contextlib.suppress(Exception):
-                netron.stop(address)
-    _served.clear()
-    if _folder is not None:
-        _folder.cleanup()
+
+def _page(shown: Shown) -> bytes:
+    """Netron's page, told what to open."""
+    page = (_folder() / "index.html").read_text(encoding="utf-8")
+    told = {
+        "type": "Python",
+        "version": importlib.metadata.version("netron"),
+        "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M:%S}",
+        "file": f"/data/{urllib.parse.quote(shown.file)}",
+        "name": shown.name,
+        "identifier": shown.file,
+    }
+    page = re.sub(r'<meta name="(version|date|type|file|name|identifier)" content="[^"]*">\s*', "", page)
+    meta = "\n".join(_meta(told))
+    return page.replace("<title>", f"{meta}\n<title>", 1).encode()
+
+
+def _meta(told: Mapping[str, str]) -> Iterator[str]:
+    return (f'<meta name="{name}" content="{html.escape(value)}">' for name, value in told.items())

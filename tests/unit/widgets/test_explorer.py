@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 import threading
-import urllib.parse
-import urllib.request
 
 import onnx
 import pytest
@@ -22,6 +19,7 @@ from rtlab.view.contract import EngineView
 from rtlab.view.graph import complete, engine_view, source_graph
 from rtlab.view.payload import decode, encode
 from rtlab.widgets.explorer import Explorer
+from visitor import loaded
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -527,15 +525,6 @@ def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) 
     assert shown.inspection is None
 
 
-def fetch(url: str) -> bytes:
-    """The model that Netron's page at an address loads."""
-    with urllib.request.urlopen(url) as page:  # noqa: S310 - an address of this machine
-        name = re.search('<meta name="file" content="([^"]*)">', page.read().decode())
-    assert name, "Netron's page names no file"
-    with urllib.request.urlopen(url + urllib.parse.quote(name[1])) as file:  # noqa: S310 - the same
-        return file.read()
-
-
 def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, monkeypatch, tmp_path) -> None:
     """The model was never a file; its bytes are served all the same, and nothing is opened here."""
     messages = sent(shown, monkeypatch)
@@ -543,7 +532,7 @@ def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, mo
     gesture(shown, "netron", "fp32")
     links = [c["value"] for c, _ in messages]
     assert ["link", "link"] == [c["type"] for c, _ in messages]
-    bodies = [fetch(url) for url in links]
+    bodies = [loaded(url) for url in links]
     assert shown.study.model.bytes() == bodies[0]
     engine = onnx.load_from_string(bodies[1])
     assert [layer.name for layer in shown.study["fp32"].engine.layers] == [n.name for n in engine.graph.node]
@@ -552,7 +541,7 @@ def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, mo
     path.write_bytes(tiny_model().bytes())
     before = path.stat()
     kept = Study(load(path)).explore()
-    assert path.read_bytes() == fetch(kept.open_in_netron())
+    assert path.read_bytes() == loaded(kept.open_in_netron())
     assert before == path.stat()
 
 
