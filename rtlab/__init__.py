@@ -6,6 +6,7 @@ Names are resolved on first use, so that ``import rtlab`` costs almost nothing.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from rtlab.study import Calibration, Result, Study, available, explore, read
 
 __version__ = "0.1.0"
+
+# Models are confidential: ONNX Runtime 1.31 looks up a host to report to as soon as it is imported, in children too.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _HOMES = {
     "BuildOptions": "core.options",

@@ -21,6 +21,7 @@ import mimetypes
 import re
 import secrets
 import shutil
+import socketserver
 import threading
 import urllib.parse
 import weakref
@@ -117,6 +118,11 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__(*args)
         self.pages: dict[str, Shown] = {}
         self._paths: weakref.WeakKeyDictionary[object, dict[str, str]] = weakref.WeakKeyDictionary()
+
+    def server_bind(self) -> None:
+        """Bind, without asking the network for this machine's name as the base class does."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
 
     @property
     def hosts(self) -> set[str]:
