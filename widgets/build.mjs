@@ -4,6 +4,7 @@ import { mkdir, readdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
+import { notices } from "./notices.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const outdir = join(here, "..", "rtlab", "static");
@@ -16,11 +17,15 @@ const shared = {
   format: "esm",
   minify: true,
   target: "es2022",
+  // Our own notices stand at the head of every bundle.
   legalComments: "none",
   jsx: "automatic",
   jsxImportSource: "preact",
   logLevel: "info",
 };
+
+/** Files of the bundles within bundles, by the file that stands for each. */
+const inner = new Map();
 
 /** `import source from "worker:./file"` gives the text of the worker's bundle. */
 const workerSource = {
@@ -39,6 +44,7 @@ const workerSource = {
         metafile: true,
         logLevel: "silent",
       });
+      inner.set(`worker:${args.path}`, Object.keys(result.metafile.inputs));
       const watchFiles = Object.keys(result.metafile.inputs).map((file) => join(process.cwd(), file));
       return {
         contents: result.outputFiles[0].text,
@@ -72,7 +78,7 @@ const options = {
   ...shared,
   entryPoints: entries.map((name) => join(here, "src", name)),
   outdir,
-  plugins: [workerSource, styleText],
+  plugins: [workerSource, styleText, notices(process.cwd(), inner)],
 };
 
 const inline = { ...options, entryPoints: [join(here, "src", INLINE)], format: "iife" };

@@ -15,7 +15,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-ENTRIES = ("explorer", "graph", "loader", "report")
+#: What the bundler makes: bundles, and what is to be said of the packages in them.
+MADE = ("explorer.js", "graph.js", "loader.js", "report.js", "NOTICES.txt")
 OLDEST_NODE = 20
 
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -29,7 +30,7 @@ class BundleHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
         """Build what is missing; called by hatchling before it collects files."""
         widgets = Path(self.root) / "widgets"
-        bundles = [Path(self.root) / "rtlab" / "static" / f"{name}.js" for name in ENTRIES]
+        bundles = [Path(self.root) / "rtlab" / "static" / name for name in MADE]
         if not (widgets / "package.json").is_file():
             _require(bundles, "Neither they nor their sources in widgets/ are here.")
             return
@@ -44,7 +45,7 @@ class BundleHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def _fresh(bundles: list[Path], widgets: Path) -> bool:
-    sources = [*(widgets / "src").rglob("*"), widgets / "build.mjs", widgets / "package-lock.json"]
+    sources = [*(widgets / "src").rglob("*"), *widgets.glob("*.mjs"), widgets / "package-lock.json"]
     newest = max(p.stat().st_mtime for p in sources if p.is_file())
     return all(b.is_file() and b.stat().st_mtime >= newest for b in bundles)
 

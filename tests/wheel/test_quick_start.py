@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -75,6 +76,30 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
     assert {"rtlab/static/explorer.js", "rtlab/static/loader.js"} <= bundles
     assert {Path(n).stem for n in bundles} <= entries
     assert [] == [n for n in names if "node_modules" in n or n.startswith(("tests/", "widgets/"))]
+
+
+def test_the_wheel_says_under_which_licences_it_comes(wheel):
+    """Its own, and the notices of what its bundles carry, in a file and at the head of each of them."""
+    archive = zipfile.ZipFile(wheel)
+    names = archive.namelist()
+    metadata = archive.read(next(n for n in names if n.endswith(".dist-info/METADATA"))).decode()
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    own = archive.read(next(n for n in names if n.endswith(".dist-info/licenses/LICENSE")))
+    assert (ROOT / "LICENSE").read_bytes() == own
+    assert b"Apache License" in own
+    lock = json.loads((ROOT / "widgets" / "package-lock.json").read_text())["packages"]
+    told = archive.read("rtlab/static/NOTICES.txt").decode()
+    # What each bundle imports, seen in its sources; signals brings its core.
+    carried = {"preact", "@preact/signals", "@preact/signals-core", "@dagrejs/dagre"}
+    for name in carried:
+        assert f"\n{name} {lock[f'node_modules/{name}']['version']}\n" in told
+    assert len(carried) == told.count("Permission is hereby granted") == told.count("Copyright (c)")
+    for bundle in ("explorer", "graph", "report"):
+        head = archive.read(f"rtlab/static/{bundle}.js").decode().split("*/")[0]
+        assert carried == set(re.findall(r"^(\S+) \S+ \(MIT\), Copyright \(c\) ", head, re.MULTILINE))
+        assert "Permission is hereby granted" in head
+    # A notebook that is saved keeps this one, which carries nobody's.
+    assert "Copyright" not in archive.read("rtlab/static/loader.js").decode()
 
 
 def test_every_package_file_is_in_the_wheel(wheel):
