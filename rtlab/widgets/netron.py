@@ -122,7 +122,7 @@ class _Server(http.server.ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind, without asking the network for this machine's name as the base class does."""
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = _LOOPBACK, int(self.server_address[1])
 
     @property
     def hosts(self) -> set[str]:

@@ -8,6 +8,7 @@ profiles bear the names that trtexec was given.
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
 import zipfile
 import zlib
@@ -21,6 +22,8 @@ from rtlab.errors import ReadError
 #: What may be unpacked in all: a zip of a few kilobytes can hold far more.
 _MOST = 1 << 30
 _CHUNK = 1 << 20
+#: An archive is of one engine, and has fewer files of kinds that are read.
+_SEVERAL = 64
 _TYPES = {"FLOAT": "fp32", "BF16": "bf16"} | {k.upper(): v for k, v in DTYPES.items()}
 
 
@@ -42,7 +45,7 @@ def unpack(path: Path, folder: Path) -> Unpacked:
     """
     left: list[str] = []
     paths: list[Path] = []
-    told: dict[str, Mapping[str, object]] = {}
+    told: dict[str, Mapping[str, object]] = {"plan_cfg.json": {}, "build_cfg.json": {}}
     name = ""
     room = _MOST
     try:
@@ -52,31 +55,34 @@ def unpack(path: Path, folder: Path) -> Unpacked:
                 name = info.filename
                 if info.is_dir():
                     continue
+                base = re.sub(r"[^\w.\- ]", "_", Path(name).name)[-100:]
                 with archive.open(info) as member:
                     head = member.read(_CHUNK)
                     if recognise.engine(head) or recognise.timing_cache(head):
                         continue
-                    target = folder / str(index) / re.sub(r"[^\w.\- ]", "_", Path(name).name)[-100:]
+                    # Most members of a strange archive are nothing of ours, and writing them all would take long.
+                    whole = info.file_size <= len(head)
+                    if whole and base not in told and not _reads(head, base):
+                        left.append(name)
+                        room = _less(room, len(head), path, name)
+                        continue
+                    target = folder / str(index) / base
                     target.parent.mkdir()
                     with target.open("wb") as file:
                         while head:
-                            room -= len(head)
-                            if room < 0:
-                                raise _damaged(
-                                    path, f'member "{name}" is larger than {_MOST >> 30} GiB unpacked'
-                                )
+                            room = _less(room, len(head), path, name)
                             file.write(head)
                             head = member.read(_CHUNK)
-                if target.name in {"build_cfg.json", "plan_cfg.json"}:
+                if base in told:
                     value = contents.load(target, "archive").value
-                    told[target.name] = value if isinstance(value, dict) else {}
-                    continue
-                try:
-                    recognise.kind(target)
-                except ReadError:
-                    left.append(name)
-                else:
+                    told[base] = value if isinstance(value, dict) else {}
+                elif whole or _reads_file(target):
                     paths.append(target)
+                else:
+                    left.append(name)
+                if len(paths) > _SEVERAL:
+                    # Two of them are of one kind, which is refused by name.
+                    recognise.sort(paths)
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -88,9 +94,28 @@ def unpack(path: Path, folder: Path) -> Unpacked:
     ) as error:
         raise _damaged(path, f'member "{name}" is damaged ({error})') from error
     notes = [f"Members of the archive that are not read: {', '.join(left[:3])}."] if left else []
-    return Unpacked(
-        recognise.sort(paths), told.get("plan_cfg.json", {}), told.get("build_cfg.json", {}), tuple(notes)
-    )
+    return Unpacked(recognise.sort(paths), told["plan_cfg.json"], told["build_cfg.json"], tuple(notes))
+
+
+def _less(room: int, size: int, path: Path, name: str) -> int:
+    """The bytes that may still be unpacked."""
+    if size > room:
+        raise _damaged(path, f'member "{name}" is larger than {_MOST >> 30} GiB unpacked')
+    return room - size
+
+
+def _reads(data: bytes, name: str) -> bool:
+    try:
+        return recognise.held(io.BytesIO(data), name) is not None
+    except ReadError:
+        return False
+
+
+def _reads_file(path: Path) -> bool:
+    try:
+        return bool(recognise.kind(path))
+    except ReadError:
+        return False
 
 
 def _damaged(path: Path, found: str) -> ReadError:

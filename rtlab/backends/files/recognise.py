@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import struct
@@ -89,14 +90,25 @@ def kind(path: Path) -> str:
             what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
             raise ReadError(f'Cannot read "{path}": it is {what}. Name the file itself.')
         with path.open("rb") as file:
+            found = held(file, path.name)
+            file.seek(0)
             head = file.read(_HEAD)
-            found = _binary(path, file, head) or _text(head)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ReadError(f'Cannot read "{path}": {why}. Check the path.') from error
     if found is None:
         raise _unknown(path, head)
     return found
+
+
+def held(file: BinaryIO, name: str) -> str | None:
+    """The kind of what an open file of this name holds; None where it is none of ``KINDS``.
+
+    Raises:
+        ReadError: it is a damaged archive.
+    """
+    head = file.read(_HEAD)
+    return _binary(file, name, head) or _text(head)
 
 
 def _unknown(path: Path, head: bytes) -> ReadError:
@@ -193,23 +205,23 @@ def timing_cache(head: bytes) -> bool:
     return head.startswith(_TIMING_CACHE)
 
 
-def _binary(path: Path, file: BinaryIO, head: bytes) -> str | None:
+def _binary(file: BinaryIO, name: str, head: bytes) -> str | None:
     if engine(head):
         return "plan"
     if timing_cache(head):
         return "timing_cache"
     if head.startswith(b"PK"):
-        return _zip(path)
-    return _onnx(file, path.stat().st_size)
+        return _zip(file, name)
+    return _onnx(file, file.seek(0, os.SEEK_END))
 
 
-def _zip(path: Path) -> str | None:
+def _zip(file: BinaryIO, name: str) -> str | None:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             names = {Path(n).name for n in archive.namelist()}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, struct.error) as error:
         raise ReadError(
-            f'Cannot read archive file "{path.name}": byte 0 begins a zip file, but its directory is damaged '
+            f'Cannot read archive file "{name}": byte 0 begins a zip file, but its directory is damaged '
             f"({error}); a whole archive belongs there. {contents.AGAIN['archive']}"
         ) from error
     return (

@@ -17,7 +17,7 @@ from polygraphy.comparator import IterationResult, RunResults
 
 from rtlab.analysis.findings import findings
 from rtlab.analysis.timing import timing
-from rtlab.backends.files import reading, recognise
+from rtlab.backends.files import archive, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
@@ -618,6 +618,32 @@ def archived(path: Path, members: dict[str, object]) -> dict[str, Path]:
         for name, content in members.items():
             archive.writestr(name, content if isinstance(content, (bytes, str)) else json.dumps(content))
     return {"archive": path}
+
+
+def test_of_a_strange_archive_only_what_is_read_is_written(tmp_path) -> None:
+    """Three thousand members of other kinds, each a file in a folder, took most of a minute."""
+    rows = [{"name": "a", "averageMs": 1.0}]
+    members = {f"{i}.txt": f"nothing of ours {i}" for i in range(3000)} | {"m.profile.json": rows}
+    large = "nothing of ours " * (1 << 17)
+    path = archived(tmp_path / "e.tea", {**members, "large.txt": large})["archive"]
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    unpacked = archive.unpack(path, folder)
+    assert ["profile"] == list(unpacked.files)
+    written = sorted(p.name for p in folder.rglob("*") if p.is_file())
+    # Of one that is not read at once, nobody knows before it lies there.
+    assert ["large.txt", "m.profile.json"] == written
+    assert ("Members of the archive that are not read: 0.txt, 1.txt, 2.txt.",) == unpacked.notes
+
+
+def test_an_archive_of_many_engines_is_refused_before_it_is_unpacked(tmp_path) -> None:
+    rows = [{"name": "a", "averageMs": 1.0}]
+    path = archived(tmp_path / "e.tea", {f"{i}.profile.json": rows for i in range(3000)})["archive"]
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    with pytest.raises(ReadError, match=r'Cannot tell "0.profile.json" from "1.profile.json"'):
+        archive.unpack(path, folder)
+    assert 65 == sum(p.is_file() for p in folder.rglob("*"))
 
 
 BUILT = {
