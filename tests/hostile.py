@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -82,6 +83,19 @@ def function_calling_itself() -> onnx.ModelProto:
     body = [helper.make_node("Again", ["a"], ["b"], domain="local")]
     proto = of_nodes([helper.make_node("Again", ["x"], ["y"], name="call", domain="local")])
     proto.functions.append(helper.make_function("local", "Again", ["a"], ["b"], body, opsets))
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    return proto
+
+
+def functions_upon_functions(levels: int = 22, times: int = 2) -> onnx.ModelProto:
+    """Each function calls the one before twice: a file of 1,900 bytes that stands for millions of calls."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    proto = of_nodes([helper.make_node(f"F{levels - 1}", ["x"], ["y"], name="call", domain="local")])
+    for level in range(levels):
+        names = ["a", *(f"t{i}" for i in range(times - 1)), "b"]
+        op, domain = (f"F{level - 1}", "local") if level else ("Neg", "")
+        body = [helper.make_node(op, [a], [b], domain=domain) for a, b in itertools.pairwise(names)]
+        proto.functions.append(helper.make_function("local", f"F{level}", ["a"], ["b"], body, opsets))
     proto.opset_import.append(helper.make_opsetid("local", 1))
     return proto
 
@@ -227,6 +241,14 @@ CASES: tuple[Case, ...] = (
         ModelError,
         ("local::Again", "must not be recursive"),
         "SIGSEGV in the builder",
+    ),
+    Case(
+        "functions upon functions",
+        of_bytes(functions_upon_functions),
+        "load",
+        ModelError,
+        ("its 1 nodes stand for 4.19e+06 calls", "at most 50000", "without local functions"),
+        "the checker infers the types of each call, for hours",
     ),
     Case("cycle", of_bytes(circular), "load", ModelError, ("in a circle", '"first"', '"second"')),
     Case(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
+import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
@@ -135,16 +136,31 @@ def placed(mapping: Mapping, model: Model) -> Mapping:
     """
     if len(model.places) == len(model.nodes) and all(i in model.places for i in model.by_id):
         return mapping
-    pairs: list[Pair] = []
-    for pair in mapping.pairs:
-        for id_ in model.where(pair.node):
-            if id_ != pair.node and (call := _known_call(id_, mapping, model)):
-                layers = mapping.layers(model.places[call].node.id)
-                if pair.layer not in layers and set(layers) & set(mapping.layers(pair.node)):
-                    continue
-            pairs.append(pair._replace(node=id_))
+    homes = {node: _Homes(node, mapping, model) for node in mapping._by_node}  # noqa: SLF001 - of this module
+    pairs = [pair._replace(node=place) for pair in mapping.pairs for place in homes[pair.node].of(pair.layer)]
     missing = [m._replace(node=id_) for m in mapping.missing for id_ in model.where(m.node)]
     return Mapping(tuple(pairs), tuple(missing))
+
+
+class _Homes:
+    """The places where a node runs, by the layers that it became."""
+
+    def __init__(self, node: str, mapping: Mapping, model: Model) -> None:
+        mine = set(mapping.layers(node))
+        #: Places, numbered in their order: those that any layer may run, and those of one layer.
+        self._any: list[tuple[int, str]] = []
+        self._own: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        for place in enumerate(model.where(node)):
+            call = _known_call(place[1], mapping, model) if place[1] != node else None
+            told = mine.intersection(mapping.layers(model.places[call].node.id)) if call else ()
+            for layer in told:
+                self._own[layer].append(place)
+            if not told:
+                self._any.append(place)
+
+    def of(self, layer: str) -> list[str]:
+        """Those that a layer runs, in their order."""
+        return [place for _, place in heapq.merge(self._any, self._own.get(layer, ()))]
 
 
 def _known_call(place: str, mapping: Mapping, model: Model) -> str | None:

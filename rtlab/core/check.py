@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,11 @@ from rtlab.errors import ModelError
 
 #: Bytes from which on the checker is spared a constant.
 _LARGE = 1 << 16
+#: Calls of local functions that are expanded: more than there are nodes in the largest models of today.
+_MOST_CALLS = 50_000
+
+#: Domain, name and overload of a local function.
+_Called = tuple[str, str, str]
 
 
 def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
@@ -88,6 +93,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
             f"{doing} it uses opset {opset}, and operators before opset 7 have other meanings. "
             "Convert it with onnx.version_converter to opset 13 or later."
         )
+    _check_calls(proto, doing)
     _escape(proto)
     whole = _check_external(proto, path, doing, weights=weights)
     _check_operators(proto, doing)
@@ -108,6 +114,54 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
             details=str(error),
         ) from error
     return notes
+
+
+def _check_calls(proto: onnx.ModelProto, doing: str) -> None:
+    """Local functions that call each other twice, ten levels deep, are a thousand calls in a file of 600 bytes.
+
+    The checker infers the types of each of them, and a compiler expands them; so they are counted first, without.
+    """
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+    if not functions:
+        return
+    calls = {key: _called(f.node, functions) for key, f in functions.items()}
+    expanded: dict[_Called, int] = {}
+    opened: set[_Called] = set()
+    for key in functions:
+        stack = [key]
+        while stack:
+            at = stack[-1]
+            if at not in expanded and at not in opened:
+                opened.add(at)
+                stack += dict.fromkeys(c for c in calls[at] if c not in expanded and c not in opened)
+                continue
+            stack.pop()
+            # One that calls itself is the checker's to refuse.
+            if at in opened:
+                opened.discard(at)
+                expanded[at] = sum(1 + expanded.get(c, 0) for c in calls[at])
+    total = sum(1 + expanded[c] for c in _called(proto.graph.node, functions))
+    if total > _MOST_CALLS:
+        raise ModelError(
+            f"{doing} its local functions call each other so often that its {len(proto.graph.node)} nodes stand for "
+            f"{total:.3g} calls, and at most {_MOST_CALLS} are expanded. Export the model without local functions, "
+            "or a smaller part of it."
+        )
+
+
+def _called(nodes: Iterable[onnx.NodeProto], functions: Container[_Called]) -> list[_Called]:
+    """The local functions that nodes and their bodies call, once for each call."""
+    found = []
+    todo = list(nodes)
+    while todo:
+        node = todo.pop()
+        key = node.domain, node.op_type, node.overload
+        if key in functions:
+            found.append(key)
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                todo.extend(body.node)
+    return found
 
 
 def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qdq import Net
 from rtlab.analysis.coverage import Coverage, coverage
 from rtlab.analysis.dataflow import work
-from rtlab.analysis.mapping import Mapping, moves, relate
+from rtlab.analysis.mapping import Mapping, Pair, moves, placed, relate
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
@@ -507,3 +508,58 @@ def test_an_operation_that_a_kernel_names_once_is_that_of_one_node() -> None:
     assert ("L0",) == twice.layers("b") == twice.layers("c")
     m = chain("Relu", "Round", "Round", "Relu")
     assert "unknown" == related("__myl_ReluMulRounCast_myl0_0", "int8").why("b").reason
+
+
+def called(calls: int) -> Model:
+    """A function of two nodes, called so often, one call after the other."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    body = [
+        helper.make_node("Relu", ["a"], ["t"], name="relu"),
+        helper.make_node("Neg", ["t"], ["b"], name="neg"),
+    ]
+    nodes = [
+        helper.make_node("Block", [f"v{i}"], [f"v{i + 1}"], name=f"call{i}", domain="local")
+        for i in range(calls)
+    ]
+    ends = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, [2]) for i in (0, calls)]
+    graph = helper.make_graph(nodes, "called", ends[:1], ends[1:])
+    function = helper.make_function("local", "Block", ["a"], ["b"], body, opsets)
+    return load(helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9))
+
+
+def test_a_node_of_a_function_has_the_layers_of_each_call_where_these_are_known() -> None:
+    """By hand: two calls, whose layers L0 and L1 the nodes share; a layer L2 that no call is known to have."""
+    model = called(2)
+    pairs = [Pair("call0", "L0", "declared"), Pair("call1", "L1", "declared")]
+    pairs += [
+        Pair(n, y, "declared") for y in ("L0", "L1", "L2") for n in ("relu", "neg") if (n, y) != ("neg", "L1")
+    ]
+    found = placed(Mapping(tuple(pairs), ()), model)
+    told = {(p.node, p.layer) for p in found.pairs}
+    expected = {
+        ("call0", "L0"),
+        ("call1", "L1"),
+        ("call0/relu", "L0"),
+        ("call1/relu", "L1"),
+        ("call0/neg", "L0"),
+    }
+    # The second call's Neg has no layer that is known to be of that call, so any of the node's may be.
+    expected |= {("call1/neg", "L0"), ("call1/neg", "L2")}
+    assert expected == told
+
+
+def test_to_place_twice_the_calls_takes_twice_the_steps(monkeypatch) -> None:
+    """Each call was compared with the layers of all others, and 256 calls took minutes."""
+    steps: list[int] = []
+    layers, merge = Mapping.layers, heapq.merge
+    monkeypatch.setattr(Mapping, "layers", lambda self, n: steps.append(len(f := layers(self, n))) or f)
+    monkeypatch.setattr(heapq, "merge", lambda *s: (steps.append(sum(map(len, s))), merge(*s))[1])
+
+    def taken(calls: int) -> int:
+        model = called(calls)
+        pairs = [Pair(n, f"L{i}", "declared") for i in range(calls) for n in (f"call{i}", "relu", "neg")]
+        steps.clear()
+        assert 3 * calls == len(placed(Mapping(tuple(pairs), ()), model).pairs)
+        return sum(steps)
+
+    assert taken(64) <= 2.1 * taken(32)

@@ -331,6 +331,33 @@ def test_nodes_of_bodies_know_their_owners():
     assert 4 == len({n.id for n in model.nodes})
 
 
+@pytest.mark.parametrize(("levels", "times"), [(15, 2), (4, 14)])
+def test_as_many_calls_of_functions_as_any_model_has_are_expanded(levels, times):
+    """A node runs once for each call: the deepest as often as the levels say, multiplied."""
+    model = load(hostile.functions_upon_functions(levels, times))
+    deepest = next(n for n in model.nodes if n.op == "Neg" and "function F0" in n.scope)
+    assert times ** (levels - 1) == len(model.where(deepest.id))
+
+
+def test_calls_of_functions_are_counted_with_their_bodies_and_once_for_each_call():
+    """16 levels of two calls each: 2 + 4 + ... + 2^15 calls of functions below the first one, and that one."""
+    with pytest.raises(ModelError, match=r"stand for 6\.55e\+04 calls") as refused:
+        load(hostile.functions_upon_functions(16))
+    assert 65535 == sum(2**i for i in range(16))
+    assert "Export the model without local functions" in str(refused.value)
+    # One call more is inside a body, which is counted as well.
+    inside = hostile.functions_upon_functions(15)
+    (call,) = inside.graph.node
+    then, other = (
+        helper.make_graph([call], name, [], [inside.graph.output[0]]) for name in ("then", "other")
+    )
+    asked = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    inside.graph.node[0].CopyFrom(asked)
+    inside.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    with pytest.raises(ModelError, match=r"stand for 6\.55e\+04 calls"):
+        load(inside)
+
+
 def test_nodes_of_local_functions_come_last_under_the_functions_name():
     """PyTorch exports modules as functions; each has its own names."""
     opsets = [helper.make_opsetid("", 17)]
