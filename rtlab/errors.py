@@ -18,17 +18,30 @@ A message has three parts: what was attempted, what was found, what to do next.
 
 from __future__ import annotations
 
+import re
+
+#: Characters of a name, or of anything else without a space, that a message quotes; a file can hold names of megabytes.
+_QUOTED = 200
+_LONG = re.compile(rf'(?<=")[^"\n]{{{_QUOTED + 1},}}(?=")|[^\s"]{{{_QUOTED + 1},}}')
+
 
 class RtlabError(Exception):
-    """Base of all errors. ``details`` keeps the vendor's own words, unabridged."""
+    """Base of all errors. ``details`` keeps the vendor's own words, unabridged, and a message whose names were cut."""
 
     def __init__(self, message: str, *, details: str = "") -> None:
-        super().__init__(message)
-        self.details = details
+        short = _LONG.sub(_cut, message)
+        super().__init__(short)
+        self.details = details if short == message else "\n".join(filter(None, (details, message)))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Survive pickling with ``details``, because results cross processes."""
         return (_restore, (type(self), str(self), self.details))
+
+
+def _cut(found: re.Match[str]) -> str:
+    """Both ends of a name, of which either may tell one from another."""
+    half = _QUOTED // 2 - 1
+    return f"{found[0][:half]}…{found[0][-half:]}"
 
 
 def _restore(kind: type[RtlabError], message: str, details: str) -> RtlabError:

@@ -1,29 +1,39 @@
-"""Errors as results: they cross processes and keep the vendor's words."""
+"""What every message keeps to."""
 
 from __future__ import annotations
 
-import inspect
 import pickle
 
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rtlab import errors
-
-KINDS = [v for v in vars(errors).values() if inspect.isclass(v) and issubclass(v, errors.RtlabError)]
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-def test_errors_survive_pickling_with_their_details(kind):
-    """A build fails in a child process; the notebook shows its message and the vendor's own words."""
-    error = pickle.loads(pickle.dumps(kind("Cannot build. Stopped. Try again.", details="vendor: 0x1f")))
-
-    assert kind is type(error)
-    assert "Cannot build. Stopped. Try again." == str(error)
-    assert "vendor: 0x1f" == error.details
+from rtlab.errors import ModelError, RtlabError
 
 
-def test_a_backend_error_is_caught_as_one():
-    """One except clause serves every way in which a backend fails."""
-    backend = {k.__name__ for k in KINDS if issubclass(k, errors.BackendError)}
+def test_a_message_quotes_both_ends_of_a_long_name_and_keeps_it_in_the_details() -> None:
+    name = "first" + "x" * 5_000_000 + "last"
+    error = ModelError(f'Cannot find node "{name}" in model "m": no node has this id.', details="as told")
+    text = str(error)
+    assert text.startswith('Cannot find node "firstxxx')
+    assert text.endswith('xxxlast" in model "m": no node has this id.')
+    assert 199 == len(text.split('"')[1])
+    assert f'as told\nCannot find node "{name}" in model "m": no node has this id.' == error.details
 
-    assert {"BackendError", "Unavailable", "BuildError", "RunError"} == backend
+
+def test_a_long_message_of_short_names_is_told_whole() -> None:
+    text = "Cannot do it: " + ", ".join(f'"node {i}"' for i in range(1000))
+    error = RtlabError(text)
+    assert (text, "") == (str(error), error.details)
+    # Spaces do not end a name that is quoted: 200 characters are told, one more is cut.
+    for count, whole in ((200, True), (201, False)):
+        told = str(RtlabError(f'Cannot load "{"a b" * 66}{"c" * (count - 198)}": no such file.'))
+        assert whole == ("…" not in told)
+
+
+@given(st.lists(st.text(alphabet='ab "\n…é', max_size=700), max_size=5).map("".join))
+def test_no_message_has_a_longer_name_and_it_survives_pickling(text: str) -> None:
+    error = ModelError(text, details="d")
+    assert all(len(word) <= 200 for word in str(error).replace('"', " ").split())
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(error), error.details) == (str(again), again.details)
+    assert text in error.details if text != str(error) else error.details == "d"
