@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.backends.heeding import amend, heeding
+from rtlab.core import scratch
 from rtlab.core.model import Model
 from rtlab.core.outside import gather
 from rtlab.errors import RunError
@@ -99,7 +99,7 @@ class _Written:
     def file(self, model: Model, names: Sequence[str]) -> Iterator[Path]:
         with self._lock:
             if self._folder is None:
-                made = Path(tempfile.mkdtemp(prefix="rtlab-"))
+                made = scratch.kept()
                 self._made.append(made)
                 self._graph = _apart(model, made)
                 self._folder = made

@@ -9,7 +9,6 @@ import datetime
 import functools
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from rtlab.backends.live import apart, inference
 from rtlab.backends.live.apart import Errand, Kept
 from rtlab.backends.live.inference import IN_TURN, PLACED, Order
 from rtlab.backends.providers import CPU, PREFIX, Provider
+from rtlab.core import scratch
 from rtlab.core.data import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
@@ -153,7 +153,7 @@ class OnnxRuntime:
         self, request: BuildRequest, runnable: bytes | Model, level: str, errand: Errand
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
-        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+        with scratch.folder() as folder:
             saved = Path(folder) / "optimized.onnx"
             told, target = self._told(request), request.variant.target
             with exposed.opened(runnable) as data:
@@ -237,7 +237,7 @@ class OnnxRuntime:
         errand = self._errand("profile", progress, limit_s)
         progress.phase(f"Timing on {self._place(engine.target)}", 2 * runs)
         with (
-            tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder,
+            scratch.folder() as folder,
             exposed.opened(_runnable(engine)) as data,
         ):
             plain = self._reopened(engine, data, errand)
@@ -373,7 +373,7 @@ class OnnxRuntime:
             return
         quantized = any(n.op in _QUANTIZING for n in model.nodes)
         attendant = self._attendant(progress, limit_s)
-        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
+        with scratch.folder() as folder:
             written = functools.partial(exposed.outside, model, wanted)
             folded = Path(folder) / "folded.onnx"
             # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from rtlab import backends, samples
 from rtlab.analysis.coverage import coverage
 from rtlab.analysis.mapping import relate
+from rtlab.core import scratch
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.options import BuildOptions
@@ -193,7 +193,7 @@ class Trial:
     def reopen(self) -> str:
         """Save the engine, open it, and compare what it computes."""
         engine = self._built()
-        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+        with scratch.folder() as folder:
             file = Path(folder) / "engine.plan"
             self._backend.save(engine, file)
             again = self._backend.open_plan(file)
@@ -207,7 +207,7 @@ class Trial:
         if self._backend.name != "tensorrt":
             raise Skipped("this compiler times its kernels when it runs")
         target = self._target()
-        with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+        with scratch.folder() as folder:
             file = Path(folder) / "timing.cache"
             options = BuildOptions.of(timing_cache=file)
             first, second = (

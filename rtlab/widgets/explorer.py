@@ -13,7 +13,6 @@ import io
 import itertools
 import json
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ import traitlets
 from rtlab.analysis.mapping import placed
 from rtlab.backends.files import recognise
 from rtlab.core import model as _model
+from rtlab.core import scratch
 from rtlab.core.data import samples_of
 from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting, Silent
@@ -401,7 +401,7 @@ class Explorer(Delivering):
         """Files from the browser: they are read from a folder that goes away with the work."""
 
         def work(progress: Reporting) -> None:
-            with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+            with scratch.folder() as folder:
                 paths = []
                 for i, (name, content) in enumerate(zip(names, buffers, strict=True)):
                     # A name may hold a path; two files may have one name.

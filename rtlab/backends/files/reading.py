@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtlab.backends.files import archive, contents, inspector, measured, printed, recognise
+from rtlab.core import scratch
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.heap import growing
@@ -364,7 +364,7 @@ def _tensors(path: Path) -> Recording:
 
 def _unpacked(given: Mapping[str, Path], select: int | None) -> Recording:
     path = given["archive"]
-    with tempfile.TemporaryDirectory(prefix="rtlab-") as folder:
+    with scratch.folder() as folder:
         try:
             unpacked = archive.unpack(path, Path(folder))
             # What is given beside an archive stands for what is in it.

@@ -8,7 +8,6 @@ import difflib
 import functools
 import importlib.metadata
 import pickle
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +18,7 @@ import onnx
 from rtlab.backends.live import calibrator, child, compiler, refusals
 from rtlab.backends.live.running import Running
 from rtlab.backends.log import listing
-from rtlab.core import files
+from rtlab.core import files, scratch
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
@@ -95,7 +94,7 @@ def build(
     if options.implicit:
         _check_implicit(request, doing, f"{product} {version}")
     notes: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="rtlab-") as room:
+    with scratch.folder() as room:
         log = Path(room) / "log"
         file, names = _written(request.model, Path(room), static=not profiles, progress=progress)
         order = compiler.Order(

@@ -1,0 +1,107 @@
+"""Temporary folders: gone with their process, however it ends; never those of one that lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rtlab.core import scratch
+
+SCRIPT = """
+import sys, threading, time
+from rtlab.core import scratch
+
+def work():
+    with scratch.folder() as room:
+        kept = scratch.kept()
+        (kept / "weights").write_text("large")
+        print(room, flush=True)
+        time.sleep(60)
+
+how = sys.argv[1]
+if how == "thread":
+    scratch.kept()
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(60)
+elif how == "ends":
+    scratch.kept(); scratch.folder(); print(scratch.kept(), flush=True)
+elif how == "raises":
+    with scratch.folder(): print(scratch.kept(), flush=True); raise SystemExit(3)
+else:
+    work()
+"""
+
+
+def started(folder: Path, how: str) -> tuple[subprocess.Popen[str], Path]:
+    """A process, and the folder of its own in which its folders lie."""
+    clean = {**os.environ, "TMPDIR": str(folder)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, how], env=clean, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    with child.stdout as said:
+        return child, Path(said.readline().strip()).parent
+
+
+@pytest.mark.parametrize("how", ["ends", "raises"])
+def test_a_process_that_ends_leaves_nothing(tmp_path: Path, how: str) -> None:
+    child, _ = started(tmp_path, how)
+    child.wait(60)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("how", ["main", "thread"])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_end_leaves_nothing_and_ends_by_that_signal(
+    tmp_path: Path, how: str, sent
+) -> None:
+    child, own = started(tmp_path, how)
+    assert any(p.name == "weights" for p in own.rglob("*"))
+    child.send_signal(sent)
+    assert -sent == child.wait(60)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_of_one_that_lives(
+    tmp_path: Path,
+) -> None:
+    dead, its = started(tmp_path, "main")
+    living, other = started(tmp_path, "main")
+    stranger = tmp_path / "rtlab-notes"
+    stranger.mkdir()
+    try:
+        dead.kill()
+        dead.wait(60)
+        assert its.is_dir()
+        old = time.time() - 3600
+        for path in (its, other):
+            os.utime(path / ".lock", (old, old))
+        next_, _ = started(tmp_path, "ends")
+        next_.wait(60)
+        assert {other, stranger} == set(tmp_path.iterdir())
+        assert any(p.name == "weights" for p in other.rglob("*"))
+    finally:
+        living.kill()
+        living.wait(60)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_who_listens_to_the_signal_already_goes_on_listening(monkeypatch) -> None:
+    """As a server does that ends its work in order."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    try:
+        monkeypatch.setattr(scratch, "_made", None)
+        assert scratch.kept().is_dir()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert [signal.SIGTERM] == heard
+    finally:
+        signal.signal(signal.SIGTERM, before)
