@@ -13,7 +13,7 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtlab.analysis.arena import largest, place
+from rtlab.analysis.arena import PACKAGES, largest, place
 from rtlab.analysis.lifetimes import Life, lifetimes
 from rtlab.analysis.plan import plan
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -134,12 +134,19 @@ def intervals(draw: st.DrawFn) -> tuple[list[Life], list[int]]:
     return lives, sizes
 
 
-@settings(max_examples=200, deadline=None)
-@given(intervals(), st.sampled_from([1, 64, 256]))
-def test_every_step_and_byte_has_one_owner(drawn: tuple[list[Life], list[int]], align: int) -> None:
-    """Each step's memory is painted block by block; the bound is the fullest step."""
+@settings(max_examples=300, deadline=None)
+@given(intervals(), st.sampled_from([1, 64, 256]), st.booleans())
+def test_every_step_and_byte_has_one_owner(
+    drawn: tuple[list[Life], list[int]], align: int, installed: bool
+) -> None:
+    """Each step's memory is painted block by block; the bound is the fullest step; with OmniMalloc and without."""
     lives, sizes = drawn
-    arena = place(lives, sizes, align=align)
+    package = PACKAGES["omnimalloc"]
+    PACKAGES["omnimalloc"] = package if installed else dataclasses.replace(package, module="no_such_module")
+    try:
+        arena, again = place(lives, sizes, align=align), place(lives, sizes, align=align)
+    finally:
+        PACKAGES["omnimalloc"] = package
     blocks = [-(-size // align) for size in sizes]
     fullest = 0
     for step in range(25):
@@ -151,4 +158,4 @@ def test_every_step_and_byte_has_one_owner(drawn: tuple[list[Life], list[int]], 
         fullest = max(fullest, len(owners))
     assert arena.bound == fullest * align == largest(lives, blocks) * align
     assert arena.size >= arena.bound
-    assert arena == place(lives, sizes, align=align)
+    assert arena == again
