@@ -646,6 +646,7 @@ class Study:
         progress: Progress | None = None,
         compare: bool = True,
         budget_s: float = BUDGET_S,
+        again: bool = False,
     ) -> Study:
         """Build, time, compare and score what is not built yet, or rests on random input although data came since.
 
@@ -660,9 +661,12 @@ class Study:
             budget_s: Seconds that each variant may take on this machine beyond compiling: calibration, times, errors
                 and score rest on fewer samples and runs where they would take longer, and say so; ``measure`` goes on
                 from there. 0 only builds; ``math.inf`` measures all there is.
+            again: Build what is built once more. Until the new engine is there, and where none comes, the old one
+                stands.
 
         Raises:
-            VariantError: there is no variant of a name, or the budget is no number of seconds.
+            VariantError: there is no variant of a name, or the budget is no number of seconds; or one that was read
+                from files is to be built again.
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants and stages stay.
         """
@@ -672,7 +676,11 @@ class Study:
         wanted = wanted or [n for n in self.variants if n not in self._unbuilt]
         for name in wanted:
             self._known(name, "run")
-        todo = [n for n in wanted if n not in self.results or self.outdated(n)]
+            if again and name in self.results and self.results[name].recorded:
+                raise VariantError(
+                    f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
+                )
+        todo = [n for n in wanted if again or n not in self.results or self.outdated(n)]
         stopped = [n for n in wanted if n not in todo and seconds and self._was_cancelled(n)]
         if seconds and (todo or stopped) and executor is None:
             # Its process starts while the first variant is compiled.
@@ -689,6 +697,10 @@ class Study:
             else:
                 self._spread(todo, stopped, executor, watched, seconds)
         failed = [self.failures[n] for n in todo if n in self.failures]
+        # Where an engine was there before, it still is.
+        with self._lock:
+            for name in self.results.keys() & set(todo):
+                self.failures.pop(name, None)
         if failed:
             raise failed[0]
         return self

@@ -444,10 +444,10 @@ class Explorer(Delivering):
         self._thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
         self._thread.start()
 
-    def _build(self, name: str, progress: Reporting) -> None:
+    def _build(self, name: str, progress: Reporting, *, again: bool = False) -> None:
         self._building = name
         try:
-            self.study.run([name], progress=progress, budget_s=self._budget)
+            self.study.run([name], progress=progress, budget_s=self._budget, again=again)
         except Cancelled:
             # What was compiled stays, and with it what was measured; a variant of which nothing is there does not.
             if name not in self.study.results:
@@ -905,17 +905,11 @@ class Explorer(Delivering):
         self._refresh()
 
     def _rebuild(self, name: str) -> None:
-        if self._recorded(name):
-            raise VariantError(
-                f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
-            )
         self._check_known(name)
         self._check_idle(f'Cannot build "{name}" again')
-        self.study.results.pop(name, None)
-        self.study.failures.pop(name, None)
-        self._forget(name)
         self.choice = offer.choice(self.study.model, self.study.variants[name])
-        self.run()
+        self.failure = None
+        self._start(lambda progress: self._build(name, progress, again=True), name)
 
     def _remove(self, name: str) -> None:
         if name == self._building:

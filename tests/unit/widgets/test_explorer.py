@@ -339,6 +339,39 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     assert {"fp32", "other"} == set(shown.study.results)
 
 
+@pytest.mark.parametrize("how", ["cancelled", "refused"])
+def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, how: str) -> None:
+    """To build again, cancelled or failed, loses nothing of what was built and measured before."""
+    before = shown.study["fp32"]
+    refused = BuildError('Backend "onnxruntime" cannot build "fp32": refused.')
+
+    def compiled(job, progress):
+        raise Cancelled("Stopped.") if how == "cancelled" else refused
+
+    monkeypatch.setattr("rtlab.study.compiled", compiled)
+    gesture(shown, "rebuild", "fp32")
+    shown.wait(300)
+    assert before is shown.study["fp32"]
+    assert {} == shown.study.failures
+    assert "fp32" == shown.state.variant
+    assert ["ready"] == [chip["status"] for chip in shown.chips]
+    assert ("refused" in (shown.failure or {"message": ""})["message"]) == (how == "refused")
+    monkeypatch.undo()
+    gesture(shown, "rebuild", "fp32")
+    shown.wait(300)
+    assert before is not shown.study["fp32"]
+    assert shown.study["fp32"].timing is not None
+
+
+@recorded.present
+def test_an_engine_from_files_is_not_built_again(shown) -> None:
+    """It was built on another machine, and only its files are here."""
+    shown.study.read("gpu", *recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-fp16").values())
+    gesture(shown, "rebuild", "gpu")
+    shown.wait(300)
+    assert 'Cannot build "gpu" again: it was read from files of another machine.' in shown.failure["message"]
+
+
 def test_an_unknown_variant_in_a_gesture_is_words(shown) -> None:
     """A saved notebook may name one that is gone."""
     for kind in ("rebuild", "baseline"):
