@@ -22,7 +22,8 @@ import re
 
 #: Characters of a name, or of anything else without a space, that a message quotes; a file can hold names of megabytes.
 _QUOTED = 200
-_LONG = re.compile(rf'(?<=")[^"\n]{{{_QUOTED + 1},}}(?=")|[^\s"]{{{_QUOTED + 1},}}')
+#: A quotation begins behind a space or a bracket: what stands between two of them is none.
+_LONG = re.compile(rf'(?<![^\s(\[=:,]")(?<=")[^"\n]{{{_QUOTED + 1},}}(?=")|[^\s"]{{{_QUOTED + 1},}}')
 
 
 class RtlabError(Exception):

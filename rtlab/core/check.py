@@ -15,8 +15,8 @@ from rtlab.errors import ModelError
 
 #: Bytes from which on the checker is spared a constant.
 _LARGE = 1 << 16
-#: Calls of local functions that are expanded: more than there are nodes in the largest models of today.
-_MOST_CALLS = 50_000
+#: Calls of local functions in whose types the checker takes seconds; a file with three functions more, a minute.
+_MOST_CALLS = 2_000_000
 
 #: Domain, name and overload of a local function.
 _Called = tuple[str, str, str]
@@ -144,7 +144,7 @@ def _check_calls(proto: onnx.ModelProto, doing: str) -> None:
     if total > _MOST_CALLS:
         raise ModelError(
             f"{doing} its local functions call each other so often that its {len(proto.graph.node)} nodes stand for "
-            f"{total:.3g} calls, and at most {_MOST_CALLS} are expanded. Export the model without local functions, "
+            f"{total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local functions, "
             "or a smaller part of it."
         )
 

@@ -24,6 +24,8 @@ def test_a_long_message_of_short_names_is_told_whole() -> None:
     text = "Cannot do it: " + ", ".join(f'"node {i}"' for i in range(1000))
     error = RtlabError(text)
     assert (text, "") == (str(error), error.details)
+    between = f'Backend "a" cannot build "b": {"words " * 50}choose backend="c", or "d".'
+    assert between == str(RtlabError(between))
     # Spaces do not end a name that is quoted: 200 characters are told, one more is cut.
     for count, whole in ((200, True), (201, False)):
         told = str(RtlabError(f'Cannot load "{"a b" * 66}{"c" * (count - 198)}": no such file.'))

@@ -340,13 +340,13 @@ def test_as_many_calls_of_functions_as_any_model_has_are_expanded(levels, times)
 
 
 def test_calls_of_functions_are_counted_with_their_bodies_and_once_for_each_call():
-    """16 levels of two calls each: 2 + 4 + ... + 2^15 calls of functions below the first one, and that one."""
-    with pytest.raises(ModelError, match=r"stand for 6\.55e\+04 calls") as refused:
-        load(hostile.functions_upon_functions(16))
-    assert 65535 == sum(2**i for i in range(16))
+    """21 levels of two calls each: 2 + 4 + ... + 2^20 calls of functions below the first one, and that one."""
+    with pytest.raises(ModelError, match=r"stand for 2\.1e\+06 calls") as refused:
+        load(hostile.functions_upon_functions(21))
+    assert 2_097_151 == sum(2**i for i in range(21))
     assert "Export the model without local functions" in str(refused.value)
     # One call more is inside a body, which is counted as well.
-    inside = hostile.functions_upon_functions(15)
+    inside = hostile.functions_upon_functions(20)
     (call,) = inside.graph.node
     then, other = (
         helper.make_graph([call], name, [], [inside.graph.output[0]]) for name in ("then", "other")
@@ -354,7 +354,7 @@ def test_calls_of_functions_are_counted_with_their_bodies_and_once_for_each_call
     asked = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
     inside.graph.node[0].CopyFrom(asked)
     inside.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
-    with pytest.raises(ModelError, match=r"stand for 6\.55e\+04 calls"):
+    with pytest.raises(ModelError, match=r"stand for 2\.1e\+06 calls"):
         load(inside)
 
 
