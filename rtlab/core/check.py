@@ -144,8 +144,8 @@ def _check_calls(proto: onnx.ModelProto, doing: str) -> None:
     if total > _MOST_CALLS:
         raise ModelError(
             f"{doing} its local functions call each other so often that its {len(proto.graph.node)} nodes stand for "
-            f"{total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local functions, "
-            "or a smaller part of it."
+            f"{total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
+            "functions, or a smaller part of it."
         )
 
 
