@@ -682,8 +682,8 @@ class Study:
                 )
         todo = [n for n in wanted if again or n not in self.results or self.outdated(n)]
         stopped = [n for n in wanted if n not in todo and seconds and self._was_cancelled(n)]
-        if seconds and (todo or stopped) and executor is None:
-            # Its process starts while the first variant is compiled.
+        if seconds and (todo or stopped) and executor is None and not self.views:
+            # Its process starts while the first variant is compiled; where somebody waits for the picture, after that.
             warm()
         with watching(progress) as watched:
             if executor is None:

@@ -146,9 +146,10 @@ export class Lab {
         calibrated: this.calibration.value !== null,
       });
     });
-    // The library of the charts comes while the first engine is built, so that nobody waits for it then.
+    // The library of the charts comes when the first engine is drawn: before, it would keep that one waiting.
     const chart = effect(() => {
-      if (this.build.value.running && !this.saved) this.plotly().catch(() => {});
+      const drawn = this.study.pictured.value && this.study.view.value.variant !== "";
+      if (drawn && !this.saved) this.plotly().catch(() => {});
     });
     const name = effect(() => {
       this.study.titles.value = Object.fromEntries(this.chips.value.map(({ id, label }) => [id, label]));
