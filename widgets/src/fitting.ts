@@ -16,3 +16,11 @@ const [LOW, HIGH] = [560, 760];
 
 /** How high the Explorer is in a window where nobody chose that. */
 export const fittingHeight = (window: number): number => Math.min(HIGH, Math.max(LOW, window - AROUND));
+
+/** Below the first width panes stand above each other where each then has this height; below the second anyway. */
+const [STACK, ALWAYS, LEAST] = [660, 480, 180];
+
+/** Whether a place of this width and height in pixels has no room for two panes side by side. */
+export function tooNarrow(width: number, height: number): boolean {
+  return width < ALWAYS || (width < STACK && height >= 2 * LEAST);
+}

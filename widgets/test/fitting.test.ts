@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { fitting, fittingHeight } from "../src/fitting";
+import { fitting, fittingHeight, tooNarrow } from "../src/fitting";
 
 describe("the texts of the status line", () => {
   const texts = [
@@ -23,5 +23,15 @@ describe("a height that nobody chose", () => {
     expect(590).toBe(fittingHeight(720));
     expect(760).toBe(fittingHeight(1000));
     expect(560).toBe(fittingHeight(400));
+  });
+});
+
+describe("two panes", () => {
+  it("stand above each other where that gives each of them room, and side by side in a low window", () => {
+    // JupyterLab with its file browser: 1280 x 720, and a tall window of the same width.
+    expect(false).toBe(tooNarrow(640, 265));
+    expect(true).toBe(tooNarrow(640, 500));
+    expect(false).toBe(tooNarrow(700, 500));
+    expect(true).toBe(tooNarrow(400, 200));
   });
 });

@@ -2,6 +2,7 @@ import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Bench } from "../bench";
 import type { Side } from "../contract";
+import { tooNarrow } from "../fitting";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { Divider } from "./divider";
@@ -10,8 +11,6 @@ import { Beside, Link, Morph, Stacked, Swap } from "./icons";
 import { Pane, Tool } from "./pane";
 import { Threads } from "./threads";
 
-/** Below this width the panes stand above each other. */
-const STACK = 660;
 /** The least part of the whole that a pane may have, and what each has at first. */
 const LEAST = 0.12;
 const START: Record<Side, number> = { node: 1, layer: 1.25, other: 1.25 };
@@ -32,7 +31,7 @@ export function Panes({ bench, lab, empty, stale = false }: Props) {
   const [size, setSize] = useState({ width: 1, height: 1 });
   const [weights, setWeights] = useState(START);
   const sides = bench.sides.value;
-  const narrow = size.width > 1 && size.width < STACK;
+  const narrow = size.width > 1 && tooNarrow(size.width, size.height);
   const stacked = narrow || study.view.value.stacked;
   useEffect(() => {
     const el = box.current!;
