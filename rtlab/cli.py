@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlab.core.stage import BUDGET_S
-from rtlab.errors import CalibrationError, ModelError, RtlabError, VariantError
+from rtlab.errors import CalibrationError, ModelError, RtlabError, Unavailable, VariantError, boundary
 
 if TYPE_CHECKING:
     from rtlab.analysis.diff import Difference
@@ -51,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        return int(given.work(given))
+        with boundary(f'do "rtlab {given.command}"'):
+            return int(given.work(given))
     except RtlabError as error:
         if getattr(given, "json", False):
             print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error)}}))
@@ -668,6 +670,11 @@ def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _lab(given: argparse.Namespace) -> int:
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise Unavailable(
+            'Cannot open JupyterLab: package "jupyterlab" is not installed. Run pip install jupyterlab ipywidgets '
+            "anywidget plotly netron."
+        )
     folder = Path(given.folder).absolute()
     first = copy_notebooks(folder)
     command = [
@@ -700,16 +707,23 @@ def copy_notebooks(folder: Path) -> str:
 
     Raises:
         ModelError: the installation carries no notebooks.
+        RtlabError: they cannot be written there.
     """
     here = Path(__file__).parent
     home = next((h for h in (here / "_share" / "notebooks", here.parent / "notebooks") if h.is_dir()), None)
     names = sorted(p.name for p in home.glob("*.ipynb")) if home else []
     if home is None or not names:
         raise ModelError("Cannot open the notebooks: this installation carries none. Install rtlab again.")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        if not (folder / name).exists():
-            shutil.copyfile(home / name, folder / name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if not (folder / name).exists():
+                shutil.copyfile(home / name, folder / name)
+    except OSError as error:
+        raise RtlabError(
+            f'Cannot copy the notebooks to "{folder}": {error.strerror}. Name a folder that is yours to write to: '
+            "rtlab lab FOLDER."
+        ) from error
     return names[0]
 
 

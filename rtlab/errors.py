@@ -18,7 +18,10 @@ A message has three parts: what was attempted, what was found, what to do next.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import re
+from collections.abc import Iterator
 
 #: Characters of a name, or of anything else without a space, that a message quotes; a file can hold names of megabytes.
 _QUOTED = 200
@@ -83,3 +86,74 @@ class CalibrationError(RtlabError):
 
 class Cancelled(RtlabError):  # noqa: N818 - not a fault
     """The user stopped the work."""
+
+
+def told(error: Exception, doing: str, kind: type[RtlabError] = RtlabError) -> RtlabError:
+    """An error that nobody raised on purpose, in words; Python's own are its details.
+
+    Args:
+        error: One of rtlab's comes back as it is.
+        doing: What was attempted, continuing "Cannot": ``load the model``.
+        kind: Of the error that tells it.
+    """
+    if isinstance(error, RtlabError):
+        return error
+    import traceback
+
+    found, next_ = _found(error)
+    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return kind(f"Cannot {doing}: {found}. {next_}", details=details)
+
+
+@contextlib.contextmanager
+def boundary(doing: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
+    """A public entry, behind which whatever fails is told in words; arguments as for ``told``.
+
+    Raises:
+        RtlabError: what failed inside. Mistakes in a call (TypeError) and in a program that is being tested
+            (AssertionError) stay what they are, and so do a reader of the output
+            who has seen enough, and a future that somebody cancelled.
+    """
+    try:
+        yield
+    except (RtlabError, TypeError, AssertionError, BrokenPipeError):
+        raise
+    except Exception as error:
+        from concurrent.futures import CancelledError
+
+        if isinstance(error, CancelledError):
+            raise
+        raise told(error, doing, kind) from error
+
+
+def _found(error: Exception) -> tuple[str, str]:
+    """What was found, and what to do next."""
+    from concurrent.futures import BrokenExecutor
+
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "the disk is full", "Free some space, or name a folder with more of it in TMPDIR."
+    if isinstance(error, MemoryError):
+        return "there is not enough memory", "Close other programs, or take a smaller model, batch or sample."
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply for Python", "Export the model with fewer bodies inside each other."
+    if isinstance(error, ImportError) and error.name:
+        return (
+            f'the package of "{error.name}" is not installed, or damaged',
+            "Install rtlab again, with all it needs.",
+        )
+    if isinstance(error, BrokenExecutor):
+        return (
+            "a worker of the executor ended in the middle of its work, as when the system needs its memory",
+            "Make a new executor with fewer workers, or leave it out.",
+        )
+    if isinstance(error, OSError) and error.strerror:
+        where = f' "{error.filename}"' if error.filename else ""
+        return (
+            f"the system refused it{where}: {error.strerror}",
+            "Check the path, and whether it is yours to use.",
+        )
+    text = " ".join(str(error).split()).rstrip(".")[:300]
+    return (
+        f"{type(error).__name__}{': ' if text else ''}{text}",
+        "Nobody foresaw this: please report it, with the error's details.",
+    )

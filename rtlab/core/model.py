@@ -28,7 +28,7 @@ from rtlab.core.outside import outside, settle
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.sizes import Sizes
 from rtlab.core.value import Value, ValueKind, describe, shape_text
-from rtlab.errors import ModelError
+from rtlab.errors import ModelError, boundary
 
 #: Sizes beyond this one are not propagated through nodes that fill tensors.
 _MOST_FILLED = 1 << 24
@@ -410,6 +410,7 @@ def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
     return Model(ir=graph, **rest)
 
 
+@boundary("load the model", ModelError)
 def load(
     source: str | Path | bytes | onnx.ModelProto,
     *,

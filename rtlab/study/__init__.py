@@ -50,6 +50,7 @@ from rtlab.errors import (
     RunError,
     Unavailable,
     VariantError,
+    boundary,
 )
 from rtlab.formulations.recurrent import Timed, recurrent, timed
 from rtlab.formulations.trial import Tuned
@@ -307,6 +308,7 @@ class Study:
         return variant
 
     @growing()
+    @boundary("read the files")
     def read(
         self,
         name: str,
@@ -430,6 +432,7 @@ class Study:
             )
         return found
 
+    @boundary("time the batch sizes")
     def sweep(
         self, name: str, batches: Sequence[int] = BATCHES, *, progress: Progress | None = None
     ) -> Sweep:
@@ -447,6 +450,7 @@ class Study:
         self._changed()
         return self.sweeps[name]
 
+    @boundary("tune the model")
     def tune(
         self,
         *,
@@ -638,6 +642,7 @@ class Study:
                 table.pop(name, None)
         self._changed()
 
+    @boundary("run the study")
     def run(
         self,
         names: Sequence[str] | None = None,
@@ -705,6 +710,7 @@ class Study:
             raise failed[0]
         return self
 
+    @boundary("measure the variant")
     def measure(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
         """Go on measuring a built variant where it stopped: more runs, more samples, and what failed, once more.
 
@@ -731,6 +737,7 @@ class Study:
             self._follow(self._job(name, watched), result, watched, Budget(seconds))
         return self[name]
 
+    @boundary("calibrate the variant")
     def calibrate(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
         """Observe the samples that a variant was not calibrated on yet, and build it again with the scales of all.
 
@@ -917,6 +924,7 @@ class Study:
         """
         return self._observer.ranges(self.data, progress or Silent())
 
+    @boundary("observe the samples")
     def observe(
         self,
         more: Any = None,
@@ -966,6 +974,7 @@ class Study:
             seen, self.data.count, self._observer.source(self.data), self._ranking, self._observer.complete
         )
 
+    @boundary("rank the calibrators")
     def rank(
         self,
         calibrators: Sequence[str | Calibrator] = CALIBRATORS,
@@ -1047,6 +1056,7 @@ class Study:
 
         return findings.repair(self.model, chosen, scale_of=scale_of)
 
+    @boundary("export the variant")
     def export(
         self, name: str, path: str | Path, *, cache: str | Path | None = None, version: str = export.VERSION
     ) -> Exported:
@@ -1102,12 +1112,14 @@ class Study:
         """
         return self._observer.activations(node, self.data, progress or Silent())
 
+    @boundary("show the Explorer")
     def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
         """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""
         from rtlab.widgets.explorer import Explorer
 
         return Explorer(self, baseline=baseline, height=height)
 
+    @boundary("write the report")
     def to_html(self, path: str | Path) -> Path:
         """Write the Explorer on all built variants as one HTML file, which needs no kernel and no network.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
-from rtlab.errors import RtlabError
+from rtlab.errors import RtlabError, told
 from rtlab.view.contract import Chip, Failure, Standing
 from rtlab.view.naming import titles
 
@@ -53,8 +53,8 @@ def time_unit(most: float) -> tuple[str, float]:
 
 def failure(error: BaseException) -> Failure:
     """An error as the card shows it."""
-    details = error.details if isinstance(error, RtlabError) else ""
-    return Failure(kind=type(error).__name__, message=str(error), details=details[-20_000:])
+    words = told(error, "do this") if isinstance(error, Exception) else RtlabError(str(error))
+    return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
 
 
 def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:

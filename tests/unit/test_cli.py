@@ -124,6 +124,32 @@ def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> 
     assert "mine" == (tmp_path / first).read_text()
 
 
+def test_lab_says_in_words_that_it_cannot_write_or_lacks_jupyterlab(capsys, tmp_path, monkeypatch) -> None:
+    """Both were tracebacks of Python's."""
+    (tmp_path / "taken").write_text("a file")
+    code, _, said = run(capsys, "lab", str(tmp_path / "taken" / "notebooks"))
+    assert 1 == code
+    assert "Cannot copy the notebooks to" in said
+    assert "rtlab lab FOLDER" in said
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, said = run(capsys, "lab", str(tmp_path))
+    assert 1 == code
+    assert 'package "jupyterlab" is not installed. Run pip install jupyterlab' in said
+
+
+def test_what_nobody_foresaw_is_words_and_json_on_the_command_line(capsys, file, monkeypatch) -> None:
+    """A traceback tells a user nothing of what to do."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rtlab.study.Study.add", full)
+    code, out, said = run(capsys, "inspect", str(file), "--json")
+    assert 1 == code
+    assert 'Cannot do "rtlab inspect": the disk is full.' in said
+    assert "the disk is full" in json.loads(out)["error"]["message"]
+
+
 def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> None:
     """A shell script goes on with what is printed."""
     path = tmp_path / "it.html"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
+from concurrent.futures.process import BrokenProcessPool
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.errors import ModelError, RtlabError
+from rtlab.errors import ModelError, ReadError, RtlabError, boundary
 
 
 def test_a_message_quotes_both_ends_of_a_long_name_and_keeps_it_in_the_details() -> None:
@@ -39,3 +42,46 @@ def test_no_message_has_a_longer_name_and_it_survives_pickling(text: str) -> Non
     again = pickle.loads(pickle.dumps(error))
     assert (str(error), error.details) == (str(again), again.details)
     assert text in error.details if text != str(error) else error.details == "d"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "the disk is full. Free some space, or name a folder",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/there"),
+            'it "/there": Permission denied. Check the path',
+        ),
+        (MemoryError(), "there is not enough memory. Close other programs"),
+        (RecursionError("maximum recursion depth exceeded"), "it is nested too deeply for Python"),
+        (ModuleNotFoundError("No module named 'x'", name="x"), 'the package of "x" is not installed'),
+        (
+            BrokenProcessPool("A process was terminated abruptly"),
+            "a worker of the executor ended in the middle",
+        ),
+        (KeyError("a"), "KeyError: 'a'. Nobody foresaw this: please report it"),
+        (ValueError("not\n  so"), "ValueError: not so. Nobody foresaw"),
+    ],
+)
+def test_what_nobody_raised_on_purpose_is_told_in_words_with_pythons_own_beside(
+    error: Exception, words: str
+) -> None:
+    with pytest.raises(ReadError) as found, boundary("read it", ReadError):
+        raise error
+    assert str(found.value).startswith("Cannot read it: ")
+    assert words in str(found.value)
+    assert type(error).__name__ in found.value.details
+    assert "raise error" in found.value.details
+    assert error is found.value.__cause__
+
+
+@pytest.mark.parametrize(
+    "error", [ModelError("Cannot."), TypeError("x"), AssertionError("x"), BrokenPipeError()]
+)
+def test_what_is_in_words_already_and_mistakes_in_a_call_stay_what_they_are(error: Exception) -> None:
+    with pytest.raises(type(error)) as found, boundary("do it"):
+        raise error
+    assert error is found.value

@@ -541,3 +541,19 @@ def test_a_large_weight_whose_bytes_are_too_few_is_refused() -> None:
     )
     with pytest.raises(ModelError, match="raw_data size"):
         load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+@pytest.mark.parametrize("location", ["a\0b", "x" * 5000, "loop/weights.bin"], ids=["NUL", "long", "loop"])
+def test_a_place_of_weights_that_no_system_has_is_refused_in_words(tmp_path, location):
+    """Each of them was an OSError or a ValueError of Python's."""
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    path = hostile.external(tmp_path, location="weights.bin")
+    proto = onnx.load(path, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="Cannot load") as refused:
+        load(path)
+    assert len(str(refused.value)) < 600
