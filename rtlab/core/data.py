@@ -25,6 +25,8 @@ Batch = Mapping[str, "NDArray[Any]"]
 
 #: Bytes of random samples up to which nobody notices that they are drawn.
 _AT_ONCE = 4 << 20
+#: Bytes of random samples in all.
+_MOST = 4 << 30
 #: How every view marks numbers that rest on ``synthetic`` data.
 RANDOM = "random input"
 
@@ -81,15 +83,31 @@ class CalibrationData:
 
         Good enough to draw and to time; accuracy on noise says little about the task, and views say "random input".
         Where the graph fixes a batch, the number of samples is rounded up to whole batches. Those of large inputs are
-        drawn when they are first read, and ``arrays`` holds ``rtlab.core.noise.Noise`` then.
+        drawn when they are first read, and ``arrays`` holds ``rtlab.core.noise.Noise`` then; they are fewer where all
+        of them would take more than 4 GiB.
+
+        Raises:
+            CalibrationError: one batch of the inputs alone takes more than that.
         """
         shapes = {name: model.input_shape(name) for name in model.inputs}
+        types = {name: np.dtype(NUMPY.get(model.values[name].dtype, "float32")) for name in shapes}
         batches = {shape[0] if shape else None for shape in shapes.values()}
         batch = next(iter(batches)) if len(batches) == 1 else None
+        # Of one batch as the graph has it; where each sample is a batch, that of one sample.
+        taken = {name: math.prod(shape) * types[name].itemsize for name, shape in shapes.items()}
+        room = _MOST // max(1, sum(taken.values()))
+        if room < 1:
+            largest = max(taken, key=taken.__getitem__)
+            raise CalibrationError(
+                f'Cannot draw random samples for model "{model.name}": an inference reads '
+                f'{sum(taken.values()) / 2**30:,.3g} GiB, the most of it by the input "{largest}" '
+                f"({shape_text(shapes[largest])}), and at most {_MOST >> 30} GiB are drawn. Name smaller sizes, "
+                f'rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your own.'
+            )
+        count = min(-(-samples // (batch or 1)), room) * (batch or 1)
         wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
         for name, shape in shapes.items():
-            size = (-(-samples // batch) * batch, *shape[1:]) if batch else (samples, *shape)
-            wanted[name] = size, np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
+            wanted[name] = ((count, *shape[1:]) if batch else (count, *shape)), types[name]
         found: dict[str, Any] = {**drawn(wanted, seed)}
         if sum(math.prod(size) * dtype.itemsize for size, dtype in wanted.values()) <= _AT_ONCE:
             found = {name: np.asarray(noise) for name, noise in found.items()}
@@ -170,6 +188,12 @@ class CalibrationData:
             name = _only_input(model, f'the pictures in "{path}"')
             pictures: Any = Images.of(path, preprocessing)
             return cls({name: pictures}, source=f'pictures in "{path.name}"')
+        if path.exists() and not path.is_file():
+            # To open a pipe waits for whoever writes into it.
+            raise CalibrationError(
+                f'Cannot read calibration data "{path}": it is a device or a pipe. Name a file, .npz or .npy, or a '
+                "folder of pictures."
+            )
         if path.suffix.lower() != ".npy":
             return cls.read(path)
         name = _only_input(model, f'"{path}"')

@@ -782,8 +782,15 @@ class Study:
         if not budget.seconds:
             self._keep(job.name, planned(job, result, "not asked"))
             return
-        self._keep(job.name, planned(job, result))
-        for found in measured(dataclasses.replace(job, data=self.data), result, progress, budget):
+        waiting = planned(job, result)
+        self._keep(job.name, waiting)
+        try:
+            full = dataclasses.replace(job, data=self.data)
+        except RtlabError as error:
+            # There is nothing to measure on; the engine stands all the same.
+            self._keep(job.name, broken(waiting, error))
+            return
+        for found in measured(full, result, progress, budget):
             self._keep(job.name, found)
 
     def _spread(

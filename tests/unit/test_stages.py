@@ -10,6 +10,7 @@ import signal
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.progress import Silent
@@ -278,3 +279,16 @@ def test_a_cancel_while_the_model_is_prepared_ends_it_between_two_passes(model) 
     with pytest.raises(Cancelled, match="Stopped preparing the model"):
         prepare(model, Variant.of("fp16"), progress=late)
     assert 3 == late.asked
+
+
+def test_an_engine_stands_where_no_sample_can_be_drawn() -> None:
+    """An input of 8 GiB is compiled; what would be measured on it says why it is not."""
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1 << 31]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    study = Study(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    study.add("fp32", target="cpu", backend="onnxruntime")
+    study.run()
+    standing = study["fp32"].stages[Stage.TIMED]
+    assert ("missing", "failed") == (standing.state, standing.why)
+    assert "not timed: Cannot draw random samples" in standing.text
+    assert ["Relu"] == [layer.kind for layer in study["fp32"].engine.layers]

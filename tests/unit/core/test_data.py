@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,6 +176,47 @@ def test_random_data_says_so_and_keeps_saying_it():
 def test_random_data_rounds_up_to_whole_batches():
     """Asking for three samples of a graph that takes two at a time gives four, not two."""
     assert (4, 3) == CalibrationData.random(FIXED, samples=3).arrays["x"].shape
+
+
+def sized(*shape: int | str) -> Model:
+    """A model that reads one input of this shape."""
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    return load(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="large"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "samples"),
+    # 4 GiB are 2^30 numbers: of samples of 2^26 numbers 16, of batches of four of them 4; small ones as many as asked.
+    [((1, 1 << 26), 16), ((4, 1 << 26), 16), (("N", 1 << 26), 16), ((1, 1 << 20), 64), ((1, 1 << 30), 1)],
+)
+def test_random_samples_that_take_gigabytes_are_fewer_and_none_is_drawn_before_it_is_read(shape, samples):
+    data = CalibrationData.random(sized(*shape))
+    assert samples == len(data)
+    assert 0 == data.arrays["x"].drawn
+
+
+def test_random_samples_larger_than_the_bound_are_refused_before_any_memory_is_asked_for():
+    """2 x 2^31 numbers of four bytes: 16 GiB."""
+    with pytest.raises(CalibrationError) as refused:
+        CalibrationData.random(sized(2, 1 << 31))
+    assert (
+        'Cannot draw random samples for model "large": an inference reads 16 GiB, the most of it by the input "x" '
+        '(2×2147483648), and at most 4 GiB are drawn. Name smaller sizes, rtlab.load(..., shapes={"x": (...)}), or '
+        "give data of your own."
+    ) == str(refused.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+@pytest.mark.parametrize("name", ["pipe.npz", "pipe.npy"])
+def test_a_pipe_or_a_device_is_no_data(tmp_path, name):
+    """To open it waited for ever for somebody to write."""
+    os.mkfifo(tmp_path / name)
+    for path in (tmp_path / name, Path("/dev/zero")):
+        with pytest.raises(CalibrationError, match="it is a device or a pipe"):
+            CalibrationData.of(path, model=sized(1, 2))
 
 
 def test_a_file_comes_back_as_it_was_saved(tmp_path):
