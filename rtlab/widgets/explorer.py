@@ -30,7 +30,7 @@ from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
-from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError
+from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError, told
 from rtlab.quantize import export
 from rtlab.view import chrome, offer, panels
 from rtlab.view.calibration import calibration
@@ -730,10 +730,22 @@ class Explorer(Delivering):
         kind, value = str(content.get("type", "")), str(content.get("value", ""))
         try:
             self._do(kind, value, buffers)
+        except (json.JSONDecodeError, TypeError) as error:
+            # What our own page sends is neither.
+            self._fail(
+                RtlabError(
+                    f'Cannot do "{kind}": the page sent what this kernel cannot read. They may be of two versions of '
+                    "rtlab: restart the kernel, reload the page, and run the cell again.",
+                    details=told(error, f'do "{kind}"').details,
+                )
+            )
         except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
-            # One like that on screen would be no change, and the page would go on waiting.
-            self.failure = None
-            self.failure = dict(failure(error))
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Show an error; one like that on screen would be no change, and the page would go on waiting."""
+        self.failure = None
+        self.failure = dict(failure(error))
 
     def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
         """What each gesture does; one that a newer front end knows and this kernel does not is ignored."""

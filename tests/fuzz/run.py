@@ -117,7 +117,7 @@ def damaged(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
     return bytes(made)
 
 
-def _bits(rng: random.Random, made: bytearray, at: int, size: int, _: bytes) -> tuple[int, bytes]:
+def _bits(rng: random.Random, made: bytearray, at: int, size: int, __: bytes) -> tuple[int, bytes]:
     piece = bytearray(made[at : at + size])
     for _ in range(rng.randint(1, 8) if piece else 0):
         piece[rng.randrange(len(piece))] ^= 1 << rng.randrange(8)
@@ -214,17 +214,17 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     }  # fmt: skip
 
 
-def inputs(seed: int) -> Iterator[tuple[str, bytes]]:
-    """Damaged files without end, the kinds in turn; the same for the same seed."""
+def inputs(seed: int, only: str = "") -> Iterator[tuple[str, bytes]]:
+    """Damaged files without end, the kinds in turn or one of them; the same for the same seed."""
     found = corpus()
-    kinds = sorted(found)
+    kinds = [only] if only else sorted(found)
     for number in range(1 << 62):
         rng = random.Random(f"{seed}/{number}")  # noqa: S311 - faults, not secrets
         kind = kinds[number % len(kinds)]
         yield kind, damaged(rng, rng.choice(found[kind]), found[kind])
 
 
-def work(seed: int, first: int, last: int) -> None:
+def work(seed: int, first: int, last: int, only: str) -> None:
     """One process: tell of each input before and after."""
     import resource
     import warnings
@@ -237,7 +237,7 @@ def work(seed: int, first: int, last: int) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with tempfile.TemporaryDirectory() as folder:
         doing = entries(Path(folder))
-        for number, (kind, data) in enumerate(inputs(seed)):
+        for number, (kind, data) in enumerate(inputs(seed, only)):
             if not first <= number < last:
                 if number >= last:
                     break
@@ -263,9 +263,9 @@ def _last(error: BaseException | None) -> str:
 class Run:
     """A process at work, and what it told."""
 
-    def __init__(self, seed: int, first: int, last: int) -> None:
+    def __init__(self, seed: int, first: int, last: int, only: str) -> None:
         self.at, self.begun = first, time.monotonic()
-        command = [sys.executable, __file__, "--work", str(seed), str(first), str(last)]
+        command = [sys.executable, __file__, "--work", str(seed), str(first), str(last), only]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.told: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -277,10 +277,10 @@ class Run:
         self.told.put("")
 
 
-def attended(seed: int, first: int, last: int, until: float) -> Iterator[tuple[int, str]]:
+def attended(seed: int, first: int, last: int, until: float, only: str) -> Iterator[tuple[int, str]]:
     """Outcomes of inputs by number; a process that hangs or dies costs the input that it was at."""
     while first < last and time.monotonic() < until:
-        run = Run(seed, first, last)
+        run = Run(seed, first, last, only)
         at = None
         try:
             while True:
@@ -319,22 +319,26 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=1200.0, help="the time that all may take")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--work", nargs=3, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--kind", default="", choices=["", *sorted(corpus())], help="one kind alone")
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
-        work(*given.work)
+        seed, first, last, only = given.work
+        work(int(seed), int(first), int(last), only)
         return 0
-    kinds = sorted(corpus())
+    kinds = [given.kind] if given.kind else sorted(corpus())
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     bad: dict[int, str] = {}
-    for number, outcome in attended(given.seed, 0, given.inputs, time.monotonic() + given.seconds):
+    for number, outcome in attended(
+        given.seed, 0, given.inputs, time.monotonic() + given.seconds, given.kind
+    ):
         counts[kinds[number % len(kinds)], outcome.split(":")[0]] += 1
         if outcome not in {"ok", "words"}:
             bad[number] = outcome
             _say(f"input {number} ({kinds[number % len(kinds)]}): {outcome}")
     if bad:
         KEPT.mkdir(exist_ok=True)
-        for number, (kind, data) in enumerate(inputs(given.seed)):
+        for number, (kind, data) in enumerate(inputs(given.seed, given.kind)):
             if number in bad:
                 (KEPT / f"{kind}-{given.seed}-{number}").write_bytes(data)
             if number >= max(bad):

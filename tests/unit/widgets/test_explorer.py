@@ -339,6 +339,15 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     assert {"fp32", "other"} == set(shown.study.results)
 
 
+@pytest.mark.parametrize("value", ['{"variant": "fp32"', '{"variant": "fp32", "unknown": 1}', "null", "[]"])
+def test_a_gesture_that_no_page_of_ours_makes_is_words(shown, value: str) -> None:
+    gesture(shown, "save", value)
+    assert shown.failure["message"].startswith(
+        'Cannot do "save": the page sent what this kernel cannot read.'
+    )
+    assert "Traceback" in shown.failure["details"]
+
+
 @pytest.mark.parametrize("how", ["cancelled", "refused"])
 def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, how: str) -> None:
     """To build again, cancelled or failed, loses nothing of what was built and measured before."""
