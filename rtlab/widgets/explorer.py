@@ -732,20 +732,19 @@ class Explorer(Delivering):
             self._do(kind, value, buffers)
         except (json.JSONDecodeError, TypeError) as error:
             # What our own page sends is neither.
-            self._fail(
-                RtlabError(
-                    f'Cannot do "{kind}": the page sent what this kernel cannot read. They may be of two versions of '
-                    "rtlab: restart the kernel, reload the page, and run the cell again.",
-                    details=told(error, f'do "{kind}"').details,
-                )
+            words = RtlabError(
+                f'Cannot do "{kind}": the page sent what this kernel cannot read. They may be of two versions of '
+                "rtlab: restart the kernel, reload the page, and run the cell again.",
+                details=told(error, f'do "{kind}"').details,
             )
+            self._fail(words, type(error).__name__)
         except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
-            self._fail(error)
+            self._fail(error, type(error).__name__)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception, kind: str) -> None:
         """Show an error; one like that on screen would be no change, and the page would go on waiting."""
         self.failure = None
-        self.failure = dict(failure(error))
+        self.failure = {**failure(error), "kind": kind}
 
     def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
         """What each gesture does; one that a newer front end knows and this kernel does not is ignored."""
