@@ -30,7 +30,7 @@ from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
-from rtlab.errors import CalibrationError, Cancelled, RtlabError, VariantError, told
+from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError, told
 from rtlab.quantize import export
 from rtlab.view import chrome, offer, panels
 from rtlab.view.calibration import calibration
@@ -399,6 +399,11 @@ class Explorer(Delivering):
 
     def _dropped(self, names: Sequence[str], buffers: Sequence[Any]) -> None:
         """Files from the browser: they are read from a folder that goes away with the work."""
+        if len(names) != len(buffers):
+            raise ReadError(
+                f"Cannot read what was dropped: {len(buffers)} of {len(names)} files arrived. Drop them again, or give "
+                "their paths in a cell."
+            )
 
         def work(progress: Reporting) -> None:
             with scratch.folder() as folder:

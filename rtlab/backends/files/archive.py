@@ -53,7 +53,8 @@ def unpack(path: Path, folder: Path) -> Unpacked:
             # A member that was written again stands twice; the last counts.
             for index, info in enumerate({i.filename: i for i in archive.infolist()}.values()):
                 name = info.filename
-                if info.is_dir():
+                # Python asks for the last letter of a name that may have none.
+                if not name or info.is_dir():
                     continue
                 base = re.sub(r"[^\w.\- ]", "_", Path(name).name)[-100:]
                 with archive.open(info) as member:

@@ -348,6 +348,11 @@ def test_a_gesture_that_no_page_of_ours_makes_is_words(shown, value: str) -> Non
     assert "Traceback" in shown.failure["details"]
 
 
+def test_files_of_which_only_some_arrive_are_words(shown) -> None:
+    gesture(shown, "drop", '["a.json", "b.json"]', [b"{}"])
+    assert "Cannot read what was dropped: 1 of 2 files arrived." in shown.failure["message"]
+
+
 @pytest.mark.parametrize("how", ["cancelled", "refused"])
 def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, how: str) -> None:
     """To build again, cancelled or failed, loses nothing of what was built and measured before."""
