@@ -735,8 +735,8 @@ class Explorer(Delivering):
         kind, value = str(content.get("type", "")), str(content.get("value", ""))
         try:
             self._do(kind, value, buffers)
-        except (json.JSONDecodeError, TypeError) as error:
-            # What our own page sends is neither.
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            # What our own page sends is whole.
             words = RtlabError(
                 f'Cannot do "{kind}": the page sent what this kernel cannot read. They may be of two versions of '
                 "rtlab: restart the kernel, reload the page, and run the cell again.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Iterable
@@ -110,9 +111,10 @@ def _parsed(row: str) -> dict[str, object] | None:
         entry[side] = tensors
     rest, _, entry["Metadata"] = found["rest"].partition(", Metadata:")
     marks = [*_KEY.finditer(rest)]
-    for mark, end in zip(marks, [*(m.start() for m in marks[1:]), len(rest)], strict=True):
-        value = rest[mark.end() : end].strip()
-        entry[mark["key"]] = _value(value)
+    # None at all, where the row is cut off behind its tensors.
+    for mark, next_ in itertools.zip_longest(marks, marks[1:]):
+        end = next_.start() if next_ else len(rest)
+        entry[mark["key"]] = _value(rest[mark.end() : end].strip())
     return entry
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rtlab.backends.files import printed
 from rtlab.backends.log.verbose import Parsed, parse
 from rtlab.core.buildlog import BuildLog, Decision
 from rtlab.errors import ReadError
@@ -537,3 +538,16 @@ def test_parsing_in_pieces_of_any_size_gives_the_same() -> None:
     for size in (1, 7, 100):
         assert whole == parse(data[i : i + size] for i in range(0, len(data), size))
     assert isinstance(whole, Parsed)
+
+
+def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest() -> None:
+    """Found by damaging logs: a row that is cut off there ended the reading with a ValueError of Python's."""
+    tensors = "Inputs: [], Outputs: [ { Name: t, Format/Datatype: Half }]"
+    whole = f"Name: a, LayerType: gemm, {tensors}, TacticName: sm80"
+    expected = {"Name": "a", "LayerType": "gemm", "Metadata": "", "TacticName": "sm80"}
+    for row in (whole, whole.removesuffix(", TacticName: sm80")):
+        found = printed._parsed(row)
+        assert found is not None
+        assert {k: v for k, v in expected.items() if k in row or k == "Metadata"} == {
+            k: v for k, v in found.items() if k in expected
+        }
