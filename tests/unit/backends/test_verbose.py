@@ -542,7 +542,7 @@ def test_parsing_in_pieces_of_any_size_gives_the_same() -> None:
 
 def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest() -> None:
     """Found by damaging logs: a row that is cut off there ended the reading with a ValueError of Python's."""
-    tensors = "Inputs: [], Outputs: [ { Name: t, Format/Datatype: Half }]"
+    tensors = "Inputs: [], Outputs: [ { Name: t, Dimensions: [1,3], Format/Datatype: Half }]"
     whole = f"Name: a, LayerType: gemm, {tensors}, TacticName: sm80"
     expected = {"Name": "a", "LayerType": "gemm", "Metadata": "", "TacticName": "sm80"}
     for row in (whole, whole.removesuffix(", TacticName: sm80")):
