@@ -21,7 +21,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Characters of a name, or of anything else without a space, that a message quotes; a file can hold names of megabytes.
 _QUOTED = 200
