@@ -22,6 +22,18 @@ def passing(**inputs: tuple[int, list[int | str]]) -> Model:
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
 
 
+def graph(nodes: list, inputs: list, outputs: list, weights: dict) -> Model:
+    """A model named "m"; inputs and outputs as name, ONNX type and shape, weights as arrays by name."""
+    made = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*i) for i in inputs],
+        [helper.make_tensor_value_info(*o) for o in outputs],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()],
+    )
+    return load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
+
+
 def chain(*names: str) -> Model:
     """Nodes one after the other; each writes ``<name>_out``."""
     flow, nodes = "x", []

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from nets import graph
 from rtlab import backends, samples
 from rtlab.analysis.mapping import relate
 from rtlab.backends.live import driver
@@ -66,17 +67,6 @@ def test_the_listing_accounts_for_every_node() -> None:
         == mapping.layers("stem/Relu")
     )
     assert "declared" == next(p.evidence for p in mapping.pairs if p.node == "stem/Relu")
-
-
-def graph(nodes, inputs, outputs, weights):
-    made = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(*i) for i in inputs],
-        [helper.make_tensor_value_info(*o) for o in outputs],
-        [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()],
-    )
-    return load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
 
 
 def test_a_pad_before_a_convolution_is_in_the_layer_that_convolves() -> None:
@@ -232,7 +222,7 @@ def test_the_model_given_is_not_changed_by_a_build() -> None:
 def test_a_build_ends_with_the_process_that_asked_for_it() -> None:
     """A kernel that is restarted must not leave compilers behind."""
     script = (
-        "import os, sys, threading; sys.path.insert(0, sys.argv[1])\n"
+        "import os, sys, threading; sys.path[:0] = sys.argv[1:]\n"
         "from test_tensorrt_rtx import chain, build\n"
         "from rtlab.core.progress import Silent\n"
         "class Tell(Silent):\n"
@@ -242,8 +232,9 @@ def test_a_build_ends_with_the_process_that_asked_for_it() -> None:
         "            os._exit(0)\n"
         "build(chain(3000), progress=Tell())\n"
     )
-    here_ = str(Path(__file__).parent)
-    out = subprocess.run([sys.executable, "-c", script, here_], check=True, capture_output=True, text=True)
+    # Where this file lies, and what it imports.
+    homes = [str(home) for home in Path(__file__).parents[:2]]
+    out = subprocess.run([sys.executable, "-c", script, *homes], check=True, capture_output=True, text=True)
     children = [int(pid) for pid in out.stdout.split()]
     assert children
     gone = [psutil.Process(p) for p in children if psutil.pid_exists(p)]

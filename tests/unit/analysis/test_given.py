@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from nets import graph
 from rtlab.analysis.mapping import relate
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.variant import Target
 
 F, B = TensorProto.FLOAT, TensorProto.BOOL
@@ -23,17 +24,6 @@ def step(index: int, origins: tuple[str, ...], reads: list[Tensor], writes: list
 
 def built(inputs: list[Tensor], *layers: Layer) -> Engine:
     return Engine("test", "1", Target("sm86"), layers, inputs=tuple(inputs))
-
-
-def graph(nodes: list, inputs: list, outputs: list, weights: dict) -> Model:
-    made = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(*i) for i in inputs],
-        [helper.make_tensor_value_info(*o) for o in outputs],
-        [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()],
-    )
-    return load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
 
 
 def padded(
