@@ -677,8 +677,10 @@ def _lab(given: argparse.Namespace) -> int:
         )
     folder = Path(given.folder).absolute()
     first = copy_notebooks(folder)
+    # Not "jupyter lab", which runs the first jupyter-lab of PATH: that of another environment where this one is not
+    # activated, whose kernels then lack rtlab or have another version of it.
     command = [
-        sys.executable, "-m", "jupyter", "lab", "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
+        sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
         f"--LabApp.default_url=/lab/tree/{first}",
     ]  # fmt: skip
     if given.port is not None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import re
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +139,25 @@ def test_lab_says_in_words_that_it_cannot_write_or_lacks_jupyterlab(capsys, tmp_
     code, _, said = run(capsys, "lab", str(tmp_path))
     assert 1 == code
     assert 'package "jupyterlab" is not installed. Run pip install jupyterlab' in said
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the command is replaced by the server's")
+def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch) -> None:
+    """Another one that stands first in PATH has kernels without rtlab, or with another version of it."""
+    other = tmp_path / "bin" / "jupyter-lab"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho another environment\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(other.parent), prepend=os.pathsep)
+    monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path))
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, command: started.append(command))
+    main(["lab", str(tmp_path / "notebooks"), "--no-browser"])
+    (command,) = started
+    program = command[: command.index("--ip=127.0.0.1")]
+    assert sys.executable == program[0]
+    said = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    assert metadata.version("jupyterlab") == said.stdout.strip()
 
 
 def test_what_nobody_foresaw_is_words_and_json_on_the_command_line(capsys, file, monkeypatch) -> None:
