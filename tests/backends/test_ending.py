@@ -21,6 +21,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
+from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
 from rtlab.study import sizing
@@ -72,6 +73,18 @@ class Pressed(Silent):
         super().__init__()
         self._timer = threading.Timer(0.2, self.cancel)
         self._timer.start()
+
+
+class PressedThen(Silent):
+    """Somebody who presses Cancel soon after a phase begins."""
+
+    def __init__(self, phase: str) -> None:
+        super().__init__()
+        self._awaited = phase
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        if name == self._awaited:
+            threading.Timer(0.2, self.cancel).start()
 
 
 def ended(call):
@@ -195,19 +208,25 @@ def test_later_runs_are_as_good_as_ever(runner, model, batch) -> None:
     assert (2, 4) == runner.outputs(other, {"x": x})["y"].shape
 
 
-def test_a_study_that_would_never_end_can_be_stopped(model, batch) -> None:
-    """Calibrating, and everything that a run of a study measures."""
-    data = CalibrationData({name: np.atleast_1d(array) for name, array in batch.items()})
-    for call in (
-        lambda: Study(model, data=data).observe(progress=Pressed()),
-        lambda: run(Study(model, data=data)),
-    ):
-        assert isinstance(ended(call), Cancelled)
+def test_calibrating_that_would_never_end_can_be_stopped(model, batch) -> None:
+    """It runs the model on every sample."""
+    assert isinstance(ended(lambda: Study(model, data=fed(batch)).observe(progress=Pressed())), Cancelled)
 
 
-def run(study: Study) -> None:
-    study.add("fp32")
-    study.run(progress=Pressed())
+def test_measuring_that_would_never_end_can_be_stopped(model, batch) -> None:
+    """The engine is there by then, and stays."""
+    study = Study(model, data=fed(batch))
+    study.add("fp32", backend="onnxruntime")
+    error = ended(lambda: study.run(progress=PressedThen("Timing on the CPU")))
+    assert "Stopped the run: cancelled by the user. Start it again when you like." == str(error)
+    assert isinstance(error, Cancelled)
+    assert ("done", "missing") == tuple(
+        study["fp32"].stages[stage].state for stage in (Stage.COMPILED, Stage.TIMED)
+    )
+
+
+def fed(batch) -> CalibrationData:
+    return CalibrationData({name: np.atleast_1d(array) for name, array in batch.items()})
 
 
 def test_a_formulation_that_would_never_end_can_be_stopped(batch) -> None:
