@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+#: Numbers in a table, with what stands around them.
+_NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,26 +20,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, list[str]], None]:
-    """Compares lines with a table, such as ``cards/digits_vit.txt``, or accepts them.
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compares a table, such as ``cards/digits_vit.txt``, with the one that was kept, or accepts it.
 
-    A first line that begins with ``#`` names the compilers; others than those of the table fuse otherwise, and the test
-    ends as skipped, after all that it checks by itself.
+    A table has sections under heads such as ``# int8 · TensorRT-RTX 1.7.1.116``. Another version of the compiler may
+    fuse otherwise: where only such a section differs, the test ends as skipped, and after all that it checks by itself.
+    With ``within``, numbers with a point may differ by that part of themselves, as sums of another processor do.
     """
 
-    def compared(name: str, lines: list[str]) -> None:
+    def compared(name: str, sections: Mapping[str, Sequence[str]], *, within: float = 0.0) -> None:
         path = HERE / name
+        lines = [line for head, body in sections.items() for line in (head, *body)]
         if request.config.getoption("--accept"):
             path.parent.mkdir(exist_ok=True)
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
             return
         assert path.exists(), f"no table {name}: tests/run golden --accept writes it"
-        kept = path.read_text(encoding="utf-8").splitlines()
-        if lines[0].startswith("#") and kept[0] != lines[0]:
-            pytest.skip(f"the table is of {kept[0][2:]}, and here is {lines[0][2:]}")
-        changes = "\n".join(difflib.unified_diff(kept, lines, "kept", "now", lineterm="", n=1))
-        assert not changes, (
-            f"{name} differs; after reading, tests/run golden --accept writes it anew\n{changes}"
+        kept = _sections(path.read_text(encoding="utf-8").splitlines())
+        assert [_variant(h) for h in kept] == [_variant(h) for h in sections]
+        others, changes = [], []
+        for (head, was), (now_head, now) in zip(kept.items(), sections.items(), strict=True):
+            if _alike(was, now, within):
+                continue
+            if head == now_head:
+                changes += [head, *difflib.unified_diff(was, list(now), "kept", "now", lineterm="", n=1)]
+            else:
+                others.append(f"{head[2:]}, and here is {now_head[2:]}")
+        assert not changes, "\n".join(
+            [f"{name} differs; after reading, tests/run golden --accept writes it anew", *changes]
         )
+        if others:
+            pytest.skip(f"{name} is of {'; '.join(others)}")
 
     return compared
+
+
+def _sections(lines: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        if line.startswith("# "):
+            found[line] = []
+        else:
+            found[next(reversed(found))].append(line)
+    return found
+
+
+def _variant(head: str) -> str:
+    return head.partition(" · ")[0]
+
+
+def _alike(kept: Sequence[str], now: Sequence[str], within: float) -> bool:
+    if not within:
+        return [*kept] == [*now]
+    return len(kept) == len(now) and all(
+        _NUMBER.sub("#", a) == _NUMBER.sub("#", b)
+        and [float(n) for n in _NUMBER.findall(a)]
+        == pytest.approx([float(n) for n in _NUMBER.findall(b)], rel=within)
+        for a, b in zip(kept, now, strict=True)
+    )

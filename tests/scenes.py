@@ -1,0 +1,94 @@
+"""What the tables of ``tests/golden`` are of: every sample in every precision, and every recorded engine."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rtlab
+from rtlab.core.model import absent, load
+from rtlab.errors import RtlabError
+
+RECORDED = Path(__file__).parents[2] / "shared" / "recorded" / "engines"
+ENGINES = sorted(RECORDED.iterdir()) if RECORDED.is_dir() else []
+#: Samples that are large and made on demand repeat what the small ones have.
+LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert"}
+SMALL = sorted(set(rtlab.samples.names()) - LARGE)
+#: Hundreds of names without kinds: checked, and not worth a table.
+UNKEPT = {"detr-names-only"}
+
+#: A test of every sample as ``name``; all of one sample run in one process, where its engines are built once.
+samples = pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in SMALL])
+#: A test of every recorded engine as ``folder``.
+recorded = pytest.mark.parametrize(
+    "folder",
+    [pytest.param(f, marks=pytest.mark.xdist_group(f.name)) for f in ENGINES]
+    or [pytest.param(None, marks=pytest.mark.skip(reason="no ../shared/recorded beside the checkout"))],
+    ids=lambda f: f.name if f else "none",
+)
+
+
+@functools.cache
+def study(name: str) -> Any:
+    """A sample with one variant for each precision, and INT8 as ONNX Runtime runs it; what can be built is built."""
+    sample = rtlab.samples.load(name)
+    made = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+    for precision in ("fp32", "fp16", "int8", "fp8"):
+        calibrator = "minmax" if precision in {"int8", "fp8"} else None
+        made.add(precision, precision=precision, calibrator=calibrator, target="sm89", backend="tensorrt-rtx")
+    made.add("int8 onnxruntime", precision="int8", calibrator="minmax", target="cpu", backend="onnxruntime")
+    for variant in made.variants:
+        with contextlib.suppress(RtlabError):
+            made.run([variant], compare=False)
+    return made
+
+
+def results(name: str) -> Iterator[tuple[str, Any]]:
+    """The head of the section of each variant, and its result; None where it was refused."""
+    made = study(name)
+    for variant in made.variants:
+        found = made.results.get(variant)
+        compiler = found.engine.title.partition(" · ")[0] if found else "refused"
+        yield f"# {variant} · {compiler}", found
+
+
+@functools.cache
+def engine(folder: Path) -> tuple[Any, Any]:
+    """A recorded engine as it is read, and its model where that was recorded."""
+    files = [p for pattern in ("engine.graph.json", "*info.json") for p in folder.glob(pattern)]
+    known = next(iter(folder.glob("*.onnx")), None)
+    model = load(known, weights=False) if known else absent()
+    profiles = [p for pattern in ("engine.profile.json", "*-profile.json") for p in folder.glob(pattern)]
+    given = {"profile": profiles[0]} if profiles else {}
+    return rtlab.Study(model).read("engine", layers=files[0], **given), model
+
+
+def steps(layer: Any) -> list[str]:
+    """The operations in a generated kernel's name, four letters each."""
+    name = layer.tactic if layer.tactic.startswith("__myl_") else layer.name
+    glued = name.split("_")[3] if name.startswith("__myl_") else ""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", glued).split()
+
+
+def multiplies(layer: Any) -> bool | None:
+    """Whether a layer is a convolution or a matrix product by its kind or its kernel; None where nothing tells."""
+    told = steps(layer)
+    if told:
+        return True if {"Corr", "Fc", "Gemm"} & {*told} else None if "Sum" in told else False
+    if re.search("conv|correlation|gemm|matmul|matrix|fullyconnected", layer.kind, re.IGNORECASE):
+        return True
+    if re.search("foreignnode|myelin|_mha|_gemm", f"{layer.kind} {layer.name}", re.IGNORECASE):
+        return None
+    return layer.kind in {"If", "Loop", "Scan"} and None
+
+
+def spoken(layer: Any) -> str:
+    """A layer in a line: its number, and what its kernel is called."""
+    name = ".".join(steps(layer)) or re.sub(r"\s+", " ", layer.name)
+    return name if len(name) <= 70 else f"{name[:67]}..."
