@@ -1,4 +1,4 @@
-"""Where every node of every sample went, in every precision, and of every recorded engine: which layers, and how we know.
+"""Where every node of every sample and recorded engine went: to which layers, and how we know.
 
 The labels of the compiler are read here once more, from the text that it printed. That a node with a reason in place of
 a layer is constant, or reaches no output, is found here by walking over the file. A convolution or matrix product does
@@ -58,31 +58,40 @@ def check_labels(result: Any) -> None:
 
 
 def check_reasons(result: Any, model: Any) -> None:
-    """A folded node hangs on constants alone, and a dead one reaches no output."""
-    proto = ir.to_proto(model.ir)
-    by_name = {n.name: n for n in proto.graph.node}
-    constant = {w.name for w in proto.graph.initializer}
-    for node in proto.graph.node:
-        if not node.input and node.op_type == "Constant":
-            constant.update(node.output)
-        elif all(i in constant or not i for i in node.input) and node.input:
-            constant.update(node.output)
-    wanted = {o.name for o in proto.graph.output}
-    for node in reversed(proto.graph.node):
-        if wanted & {*node.output}:
-            wanted.update(i for i in node.input if i)
-            wanted.update(i for g in _bodies(node) for n in g.node for i in n.input)
+    """A folded node hangs on constants alone, a dead one reaches no output, and a view computes nothing."""
+    graph = ir.to_proto(model.ir).graph
+    by_name = {n.name: n for n in graph.node}
+    constant, wanted = constants(graph), reaching(graph)
     for missing in result.mapping.missing:
         node = by_name.get(missing.node)
         if node is None:
             continue
         if missing.reason == "folded":
-            assert set(node.output) <= constant, missing.node
+            assert {*node.output} <= constant, missing.node
         if missing.reason == "dead":
             assert not wanted & {*node.output}, missing.node
         if missing.reason == "view":
             window = next((a.ints for a in node.attribute if a.name == "kernel_shape"), [0])
             assert node.op_type in VIEWS or (node.op_type == "AveragePool" and {1} == {*window}), missing.node
+
+
+def constants(graph: onnx.GraphProto) -> set[str]:
+    """Values that no input of the model reaches."""
+    found = {"", *(w.name for w in graph.initializer)}
+    for node in graph.node:
+        if node.op_type == "Constant" or (node.input and found >= {*node.input}):
+            found.update(node.output)
+    return found
+
+
+def reaching(graph: onnx.GraphProto) -> set[str]:
+    """Values that an output of the model depends on."""
+    found = {o.name for o in graph.output}
+    for node in reversed(graph.node):
+        if found & {*node.output}:
+            found.update(node.input)
+            found.update(i for g in _bodies(node) for n in g.node for i in n.input)
+    return found
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
