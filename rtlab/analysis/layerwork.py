@@ -399,7 +399,8 @@ def _units(layer: Layer, kind: Kind, product: Product | None, macs: int | None) 
     matrix = bool(macs) and not any(word in tactic for word in _CORES) and not (product and product.thin)
     if not matrix and kind not in _PRODUCTS:
         return "fp32", False
-    precision = layer.reads if layer.reads in _COMPUTED else "fp32"
+    # One that reads constants alone writes what it computes in.
+    precision = next((p for p in (layer.reads, layer.writes) if p in _COMPUTED), "fp32")
     # TensorRT multiplies FP32 as TF32 where it can, unless told otherwise or the kernel's name says so.
     return ("tf32" if matrix and precision == "fp32" else precision), matrix
 
@@ -428,10 +429,10 @@ def _renamed(engine: Engine) -> dict[str, str | Tensor]:
 
 
 def _once(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Tensors by name, each once; those without a name all."""
+    """Tensors, each once, and its parts of other shapes too; those without a name all."""
     found: dict[object, Tensor] = {}
     for position, tensor in enumerate(tensors):
-        found.setdefault(tensor.name or position, tensor)
+        found.setdefault((tensor.name, tensor.shape) if tensor.name else position, tensor)
     return list(found.values())
 
 

@@ -183,7 +183,7 @@ def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin |
             start=starts[i],
             end=ends[i],
             waits_on=tuple(layers[p].id for p in others[i]),
-            slack=_apart(latest[i], ends[i]),
+            slack=max(0.0, _apart(latest[i], ends[i])),
             critical=i in on_path,
             sync=y.kind in SYNC,
         )

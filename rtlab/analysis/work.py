@@ -77,8 +77,10 @@ _REDUCES: Mapping[str, int] = {
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", "GlobalLpPool"), 2),
 }  # fmt: skip
 _WINDOWS = frozenset({"MaxPool", "AveragePool", "LpPool"})
-#: Per unit and step of a recurrence: gates that are computed, and arithmetic beside the products and biases.
-_RECURRENT: Mapping[str, tuple[int, int]] = {"RNN": (1, 2), "GRU": (3, 11), "LSTM": (4, 13)}
+#: Per unit and step of a recurrence: gates that are computed, and arithmetic beside the products and biases. With 3 for
+#: a sigmoid and 1 for a tanh: RNN, a tanh. GRU, two sigmoids, a tanh, the product with the reset gate, and the mix
+#: ``(1 - z) * n + z * h``. LSTM, three sigmoids, two tanh, ``f * c + i * g`` and the product with the output gate.
+_RECURRENT: Mapping[str, tuple[int, int]] = {"RNN": (1, 1), "GRU": (3, 12), "LSTM": (4, 15)}
 #: Inputs that are no learned numbers: scales, zero points, observed statistics, bounds.
 _NO_PARAMETERS: Mapping[str, frozenset[int]] = {
     "QuantizeLinear": frozenset({1, 2}), "DequantizeLinear": frozenset({1, 2}), "BatchNormalization": frozenset({3, 4}),
