@@ -682,6 +682,8 @@ def _lab(given: argparse.Namespace) -> int:
     command = [
         sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
         f"--LabApp.default_url=/lab/tree/{first}",
+        # The other manager asks PyPI as soon as it is looked at.
+        "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
     if given.port is not None:
         command += [f"--ServerApp.port={given.port}"]
@@ -695,6 +697,8 @@ def _lab(given: argparse.Namespace) -> int:
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
         filter(None, (ours, os.environ.get("JUPYTER_CONFIG_PATH")))
     )
+    # It asks npm, where there is one, for a folder; npm asks its registry for news of itself now and then.
+    os.environ.setdefault("NPM_CONFIG_UPDATE_NOTIFIER", "false")
     print(f"rtlab: notebooks are in {folder}; stop with Ctrl-C", file=sys.stderr)
     if os.name == "posix":
         # In our place, so that whoever ends this command ends the server.

@@ -21,7 +21,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import sys
 from typing import TYPE_CHECKING
+
+if sys.platform != "win32":
+    # Not where it is asked: it cannot be loaded any more where memory is refused.
+    import resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +35,13 @@ if TYPE_CHECKING:
 _QUOTED = 200
 #: A quotation begins behind a space or a bracket: what stands between two of them is none.
 _LONG = re.compile(rf'(?<![^\s(\[=:,]")(?<=")[^"\n]{{{_QUOTED + 1},}}(?=")|[^\s"]{{{_QUOTED + 1},}}')
+
+#: What is said, by others than Python, where memory is refused.
+_REFUSED = re.compile(
+    r"bad_alloc|bad allocation|can't start new thread|pthread_create failed|cannot allocate memory"
+    r"|failed to (map segment|allocate memory)",
+    re.IGNORECASE,
+)
 
 
 class RtlabError(Exception):
@@ -95,11 +107,11 @@ def told(error: Exception, doing: str, kind: type[RtlabError] = RtlabError) -> R
     """An error that nobody raised on purpose, in words; Python's own are its details.
 
     Args:
-        error: One of rtlab's comes back as it is.
+        error: One of rtlab's comes back as it is, unless a vendor says in it that memory is refused.
         doing: What was attempted, continuing "Cannot": ``load the model``.
         kind: Of the error that tells it.
     """
-    if isinstance(error, RtlabError):
+    if isinstance(error, RtlabError) and not starved(error):
         return error
     import traceback
 
@@ -119,8 +131,12 @@ def boundary(doing: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
     """
     try:
         yield
-    except (RtlabError, TypeError, AssertionError, BrokenPipeError):
+    except (TypeError, AssertionError, BrokenPipeError):
         raise
+    except RtlabError as error:
+        if not starved(error):
+            raise
+        raise told(error, doing, type(error)) from error
     except Exception as error:
         from concurrent.futures import CancelledError
 
@@ -129,10 +145,37 @@ def boundary(doing: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
         raise told(error, doing, kind) from error
 
 
+def confined() -> str:
+    """The limit of this process's address space, which its children inherit, in words; empty where there is none."""
+    if sys.platform == "win32":
+        return ""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f"a process may have no more than {limit / 2**30:.2f} GiB of address space here (ulimit -v)"
+
+
+def starved(error: BaseException) -> bool:
+    """Whether an error is one of a process that came to the limit of its address space."""
+    if not confined():
+        return False
+    # A library that finds no room is not there, for all that the import of a package can tell.
+    lost = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
+    return lost or bool(_REFUSED.search(f"{error}"))
+
+
+#: What to do where memory is confined.
+UNCONFINE = (
+    "Raise it in the shell that starts this (ulimit -v unlimited), or take a smaller model, batch or sample."
+)
+
+
 def _found(error: Exception) -> tuple[str, str]:
     """What was found, and what to do next."""
     from concurrent.futures import BrokenExecutor
 
+    if (isinstance(error, MemoryError) and confined()) or starved(error):
+        return f"there is not enough memory: {confined()}", UNCONFINE
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return "the disk is full", "Free some space, or name a folder with more of it in TMPDIR."
     if isinstance(error, MemoryError):

@@ -215,7 +215,8 @@ def _components(edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Verte
     if not edges:
         return [[v] for v in alone]
     at = {v: i for i, v in enumerate(dict.fromkeys([*itertools.chain.from_iterable(edges), *alone]))}
-    ends = np.asarray([(at[a], at[b]) for a, b in edges], np.int64).reshape(-1, 2)
+    # SciPy before 1.12 hands indices on as they are, and its C takes 32 bits alone.
+    ends = np.asarray([(at[a], at[b]) for a, b in edges], np.int32).reshape(-1, 2)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(at), len(at)))
     count, labels = connected_components(graph, directed=False)
     found: list[list[_Vertex]] = [[] for _ in range(count)]

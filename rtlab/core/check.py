@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from rtlab.errors import ModelError
 _LARGE = 1 << 16
 #: Calls of local functions in whose types the checker takes seconds; a file with three functions more, a minute.
 _MOST_CALLS = 2_000_000
+#: Functions of a circle that are named.
+_NAMED = 8
 
 #: Domain, name and overload of a local function.
 _Called = tuple[str, str, str]
@@ -95,6 +98,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
         )
     _check_calls(proto, doing)
     _escape(proto)
+    _check_raw(proto, doing)
     whole = _check_external(proto, path, doing, weights=weights)
     _check_operators(proto, doing)
     graphs = list(_graphs(proto))
@@ -126,20 +130,23 @@ def _check_calls(proto: onnx.ModelProto, doing: str) -> None:
         return
     calls = {key: _called(f.node, functions) for key, f in functions.items()}
     expanded: dict[_Called, int] = {}
-    opened: set[_Called] = set()
+    #: Those that are being counted, each called by the one before.
+    opened: dict[_Called, None] = {}
     for key in functions:
         stack = [key]
         while stack:
             at = stack[-1]
             if at not in expanded and at not in opened:
-                opened.add(at)
-                stack += dict.fromkeys(c for c in calls[at] if c not in expanded and c not in opened)
+                opened[at] = None
+                for called in calls[at]:
+                    if called in opened:
+                        _refuse_circle([*itertools.dropwhile(called.__ne__, opened), called], doing)
+                stack += dict.fromkeys(c for c in calls[at] if c not in expanded)
                 continue
             stack.pop()
-            # One that calls itself is the checker's to refuse.
             if at in opened:
-                opened.discard(at)
-                expanded[at] = sum(1 + expanded.get(c, 0) for c in calls[at])
+                del opened[at]
+                expanded[at] = sum(1 + expanded[c] for c in calls[at])
     total = sum(1 + expanded[c] for c in _called(proto.graph.node, functions))
     if total > _MOST_CALLS:
         raise ModelError(
@@ -147,6 +154,17 @@ def _check_calls(proto: onnx.ModelProto, doing: str) -> None:
             f"{total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
             "functions, or a smaller part of it."
         )
+
+
+def _refuse_circle(circle: Sequence[_Called], doing: str) -> None:
+    """Checkers up to ONNX 1.21 follow it until the process crashes."""
+    names = [f'"{name}"' for _, name, _ in circle]
+    if len(names) > _NAMED:
+        names[_NAMED - 2 : -1] = ["…"]
+    raise ModelError(
+        f"{doing} its local functions call each other in a circle: {', '.join(names)}. Export the model without "
+        "local functions."
+    )
 
 
 def _called(nodes: Iterable[onnx.NodeProto], functions: Container[_Called]) -> list[_Called]:
@@ -262,15 +280,27 @@ def _bare(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _weighs(tensor: onnx.TensorProto) -> bool:
     """Whether a constant is large, and has all the bytes that the checker would count."""
-    if _outside(tensor):
-        return True
-    if len(tensor.raw_data) < _LARGE:
-        return False
+    return _outside(tensor) or (len(tensor.raw_data) >= _LARGE and len(tensor.raw_data) == _bytes(tensor))
+
+
+def _bytes(tensor: onnx.TensorProto) -> int | None:
+    """Bytes that the numbers of a constant take; None of types that have no such size."""
     try:
         bits = ir.DataType(tensor.data_type).bitwidth
     except (ValueError, TypeError):
-        return False
-    return int(math.prod(tensor.dims) * bits + 7) // 8 == len(tensor.raw_data)
+        return None
+    return int(math.prod(tensor.dims) * bits + 7) // 8
+
+
+def _check_raw(proto: onnx.ModelProto, doing: str) -> None:
+    """Checkers up to ONNX 1.22 let constants pass whose bytes are too few, and readers go on behind their end."""
+    for tensor, _ in _tensors(proto):
+        needed = _bytes(tensor)
+        if tensor.HasField("raw_data") and needed is not None and needed != len(tensor.raw_data):
+            raise ModelError(
+                f'{doing} tensor "{tensor.name}" takes {needed} bytes, and the file holds {len(tensor.raw_data)} '
+                "of it. Export the model again."
+            )
 
 
 def _check_external(proto: onnx.ModelProto, path: Path | None, doing: str, *, weights: bool) -> bool:

@@ -136,6 +136,8 @@ class Edit:
                     tensor.dtype = tensor.shape = None
                     tensor.type = "tensor_type"
             proto = gs.export_onnx(self.graph, do_type_check=False)
+        # GraphSurgeon before 0.6 writes the newest one, which ONNX Runtime may not know.
+        proto.ir_version = self.graph.ir_version
         self._restore(proto)
         return wrap(proto, name=self._model.name, shapes=self._model.shapes, weights=self._weights)
 

@@ -15,8 +15,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote, urlsplit
 
 import nbformat
@@ -200,14 +201,20 @@ def _port() -> int:
 
 
 @contextlib.contextmanager
-def _served(command: list[str], root: Path, home: Path, ready: str) -> Iterator[None]:
+def _served(
+    command: list[str],
+    root: Path,
+    home: Path,
+    ready: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[None]:
     """A server while the block runs; ``ready`` is an address that it answers once it is up."""
     log = home / "jupyter.log"
     with log.open("wb") as spoken:
         server = subprocess.Popen(
             command,
             cwd=root,
-            env=_variables(home),
+            env={**_variables(home), **environment},
             stdin=subprocess.DEVNULL,
             stdout=spoken,
             stderr=subprocess.STDOUT,
@@ -269,6 +276,17 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Notebook 7."""
     with _jupyter("notebook", "notebooks", tmp_path_factory) as served:
         yield served
+
+
+@pytest.fixture
+def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab as ``rtlab lab`` starts it, for a user without settings."""
+    home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("root")
+    token, port = secrets.token_hex(16), _port()
+    command = [sys.executable, "-m", "rtlab.cli", "lab", "--no-browser", "--port", str(port), str(root)]
+    url = f"http://127.0.0.1:{port}"
+    with _served(command, root, home, f"{url}/api/status?token={token}", {"JUPYTER_TOKEN": token}):
+        yield Lab(url, token, root, "lab/tree")
 
 
 @pytest.fixture
@@ -340,6 +358,12 @@ def lab_page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
 def notebook_page(notebook: Lab, chromium: Browser) -> Iterator[LabPage]:
     """A page of Notebook 7."""
     yield from _page(notebook, chromium)
+
+
+@pytest.fixture
+def own_lab_page(own_lab: Lab, chromium: Browser) -> Iterator[LabPage]:
+    """A page of JupyterLab as ``rtlab lab`` starts it."""
+    yield from _page(own_lab, chromium)
 
 
 @pytest.fixture

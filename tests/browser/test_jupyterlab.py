@@ -27,6 +27,21 @@ def test_a_widget_is_drawn_and_its_click_reaches_the_kernel(lab_page):
     assert [] == lab_page.console_errors
 
 
+def test_jupyterlab_as_rtlab_starts_it_asks_for_nothing_from_elsewhere(own_lab_page):
+    """Neither news nor updates, nor what there is to install; nor does it ask its user for a choice."""
+    page, lab = own_lab_page.page, own_lab_page.lab
+    with page.expect_response(lambda answer: "/lab/api/extensions" in answer.url) as listed:
+        page.goto(f"{lab.url}/{lab.tree}/01_first_look.ipynb?token={lab.token}")
+        page.wait_for_selector(".jp-Notebook .jp-Cell")
+        page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+        page.click("[data-id='extensionmanager.main-view']")
+    assert {"anywidget", "@jupyter-widgets/jupyterlab-manager"} <= {e["name"] for e in listed.value.json()}
+    page.wait_for_selector("text=jupyterlab-plotly", state="attached")
+    assert 0 == page.get_by_text("Jupyter news").count()
+    assert 0 == page.locator(".jp-Dialog").count()
+    assert [] == own_lab_page.left_machine
+
+
 def test_a_theme_change_reaches_the_page(lab_page):
     """Panes take their colours from the theme and redraw on this attribute."""
     lab_page.open(["1"])

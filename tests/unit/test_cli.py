@@ -150,6 +150,8 @@ def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch)
     other.chmod(0o755)
     monkeypatch.setenv("PATH", str(other.parent), prepend=os.pathsep)
     monkeypatch.setenv("JUPYTER_CONFIG_PATH", str(tmp_path))
+    monkeypatch.setenv("NPM_CONFIG_UPDATE_NOTIFIER", "")
+    monkeypatch.delenv("NPM_CONFIG_UPDATE_NOTIFIER")
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda _, command: started.append(command))
     main(["lab", str(tmp_path / "notebooks"), "--no-browser"])
@@ -158,6 +160,7 @@ def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch)
     assert sys.executable == program[0]
     said = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True, timeout=60)
     assert metadata.version("jupyterlab") == said.stdout.strip()
+    assert "false" == os.environ["NPM_CONFIG_UPDATE_NOTIFIER"]
 
 
 def test_what_nobody_foresaw_is_words_and_json_on_the_command_line(capsys, file, monkeypatch) -> None:

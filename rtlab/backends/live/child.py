@@ -11,6 +11,7 @@ import dataclasses
 import os
 import pickle
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,17 +20,21 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
+from rtlab.core import scratch
 from rtlab.core.progress import check
 from rtlab.core.protocols import Limits, Progress
-from rtlab.errors import BackendError, BuildError, RunError
+from rtlab.errors import UNCONFINE, BackendError, BuildError, RunError, confined, starved
 
 _START = (
     "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from rtlab.backends.live.serve import serve; serve()"
 )
 _TICK = 0.05
+#: What programs ask for the folder of temporary files.
+_TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,18 +143,20 @@ class Session:
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._spoken = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        # What a vendor leaves in the folder for temporary files goes with the child, however that ends.
+        room = scratch.kept()
         self._child = subprocess.Popen(
             [sys.executable, "-X", "utf8", "-c", _START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._spoken,
             # A fault handler of the parent's environment would print over the signal that we name ourselves.
-            env={**os.environ, "PYTHONFAULTHANDLER": ""},
+            env={**os.environ, "PYTHONFAULTHANDLER": "", **dict.fromkeys(_TEMPORARY, str(room))},
             # Interrupting the kernel signals its whole group; the build is ended by us, not by accident.
             start_new_session=os.name == "posix",
             pass_fds=files,
         )
-        self._end = weakref.finalize(self, _end, self._child, self._spoken)
+        self._end = weakref.finalize(self, _end, self._child, self._spoken, room)
         self._process = _process(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
         # So little goes into the pipe whether or not anybody reads it yet.
@@ -199,7 +206,7 @@ class Session:
                 return self._attend(progress, bounds)
             except _Told as told:
                 # The child lives on: its function raised, as it may.
-                raise told.error from None
+                raise _starved(told.error, bounds) from None
             except BaseException:
                 self.close()
                 raise
@@ -241,7 +248,7 @@ class Session:
         return _memory(self._process) + min(limit, int(psutil.virtual_memory().available))
 
 
-def _end(child: subprocess.Popen[bytes], spoken: IO[bytes]) -> None:
+def _end(child: subprocess.Popen[bytes], spoken: IO[bytes], room: Path) -> None:
     if child.poll() is None:
         child.kill()
     child.wait()
@@ -250,6 +257,7 @@ def _end(child: subprocess.Popen[bytes], spoken: IO[bytes]) -> None:
             # The child may be gone, and with it what we wrote.
             with contextlib.suppress(OSError):
                 pipe.close()
+    shutil.rmtree(room, ignore_errors=True)
 
 
 class _Told(Exception):  # noqa: N818 - carries an error from the child to its caller
@@ -287,7 +295,21 @@ def _memory(process: Any) -> int:
         return 0
 
 
+def _starved(error: BaseException, bounds: Bounds) -> BaseException:
+    """An error of a child; in words of its own where there was too little room for it."""
+    if not starved(error):
+        return error
+    details = "\n".join(filter(None, (str(error), getattr(error, "details", ""))))
+    return bounds.work.failure(
+        f"{bounds.doing}: there is not enough memory: {confined()}. {UNCONFINE}", details=details
+    )
+
+
 def _crash(code: int, doing: str, work: Work) -> str:
+    # A child that lacks room ends in any way, even before it can say a word.
+    if limit := confined():
+        ended = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
+        return f"{doing}: {work.process} ended {ended} and no result, and {limit}. {UNCONFINE}"
     if code < 0:
         try:
             name = signal.Signals(-code).name

@@ -6,12 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from rtlab.backends.live.child import RUNNING, Session
 from rtlab.core import scratch
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Limits
+from rtlab.errors import RunError
 
 SCRIPT = """
 import sys, threading, time
@@ -105,3 +110,32 @@ def test_who_listens_to_the_signal_already_goes_on_listening(monkeypatch) -> Non
         assert [signal.SIGTERM] == heard
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def leave(payload: object, report: object) -> str:
+    """What a vendor does: a file in the folder for temporary files; then it dies, where that is asked."""
+    number, path = tempfile.mkstemp(prefix="vendor-")
+    os.close(number)
+    if payload == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("how", ["close", "die"])
+def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(
+    monkeypatch, tmp_path: Path, how: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_made", None)
+    session = Session(Limits(), work=RUNNING)
+    left = Path(session.call(f"{__name__}:leave", "live", progress=Silent(), doing="Cannot leave"))
+    assert left.is_file()
+    assert scratch._own() in left.parents
+    if how == "die":
+        with pytest.raises(RunError, match="crashed with SIGKILL"):
+            session.call(f"{__name__}:leave", "die", progress=Silent(), doing="Cannot leave")
+    else:
+        session.close()
+    assert [] == list(tmp_path.rglob("vendor-*"))
+    scratch._made.remove()
