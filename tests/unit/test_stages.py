@@ -144,6 +144,17 @@ def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, 
     assert parts["int8"].timing.runs >= measured
 
 
+def test_times_of_a_precision_that_the_cpu_lacks_say_whose_they_are() -> None:
+    """FP16 kernels are not what ran; INT8 are."""
+    study = Study(tiny_model())
+    for precision in ("fp32", "fp16", "int8"):
+        study.add(precision, precision=precision, backend="onnxruntime", target="cpu")
+    study.run(budget_s=2)
+    said = {name: result.timing.note for name, result in study.results.items()}
+    assert said["fp16"].startswith("The CPU has no fp16 arithmetic: these are times of FP32 kernels")
+    assert not any("FP32 kernels" in said[name] for name in ("fp32", "int8"))
+
+
 def test_to_only_compile_measures_nothing_until_it_is_asked_for(model) -> None:
     study = planned(model)
     study.run(budget_s=0)

@@ -55,6 +55,13 @@ def test_an_overflow_is_counted_and_never_hidden_in_a_mean() -> None:
     assert (1, -math.inf, math.inf) == (found.overflowed, found.sqnr, found.max_abs)
 
 
+def test_what_became_zero_is_counted_and_what_was_zero_is_not() -> None:
+    """By hand: of five numbers, two that were not zero are."""
+    x = np.array([[1e-8, 0.0, 3.0, -2e-9, 5.0]], np.float32)
+    found = compare(x, np.array([[0.0, 0.0, 3.0, -0.0, 5.0]], np.float32), cuts=1)
+    assert (2, 5, 0) == (found.underflowed, found.elements, found.overflowed)
+
+
 def test_only_floating_values_of_both_models_are_compared() -> None:
     """A value that exists on one side has no counterpart."""
     model = tiny_model()

@@ -236,6 +236,13 @@ def test_products_that_wait_for_their_weights(found, times, expected) -> None:
     assert [] == of(found, "few-rows")
 
 
+def test_positions_of_a_convolution_of_one_dimension_are_rows_too() -> None:
+    """A signal of 100 positions reads its weights once for all of them."""
+    x, y = Tensor("x", "fp16", (1, 4096, 100)), Tensor("y", "fp16", (1, 1000, 100))
+    found = engine(step("Pooling", tensor("w"), x), conv(x, y))
+    assert [] == of(found, "few-rows", timed(found, 80, 20))
+
+
 def test_the_weights_of_a_product_are_counted() -> None:
     """4096 by 1000 numbers of two bytes."""
     (found,) = of(product(1), "few-rows", timed(product(1), 80, 20))
