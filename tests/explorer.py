@@ -9,6 +9,37 @@ from pathlib import Path
 EXPLORER = ".rt-explorer"
 READY = f'{EXPLORER}[data-ready="1"]'
 
+#: Each stage waits at its gate, and hears of a cancel there as it does in its work.
+GATED = """
+import threading
+import rtlab
+from rtlab.core.progress import check
+from rtlab.study import measuring
+
+gates = {name: threading.Event() for name in ("_time", "_compare", "_score")}
+
+def gated(name, work):
+    def waiting(self, within):
+        while not gates[name].wait(0.02):
+            check(self.progress, "waiting")
+        return work(self, within)
+    return waiting
+
+for name in gates:
+    setattr(measuring._Measuring, name, gated(name, getattr(measuring._Measuring, name)))
+
+sample = rtlab.samples.load("digits_inception")
+study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+explorer = study.explore()
+_ = explorer.choose(precision="int8", calibrator="minmax")
+"""
+
+
+def allow(page, seconds: str) -> None:
+    """Choose how long measuring may take, in the settings."""
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f'{EXPLORER} [data-item="budget-{seconds}"]')
+
 
 class Explorer:
     """The Explorer on a page, as a person uses it."""

@@ -73,6 +73,6 @@ def test_a_saved_notebook_keeps_neither_script_nor_payload_and_says_what_to_do(k
     page.goto(f"{address}?reset")
     page.wait_for_function(
         "() => [...document.querySelectorAll('.jp-OutputArea-output [role=status]')]"
-        ".filter(words => words.innerText.includes('Run the cell again')).length === 3"
+        ".filter(words => words.innerText.includes('Run the cells again')).length === 3"
     )
     assert 0 == page.locator(".rt-explorer, .rt-graph").count()

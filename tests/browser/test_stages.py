@@ -4,36 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from explorer import EXPLORER
+from explorer import EXPLORER, GATED, allow
 
 #: Stages by the method that measures them, and what the page says meanwhile.
 STAGES = {"_time": "timed", "_compare": "compared", "_score": "scored"}
 WAITING = {"timed": "Timing …", "compared": "Comparing values …", "scored": "Scoring the task …"}
 
-#: Each stage waits at its gate, and hears of a cancel there as it does in its work.
-GATED = """
-import threading
-import rtlab
-from rtlab.core.progress import check
-from rtlab.study import measuring
-
-gates = {name: threading.Event() for name in ("_time", "_compare", "_score")}
-
-def gated(name, work):
-    def waiting(self, within):
-        while not gates[name].wait(0.02):
-            check(self.progress, "waiting")
-        return work(self, within)
-    return waiting
-
-for name in gates:
-    setattr(measuring._Measuring, name, gated(name, getattr(measuring._Measuring, name)))
-
-sample = rtlab.samples.load("digits_inception")
-study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-explorer = study.explore()
-_ = explorer.choose(precision="int8", calibrator="minmax")
-"""
 SHOW = "explorer"
 
 
@@ -48,12 +24,6 @@ def waiting(opened, lab_page):
     lab_page.page.click(f'{EXPLORER} [data-control="build"]')
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="waiting"]')
     return lab_page
-
-
-def allow(page, seconds: str) -> None:
-    """Choose how long measuring may take, in the settings."""
-    page.click(f'{EXPLORER} [data-control="settings"] button')
-    page.click(f'{EXPLORER} [data-item="budget-{seconds}"]')
 
 
 def test_the_engine_is_on_screen_before_anything_is_measured_and_each_stage_follows(waiting) -> None:

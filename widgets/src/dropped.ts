@@ -23,8 +23,10 @@ function told(files: readonly Sized[]): string {
   return files.length === 1 ? name : `${name} and ${plural(files.length - 1, "other file")}`;
 }
 
-/** Why files cannot be handed to the kernel, or null where they can. */
-export function refused(files: readonly Sized[], running: boolean): Failure | null {
+/** Why files cannot be handed to the kernel, or null where they can; `unusable` says why it hears nothing. */
+export function refused(files: readonly Sized[], running: boolean, unusable = ""): Failure | null {
+  if (unusable)
+    return { kind: "No kernel", message: `Cannot open ${told(files)}. ${unusable}.`, details: "" };
   if (running)
     return {
       kind: "Busy",

@@ -1,5 +1,5 @@
 import type { AnyModel } from "@anywidget/types";
-import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Asking, type Question } from "./asking";
 import { Bench } from "./bench";
 import { differs, prunable, repinned, repruned } from "./choice";
@@ -13,6 +13,7 @@ import type {
   DataState,
   Failure,
   Findings,
+  Gesture,
   GestureType,
   Inspection,
   Link,
@@ -30,8 +31,10 @@ import { EVIDENCE_WORDS, plural, REASON_WORDS } from "./format";
 import { engineSide } from "./overlay";
 import { chosenIn, type Page, pageOf, usable } from "./panels";
 import { loadPlotly, type Plotly } from "./plotly";
+import { gone, heard } from "./reach";
 import { spoken } from "./spoken";
 import { Study } from "./state";
+import { stranded } from "./stranded";
 import { type ExplorerTraits, follower, gesture, type Plotted, publish } from "./traits";
 import { unfold } from "./ui/folding";
 import { saveFile } from "./ui/save";
@@ -76,7 +79,14 @@ export class Lab {
   readonly link: Signal<string> = signal("");
   /** This is a report: what needs a kernel is left out. */
   readonly saved: boolean;
-  readonly alive: Signal<boolean> = signal(true);
+  /** Whether the kernel hears what it is asked. */
+  readonly alive: ReadonlySignal<boolean> = computed(() => heard(this.study.reach.value));
+  /** Whether something was asked of a kernel that is busy with something else. */
+  readonly waits: ReadonlySignal<boolean> = computed(
+    () => this.study.reach.value === "busy" && this.#unheard.value.size > 0,
+  );
+  /** What the kernel was doing when it went. */
+  readonly lost: Signal<string> = signal("");
   readonly help: Signal<boolean> = signal(false);
   /** The model that was asked for, until the kernel has it or has failed. */
   readonly opening: Signal<string> = signal("");
@@ -97,6 +107,9 @@ export class Lab {
   readonly page: ReadonlySignal<Page>;
   readonly asking: Asking;
   readonly #model: AnyModel<ExplorerTraits>;
+  readonly #told: Signal<Failure | null>;
+  /** What was asked and not taken up yet. */
+  readonly #unheard: Signal<ReadonlySet<Gesture>> = signal(new Set());
   #plotly: Promise<Plotly> | null = null;
   /** The pins that were chosen here, as text. */
   #pinned = "";
@@ -127,8 +140,8 @@ export class Lab {
       this.study.decode(trait("calibration"), this.calibration),
       this.study.decode(trait("story"), this.study.story),
     ];
-    const told = trait("failure");
-    this.failure = computed(() => this.ownFailure.value ?? told.value);
+    this.#told = trait("failure");
+    this.failure = computed(() => this.ownFailure.value ?? this.#told.value);
     this.stale = computed(() => {
       if (this.saved) return false;
       const shown = this.study.engine.value?.variant;
@@ -160,7 +173,8 @@ export class Lab {
       if (this.study.pictured.value && !this.study.ready.value && !saved) this.send("pictured", "");
     });
     end.addEventListener("abort", tell);
-    this.#forgetOpened(told);
+    this.#forgetOpened(this.#told);
+    this.#strand();
     this.#inspectSelected();
     // What the kernel pins, as it shows another variant, is not undone here.
     const forget = effect(() => {
@@ -242,7 +256,8 @@ export class Lab {
   /** Why the kernel cannot be asked for anything; empty where it can. */
   unusable(): string {
     if (this.saved) return "A saved report has no kernel: open the study in a notebook";
-    return this.alive.value ? "" : "The kernel was restarted: run the cell again";
+    if (gone(this.study.reach.value)) return "The kernel is gone: run the cells again";
+    return this.alive.value ? "" : "No connection to the kernel: wait until it is back";
   }
 
   /** Why no work can be started now; empty where it can. */
@@ -344,6 +359,25 @@ export class Lab {
     this.send("open", model);
   }
 
+  /** What a kernel was doing ends with it, and nothing on the page goes on as if it did not. */
+  #strand(): void {
+    const stop = effect(() => {
+      const { value: reach } = this.study.reach;
+      if (!heard(reach)) this.#unheard.value = new Set();
+      if (!gone(reach)) return;
+      const { running, phase } = this.build.peek();
+      batch(() => {
+        // The pace, and the time that is left, are none any more.
+        if (running) this.lost.value = phase.split(" · ", 1)[0]!;
+        this.build.value = { running: false, phase: "", fraction: null, since: 0 };
+        this.chips.value = stranded(this.chips.peek());
+        this.opening.value = "";
+        this.link.value = "";
+      });
+    });
+    this.end.addEventListener("abort", stop);
+  }
+
   /** What was to be opened is on screen, or failed, or was cancelled. */
   #forgetOpened(failure: ReadonlySignal<Failure | null>): void {
     let model = this.choice.peek().model;
@@ -378,7 +412,14 @@ export class Lab {
   }
 
   send(type: GestureType, value = ""): void {
-    gesture(this.#model, { type, value });
+    this.#gesture({ type, value });
+  }
+
+  #gesture(asked: Gesture, buffers?: ArrayBuffer[]): void {
+    this.#unheard.value = new Set([...this.#unheard.peek(), asked]);
+    gesture(this.#model, asked, buffers, () => {
+      this.#unheard.value = new Set([...this.#unheard.peek()].filter((one) => one !== asked));
+    });
   }
 
   resize(height: number, done: boolean): void {
@@ -389,11 +430,11 @@ export class Lab {
   /** Hands files to the kernel, which tells from their content what they are. */
   async drop(files: readonly File[]): Promise<void> {
     if (!files.length) return;
-    this.ownFailure.value = refused(files, this.build.value.running);
+    this.ownFailure.value = refused(files, this.build.value.running, this.unusable());
     if (this.ownFailure.value) return;
     try {
       const { value, buffers } = await packedFiles(files);
-      gesture(this.#model, { type: "drop", value }, buffers);
+      this.#gesture({ type: "drop", value }, buffers);
     } catch (error) {
       // A folder can be dropped too, and a file may be gone by now.
       this.ownFailure.value = {
@@ -410,7 +451,8 @@ export class Lab {
 
   dismiss(): void {
     if (this.ownFailure.value) this.ownFailure.value = null;
-    else this.send("dismiss");
+    else if (this.alive.value) this.send("dismiss");
+    else this.#told.value = null;
   }
 
   /** On what evidence a node belongs to a layer. */

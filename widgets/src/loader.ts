@@ -1,4 +1,5 @@
 import type { AnyModel, RenderProps } from "@anywidget/types";
+import { gone, type Reach, watchReach } from "./reach";
 
 /** What the kernel delivers as messages: the digest of each, empty where it is empty. */
 type Parcels = Record<string, string>;
@@ -12,8 +13,8 @@ interface Parcel {
 
 const WAITING = "Waiting for the kernel, which sends this view as soon as it is free.";
 const GONE =
-  "This view was left by a kernel that no longer runs. Run the cell again to see it. " +
-  'A copy that needs no kernel is a report: study.to_html("report.html").';
+  "This view was left by a kernel that no longer runs. Run the cells again, from the one that makes the study, to " +
+  'see it. A copy that needs no kernel is a report: study.to_html("report.html").';
 /** Before this, words would only flicker. */
 const PATIENCE_MS = 400;
 
@@ -40,24 +41,18 @@ function render({ model, el }: Props): () => void {
     stop?.();
     words.remove();
   };
-  const check = (): void => {
-    if (gone(model)) say(GONE);
-  };
-  // All models of a manager are told one after another.
-  const later = (): void => void setTimeout(check);
-  model.on("comm_live_update", later);
-  const slow = setTimeout(() => !gone(model) && say(WAITING), PATIENCE_MS);
-  end.signal.addEventListener("abort", () => {
-    clearTimeout(slow);
-    model.off("comm_live_update", later);
+  const delivered = Delivered.of(model);
+  const slow = setTimeout(() => gone(delivered.reach) || say(WAITING), PATIENCE_MS);
+  end.signal.addEventListener("abort", () => clearTimeout(slow));
+  watchReach(model, end.signal, (reach) => {
+    delivered.reached(reach);
+    if (gone(reach)) say(GONE);
   });
-  check();
   complete(model, end.signal)
     .then(async ({ script, view }) => {
       const draw = await script;
       if (end.signal.aborted) return;
       clearTimeout(slow);
-      model.off("comm_live_update", later);
       words.remove();
       stop = draw({ model: view, el });
     })
@@ -68,15 +63,10 @@ function render({ model, el }: Props): () => void {
   return finish;
 }
 
-/** Whether the kernel's side is known to be gone. The model itself does not tell; its layout shares its fate. */
-function gone(model: AnyModel): boolean {
-  return (model.get("layout") as { comm_live?: boolean } | undefined)?.comm_live === false;
-}
-
 /** What the kernel has delivered for a widget, for all its views; the tag of each is its digest. */
 class Delivered {
   readonly tags: Parcels = {};
-  readonly held: Record<string, unknown> = {};
+  readonly held: Record<string, unknown> = { reach: "free" };
   readonly listeners = new Map<string, Set<() => void>>();
 
   /** What was sent for a widget so far. Every view has a model of its own, and all have one layout. */
@@ -89,6 +79,19 @@ class Delivered {
 
   put(name: string, tag: string, value: unknown): void {
     this.tags[name] = tag;
+    this.#hold(name, value);
+  }
+
+  get reach(): Reach {
+    return this.held.reach as Reach;
+  }
+
+  /** How the kernel can be reached, which views read as if it were a trait. */
+  reached(reach: Reach): void {
+    this.#hold("reach", reach);
+  }
+
+  #hold(name: string, value: unknown): void {
     this.held[name] = value;
     for (const listener of [...(this.listeners.get(`change:${name}`) ?? [])]) listener();
   }
@@ -121,7 +124,7 @@ function initialize({ model }: { model: AnyModel }): void {
 function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<Render>; view: unknown }> {
   const delivered = Delivered.of(model);
   const { held, listeners, tags } = delivered;
-  const asked: Parcels = {};
+  let asked: Parcels = {};
   const announced = (): Parcels => model.get("parcels") as Parcels;
 
   return new Promise((resolve) => {
@@ -134,7 +137,7 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
       for (const [name, tag] of Object.entries(announced())) {
         if (tags[name] === tag) continue;
         if (!tag || (name === "script" && scripts.has(tag))) delivered.put(name, tag, null);
-        else if (asked[name] !== tag && !gone(model)) {
+        else if (asked[name] !== tag && !gone(delivered.reach)) {
           asked[name] = tag;
           model.send({ type: "fetch", value: name });
         }
@@ -148,8 +151,13 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
     const view = {
       get: (name: string): unknown => (name in held ? held[name] : model.get(name)),
       set: model.set.bind(model),
-      save_changes: model.save_changes.bind(model),
-      send: model.send.bind(model),
+      // A connection that ended raises, and what is selected or typed meanwhile is still there to see.
+      save_changes: (): void => {
+        if (!gone(delivered.reach)) model.save_changes();
+      },
+      send: (...told: Parameters<AnyModel["send"]>): void => {
+        if (!gone(delivered.reach)) model.send(...told);
+      },
       widget_manager: model.widget_manager,
       on(event: string, listener: () => void): void {
         model.on(event, listener);
@@ -163,9 +171,16 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
     };
     model.on("msg:custom", take as never);
     model.on("change:parcels", follow);
+    // A question may have been lost with the connection.
+    const again = (): void => {
+      if (delivered.reach === "away") asked = {};
+      else follow();
+    };
+    view.on("change:reach", again);
     end.addEventListener("abort", () => {
       model.off("msg:custom", take as never);
       model.off("change:parcels", follow);
+      view.off("change:reach", again);
     });
     follow();
   });

@@ -12,6 +12,7 @@ import type { Box, BuildStory, EngineView, Graph, Later, Link, Pair, Side, ViewS
 import { arrange, type Drawn, withoutSync } from "./drawn";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
+import { gone, type Reach } from "./reach";
 import { fusedAfter, lastJoin } from "./story";
 import { follower, type GraphTraits, publish } from "./traits";
 
@@ -86,11 +87,13 @@ export class Study {
   /** Steps that stand between the present payloads and a finished picture. */
   readonly pending: Signal<number> = signal(0);
   readonly problem: Signal<unknown> = signal(null);
+  /** How the kernel can be reached; a report needs none. */
+  readonly reach: Signal<Reach> = signal("free");
   /** There is an engine of which nobody gave the ONNX model. */
   readonly modelless: ReadonlySignal<boolean> = computed(() => this.source.value?.boxes.length === 0);
   /** The kernel has named the engine of the second pane, and is still working out what there is to see of it. */
   readonly preparing: ReadonlySignal<boolean> = computed(
-    () => this.view.value.variant !== "" && this.engine.value === null,
+    () => this.view.value.variant !== "" && this.engine.value === null && !gone(this.reach.value),
   );
   /** Everything that was announced is drawn; what follows a large graph may still be on its way. */
   readonly pictured: ReadonlySignal<boolean> = computed(
@@ -151,7 +154,11 @@ export class Study {
       other: signal(null),
     };
     const received = trait("view");
+    const reach = trait("reach");
     const stop = [
+      effect(() => {
+        this.reach.value = reach.value ?? "free";
+      }),
       this.decode(trait("source"), this.source),
       this.decode(trait("engine"), this.engine),
       this.decode(trait("other"), this.other),
@@ -191,6 +198,12 @@ export class Study {
   /** Whether what the boxes of a side tell, and the numbers on them, are still on their way. */
   follows(side: Side): boolean {
     return this.#graph(side)?.later ?? false;
+  }
+
+  /** That something is still to come, or that it never will. */
+  coming(what: string): string {
+    const late = gone(this.reach.value) ? "did not arrive before the kernel was gone" : "are on their way";
+    return `${what} ${late}.`;
   }
 
   engineOf(side: EngineSide): EngineView | null {

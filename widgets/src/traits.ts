@@ -16,6 +16,7 @@ import type {
   ViewState,
 } from "./contract";
 import type { Bytes } from "./payload";
+import type { Reach } from "./reach";
 
 /** Traits of the Python class behind graph.tsx. */
 export interface GraphTraits {
@@ -31,6 +32,8 @@ export interface GraphTraits {
   height: number;
   /** What variants are called; the Explorer's chips tell that of theirs. */
   titles?: Record<string, string>;
+  /** How the kernel can be reached, which the page finds out by itself; a report's model has none. */
+  reach?: Reach;
 }
 
 /** What plotly draws. */
@@ -95,6 +98,12 @@ export function publish<T extends GraphTraits, K extends keyof T & string>(
   model.save_changes();
 }
 
-export function gesture(model: AnyModel<ExplorerTraits>, message: Gesture, buffers?: ArrayBuffer[]): void {
-  model.send(message, undefined, buffers);
+/** `begun` is called when the kernel takes the message up, and when it is done with it. */
+export function gesture(
+  model: AnyModel<ExplorerTraits>,
+  message: Gesture,
+  buffers?: ArrayBuffer[],
+  begun?: () => void,
+): void {
+  model.send(message, begun && { iopub: { status: begun } }, buffers);
 }

@@ -36,4 +36,12 @@ describe("files that are dropped", () => {
       refused([file("a.onnx", 1)], false),
     ]);
   });
+
+  it("are kept by nobody where no kernel is, and the page says so", () => {
+    const { kind, message } = refused([file("a.onnx", 1)], true, "The kernel is gone: run the cells again")!;
+    expect(["No kernel", 'Cannot open "a.onnx". The kernel is gone: run the cells again.']).toEqual([
+      kind,
+      message,
+    ]);
+  });
 });

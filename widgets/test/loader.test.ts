@@ -6,6 +6,7 @@ type Listener = (...told: unknown[]) => void;
 /** A kernel's model: what it announces, what it was asked, and how it answers. */
 class Kernel {
   readonly asked: string[] = [];
+  saved = 0;
   readonly layout = { comm_live: true };
   readonly #listeners = new Map<string, Set<Listener>>();
   constructor(
@@ -17,8 +18,12 @@ class Kernel {
     return name === "parcels" ? this.parcels : `the trait ${name}`;
   }
   set(): void {}
-  save_changes(): void {}
+  save_changes(): void {
+    if (!this.alive) throw new Error("Cannot send");
+    this.saved += 1;
+  }
   send({ value }: { value: string }): void {
+    if (!this.alive) throw new Error("Cannot send");
     this.asked.push(value);
   }
   on(event: string, listener: Listener): void {
@@ -115,7 +120,7 @@ describe("what stands in a saved notebook for a widget", () => {
     const kernel = new Kernel({ script: "s1", source: "a1" }, false);
     show(kernel);
     expect(kernel.asked).toEqual([]);
-    expect(words.textContent).toContain("Run the cell again");
+    expect(words.textContent).toContain("Run the cells again");
   });
 
   it("says so when the kernel goes before it has answered", async () => {
@@ -123,7 +128,23 @@ describe("what stands in a saved notebook for a widget", () => {
     show(kernel);
     kernel.alive = false;
     kernel.tell("comm_live_update");
-    await vi.waitFor(() => expect(words.textContent).toContain("Run the cell again"));
+    await vi.waitFor(() => expect(words.textContent).toContain("Run the cells again"));
+  });
+
+  it("tells a view that its kernel is gone, and then sends nothing", async () => {
+    const kernel = new Kernel({ script: "s1" });
+    show(kernel);
+    await vi.waitFor(() => expect(drawn).toHaveBeenCalledOnce());
+    const seen: unknown[] = [];
+    model.on("change:reach", () => seen.push(model.get("reach")));
+    expect(model.get("reach")).toBe("free");
+    model.save_changes();
+    kernel.alive = false;
+    kernel.tell("comm_live_update");
+    await vi.waitFor(() => expect(seen).toEqual(["ended"]));
+    model.save_changes();
+    model.send({ value: "build" });
+    expect([kernel.saved, kernel.asked]).toEqual([1, []]);
   });
 
   it("leaves nothing behind when it is closed before the kernel answers", async () => {

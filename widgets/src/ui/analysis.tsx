@@ -1,10 +1,11 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fact, Panel, PanelName, Row } from "../contract";
 import { GLYPH, NONE, number, plural, quantity, shorten } from "../format";
 import type { Lab } from "../lab";
 import { Joins, withoutChosen } from "../panels";
 import { Chart, type Joint } from "./chart";
+import { useLater } from "./later";
 import { Quoted } from "./quoted";
 import { type Column, Rows } from "./rows";
 import { Settings } from "./settings";
@@ -24,7 +25,10 @@ const WORDS_MS = 600;
 
 /** A panel that the kernel has worked out, whatever it is about. */
 export function Analysis({ lab, name, choice }: Props) {
-  const panel = lab.asking.answers.value[name];
+  const told = lab.asking.answers.value[name];
+  const unusable = lab.saved ? "" : lab.unusable();
+  // Nobody will answer for the variant on screen.
+  const panel = unusable && told?.variant !== lab.study.engine.value?.variant ? undefined : told;
   const waiting = lab.asking.waiting.value;
   const pale = useLater(waiting, PALE_MS);
   const words = useLater(waiting, WORDS_MS);
@@ -38,23 +42,17 @@ export function Analysis({ lab, name, choice }: Props) {
           {panel && lab.saved && " A notebook draws the figure."}
         </p>
         <span role="status" class="rt-working">
-          {words && "Working it out …"}
+          {words && (lab.waits.value ? "Waiting for the kernel …" : "Working it out …")}
         </span>
       </div>
       {panel && <Told lab={lab} panel={panel} />}
+      {!panel && unusable && (
+        <p class="rt-quiet rt-pad" data-control="unanswered">
+          The kernel works this panel out when it is opened. {unusable}.
+        </p>
+      )}
     </div>
   );
-}
-
-/** True once something has been so for a while. */
-function useLater(on: boolean, delay: number): boolean {
-  const [late, setLate] = useState(false);
-  useEffect(() => {
-    if (!on) return setLate(false);
-    const timer = setTimeout(() => setLate(true), delay);
-    return () => clearTimeout(timer);
-  }, [on]);
-  return on && late;
 }
 
 function Told({ lab, panel }: { lab: Lab; panel: Panel }) {

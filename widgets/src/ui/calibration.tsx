@@ -398,7 +398,7 @@ function Ranked({ lab, rank, unit, source, scored }: RankedProps) {
               data-control="use"
               aria-label={mine ? `${calibrator} is chosen` : `Use ${calibrator}`}
               disabled={mine || !lab.alive.value}
-              title={mine ? "It is chosen" : "Choose it; Build then makes the variant"}
+              title={mine ? "It is chosen" : lab.unusable() || "Choose it; Build then makes the variant"}
               onClick={() => lab.choose({ calibrator, ...(choice.calibrator ? {} : { precision }) })}
             >
               {mine ? "✓" : "Use"}

@@ -5,6 +5,7 @@ import { onGround } from "../colour";
 import type { Theme } from "../draw/theme";
 import type { Lab } from "../lab";
 import type { Plot, Plotly, Trace } from "../plotly";
+import { gone } from "../reach";
 import type { Plotted } from "../traits";
 
 /** How the points of a figure, by their ids, are joined to the selection and the hover. */
@@ -103,6 +104,9 @@ export function Chart({ lab, name, label, figure, joint, hidden = false, height,
       <div class="rt-plot" role="img" aria-label={label} ref={box} hidden={!figure} />
       <svg class="rt-rings" ref={rings} aria-hidden="true" />
       {!figure && children}
+      {wanted && !plotly && gone(lab.study.reach.value) && (
+        <p class="rt-quiet">The chart did not arrive before the kernel was gone.</p>
+      )}
       {problem && <p class="rt-worse">The chart could not be shown: {problem}</p>}
     </div>
   );

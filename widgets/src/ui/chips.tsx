@@ -103,12 +103,19 @@ function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipPr
     if (chip.status === "failed") lab.ownFailure.value = chip.error;
     else if (chip.status === "ready") lab.send("show", chip.id);
   };
+  const dead = !lab.saved && !current && chip.status === "ready" ? lab.unusable() : "";
   return (
     <div
       class={`rt-chip rt-${chip.status} ${current ? "rt-current" : ""} ${compared ? "rt-compared" : ""}`}
       data-chip={chip.id}
     >
-      <button type="button" aria-pressed={current} title={hint(chip)} onClick={show}>
+      <button
+        type="button"
+        aria-pressed={current}
+        aria-disabled={dead !== ""}
+        title={dead || hint(chip)}
+        onClick={() => dead || show()}
+      >
         {(chip.status === "building" || chip.stages.some(({ state }) => state === "waiting")) && (
           <i class="rt-spin" aria-hidden="true" />
         )}
@@ -150,7 +157,7 @@ function itemsOf(lab: Lab, chip: Chip): Item[] {
   const compare: Item = {
     id: "compare",
     label: compared ? "Close the third pane" : "Compare in a third pane",
-    reason: (lab.saved ? "" : unready) || (compared ? "" : here),
+    reason: compared ? "" : (lab.saved ? "" : unready) || here,
     pick: () => (compared ? lab.bench.closeOther(lab) : lab.compare(chip.id)),
   };
   if (lab.saved) return [compare];

@@ -21,7 +21,7 @@ export function Elsewhere({ lab }: { lab: Lab }) {
         <p class="rt-quiet">
           {commands
             ? "Save the prepared ONNX, copy it to the other machine, and run one of these beside it."
-            : `Showing ${lab.study.called(variant)} …`}
+            : lab.unusable() || `Showing ${lab.study.called(variant)} …`}
         </p>
         {commands?.map((command) => (
           <Command key={command} text={command} />

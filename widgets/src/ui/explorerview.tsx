@@ -3,12 +3,14 @@ import { useEffect, useState } from "preact/hooks";
 import type { Tab } from "../contract";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
+import { gone } from "../reach";
 import { Bottom } from "./bottom";
 import { Chips } from "./chips";
 import { Divider } from "./divider";
 import { Elsewhere } from "./elsewhere";
 import { FailureCard } from "./failure";
 import { Help } from "./help";
+import { BusyWords, ExplorerBanner } from "./kernelwords";
 import { Panel } from "./panel";
 import { Panes } from "./panes";
 import { Start } from "./start";
@@ -57,7 +59,10 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
   }, []);
 
   const loading = useComputed(
-    () => !lab.study.source.value && (lab.study.pending.value > 0 || lab.study.preparing.value),
+    () =>
+      !lab.study.source.value &&
+      !gone(lab.study.reach.value) &&
+      (lab.study.pending.value > 0 || lab.study.preparing.value),
   );
   const { tab, segment } = lab.page.value;
   const share = segment && segment !== "layers" ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
@@ -69,7 +74,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files; the model list offers the same by path
     <div
-      class={`rt-frame ${dropping ? "rt-dropping" : ""} ${lab.alive.value ? "" : "rt-dead"}`}
+      class={`rt-frame ${dropping ? "rt-dropping" : ""}`}
       onDragOver={(event) => {
         if (!files(event)) return;
         event.preventDefault();
@@ -90,6 +95,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
     >
       <TopRow lab={lab} />
       <Chips lab={lab} />
+      {!lab.saved && <ExplorerBanner lab={lab} />}
       <div class="rt-work">
         <Panes
           bench={lab.bench}
@@ -103,6 +109,7 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
         />
         <Panel lab={lab} />
         <Elsewhere lab={lab} />
+        {!lab.saved && <BusyWords lab={lab} />}
         <FailureCard lab={lab} />
         {lab.help.value && <Help onClose={() => lab.toggleHelp()} />}
       </div>
@@ -133,7 +140,9 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
 
 /** The third pane before its engine has arrived. */
 function Comparing({ lab }: { lab: Lab }) {
-  if (lab.study.view.value.compared) return <div class="rt-skeleton" />;
+  const { reach, view } = lab.study;
+  if (view.value.compared)
+    return gone(reach.value) ? <p>{lab.study.coming("Its layers")}</p> : <div class="rt-skeleton" />;
   return (
     <div class="rt-start">
       <h3>Compare a variant</h3>
@@ -146,6 +155,7 @@ function Waiting({ lab }: { lab: Lab }) {
   const { running, phase } = lab.build.value;
   if (running) return <div class="rt-skeleton" title={phase} />;
   if (!lab.study.source.value) return null;
+  if (gone(lab.study.reach.value)) return <p>{lab.study.coming("The layers of an engine")}</p>;
   return (
     <div class="rt-start">
       <h3>No engine yet</h3>

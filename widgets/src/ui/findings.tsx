@@ -55,7 +55,7 @@ export function FindingsView({ lab }: { lab: Lab }) {
           <Pairs lab={lab} />
         </div>
         <p class="rt-quiet rt-pad">
-          {lab.study.follows("layer") ? "The findings are on their way." : note || "Nothing was found."}
+          {lab.study.follows("layer") ? lab.study.coming("The findings") : note || "Nothing was found."}
         </p>
       </>
     );

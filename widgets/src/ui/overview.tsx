@@ -26,7 +26,7 @@ export function Overview({ lab }: { lab: Lab }) {
         .map((overlay) => (
           <Extremes key={overlay.id} lab={lab} overlay={overlay} />
         ))}
-      {study.follows("layer") && <p class="rt-quiet">The numbers of the layers are on their way.</p>}
+      {study.follows("layer") && <p class="rt-quiet">{study.coming("The numbers of the layers")}</p>}
       {missing.length > 0 && (
         <Section title="Nodes without a layer">
           {missing.map((words) => (

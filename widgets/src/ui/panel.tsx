@@ -169,7 +169,7 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
       )}
       <Numbers lab={lab} side={side} ids={[box.id]} />
       {box.kind === "node" && <Pinning lab={lab} boxes={[box]} />}
-      {study.follows(side) && <p class="rt-quiet">Its tensors and numbers are on their way.</p>}
+      {study.follows(side) && <p class="rt-quiet">{study.coming("Its tensors and numbers")}</p>}
       {box.details.length > 0 && (
         <Section title={layer ? "Layer" : "Attributes"}>
           <dl>
@@ -326,7 +326,7 @@ function Tensors({ lab, node }: { lab: Lab; node: string }) {
     return (
       <Section title="Tensors">
         <p class="rt-quiet" data-control="measuring">
-          {lab.unusable() || "measuring…"}
+          {lab.unusable() || (lab.waits.value ? "waiting for the kernel…" : "measuring…")}
         </p>
       </Section>
     );

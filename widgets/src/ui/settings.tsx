@@ -8,6 +8,7 @@ export function Settings({ lab, panel }: { lab: Lab; panel: Panel }) {
   const { settings, work, name, variant } = panel;
   if (lab.saved || !(settings.length || work.length)) return null;
   const busy = lab.busy();
+  const dead = lab.unusable();
   const stale = variant !== lab.study.engine.value?.variant;
   return (
     <div class="rt-settings">
@@ -17,6 +18,7 @@ export function Settings({ lab, panel }: { lab: Lab; panel: Panel }) {
           setting={setting}
           name={`${name}.${setting.key}`}
           value={shownOf(lab, panel, setting)}
+          dead={dead}
           onPick={(value) => lab.set(`${name}.${setting.key}`, value)}
         />
       ))}
@@ -43,10 +45,12 @@ interface OneProps {
   setting: Setting;
   name: string;
   value: string;
+  /** Why nobody would answer another choice. */
+  dead: string;
   onPick(value: string): void;
 }
 
-function One({ setting: { kind, label, options, hint }, name, value, onPick }: OneProps) {
+function One({ setting: { kind, label, options, hint }, name, value, dead, onPick }: OneProps) {
   if (kind === "select")
     return (
       <Select
@@ -55,20 +59,23 @@ function One({ setting: { kind, label, options, hint }, name, value, onPick }: O
         prefix={`${label}:`}
         options={options}
         value={value}
+        disabled={dead}
         onPick={onPick}
       />
     );
-  if (kind === "text") return <Field label={label} name={name} value={value} hint={hint} onPick={onPick} />;
+  if (kind === "text")
+    return <Field label={label} name={name} value={value} hint={hint} dead={dead} onPick={onPick} />;
   const at = Math.max(
     0,
     options.findIndex(({ id }) => id === value),
   );
   const shown = options[at]?.label ?? value;
   return (
-    <label class="rt-stops">
+    <label class="rt-stops" title={dead}>
       <span>{label}</span>
       <input
         type="range"
+        disabled={dead !== ""}
         data-control={name}
         min={0}
         max={options.length - 1}
@@ -88,6 +95,7 @@ function Field({
   name,
   value,
   hint,
+  dead,
   onPick,
 }: Omit<OneProps, "setting"> & { label: string; hint: string }) {
   const [draft, setDraft] = useState<string | null>(null);
@@ -103,8 +111,9 @@ function Field({
         type="text"
         data-control={name}
         value={draft ?? value}
+        disabled={dead !== ""}
         placeholder={hint}
-        title={hint}
+        title={dead || hint}
         spellcheck={false}
         onInput={(event) => setDraft(event.currentTarget.value)}
         onBlur={commit}

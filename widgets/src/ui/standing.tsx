@@ -1,5 +1,6 @@
 import type { StageName, Standing } from "../contract";
 import type { Lab } from "../lab";
+import { gone } from "../reach";
 
 const WAITING: Record<StageName, string> = {
   compiled: "Compiling …",
@@ -34,7 +35,9 @@ export function Standings({ lab, stages, beside = false }: Props) {
           {words(standing)}
         </span>
       ))}
-      {!lab.saved && open.some(measurable) && <Measure lab={lab} standings={open} />}
+      {!lab.saved && !gone(lab.study.reach.value) && open.some(measurable) && (
+        <Measure lab={lab} standings={open} />
+      )}
     </p>
   );
 }

@@ -16,17 +16,11 @@ export function StatusLine({ lab }: { lab: Lab }) {
   );
   return (
     <footer class="rt-status">
-      {lab.alive.value ? (
-        known.map(({ origin, text, warning }, k) => (
-          <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
-            <b>{warning ? "⚠" : GLYPH[origin]}</b> {shown[k]}
-          </span>
-        ))
-      ) : (
-        <span class="rt-worse">
-          The kernel was restarted: run the cell again. The graph can still be explored.
+      {known.map(({ origin, text, warning }, k) => (
+        <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
+          <b>{warning ? "⚠" : GLYPH[origin]}</b> {shown[k]}
         </span>
-      )}
+      ))}
       <span class="rt-sentence" aria-live="polite" title={sentence}>
         {sentence}
       </span>

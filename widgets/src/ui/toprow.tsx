@@ -378,24 +378,33 @@ function Progress({ lab }: { lab: Lab }) {
     const timer = setInterval(() => setNow(Date.now()), TICK_MS);
     return () => clearInterval(timer);
   }, []);
+  const dead = lab.unusable();
+  const told = dead ? "No connection" : phase || "Building";
   const percent = fraction === null ? null : Math.round(100 * Math.min(1, Math.max(0, fraction)));
   return (
     <div class="rt-progress" data-control="progress">
-      <span class="rt-phase" title={phase}>
-        {phase || "Building"}
+      <span class="rt-phase" title={dead || phase}>
+        {told}
       </span>
       <div
-        class={`rt-bar ${percent === null ? "rt-unknown" : ""}`}
+        class={`rt-bar ${percent === null && !dead ? "rt-unknown" : ""}`}
         role="progressbar"
-        aria-label={phase || "Building"}
+        aria-label={told}
         aria-valuemin={0}
         aria-valuemax={100}
         {...(percent === null ? {} : { "aria-valuenow": percent })}
       >
         <div style={percent === null ? {} : { width: `${percent}%` }} />
       </div>
-      <span class="rt-elapsed">{elapsed(now / 1000 - since)}</span>
-      <button type="button" class="rt-cancel" data-control="cancel" onClick={() => lab.send("cancel")}>
+      {!dead && <span class="rt-elapsed">{elapsed(now / 1000 - since)}</span>}
+      <button
+        type="button"
+        class="rt-cancel"
+        data-control="cancel"
+        disabled={dead !== ""}
+        title={dead}
+        onClick={() => lab.send("cancel")}
+      >
         <Close /> Cancel
       </button>
     </div>

@@ -1,0 +1,152 @@
+"""A kernel that is restarted, dies, is shut down, is busy or out of reach while its views are on screen."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from explorer import EXPLORER, GATED, Explorer, allow
+
+SESSION = "window.jupyterapp.shell.currentWidget.sessionContext"
+KERNEL = f"{SESSION}.session.kernel"
+TOLD = '[data-control="kernel"]'
+BUILD = f'{EXPLORER} [data-control="build"]'
+AGAIN = "To go on, run the cells again, from the one that makes the study."
+
+STUDY = """
+import rtlab
+from rtlab.testing import tiny_model
+study = rtlab.Study(tiny_model())
+study.add("fp32", target="cpu")
+study.run()
+explorer, graph = study.explore(), study.graph("fp32")
+"""
+
+
+def command(page, name: str) -> None:
+    """What a menu of JupyterLab does."""
+    page.evaluate("name => { window.jupyterapp.commands.execute(name) }", name)
+
+
+def answered(page, panel: str) -> None:
+    """Wait until the kernel has worked out the panel in front."""
+    page.wait_for_selector(f'{EXPLORER} [data-panel="{panel}"][aria-busy="false"] h4:not(:empty)')
+
+
+def test_a_restart_in_the_middle_of_a_build_ends_all_that_was_under_way_and_says_how_to_go_on(
+    lab_page,
+) -> None:
+    lab_page.open([GATED, "explorer"])
+    lab_page.run_all()
+    page = lab_page.page
+    page.wait_for_selector(f"{BUILD}:not([disabled])")
+    allow(page, "inf")
+    page.click(BUILD)
+    page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="waiting"]')
+    page.click(f'{EXPLORER} [data-tab="memory"]')
+    answered(page, "memory")
+    # A gesture is on its way, and then the kernel is gone.
+    lab_page.python("setattr(type(explorer), '_panel', lambda *asked: None)")
+    page.click(f'{EXPLORER} [data-tab="streams"]')
+    page.wait_for_selector(f'{EXPLORER} [data-panel="schedule"][aria-busy="true"]')
+    page.evaluate(f"() => {{ {KERNEL}.restart() }}")
+
+    told = page.wait_for_selector(f"{EXPLORER} {TOLD}").inner_text()
+    assert told.startswith("The kernel was restarted. The running work, “")
+    assert AGAIN in told
+    assert "study.to_html" in told
+    assert 0 == page.locator(f'{EXPLORER} :is(.rt-spin, .rt-skeleton, [aria-busy="true"])').count()
+    assert 0 == page.locator(f'{EXPLORER} [data-control="progress"]').count()
+    assert page.is_disabled(BUILD)
+    assert "The kernel is gone: run the cells again" == page.get_attribute(BUILD, "title")
+    # What was worked out can be read, and what was not says so.
+    assert "The kernel is gone" in page.inner_text(f'{EXPLORER} [data-control="unanswered"]')
+    page.click(f'{EXPLORER} [data-tab="memory"]')
+    answered(page, "memory")
+    page.click(f'{EXPLORER} [data-tab="timing"]')
+    stage = page.wait_for_selector(f'{EXPLORER} [data-stage="timed"]', state="attached")
+    assert "Not timed: the kernel is gone." == stage.text_content()
+    shown = Explorer(lab_page)
+    shown.click("node", "/stem/relu/Relu")
+    shown.wait_data("selection", ["/stem/relu/Relu"])
+
+    lab_page.wait_idle()
+    lab_page.run_all()
+    page.wait_for_selector(f"{BUILD}:not([disabled])")
+    assert 0 == page.locator(TOLD).count()
+    page.click(BUILD)
+    lab_page.wait_python("explorer.build['running']")
+    assert [] == lab_page.console_errors
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("killed", "The kernel died and was started again."),
+        ("shut down", "The kernel of this view no longer runs."),
+    ],
+)
+def test_every_view_says_that_its_kernel_is_gone_and_can_be_looked_at(lab_page, how, words) -> None:
+    lab_page.open([STUDY, "explorer", "graph"])
+    lab_page.run_all()
+    page = lab_page.page
+    page.wait_for_selector('.rt-graph[data-ready="1"]')
+    if how == "killed":
+        os.kill(lab_page.python("__import__('os').getpid()"), signal.SIGKILL)
+        page.click(".jp-Dialog .jp-mod-accept")
+    else:
+        command(page, "notebook:shutdown-kernel")
+
+    for view in (EXPLORER, ".rt-graph"):
+        told = page.wait_for_selector(f"{view} {TOLD}").inner_text()
+        assert told.startswith(f"{words} {AGAIN}")
+    shown = Explorer(lab_page)
+    shown.click("node", "stem/Relu")
+    shown.wait_data("selection", ["stem/Relu"])
+    assert shown.listed("layers")
+
+    page.evaluate(f"() => {SESSION}.session ? 0 : {SESSION}.startKernel()")
+    lab_page.wait_idle()
+    lab_page.run_all()
+    page.wait_for_selector(TOLD, state="detached")
+    shown.ready()
+    lab_page.wait_python("explorer.state.variant == 'fp32'")
+    shown.click("node", "stem/Relu")
+    lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
+    assert [] == lab_page.console_errors
+
+
+def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_so(lab_page) -> None:
+    go = lab_page.lab.root / "free"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)"
+    lab_page.open([STUDY, "explorer", wait])
+    page = lab_page.page
+    command(page, "notebook:run-all-cells")
+    shown = Explorer(lab_page)
+    shown.ready()
+    page.click(f'{EXPLORER} [data-tab="memory"]')
+    busy = page.wait_for_selector(f'{EXPLORER} [data-control="busy"]:not([hidden])')
+    assert "The kernel is busy. What you asked for follows when it is free." == busy.inner_text()
+    assert "Waiting for the kernel …" == page.inner_text(f"{EXPLORER} .rt-working")
+    go.touch()
+    answered(page, "memory")
+    page.wait_for_selector(f'{EXPLORER} [data-control="busy"]', state="hidden")
+    lab_page.wait_idle()
+    go.unlink()
+
+    # The socket is closed, and no other is opened until it is asked for.
+    page.evaluate(f"() => {{ {KERNEL}._clearSocket(); {KERNEL}._updateConnectionStatus('connecting'); }}")
+    told = page.wait_for_selector(f"{EXPLORER} {TOLD}").inner_text()
+    assert told.startswith("The connection to the kernel is lost. Jupyter is trying to connect again.")
+    assert "No connection to the kernel: wait until it is back" == page.get_attribute(BUILD, "title")
+    page.click(f'{EXPLORER} [data-tab="streams"]')
+    assert "No connection" in page.inner_text(f'{EXPLORER} [data-control="unanswered"]')
+    page.evaluate(f"() => {{ {KERNEL}.reconnect() }}")
+    page.wait_for_selector(TOLD, state="detached")
+    answered(page, "schedule")
+    assert not page.is_disabled(BUILD)
+    shown.click("node", "stem/Relu")
+    lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
+    assert [] == lab_page.console_errors

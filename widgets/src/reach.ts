@@ -1,0 +1,80 @@
+import type { AnyModel } from "@anywidget/types";
+
+/** That the kernel of a widget is gone for good, and what is known of why. */
+type End = "restarted" | "died" | "ended";
+
+/**
+ * How the kernel behind a widget can be reached: it is free; it is busy, so that what is asked waits; the connection is
+ * lost and sought again, or given up; or the kernel is gone.
+ */
+export type Reach = "free" | "busy" | "away" | "dropped" | End;
+
+/** A signal of Jupyter's front end. */
+interface Told {
+  connect(listener: () => void): unknown;
+  disconnect(listener: () => void): unknown;
+}
+
+/** The connection to a kernel as JupyterLab, Notebook and Voila have it. Another host may offer none. */
+interface Connection {
+  readonly status: string;
+  readonly connectionStatus: string;
+  readonly isDisposed: boolean;
+  readonly statusChanged: Told;
+  readonly connectionStatusChanged: Told;
+  readonly disposed: Told;
+}
+
+/** How kernels ended, by the layout of the widget: all its views have one, and a view may be made afterwards. */
+const ends = new WeakMap<object, End>();
+
+export const gone = (reach: Reach): boolean => ["restarted", "died", "ended"].includes(reach);
+
+/** Whether the kernel hears what it is asked, be it later. */
+export const heard = (reach: Reach): boolean => reach === "free" || reach === "busy";
+
+/** Tells how the kernel can be reached, at once and whenever that changes, until the signal fires. */
+export function watchReach(model: AnyModel, end: AbortSignal, told: (reach: Reach) => void): void {
+  // anywidget does not show whether the model itself is alive; its layout shares its fate.
+  const layout = (): { comm_live?: boolean } => model.get("layout") as object;
+  // Kept from now on: the manager may get the connection to another kernel, which knows nothing of this widget.
+  const kernel = connectionOf(model);
+  let last: Reach | undefined;
+  const check = (): void => {
+    const ended = endOf(kernel) || ends.get(layout());
+    if (ended) ends.set(layout(), ended);
+    const reach = ended || (layout().comm_live === false ? "ended" : kernel ? reachOf(kernel) : "free");
+    if (reach === last) return;
+    last = reach;
+    told(reach);
+  };
+  // All models of a manager are told one after another.
+  const later = (): void => void setTimeout(check);
+  const signals = kernel ? [kernel.statusChanged, kernel.connectionStatusChanged, kernel.disposed] : [];
+  model.on("comm_live_update", later);
+  for (const signal of signals) signal.connect(check);
+  end.addEventListener("abort", () => {
+    model.off("comm_live_update", later);
+    for (const signal of signals) signal.disconnect(check);
+  });
+  check();
+}
+
+function connectionOf({ widget_manager: manager }: AnyModel): Connection | null {
+  const { kernel } = (manager ?? {}) as { kernel?: Partial<Connection> | null };
+  const whole = kernel?.statusChanged && kernel.connectionStatusChanged && kernel.disposed;
+  return whole ? (kernel as Connection) : null;
+}
+
+/** Why a connection leads nowhere, where it tells; a restart shows for a moment only. */
+function endOf(kernel: Connection | null): End | undefined {
+  if (kernel?.isDisposed || kernel?.status === "dead") return "ended";
+  if (kernel?.status === "autorestarting") return "died";
+  return kernel?.status === "restarting" ? "restarted" : undefined;
+}
+
+function reachOf({ status, connectionStatus }: Connection): Reach {
+  if (connectionStatus === "disconnected") return "dropped";
+  if (connectionStatus !== "connected") return "away";
+  return status === "busy" ? "busy" : "free";
+}
