@@ -67,7 +67,10 @@ def _never(job: Job, result: Result, stage: Stage) -> str | None:
     if job.runner is None:
         return "nothing here can run the model"
     if stage is Stage.COMPARED and is_reference(result):
-        return "other variants are compared with this one"
+        precision = str(result.variant.precision)
+        if precision == Precision.FP32:
+            return "other variants are compared with this one"
+        return f"nothing to compare: {precision} changes nothing here, so that its values are the model's own"
     if stage is Stage.SCORED and job.task is None:
         return "no score: the study has no task with labels"
     return None

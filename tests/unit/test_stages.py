@@ -10,7 +10,7 @@ import signal
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.progress import Silent
@@ -303,3 +303,28 @@ def test_an_engine_stands_where_no_sample_can_be_drawn() -> None:
     assert ("missing", "failed") == (standing.state, standing.why)
     assert "not timed: Cannot draw random samples" in standing.text
     assert ["Relu"] == [layer.kind for layer in study["fp32"].engine.layers]
+
+
+def test_a_precision_that_changes_nothing_says_so_and_is_not_called_the_one_others_are_compared_with() -> (
+    None
+):
+    """A model that was exported in FP16 has no weight that INT8 could be made of."""
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float16), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")]
+    ends = (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6]))
+    first, last = (helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in ends)
+    half = helper.make_model(
+        helper.make_graph(nodes, "half", [first], [last], [weight]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+    study = Study(half)
+    study.add("fp32", target="cpu")
+    study.add("int8", precision="int8", calibrator="minmax", target="cpu")
+    study.run()
+    told = [study[name].stages[Stage.COMPARED] for name in ("fp32", "int8")]
+    assert ["none", "none"] == [standing.state for standing in told]
+    assert [
+        "other variants are compared with this one",
+        "nothing to compare: int8 changes nothing here, so that its values are the model's own",
+    ] == [standing.text for standing in told]

@@ -1,10 +1,13 @@
 import type { AnyModel, RenderProps } from "@anywidget/types";
-import { gone, type Reach, watchReach } from "./reach";
 
 /** What the kernel delivers as messages: the digest of each, empty where it is empty. */
 type Parcels = Record<string, string>;
 type Props = RenderProps<Record<string, unknown>>;
 type Render = (props: { model: unknown; el: HTMLElement }) => () => void;
+interface Kernel {
+  isDisposed: boolean;
+  disposed?: { connect(told: () => void): void; disconnect(told: () => void): void };
+}
 interface Parcel {
   type?: string;
   value: string;
@@ -14,7 +17,7 @@ interface Parcel {
 const WAITING = "Waiting for the kernel, which sends this view as soon as it is free.";
 const GONE =
   "This view was left by a kernel that no longer runs. Run the cells again, from the one that makes the study, to " +
-  'see it. A copy that needs no kernel is a report: study.to_html("report.html").';
+  'see it. A report needs no kernel: study.to_html("report.html").';
 /** Before this, words would only flicker. */
 const PATIENCE_MS = 400;
 
@@ -41,18 +44,31 @@ function render({ model, el }: Props): () => void {
     stop?.();
     words.remove();
   };
-  const delivered = Delivered.of(model);
-  const slow = setTimeout(() => gone(delivered.reach) || say(WAITING), PATIENCE_MS);
-  end.signal.addEventListener("abort", () => clearTimeout(slow));
-  watchReach(model, end.signal, (reach) => {
-    delivered.reached(reach);
-    if (gone(reach)) say(GONE);
+  const kernel = kernelOf(model);
+  const check = (): void => {
+    if (gone(model) || kernel?.isDisposed) say(GONE);
+  };
+  // All models of a manager are told one after another.
+  const later = (): void => void setTimeout(check);
+  model.on("comm_live_update", later);
+  // A kernel that is shut down leaves its models as they are.
+  kernel?.disposed?.connect(check);
+  const slow = setTimeout(() => {
+    say(WAITING);
+    check();
+  }, PATIENCE_MS);
+  end.signal.addEventListener("abort", () => {
+    clearTimeout(slow);
+    model.off("comm_live_update", later);
+    kernel?.disposed?.disconnect(check);
   });
+  check();
   complete(model, end.signal)
     .then(async ({ script, view }) => {
       const draw = await script;
       if (end.signal.aborted) return;
       clearTimeout(slow);
+      model.off("comm_live_update", later);
       words.remove();
       stop = draw({ model: view, el });
     })
@@ -63,10 +79,20 @@ function render({ model, el }: Props): () => void {
   return finish;
 }
 
+/** Whether the kernel's side is known to be gone. The model itself does not tell; its layout shares its fate. */
+function gone(model: AnyModel): boolean {
+  return (model.get("layout") as { comm_live?: boolean } | undefined)?.comm_live === false;
+}
+
+/** The connection to the kernel, which JupyterLab, Notebook and Voila have. */
+function kernelOf({ widget_manager: manager }: AnyModel): Kernel | undefined {
+  return (manager as { kernel?: Kernel } | undefined)?.kernel;
+}
+
 /** What the kernel has delivered for a widget, for all its views; the tag of each is its digest. */
 class Delivered {
   readonly tags: Parcels = {};
-  readonly held: Record<string, unknown> = { reach: "free" };
+  readonly held: Record<string, unknown> = {};
   readonly listeners = new Map<string, Set<() => void>>();
 
   /** What was sent for a widget so far. Every view has a model of its own, and all have one layout. */
@@ -79,19 +105,6 @@ class Delivered {
 
   put(name: string, tag: string, value: unknown): void {
     this.tags[name] = tag;
-    this.#hold(name, value);
-  }
-
-  get reach(): Reach {
-    return this.held.reach as Reach;
-  }
-
-  /** How the kernel can be reached, which views read as if it were a trait. */
-  reached(reach: Reach): void {
-    this.#hold("reach", reach);
-  }
-
-  #hold(name: string, value: unknown): void {
     this.held[name] = value;
     for (const listener of [...(this.listeners.get(`change:${name}`) ?? [])]) listener();
   }
@@ -124,7 +137,7 @@ function initialize({ model }: { model: AnyModel }): void {
 function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<Render>; view: unknown }> {
   const delivered = Delivered.of(model);
   const { held, listeners, tags } = delivered;
-  let asked: Parcels = {};
+  const asked: Parcels = {};
   const announced = (): Parcels => model.get("parcels") as Parcels;
 
   return new Promise((resolve) => {
@@ -137,7 +150,7 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
       for (const [name, tag] of Object.entries(announced())) {
         if (tags[name] === tag) continue;
         if (!tag || (name === "script" && scripts.has(tag))) delivered.put(name, tag, null);
-        else if (asked[name] !== tag && !gone(delivered.reach)) {
+        else if (asked[name] !== tag && !gone(model)) {
           asked[name] = tag;
           model.send({ type: "fetch", value: name });
         }
@@ -151,13 +164,8 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
     const view = {
       get: (name: string): unknown => (name in held ? held[name] : model.get(name)),
       set: model.set.bind(model),
-      // A connection that ended raises, and what is selected or typed meanwhile is still there to see.
-      save_changes: (): void => {
-        if (!gone(delivered.reach)) model.save_changes();
-      },
-      send: (...told: Parameters<AnyModel["send"]>): void => {
-        if (!gone(delivered.reach)) model.send(...told);
-      },
+      save_changes: model.save_changes.bind(model),
+      send: model.send.bind(model),
       widget_manager: model.widget_manager,
       on(event: string, listener: () => void): void {
         model.on(event, listener);
@@ -171,16 +179,9 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
     };
     model.on("msg:custom", take as never);
     model.on("change:parcels", follow);
-    // A question may have been lost with the connection.
-    const again = (): void => {
-      if (delivered.reach === "away") asked = {};
-      else follow();
-    };
-    view.on("change:reach", again);
     end.addEventListener("abort", () => {
       model.off("msg:custom", take as never);
       model.off("change:parcels", follow);
-      view.off("change:reach", again);
     });
     follow();
   });

@@ -28,7 +28,13 @@ interface Connection {
 /** How kernels ended, by the layout of the widget: all its views have one, and a view may be made afterwards. */
 const ends = new WeakMap<object, End>();
 
+/** The widgets of which nobody is left to hear. */
+const silent = new WeakSet<object>();
+
 export const gone = (reach: Reach): boolean => ["restarted", "died", "ended"].includes(reach);
+
+/** Whether anybody is left to hear a widget; a connection that ended raises where something is sent. */
+export const left = (model: object): boolean => !silent.has(model);
 
 /** Whether the kernel hears what it is asked, be it later. */
 export const heard = (reach: Reach): boolean => reach === "free" || reach === "busy";
@@ -36,7 +42,7 @@ export const heard = (reach: Reach): boolean => reach === "free" || reach === "b
 /** Tells how the kernel can be reached, at once and whenever that changes, until the signal fires. */
 export function watchReach(model: AnyModel, end: AbortSignal, told: (reach: Reach) => void): void {
   // anywidget does not show whether the model itself is alive; its layout shares its fate.
-  const layout = (): { comm_live?: boolean } => model.get("layout") as object;
+  const layout = (): { comm_live?: boolean } => (model.get("layout") as object | undefined) ?? model;
   // Kept from now on: the manager may get the connection to another kernel, which knows nothing of this widget.
   const kernel = connectionOf(model);
   let last: Reach | undefined;
@@ -46,6 +52,8 @@ export function watchReach(model: AnyModel, end: AbortSignal, told: (reach: Reac
     const reach = ended || (layout().comm_live === false ? "ended" : kernel ? reachOf(kernel) : "free");
     if (reach === last) return;
     last = reach;
+    if (gone(reach)) silent.add(model);
+    else silent.delete(model);
     told(reach);
   };
   // All models of a manager are told one after another.

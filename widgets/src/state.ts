@@ -12,7 +12,7 @@ import type { Box, BuildStory, EngineView, Graph, Later, Link, Pair, Side, ViewS
 import { arrange, type Drawn, withoutSync } from "./drawn";
 import { Links } from "./links";
 import { type Bytes, decode } from "./payload";
-import { gone, type Reach } from "./reach";
+import { gone, type Reach, watchReach } from "./reach";
 import { fusedAfter, lastJoin } from "./story";
 import { follower, type GraphTraits, publish } from "./traits";
 
@@ -153,12 +153,11 @@ export class Study {
       layer: signal(null),
       other: signal(null),
     };
+    watchReach(model as AnyModel, end, (reach) => {
+      this.reach.value = reach;
+    });
     const received = trait("view");
-    const reach = trait("reach");
     const stop = [
-      effect(() => {
-        this.reach.value = reach.value ?? "free";
-      }),
       this.decode(trait("source"), this.source),
       this.decode(trait("engine"), this.engine),
       this.decode(trait("other"), this.other),

@@ -16,7 +16,7 @@ import type {
   ViewState,
 } from "./contract";
 import type { Bytes } from "./payload";
-import type { Reach } from "./reach";
+import { left } from "./reach";
 
 /** Traits of the Python class behind graph.tsx. */
 export interface GraphTraits {
@@ -32,8 +32,6 @@ export interface GraphTraits {
   height: number;
   /** What variants are called; the Explorer's chips tell that of theirs. */
   titles?: Record<string, string>;
-  /** How the kernel can be reached, which the page finds out by itself; a report's model has none. */
-  reach?: Reach;
 }
 
 /** What plotly draws. */
@@ -95,7 +93,7 @@ export function publish<T extends GraphTraits, K extends keyof T & string>(
   value: T[K],
 ): void {
   model.set(name, value);
-  model.save_changes();
+  if (left(model)) model.save_changes();
 }
 
 /** `begun` is called when the kernel takes the message up, and when it is done with it. */
@@ -105,5 +103,5 @@ export function gesture(
   buffers?: ArrayBuffer[],
   begun?: () => void,
 ): void {
-  model.send(message, begun && { iopub: { status: begun } }, buffers);
+  if (left(model)) model.send(message, begun && { iopub: { status: begun } }, buffers);
 }

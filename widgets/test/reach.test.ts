@@ -1,5 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
-import { gone, heard, type Reach, watchReach } from "../src/reach";
+import { gone, heard, left, type Reach, watchReach } from "../src/reach";
+import { gesture, publish } from "../src/traits";
 
 type Listener = () => void;
 
@@ -103,6 +104,28 @@ describe("how a kernel can be reached", () => {
       await vi.waitFor(() => expect(told).toEqual(["free", "ended"]));
     },
   );
+
+  it("lets nothing be sent once nobody is left to hear it", () => {
+    const kernel = new Connection();
+    const sent: string[] = [];
+    const model = Object.assign(new Model({ kernel }), {
+      set: () => {},
+      save_changes: () => sent.push("saved"),
+      send: () => sent.push("sent"),
+    });
+    watched(model);
+    const use = (): void => {
+      publish(model as never, "height", 500);
+      gesture(model as never, { type: "build", value: "" });
+    };
+    use();
+    kernel.change({ connectionStatus: "connecting" });
+    use();
+    expect([left(model), sent]).toEqual([true, ["saved", "sent", "saved", "sent"]]);
+    kernel.change({ isDisposed: true });
+    use();
+    expect([left(model), sent.length]).toEqual([false, 4]);
+  });
 
   it("leaves no listener behind", () => {
     const kernel = new Connection();
