@@ -101,6 +101,17 @@ def test_an_entropy_search_never_clips_into_a_gap():
     assert calibrators.percentile(seen) < 20
 
 
+def test_a_crowd_near_zero_moves_entropy2_and_not_entropy():
+    """The one difference between the two: the first bin takes the count of the second. Both against the elements."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([1e-4 * rng.standard_normal(200_000), rng.standard_normal(20_000)]).astype(np.float32)
+    seen = observed(x).values["x"]
+    first, second = (published.threshold(x, zeros=zeros) for zeros in (True, False))
+    assert second < first / 10
+    assert calibrators.entropy(seen) == pytest.approx(first, rel=0.05)
+    assert calibrators.entropy2(seen) == pytest.approx(second, rel=0.05)
+
+
 def test_zeros_do_not_decide_where_an_entropy_search_clips():
     """Zero is exact at any scale; counted as they are, a ReLU's zeros would push the threshold down."""
     rng = np.random.default_rng(0)
