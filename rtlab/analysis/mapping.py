@@ -487,11 +487,12 @@ class _Relation:
         A step behind a node is not taken as that node's where a reader of the node has no known layer: it may be that.
         """
         layers = self.engine.layers
-        mine: list[AbstractSet[str]] = [frozenset()] * len(layers)
         at = {y.id: p for p, y in enumerate(layers)}
+        held: list[set[str]] = [set() for _ in layers]
         for node, table in self.found.items():
             for layer in table:
-                mine[at[layer]] = mine[at[layer]] | {node}
+                held[at[layer]].add(node)
+        mine: list[AbstractSet[str]] = [frozenset(nodes) for nodes in held]
         if all(m or moves(y) for m, y in zip(mine, layers, strict=True)):
             return
         self._turning(mine, at)

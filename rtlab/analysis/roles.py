@@ -7,6 +7,7 @@ layer does is told by its kernel and its kind; where these do not tell, the laye
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -67,6 +68,7 @@ class Roles:
 
     def __init__(self, source: Model, built: Model) -> None:
         self.source, self.built = source, built
+        self._known: dict[str, tuple[Layer, Mapping[str, Sequence[Node]]]] = {}
 
     def of(self, node: str, layers: Sequence[Layer]) -> dict[str, Role]:
         """The role of each layer that belongs to a node, by its id."""
@@ -90,9 +92,22 @@ class Roles:
 
         A compiler that declares nothing keeps the name of a node that it did not fuse.
         """
-        by_id = self.built.by_id
-        mine = [n for i in layer.origins or (layer.name,) if (n := by_id.get(i)) and n.origin == node.id]
+        mine = self._declared(layer).get(node.id, ())
         return () if any(n.id == node.id for n in mine) else tuple(n.op for n in mine if n.op != node.op)
+
+    def _declared(self, layer: Layer) -> Mapping[str, Sequence[Node]]:
+        """The built nodes that a layer declares, by the node of the source that they stand for.
+
+        They are sorted once: a kernel of thousands of pointwise nodes is asked about each of them.
+        """
+        known = self._known.get(layer.id)
+        if known is not None and known[0] is layer:
+            return known[1]
+        table: defaultdict[str, list[Node]] = defaultdict(list)
+        for built in filter(None, map(self.built.by_id.get, layer.origins or (layer.name,))):
+            table[built.origin].append(built)
+        self._known[layer.id] = layer, table
+        return table
 
     def _serves(self, node: Node, layer: Layer, inserted: tuple[str, ...], first: int | None) -> Role:
         """What a layer does for a node that another layer runs, the first one at ``first``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections import defaultdict
+from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
 from typing import TYPE_CHECKING, Any
 
@@ -196,14 +197,9 @@ def _counted(runs: int) -> str:
 
 def on_nodes(times: Timing, mapping: Mapping) -> dict[str, Shared]:
     """The time of each node: that of its layers, with the number of nodes that share them."""
-    table = {t.layer: t for t in times.layers}
-    result: dict[str, Shared] = {}
-    for node in dict.fromkeys(p.node for p in mapping.pairs):
-        layers = tuple(dict.fromkeys(i for i in mapping.layers(node) if i in table))
-        if layers:
-            sharing = {n for i in layers for n in mapping.nodes(i)}
-            result[node] = _sum([table[i] for i in layers], len(sharing))
-    return result
+    shares = _Shares(times, {t.layer: mapping.nodes(t.layer) for t in times.layers})
+    found = {node: shares.of(mapping.layers(node)) for node in dict.fromkeys(p.node for p in mapping.pairs)}
+    return {node: shared for node, shared in found.items() if shared is not None}
 
 
 def own(times: Timing) -> dict[str, Shared]:
@@ -217,18 +213,36 @@ def on_layers(times: Timing, measured: Mapping, shown: Mapping) -> dict[str, Sha
     A layer of the shown engine gets the time of every measured layer that holds one of its nodes. Where a
     measured layer also holds nodes of other shown layers, ``shared`` counts them all.
     """
-    table = {t.layer: t for t in times.layers}
     touching: defaultdict[str, set[str]] = defaultdict(set)
     for pair in shown.pairs:
         for i in measured.layers(pair.node):
             touching[i].add(pair.layer)
-    result: dict[str, Shared] = {}
-    for layer in dict.fromkeys(p.layer for p in shown.pairs):
-        ids = tuple(dict.fromkeys(i for n in shown.nodes(layer) for i in measured.layers(n) if i in table))
-        if ids:
-            sharing = {s for i in ids for s in touching[i]}
-            result[layer] = _sum([table[i] for i in ids], len(sharing))
-    return result
+    shares = _Shares(times, touching)
+    found = {
+        layer: shares.of(i for n in shown.nodes(layer) for i in measured.layers(n))
+        for layer in dict.fromkeys(p.layer for p in shown.pairs)
+    }
+    return {layer: shared for layer, shared in found.items() if shared is not None}
+
+
+class _Shares:
+    """The time that several layers take together, with the number of all that share them.
+
+    Thousands of nodes may run in the same layers, which are added up once.
+    """
+
+    def __init__(self, times: Timing, sharing: MappingType[str, Iterable[str]]) -> None:
+        self._times = {t.layer: t for t in times.layers}
+        self._sharing = sharing
+        self._known: dict[tuple[str, ...], Shared] = {}
+
+    def of(self, layers: Iterable[str]) -> Shared | None:
+        """That of these layers as far as they have times; None where none has."""
+        timed = tuple(dict.fromkeys(i for i in layers if i in self._times))
+        if timed and timed not in self._known:
+            sharing = {one for i in timed for one in self._sharing[i]}
+            self._known[timed] = _sum([self._times[i] for i in timed], len(sharing))
+        return self._known.get(timed)
 
 
 def _sum(times: list[LayerTime], shared: int) -> Shared:

@@ -50,7 +50,7 @@ def opened(runnable: bytes | Model, names: Sequence[str] = ()) -> Iterator[bytes
     """
     if not isinstance(runnable, Model):
         yield _inside(runnable, names) if names else runnable
-    elif _weight(runnable) < LARGE:
+    elif weight(runnable) < LARGE:
         data = _written(runnable).bytes(runnable)
         yield _inside(data, names) if names else data
     else:
@@ -132,8 +132,11 @@ def _remove(folders: list[Path]) -> None:
         shutil.rmtree(folders.pop(), ignore_errors=True)
 
 
-def _weight(model: Model) -> int:
-    return sum(t.nbytes for v in model.ir.graph.initializers.values() if (t := v.const_value) is not None)
+def weight(runnable: bytes | Model) -> int:
+    """Bytes of a model's weights; of a model as bytes, all of it."""
+    if not isinstance(runnable, Model):
+        return len(runnable)
+    return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
 
 
 def _apart(model: Model, folder: Path) -> onnx.ModelProto:

@@ -20,6 +20,7 @@ import onnx
 from rtlab.backends import exposed, placement, providers, watch
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
+from rtlab.backends.files.optimized import Kernel
 from rtlab.backends.heeding import heeding
 from rtlab.backends.live import apart, inference
 from rtlab.backends.live.apart import Errand, Kept
@@ -48,6 +49,9 @@ _OPTIMIZED = "session.optimized_model_external_initializers"
 #: Left out while a model is folded to a file: what it names by itself, it names so again when it reads that file at a
 #: higher level, and then refuses two constants of one name (1.31, on a transformer).
 _ONCE = ("MatMulAddFusion",)
+#: Bytes that the profiler keeps of each run of a kernel (1.31, two threads), those that it may keep at a time, and the
+#: fewest runs, one of them untimed.
+_PROFILED_KERNEL, _PROFILED, _LEAST_KEPT = 3000, 32 << 20, 3
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _KEPT = 4
 #: What a session is made of, for as long as it is made.
@@ -243,10 +247,16 @@ class OnnxRuntime:
             plain = self._reopened(engine, data, errand)
             profiled = dataclasses.replace(plain, profile=str(Path(folder) / "profile"))
             left = None if seconds is None else seconds - (time.monotonic() - started)
-            times, written = errand.time((plain, profiled), inputs, runs=runs, warmup=warmup, seconds=left)
-            events = json.loads(Path(written).read_text(encoding="utf-8"))
+            times, told = errand.time(
+                (plain, profiled),
+                inputs,
+                runs=runs,
+                warmup=warmup,
+                seconds=left,
+                most=self._kept(engine, runs + warmup),
+            )
         total, whole = times.taken
-        samples, notes = self._samples(engine, events, times.warmups[1])
+        samples, notes = self._samples(engine, told)
         return Profile(
             source=self.source,
             device=self._device(engine.target),
@@ -259,13 +269,23 @@ class OnnxRuntime:
             runs=len(whole),
         )
 
+    def _kept(self, engine: Engine, runs: int) -> int | None:
+        """How many of so many runs the profiler may keep at a time; None for all of them."""
+        if self.provider != CPU or not engine.layers:
+            # Other processors may take minutes to make a session.
+            return None
+        # A session of large weights takes long to make too, and much memory anyway.
+        most = max(_PROFILED, exposed.weight(_runnable(engine)))
+        kept = max(_LEAST_KEPT, most // (_PROFILED_KERNEL * len(engine.layers)))
+        return kept if kept < runs else None
+
     def _samples(
-        self, engine: Engine, events: Sequence[Mapping[str, Any]], warmup: int
+        self, engine: Engine, told: Mapping[str, Kernel]
     ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
         """Milliseconds of the layers, and what is to be said of them."""
         provider = self.provider
         if provider == CPU:
-            return optimized.samples(events, engine.layers, warmup), []
+            return optimized.samples(told, engine.layers), []
         notes = []
         if engine.target.name != "cpu":
             notes.append("Inferences include copying inputs to the device and outputs from it")
@@ -277,7 +297,7 @@ class OnnxRuntime:
                 f"Layers have no times: on {provider.title}, the profiler tells when work was handed over{remedy}"
             )
             return {}, notes
-        found, more = placement.samples(events, engine.layers, provider.name, provider.title, warmup)
+        found, more = placement.samples(told, engine.layers, provider.name, provider.title)
         return found, [*notes, more] if more else notes
 
     def outputs(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.backends.files import optimized
-from rtlab.backends.files.optimized import KERNEL
+from rtlab.backends.files.optimized import Kernel
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 
@@ -169,33 +169,24 @@ def marked(layers: Iterable[Layer], model: Model, placed: Sequence[Part]) -> tup
 
 
 def samples(
-    events: Sequence[Mapping[str, Any]], layers: Sequence[Layer], provider: str, title: str, warmup: int
+    told: Mapping[str, Kernel], layers: Sequence[Layer], provider: str, title: str
 ) -> tuple[dict[str, NDArray[np.float64]], str]:
     """Milliseconds per layer and run, and what the profiler tells beyond the layers.
 
     Compiled subgraphs have names of their own in the profile; their numbers rise as those of the layers do.
     """
-    kernels = [
-        (str(e["name"]).removesuffix(KERNEL), e)
-        for e in events
-        if e.get("cat") == "Node" and str(e.get("name", "")).endswith(KERNEL)
-    ]
     known = {layer.name for layer in layers}
-    strange: dict[str, int] = {}
-    for name, event in kernels:
-        args = event.get("args") or {}
-        if name not in known and args.get("provider") == provider:
-            strange[name] = int(args.get("node_index") or 0)
+    strange = {
+        n: kernel.index for n, kernel in told.items() if n not in known and kernel.provider == provider
+    }
     subgraphs = sorted(
         (n for n in known if n.startswith(f"{title} subgraph ")), key=lambda n: int(n.rpartition(" ")[2])
     )
     names: dict[str, str] = {}
     if len(strange) == len(subgraphs):
         names = dict(zip(sorted(strange, key=strange.__getitem__), subgraphs, strict=True))
-    renamed = [{**event, "name": names.get(name, name) + KERNEL} for name, event in kernels]
-    found = optimized.samples(renamed, layers, warmup)
-    strangers = dict.fromkeys(name for name, _ in kernels if name not in known and name not in names)
-    others = optimized.samples(renamed, [Layer(n, n, "", 0) for n in strangers], warmup)
+    found = optimized.samples({names.get(name, name): kernel for name, kernel in told.items()}, layers)
+    others = {n: k.taken for n, k in told.items() if n not in known and n not in names and k.taken}
     if not others:
         return found, ""
     time = sum(float(np.median(taken)) for taken in others.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +23,8 @@ _BOUND, _FEWEST = 10_000.0, 3
 _WARMING = 0.1
 #: Turns that each of several takes, so that all of them see the same load of the machine.
 _TURNS = 3
+#: So many times that a work was made ready tell how long the next one takes: not each has much to make.
+_AHEAD = 8
 #: Part of the latency by which layers may miss it unsaid.
 _TOLERANCE = 0.1
 
@@ -40,47 +43,81 @@ def alternate(
     warmup: int,
     *,
     seconds: float | None = None,
+    ready: Callable[[int], None] = lambda _: None,
 ) -> Times:
     """Milliseconds of ``runs`` runs of each, in turns, after ``warmup`` untimed ones.
 
     The first goes on where runs are brief, up to 300 within half a second. After ten seconds of its own each ends, but
     not before its third run; in a budget of ``seconds``, after its part of that, but not before its first. Warming up
     ends after a tenth of that time, with one run; where the budget is half spent by then, the others do without.
+    ``ready`` is called before each run with the number of its work, and makes what that needs; this counts as time that
+    the work took, and not as time of a run.
 
     Raises:
         Cancelled: ``progress`` asked to stop.
     """
     end = None if seconds is None else time.perf_counter() + seconds
     bound = _BOUND if seconds is None else min(_BOUND, 1e3 * max(0.0, seconds) / len(works))
+    all_ = [_Work(number, run, ready, progress) for number, run in enumerate(works)]
     warmups: list[int] = []
-    for work in works:
-        spent: list[float] = []
+    for work in all_:
         late = bool(warmups) and end is not None and time.perf_counter() > end - (seconds or 0.0) / 2
-        while len(spent) < warmup and not late and sum(spent) <= _WARMING * bound:
-            spent.append(_timed(work, progress))
-        warmups.append(len(spent))
+        warmups.append(0 if late else work.warm(warmup, _WARMING * bound))
     if end is not None:
         bound = min(bound, 1e3 * max(0.0, end - time.perf_counter()) / len(works))
     fewest = _FEWEST if end is None else 1
 
-    def done(mine: Sequence[float]) -> bool:
+    def done(work: _Work) -> bool:
         # In a budget, a run is not begun that would end after it.
-        ahead = mine[-1] if mine and end is not None else 0.0
-        return len(mine) >= runs or (len(mine) >= fewest and sum(mine) + ahead > bound)
+        ahead = work.ahead if end is not None else 0.0
+        return len(work.taken) >= runs or (len(work.taken) >= fewest and work.spent + ahead > bound)
 
-    taken: list[list[float]] = [[] for _ in works]
     turn = -(-runs // _TURNS)
-    while not all(map(done, taken)):
-        for work, mine in zip(works, taken, strict=True):
+    while not all(map(done, all_)):
+        for work in all_:
             for _ in range(turn):
-                if done(mine):
+                if done(work):
                     break
-                mine.append(_timed(work, progress))
+                work.time()
                 progress.advance()
-    first = taken[0]
-    while len(first) < _MOST and sum(first) < min(_BRIEF, bound):
-        first.append(_timed(works[0], progress))
-    return Times(tuple(np.asarray(mine) for mine in taken), tuple(warmups))
+    first = all_[0]
+    while len(first.taken) < _MOST and first.spent < min(_BRIEF, bound):
+        first.time()
+    return Times(tuple(np.asarray(work.taken) for work in all_), tuple(warmups))
+
+
+class _Work:
+    """One of those that are timed: milliseconds of its runs, and of what was made for each."""
+
+    def __init__(
+        self, number: int, run: Callable[[], object], ready: Callable[[int], None], progress: Progress
+    ) -> None:
+        self._run, self._ready, self._progress = run, functools.partial(ready, number), progress
+        self.taken: list[float] = []
+        self._making: list[float] = []
+
+    @property
+    def spent(self) -> float:
+        """Milliseconds of all that it took."""
+        return sum(self.taken) + sum(self._making)
+
+    @property
+    def ahead(self) -> float:
+        """Milliseconds that another run may take; 0 where nobody knows."""
+        return self.taken[-1] + max(self._making[-_AHEAD:]) if self.taken else 0.0
+
+    def warm(self, most: int, bound: float) -> int:
+        """Run untimed, until it took as many milliseconds; how often."""
+        spent: list[float] = []
+        while len(spent) < most and sum(spent) <= bound:
+            self._ready()
+            spent.append(_timed(self._run, self._progress))
+        return len(spent)
+
+    def time(self) -> None:
+        """Run once."""
+        self._making.append(_timed(self._ready, self._progress))
+        self.taken.append(_timed(self._run, self._progress))
 
 
 def _timed(work: Callable[[], object], progress: Progress) -> float:

@@ -529,6 +529,7 @@ def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     """
     light = check.without_weights(proto, lambda t: math.prod(t.dims) > LARGE)
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
+    del light
     # Read from the proto: making a second model of it takes as long as all the rest.
     todo: list[tuple[ir.Graph, onnx.GraphProto]] = [(model.graph, inferred.graph)]
     while todo:

@@ -16,6 +16,7 @@ from rtlab.analysis import timing as _timing
 from rtlab.analysis.accuracy import Comparison
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.work import works
+from rtlab.backends.live.inference import free_memory
 from rtlab.core.data import Predictions
 from rtlab.core.engine import Engine
 from rtlab.core.progress import Silent, check
@@ -237,6 +238,8 @@ class _Measuring:
         if self._computing is None:
             # Not within the budget: what is half made cannot be gone on with.
             emulation = self.result.prepared.emulate(self.progress)
+            # It took three times as much to make, while the engines that are compared are still to come.
+            free_memory()
             request = BuildRequest(emulation, self.job.variant, level="basic")
             self._computing = self.runner.build(request, within)
         return self._computing

@@ -132,7 +132,7 @@ def _layers(path: Path) -> tuple[tuple[Layer, ...], tuple[Tensor, ...], tuple[Te
 
 
 def _profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> Profile:
-    samples = optimized.samples(events, engine.layers)
+    samples = optimized.samples(optimized.kernels(events), engine.layers)
     names = {y.name for y in engine.layers}
     strange = [n for n in dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events) if n not in names]
     joined = len({e["name"] for e in events}) - len(strange)

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rtlab.backends.live.child import Bounds, Session, Work
@@ -24,6 +24,7 @@ from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import BackendError, BuildError, RunError
 
 if TYPE_CHECKING:
+    from rtlab.backends.files.optimized import Kernel
     from rtlab.backends.placement import Part
     from rtlab.backends.watch import Times
 
@@ -182,15 +183,22 @@ class Errand:
         return Kept(child, *self.call(child, "keep", order))
 
     def time(
-        self, orders: tuple[Order, Order], batch: Batch, *, runs: int, warmup: int, seconds: float | None
-    ) -> tuple[Times, str]:
+        self,
+        orders: tuple[Order, Order],
+        batch: Batch,
+        *,
+        runs: int,
+        warmup: int,
+        seconds: float | None,
+        most: int | None,
+    ) -> tuple[Times, Mapping[str, Kernel]]:
         """Time a session without the profiler and one with it: see ``inference.time``.
 
         Raises:
             RunError: ONNX Runtime fails on the batch.
         """
-        payload = *orders, dict(batch), runs, warmup, seconds
-        found: tuple[Times, str] = self.call(_Child.free(), "time", payload)
+        payload = *orders, dict(batch), runs, warmup, seconds, most
+        found: tuple[Times, Mapping[str, Kernel]] = self.call(_Child.free(), "time", payload)
         return found
 
     def call(self, child: _Child, function: str, payload: object) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import dataclasses
 import functools
@@ -9,11 +10,14 @@ import itertools
 import re
 import time as clock
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rtlab.backends import providers, watch
+from rtlab.backends.files import optimized
+from rtlab.backends.files.optimized import Kernel
 from rtlab.backends.live.rooms import leave
 from rtlab.backends.placement import Part, parts
 from rtlab.backends.providers import CPU, Provider
@@ -94,16 +98,102 @@ def run(
 
 
 def time(
-    payload: tuple[Order, Order, Mapping[str, NDArray[Any]], int, int, float | None], report: Progress
-) -> tuple[watch.Times, str]:
-    """Time a session without instrumentation and one with it, in turns; the times, and the profiler's file."""
-    plain_order, profiled_order, batch, runs, warmup, seconds = payload
+    payload: tuple[Order, Order, Mapping[str, NDArray[Any]], int, int, float | None, int | None],
+    report: Progress,
+) -> tuple[watch.Times, Mapping[str, Kernel]]:
+    """Time a session without instrumentation and one with it, in turns; the times, and what the profiler told.
+
+    The last of the payload is how many runs the profiler may keep, the untimed one of each session among them; None for
+    all.
+    """
+    plain, profiled, batch, runs, warmup, seconds, most = payload
     started = clock.monotonic()
-    plain, profiled = (session(order, settings(order)) for order in (plain_order, profiled_order))
+    pair = _Pair((plain, profiled), batch) if most is None else _Sparing((plain, profiled), batch, most)
     left = None if seconds is None else seconds - (clock.monotonic() - started)
-    works = [functools.partial(_run, one, None, dict(batch)) for one in (plain, profiled)]
-    times = watch.alternate(works, report, runs, warmup, seconds=left)
-    return times, str(profiled.end_profiling())
+    works = [functools.partial(pair.run, number) for number in (0, 1)]
+    times = watch.alternate(
+        works, report, runs, warmup if most is None else 0, seconds=left, ready=pair.ready
+    )
+    return pair.told(times)
+
+
+class _Pair:
+    """A session without the profiler and one with it, for as long as both are timed."""
+
+    def __init__(self, orders: tuple[Order, Order], batch: Mapping[str, NDArray[Any]]) -> None:
+        self._batch = dict(batch)
+        self._sessions = [session(order, settings(order)) for order in orders]
+
+    def ready(self, number: int) -> None:
+        """Make what a run needs."""
+
+    def run(self, number: int) -> None:
+        """Run the first or the second."""
+        _run(self._sessions[number], None, self._batch)
+
+    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, Kernel]]:
+        """The times of both, and what the profiler told of those of its runs that were timed."""
+        found = _profiled(self._sessions[1])
+        for kernel in found.values():
+            del kernel.taken[: times.warmups[1]]
+        return times, found
+
+
+class _Sparing(_Pair):
+    """The same for a graph of many nodes, of which the profiler keeps a few runs only.
+
+    It keeps about three kilobytes of each kernel that ran, until its session ends, and can neither be emptied before
+    nor begin again (ONNX Runtime 1.31). So the session is made anew after ``most`` runs, and there is one of both at a
+    time. The first run of each is not timed.
+    """
+
+    def __init__(self, orders: tuple[Order, Order], batch: Mapping[str, NDArray[Any]], most: int) -> None:
+        self._orders, self._batch, self._most = orders, dict(batch), most
+        self._sessions: list[Any] = [None, None]
+        self._kept = 0
+        self._found: dict[str, Kernel] = {}
+        self._untimed = [0, 0]
+
+    def ready(self, number: int) -> None:
+        """Make a session that is not there, or whose profiler keeps what it may."""
+        if self._kept == self._most:
+            self._end()
+        if self._sessions[number] is None:
+            self._end()
+            order = self._orders[number]
+            self._sessions[number] = session(order, settings(order))
+            self.run(number)
+            self._untimed[number] += 1
+
+    def run(self, number: int) -> None:
+        """Run the first or the second."""
+        super().run(number)
+        self._kept += number
+
+    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, Kernel]]:
+        """The times of both, and what the profiler told of those of its runs that were timed."""
+        self._end()
+        return times._replace(warmups=tuple(self._untimed)), self._found
+
+    def _end(self) -> None:
+        """End the session that is there, and take what its profiler told."""
+        profiled = self._sessions[1]
+        self._sessions, self._kept = [None, None], 0
+        if profiled is not None:
+            for name, kernel in _profiled(profiled).items():
+                self._found.setdefault(name, dataclasses.replace(kernel, taken=array.array("d")))
+                self._found[name].taken.extend(kernel.taken[1:])
+        del profiled
+        free_memory()
+
+
+def _profiled(session: Any) -> dict[str, Kernel]:
+    """What the profiler of a session told, which ends with it."""
+    file = Path(session.end_profiling())
+    try:
+        return optimized.kernels(optimized.written(file))
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def settings(order: Order) -> Any:

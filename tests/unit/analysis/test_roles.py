@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from onnx import TensorProto, helper
 
+import nets
 from rtlab import CalibrationData, Study
 from rtlab.analysis.kernel import kernel, operations
 from rtlab.analysis.mapping import relate
-from rtlab.analysis.roles import words
+from rtlab.analysis.roles import Roles, words
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
+from rtlab.core.node import Node
 from rtlab.core.variant import Target
 from rtlab.samples import load
 from rtlab.view.document import document
@@ -166,3 +170,36 @@ def test_data_of_a_model_with_pairs_of_its_own_makes_a_lone_quantization_visible
     made.run(compare=False)
     first = next(b for b in engine_view(made["fp32"], made.model)["graph"]["boxes"] if b["kind"] == "layer")
     assert ("Q for Conv", True) == (first["title"], first["slim"])
+
+
+class Asked(dict[str, Node]):
+    """Nodes by id that are counted as they are asked for."""
+
+    count = 0
+
+    def get(self, *key):
+        self.count += 1
+        return super().get(*key)
+
+
+def test_the_nodes_of_a_layer_are_looked_up_once_and_not_for_each_of_them() -> None:
+    """A kernel of 2,000 pointwise nodes looked up four million."""
+    model = nets.chain(*(f"n{i}" for i in range(500)))
+    asked = Asked(model.by_id)
+    vars(model)["by_id"] = asked
+    roles = Roles(model, model)
+    one = layer("__myl_Neg_myl0_0", "kgen", "fp32", "fp32", origins=tuple(asked))
+    assert {"work"} == {roles.of(node, [one])["0"] for node in asked}
+    assert 500 == asked.count
+
+
+def test_two_layers_of_one_id_are_not_taken_for_each_other() -> None:
+    """What a layer declares is kept by its id, which is its own in one engine only."""
+    model = nets.chain("a")
+    cast = dataclasses.replace(model.nodes[0], id="a/cast", op="Cast", origin="a")
+    built = dataclasses.replace(model, nodes=(cast,))
+    roles = Roles(model, built)
+    one = layer("__myl_Cast_myl0_0", "kgen", "fp32", "fp16", origins=("a/cast",))
+    other = layer("__myl_Neg_myl0_0", "kgen", "fp16", "fp16", origins=("a",))
+    assert {"0": "cast"} == roles.of("a", [one])
+    assert {"0": "work"} == roles.of("a", [other])

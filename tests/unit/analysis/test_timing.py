@@ -63,6 +63,37 @@ def test_a_fused_time_is_shown_whole_with_the_number_of_nodes() -> None:
     assert 2 == read["relu"].shared
 
 
+class Asked(Mapping):
+    """A mapping that counts the nodes that it was asked for."""
+
+    count = 0
+
+    def nodes(self, layer: str) -> tuple[str, ...]:
+        found = super().nodes(layer)
+        object.__setattr__(self, "count", self.count + len(found))
+        return found
+
+
+def test_nodes_of_one_layer_are_counted_once_and_not_for_each_of_them() -> None:
+    """A kernel of 5,000 pointwise nodes was counted 5,000 times."""
+    times = timing(profile(a=[2.0], b=[4.0]), engine("a", "b"))
+    made = [(f"n{i}", "a") for i in range(1000)] + [("n0", "b"), ("last", "b")]
+    mapping = Asked(pairs(*made).pairs, ())
+    read = on_nodes(times, mapping)
+    assert 1002 == mapping.count
+    assert (2.0, 1000, ("a",)) == (read["n999"].median, read["n999"].shared, read["n999"].layers)
+    assert (6.0, 1001, ("a", "b")) == (read["n0"].median, read["n0"].shared, read["n0"].layers)
+    assert (4.0, 2, ("b",)) == (read["last"].median, read["last"].shared, read["last"].layers)
+
+
+def test_a_node_whose_layers_have_no_times_has_none() -> None:
+    """A time of nothing would be one that nobody measured."""
+    times = timing(profile(a=[2.0]), engine("a", "b"))
+    mapping = pairs(("conv", "a"), ("relu", "b"))
+    assert ["conv"] == list(on_nodes(times, mapping))
+    assert ["conv"] == list(on_layers(times, mapping, pairs(("conv", "conv"), ("relu", "relu"))))
+
+
 def test_times_join_by_node_and_say_when_layers_share_them() -> None:
     """The two engines cut the model differently; the node is what they have in common."""
     times = timing(profile(a=[2.0], b=[4.0]), engine("a", "b"))

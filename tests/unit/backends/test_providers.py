@@ -15,6 +15,7 @@ from ordered import orders
 from rtlab import backends
 from rtlab.analysis.mapping import relate
 from rtlab.backends import placement, providers, watch
+from rtlab.backends.files import optimized
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import wrap
@@ -395,7 +396,7 @@ def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
         event("ov_3_2", 3000, P, 15), event("ov_1_0", 1000, P, 13), event("ov_2_1", 2000, P, 14),
         event("det", 500, CPU, 9), event("copy", 700, CPU, 16),
     ]  # fmt: skip
-    found, note = placement.samples([*run, *run], layers, P, "OpenVINO", 1)
+    found, note = placement.samples(optimized.kernels(run), layers, P, "OpenVINO")
     named = {i.partition(":")[2]: s.tolist() for i, s in found.items()}
     subgraphs = {f"OpenVINO subgraph {n}": [float(n)] for n in (1, 2, 3)}
     assert {**subgraphs, "det": [0.5]} == named
@@ -405,7 +406,8 @@ def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
 def test_subgraphs_that_cannot_be_told_apart_have_no_times() -> None:
     """A time at the wrong layer is worse than none."""
     layers = placement.regions(chain(), PLACED, P, "OpenVINO")
-    found, _ = placement.samples([event("ov_1_0", 1000, P, 13)], layers, P, "OpenVINO", 0)
+    told = optimized.kernels([event("ov_1_0", 1000, P, 13)])
+    found, _ = placement.samples(told, layers, P, "OpenVINO")
     assert {} == found
 
 
@@ -496,6 +498,24 @@ def test_both_are_timed_in_turns(monkeypatch) -> None:
     assert [1.0, 1.0, 2.0, 2.0] * 3 == clock.ran
 
 
+def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> None:
+    """Sessions that are made anew in between must not lengthen a budget, nor look like slow runs."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    made = []
+
+    def ready(number: int) -> None:
+        made.append(number)
+        clock.now += 0.4 if number else 0.0
+
+    works = [clock.work(0.1), clock.work(0.1)]
+    found = watch.alternate(works, Silent(), 30, 0, seconds=5.0, ready=ready)
+    # 2.5 s of each: 25 runs of 0.1 s, and five of 0.5 s.
+    assert (25, 5) == tuple(len(f) for f in found.taken)
+    np.testing.assert_allclose(np.concatenate(found.taken), 100.0)
+    assert (25, 5) == (made.count(0), made.count(1))
+
+
 def test_timing_stops_when_asked() -> None:
     """Cancel must work in every phase."""
     progress = Silent()
@@ -541,11 +561,11 @@ def test_times_of_handing_work_over_are_not_shown_as_times_of_layers(monkeypatch
     engine = Engine("onnxruntime:cuda", "", Target("gpu"), (layer,))
     events = [event("det", 5, "CUDAExecutionProvider", 0)]
     runner = OnnxRuntime(CUDA)
-    found, notes = runner._samples(engine, events, 0)
+    found, notes = runner._samples(engine, optimized.kernels(events))
     assert {} == found
     assert notes[-1].endswith("; for them, set CUDA_LAUNCH_BLOCKING=1 before Python starts")
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    found, _ = runner._samples(engine, events, 0)
+    found, _ = runner._samples(engine, optimized.kernels(events))
     assert [0.005] == found["0:det"].tolist()
 
 

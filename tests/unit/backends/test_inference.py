@@ -1,0 +1,137 @@
+"""Sessions that are timed, where the profiler may keep a few runs only."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import nets
+from rtlab.backends import exposed
+from rtlab.backends.live import inference
+from rtlab.backends.live.inference import Order
+from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.progress import Silent
+from rtlab.core.variant import Target
+
+NAMES = ("first", "second", "third")
+BATCH = {"x": np.zeros((1, 4), np.float32)}
+
+
+class Counted:
+    """Sessions of ONNX Runtime that are counted while they are made, run and let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        #: Of each session whether it has the profiler, and how often it ran.
+        self.runs: list[list[int]] = []
+        self.most_alive = 0
+        self._alive: list[weakref.ref[onnxruntime.InferenceSession]] = []
+        made, ran = inference.session, inference._run
+
+        def session(order: Order, options: object) -> object:
+            found = made(order, options)
+            gc.collect()
+            self._alive = [a for a in self._alive if a() is not None] + [weakref.ref(found)]
+            self.most_alive = max(self.most_alive, len(self._alive))
+            self.runs.append([bool(order.profile), 0])
+            return found
+
+        def run(*args: object) -> list[object]:
+            self.runs[-1][1] += 1
+            return ran(*args)
+
+        monkeypatch.setattr(inference, "session", session)
+        monkeypatch.setattr(inference, "_run", run)
+
+    def profiled(self) -> list[int]:
+        """How often each session with the profiler ran."""
+        return [runs for profiled, runs in self.runs if profiled]
+
+
+def orders(folder: Path) -> tuple[Order, Order]:
+    with exposed.opened(nets.chain(*NAMES)) as data:
+        plain = Order(data, "Cannot time", 1, level="basic")
+        return plain, Order(data, "Cannot time", 1, level="basic", profile=str(folder / "profile"))
+
+
+def test_the_profiler_keeps_no_more_runs_than_it_may(monkeypatch, tmp_path) -> None:
+    """It keeps 3 KB of each kernel that ran: 35 runs of 5,000 nodes were 500 MB."""
+    counted = Counted(monkeypatch)
+    times, told = inference.time((*orders(tmp_path), BATCH, 7, 5, None, 3), Silent())
+    # Three turns of three runs, three and one; each session begins with one that is not timed.
+    assert [3, 2, 3, 2, 2] == counted.profiled()
+    assert 7 == len(times.taken[1])
+    assert dict.fromkeys(NAMES, 7) == {name: len(kernel.taken) for name, kernel in told.items()}
+    assert times.warmups == (len(counted.runs) - len(counted.profiled()), 5)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_there_is_one_session_at_a_time_where_the_profiler_may_keep_little(monkeypatch, tmp_path) -> None:
+    """Two of a graph of many nodes take twice the memory, though they never run at once."""
+    counted = Counted(monkeypatch)
+    inference.time((*orders(tmp_path), BATCH, 7, 5, None, 3), Silent())
+    assert 1 == counted.most_alive
+
+
+def test_both_sessions_stay_where_the_profiler_may_keep_all(monkeypatch, tmp_path) -> None:
+    """Nothing is made anew for small graphs; of what the profiler told, the runs before timing are left out."""
+    counted = Counted(monkeypatch)
+    made = inference._profiled
+
+    def marked(session: object) -> object:
+        found = made(session)
+        for kernel in found.values():
+            assert 7 + 5 == len(kernel.taken)
+            kernel.taken[:5] = type(kernel.taken)("d", [-1.0] * 5)
+        return found
+
+    monkeypatch.setattr(inference, "_profiled", marked)
+    times, told = inference.time((*orders(tmp_path), BATCH, 7, 5, None, None), Silent())
+    assert 2 == len(counted.runs) == counted.most_alive
+    assert (5, 5) == times.warmups
+    assert all(7 == len(kernel.taken) and min(kernel.taken) >= 0 for kernel in told.values())
+
+
+def test_the_run_before_timing_is_left_out_of_every_session(monkeypatch, tmp_path) -> None:
+    """The first run of a session takes memory from the system, which is no time of the kernel."""
+    made = inference._profiled
+
+    def marked(session: object) -> object:
+        found = made(session)
+        for kernel in found.values():
+            kernel.taken[0] = -1.0
+        return found
+
+    monkeypatch.setattr(inference, "_profiled", marked)
+    _, told = inference.time((*orders(tmp_path), BATCH, 7, 5, None, 3), Silent())
+    assert all(7 == len(kernel.taken) and min(kernel.taken) >= 0 for kernel in told.values())
+
+
+@pytest.mark.parametrize(
+    ("layers", "kept"),
+    [
+        (100, None),  # 35 runs of 300 kB
+        (319, None),  # 32 MiB hold 35.06 runs of 957 kB
+        (320, 34),  # and 34.95 of 960 kB
+        (1_000, 11),
+        (5_000, 3),  # two would be 30 MB, but one that is not timed and two that are is the least
+        (20_000, 3),
+    ],
+)
+def test_what_the_profiler_keeps_is_bounded_by_bytes(layers: int, kept: int | None) -> None:
+    """3,000 bytes of each kernel that ran, 32 MiB at a time."""
+    listed = tuple(Layer(f"{i}:n", "n", "Neg", i) for i in range(layers))
+    engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=nets.chain("a"))
+    assert kept == OnnxRuntime()._kept(engine, 35)
+
+
+def test_a_session_of_large_weights_is_made_once() -> None:
+    """It takes as long to make as many runs, and its weights take more memory than what the profiler keeps."""
+    listed = tuple(Layer(f"{i}:n", "n", "Neg", i) for i in range(1_000))
+    engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=bytes(110_000_000))
+    assert OnnxRuntime()._kept(engine, 35) is None
