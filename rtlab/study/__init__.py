@@ -11,11 +11,12 @@ __all__ = [
 ]  # fmt: skip
 
 import contextlib
+import copy
 import dataclasses
 import json
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -51,6 +52,7 @@ from rtlab.errors import (
     Unavailable,
     VariantError,
     boundary,
+    told,
 )
 from rtlab.formulations.recurrent import Timed, recurrent, timed
 from rtlab.formulations.trial import Tuned
@@ -64,6 +66,7 @@ from rtlab.study.forcing import Tactics, copy_path
 from rtlab.study.forcing import force as forced
 from rtlab.study.forcing import tactics as timed_tactics
 from rtlab.study.job import Job, Result, Score, compiled, prepared
+from rtlab.study.kept import Kept
 from rtlab.study.measuring import broken, last, measured, planned
 from rtlab.study.observer import Observer, observe_values
 from rtlab.study.peaks import measured_peaks
@@ -121,27 +124,53 @@ class Study:
             task.data.check(self.model)
         self.task = task
         self.limits = limits or Limits()
-        self.variants: dict[str, Variant] = {}
-        self.results: dict[str, Result] = {}
-        self.failures: dict[str, RtlabError] = {}
+        self._kept = Kept()
         #: Views that hear of new results, in the thread that has them; one that is gone drops out.
         self.views: weakref.WeakSet[View] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._stride = stride
         self._observer = Observer(self.model, stride)
         self._pruned: dict[tuple[str, ...], Observer] = {}
-        self._scales: dict[str, Mapping[str, Scale]] = {}
-        #: Variants that were planned to be prepared only.
-        self._unbuilt: set[str] = set()
         self._ranking: tuple[Ranked, ...] = ()
-        #: What was timed at several batch sizes, by variant.
-        self.sweeps: dict[str, Sweep] = {}
         #: What ``tune`` found last; None before.
         self.tuned: Tuned | None = None
-        #: The forms of recurrent nodes that were timed here, by node.
-        self.forms: dict[str, tuple[Timed, ...]] = {}
         #: Processors to judge engines by, beside those of the table: measured here, or added by the user.
         self.processors: list[Peaks] = []
+
+    @property
+    def variants(self) -> Mapping[str, Variant]:
+        """What was planned, by name, at this moment: what changes the study later does not change this mapping."""
+        return self._kept.variants
+
+    @property
+    def results(self) -> Mapping[str, Result]:
+        """What was built or read, by name, at this moment."""
+        return self._kept.results
+
+    @property
+    def failures(self) -> Mapping[str, RtlabError]:
+        """Why variants could not be built, by name, at this moment."""
+        return self._kept.failures
+
+    @property
+    def sweeps(self) -> Mapping[str, Sweep]:
+        """What was timed at several batch sizes, by variant, at this moment."""
+        return self._kept.sweeps
+
+    @property
+    def forms(self) -> Mapping[str, tuple[Timed, ...]]:
+        """The forms of recurrent nodes that were timed here, by node, at this moment."""
+        return self._kept.forms
+
+    def snapshot(self) -> Study:
+        """The study as it is now, for whoever reads several things of it while others add, run or remove variants.
+
+        What becomes of the study does not show in it, nor what becomes of it in the study.
+        """
+        with self._lock:
+            still = copy.copy(self)
+        still.views, still.processors = weakref.WeakSet(), list(self.processors)
+        return still
 
     @property
     def data(self) -> CalibrationData:
@@ -188,24 +217,25 @@ class Study:
         return self._data if self._data is not None and not self._data.synthetic else None
 
     def __repr__(self) -> str:
-        return f"<Study {self.model.name}: {len(self.results)} of {len(self.variants)} variants built>"
+        kept = self._kept
+        return f"<Study {self.model.name}: {len(kept.results)} of {len(kept.variants)} variants built>"
 
     def _repr_html_(self) -> str:
         from rtlab.view.table import study_html
 
-        return study_html(self)
+        return study_html(self.snapshot())
 
     def __getitem__(self, name: str) -> Result:
         # A list has no hash to look for.
-        called = isinstance(name, str)
-        if called and name in self.results:
-            return self.results[name]
-        if called and name in self.failures:
-            raise self.failures[name]
-        known = ", ".join(f'"{n}"' for n in self.variants) or "none yet"
+        called, kept = isinstance(name, str), self._kept
+        if called and name in kept.results:
+            return kept.results[name]
+        if called and name in kept.failures:
+            raise kept.failures[name]
+        known = ", ".join(f'"{n}"' for n in kept.variants) or "none yet"
         hint = (
             "Run study.run()."
-            if called and name in self.variants
+            if called and name in kept.variants
             else f"Add it with study.add; there is {known}."
         )
         raise VariantError(f'Cannot show variant "{name}": it is not built. {hint}')
@@ -287,25 +317,23 @@ class Study:
             planned = resolve(
                 self.model, name, choice.pop("precision", None), scales=choice.pop("scales", None), **choice
             )
-            if planned[0] != self.variants.get(name) or planned[1] != self._scales.get(name):
-                self._plan(name, *planned)
-                self._unbuilt.add(name)
-        if name in self.results:
-            return self.results[name].prepared
+            if not self._kept.same(name, *planned):
+                self._plan(name, *planned, build=False)
+        if (built := self.results.get(name)) is not None:
+            return built.prepared
         with watching(progress) as watched:
             return prepared(self._job(name, watched, build=False), watched)
 
-    def _plan(self, name: str, variant: Variant, given: Mapping[str, Scale] | None) -> Variant:
-        with self._lock:
-            if self.variants.get(name) != variant or given != self._scales.get(name):
-                self.results.pop(name, None)
-                self.failures.pop(name, None)
-            self.variants[name] = variant
-            self._unbuilt.discard(name)
-            self._scales.pop(name, None)
-            if given is not None:
-                self._scales[name] = given
+    def _plan(
+        self, name: str, variant: Variant, given: Mapping[str, Scale] | None, *, build: bool = True
+    ) -> Variant:
+        self._change(lambda kept: kept.planned(name, variant, given, build=build))
         return variant
+
+    def _change(self, made: Callable[[Kept], Kept]) -> None:
+        """Put what is kept into the place of what was, in one step."""
+        with self._lock:
+            self._kept = made(self._kept)
 
     @growing()
     @boundary("read the files")
@@ -446,9 +474,9 @@ class Study:
         result = self[name]
         with watching(progress) as watched:
             for found in sweep(result, self.data, batches, watched):
-                self.sweeps[name] = found
+                self._change(lambda kept, found=found: kept.swept(name, found))  # type: ignore[misc]
         self._changed()
-        return self.sweeps[name]
+        return found
 
     @boundary("tune the model")
     def tune(
@@ -520,7 +548,7 @@ class Study:
             made = forced(
                 result, tactics, copy_path(result, as_, cache, self.variants), self.results.values(), watched
             )
-        return self._plan(as_, made, self._scales.get(name))
+        return self._plan(as_, made, self._kept.scales.get(name))
 
     def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
@@ -552,11 +580,12 @@ class Study:
         layer = recurrent(self.model, node)
         with watching(progress) as watched:
             bench = Bench(watched)
-            self.forms[node] = timed(
+            found = timed(
                 layer, lambda model, batch: bench.open(model, batch, bench.threads), progress=watched
             )
+        self._change(lambda kept: kept.timed(node, found))
         self._changed()
-        return self.forms[node]
+        return found
 
     def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
         """Where the time went from one variant to another, by groups of ONNX nodes: see ``rtlab.analysis.diff``.
@@ -571,8 +600,9 @@ class Study:
             VariantError: one of them is not built, or the GPU is not known.
             ModelError: a dimension has no size.
         """
+        still = self.snapshot()
         before, after = (
-            r.side(usual(r.engine) if gpu == "target" else gpu) for r in (self[first], self[second])
+            r.side(usual(r.engine) if gpu == "target" else gpu) for r in (still[first], still[second])
         )
         return difference(before, after, self.model)
 
@@ -588,8 +618,7 @@ class Study:
             VariantError: there is no such choice, or nothing of it would differ.
             Unavailable: the builder is not installed.
         """
-        self._known(name, "vary")
-        variant = self.variants[name]
+        variant = self._known(name, "vary")
         builder = builder_for(variant.backend, variant.target)
         made = variations(name, variant, what, backends.get(builder).capabilities().targets)
         for title, choice in made.items():
@@ -599,14 +628,12 @@ class Study:
 
     def varied(self, name: str) -> dict[str, tuple[str, str]]:
         """What ``vary`` can do with a variant: by choice the label of a button, and why it cannot be had."""
-        self._known(name, "vary")
-        result = self.results.get(name)
+        variant, result = self._known(name, "vary"), self.results.get(name)
         if result is not None and result.recorded:
             return {
                 w: (label, "It was read from files of another machine") for w, label in VARIATIONS.items()
             }
         found = {}
-        variant = self.variants[name]
         for what, label in VARIATIONS.items():
             try:
                 able = backends.get(builder_for(variant.backend, variant.target)).capabilities()
@@ -622,10 +649,10 @@ class Study:
         return found
 
     def _adopt(self, result: Result) -> Result:
-        with self._lock:
-            self.failures.pop(result.name, None)
-            self.variants[result.name] = result.variant
-            self.results[result.name] = result
+        """Keep what was read, in the place of any variant of its name."""
+        self._change(
+            lambda kept: kept.without(result.name).planned(result.name, result.variant, None).built(result)
+        )
         self._changed()
         return result
 
@@ -636,10 +663,7 @@ class Study:
     def remove(self, name: str) -> None:
         """Forget a variant and its results."""
         _called(name)
-        with self._lock:
-            self._scales.pop(name, None)
-            for table in (self.variants, self.results, self.failures, self.sweeps):
-                table.pop(name, None)
+        self._change(lambda kept: kept.without(name))
         self._changed()
 
     @boundary("run the study")
@@ -678,34 +702,35 @@ class Study:
         seconds = budget_of(budget_s) if compare else 0.0
         several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
         wanted: list[Any] = [] if names is None else list(names) if several else [names]
-        wanted = wanted or [n for n in self.variants if n not in self._unbuilt]
+        kept = self._kept
+        wanted = wanted or [n for n in kept.variants if n not in kept.unbuilt]
         for name in wanted:
             self._known(name, "run")
-            if again and name in self.results and self.results[name].recorded:
+            if again and name in kept.results and kept.results[name].recorded:
                 raise VariantError(
                     f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
                 )
-        todo = [n for n in wanted if again or n not in self.results or self.outdated(n)]
-        stopped = [n for n in wanted if n not in todo and seconds and self._was_cancelled(n)]
-        if seconds and (todo or stopped) and executor is None and not self.views:
+        # By name the engine where only what was cancelled is to go on.
+        todo: dict[str, Result | None] = {
+            n: None for n in wanted if again or n not in kept.results or self.outdated(n)
+        }
+        if seconds:
+            todo |= {n: kept.results[n] for n in wanted if n not in todo and _cancelled(kept.results[n])}
+        if seconds and todo and executor is None and not self.views:
             # Its process starts while the first variant is compiled; where somebody waits for the picture, after that.
             warm()
+        failed: list[RtlabError] = []
         with watching(progress) as watched:
             if executor is None:
-                for name in todo:
-                    with self._noting(name):
+                for name, engine in todo.items():
+                    with self._noting(name, failed, engine):
                         budget = Budget(seconds)
-                        job = self._job(name, watched, budget=budget)
-                        self._follow(job, compiled(job, watched), watched, budget)
-                for name in stopped:
-                    self._follow(self._job(name, watched), self.results[name], watched, Budget(seconds))
+                        job = self._job(name, watched, budget=None if engine else budget)
+                        self._follow(job, engine or compiled(job, watched), watched, budget)
             else:
-                self._spread(todo, stopped, executor, watched, seconds)
-        failed = [self.failures[n] for n in todo if n in self.failures]
+                failed += self._spread(todo, executor, watched, seconds)
         # Where an engine was there before, it still is.
-        with self._lock:
-            for name in self.results.keys() & set(todo):
-                self.failures.pop(name, None)
+        self._change(lambda kept: kept.settled(*todo))
         if failed:
             raise failed[0]
         return self
@@ -760,7 +785,7 @@ class Study:
                 "it was read from files of another machine"
                 if result.recorded
                 else "its scales were given"
-                if name in self._scales
+                if name in self._kept.scales
                 else "its precision needs no scales of activations"
             )
             raise VariantError(
@@ -774,106 +799,132 @@ class Study:
                 self._follow(job, compiled(job, watched), watched, budget)
         return self[name]
 
-    def _was_cancelled(self, name: str) -> bool:
-        return any(s.why == "cancelled" for s in self.results[name].stages.values())
-
     def _follow(self, job: Job, result: Result, progress: Progress, budget: Budget) -> None:
         """Keep a compiled variant, and each stage as it is done."""
         if not budget.seconds:
-            self._keep(job.name, planned(job, result, "not asked"))
+            self._keep(job, planned(job, result, "not asked"))
             return
         waiting = planned(job, result)
-        self._keep(job.name, waiting)
+        self._keep(job, waiting)
         try:
             full = dataclasses.replace(job, data=self.data)
         except RtlabError as error:
             # There is nothing to measure on; the engine stands all the same.
-            self._keep(job.name, broken(waiting, error))
+            self._keep(job, broken(waiting, error))
             return
         for found in measured(full, result, progress, budget):
-            self._keep(job.name, found)
+            self._keep(job, found)
 
     def _spread(
         self,
-        fresh: Sequence[str],
-        stopped: Sequence[str],
+        todo: Mapping[str, Result | None],
         executor: Executor,
         progress: Progress,
         seconds: float,
-    ) -> None:
-        """Compile in an executor's workers, then measure in them; each variant is kept as it comes."""
-        pending: dict[Future[Result], tuple[str, Job, bool]] = {}
+    ) -> list[RtlabError]:
+        """Compile in an executor's workers, then measure in them; each variant is kept as it comes.
 
-        def submit(name: str, job: Job, found: Result | None) -> None:
-            if found is None:
-                future = executor.submit(compiled, job)
-            else:
-                full = dataclasses.replace(job, data=self.data)
-                future = executor.submit(last, full, found, Budget(seconds))
-            pending[future] = (name, job, found is not None)
+        Returns:
+            What failed.
+        """
+        failed: list[RtlabError] = []
+        pending: dict[Future[Result], tuple[Job, Result | None]] = {}
 
-        for name in fresh:
-            with self._noting(name):
-                submit(name, self._job(name, progress, budget=Budget(seconds)), None)
-        for name in stopped:
-            submit(name, self._job(name, progress), self.results[name])
+        def measure(job: Job, found: Result) -> None:
+            full = dataclasses.replace(job, data=self.data)
+            pending[executor.submit(last, full, found, Budget(seconds))] = job, found
+
+        for name, found in todo.items():
+            with self._noting(name, failed, found):
+                if found is not None:
+                    measure(self._job(name, progress), found)
+                    continue
+                job = self._job(name, progress, budget=Budget(seconds))
+                pending[executor.submit(compiled, job)] = job, None
         try:
             while pending:
                 done, _ = futures.wait(pending, timeout=_TICK_S, return_when=futures.FIRST_COMPLETED)
                 check(progress, "the study")
                 for future in done:
-                    name, job, measuring = pending.pop(future)
-                    with self._noting(name, measuring=measuring):
+                    job, engine = pending.pop(future)
+                    made: Result | None = None
+                    with self._noting(job.name, failed, engine):
                         result = future.result()
-                        self._keep(
-                            name,
-                            result if measuring else planned(job, result, "" if seconds else "not asked"),
-                        )
-                        if not measuring and seconds:
-                            submit(name, job, result)
+                        if engine is None:
+                            result = planned(job, result, "" if seconds else "not asked")
+                        self._keep(job, result)
+                        made = result if engine is None and seconds else None
+                    if made is not None:
+                        with self._noting(job.name, failed, made):
+                            measure(job, made)
         finally:
-            for future, (name, job, measuring) in pending.items():
+            for future, (job, engine) in pending.items():
                 future.cancel()
-                if measuring:
-                    self._keep(name, planned(job, self.results[name], "cancelled"))
+                if engine is not None:
+                    with contextlib.suppress(VariantError):
+                        self._keep(job, planned(job, engine, "cancelled"))
+        return failed
 
-    def _known(self, name: str, what: str) -> None:
-        if not isinstance(name, str) or name not in self.variants:
+    def _known(self, name: str, what: str) -> Variant:
+        found = self.variants.get(name) if isinstance(name, str) else None
+        if found is None:
             raise VariantError(
                 f'Cannot {what} variant "{name}": there is none of this name. Add it with study.add.'
             )
+        return found
 
     @contextlib.contextmanager
-    def _noting(self, name: str, *, measuring: bool = False) -> Iterator[None]:
-        """Keep a failure of one variant, so that the others are tried; an engine that is built stands all the same."""
+    def _noting(self, name: str, failed: list[RtlabError], built: Result | None = None) -> Iterator[None]:
+        """Note the failure of one variant, so that the others are tried.
+
+        Args:
+            name: The variant.
+            failed: Gets the error of one that has no engine, or that was removed meanwhile.
+            built: Its engine where that is being measured: it stands, and says what is missing.
+        """
+        before = self.variants.get(name)
         try:
             yield
-        except (Cancelled, futures.CancelledError):
+        except (Cancelled, futures.CancelledError, TypeError, AssertionError):
             raise
-        except Exception as error:
-            if measuring:
-                self._keep(name, broken(self.results[name], error))
-                return
-            if not isinstance(error, RtlabError):
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
+            words = told(error, f'{"build" if built is None else "measure"} "{name}"')
             with self._lock:
-                self.failures[name] = error
+                kept = self._kept
+                stays = before is not None and before == kept.variants.get(name)
+                if stays and built is not None:
+                    self._kept = kept.built(broken(kept.results.get(name, built), words))
+                elif stays:
+                    self._kept = kept.failed(name, words)
+            if built is None or not stays:
+                failed.append(words)
             self._changed()
 
-    def _keep(self, name: str, result: Result) -> None:
+    def _keep(self, job: Job, result: Result) -> None:
+        """Keep what was found of a variant, unless that is none of the study's any more.
+
+        Raises:
+            VariantError: it was removed, or planned anew, since its work began.
+        """
         with self._lock:
-            self.failures.pop(name, None)
-            self.results[name] = result
+            wanted = self._kept.wants(job)
+            if wanted:
+                self._kept = self._kept.built(result)
+        if not wanted:
+            raise _gone(job.name, planned=job.name in self.variants)
         self._changed()
 
     def _job(self, name: str, progress: Progress, *, build: bool = True, budget: Budget | None = None) -> Job:
-        variant = self.variants[name]
+        kept = self._kept
+        if name not in kept.variants:
+            raise _gone(name)
+        variant = kept.variants[name]
         builder = variant.backend or (builder_for(None, variant.target) if build else "")
         runner = "onnxruntime" if backends.get("onnxruntime").availability().ok else None
         if builder.startswith("onnxruntime:"):
             runner = builder
         implicit = variant.options is not None and variant.options.implicit
-        built = self.results.get(name)
+        built = kept.results.get(name)
         if built is not None and budget is None:
             ranges = built.ranges
         else:
@@ -886,7 +937,7 @@ class Study:
             data=self.data if implicit else None,
             task=self.task,
             ranges=ranges,
-            scales=self._scales.get(name),
+            scales=kept.scales.get(name),
             limits=self.limits,
             builder=builder,
             runner=runner,
@@ -914,10 +965,14 @@ class Study:
         """The observer of the model that a variant quantizes: pruned weights compute other activations."""
         if not variant.sparsity:
             return self._observer
-        if variant.sparsity not in self._pruned:
-            chosen = _sparsity.matching(self.model, variant.sparsity)
-            self._pruned[variant.sparsity] = Observer(_sparsity.prune(self.model, chosen), self._stride)
-        return self._pruned[variant.sparsity]
+        pruned = self._pruned
+        if (known := pruned.get(variant.sparsity)) is not None:
+            return known
+        chosen = _sparsity.matching(self.model, variant.sparsity)
+        # Of two that ask at once the first one's is taken, and what it observes serves both.
+        return pruned.setdefault(
+            variant.sparsity, Observer(_sparsity.prune(self.model, chosen), self._stride)
+        )
 
     def ranges(self, progress: Progress | None = None) -> Ranges:
         """Activation ranges of the model, gathered in one streaming pass over the study's data, once.
@@ -971,15 +1026,18 @@ class Study:
     @property
     def calibration(self) -> Calibration | None:
         """What was observed so far; None before anything was."""
-        return self._calibration() if self._observer.seen is not None else None
+        with self._lock:
+            observer, ranking = self._observer, self._ranking
+        seen = observer.seen
+        if seen is None:
+            return None
+        return Calibration(seen, self.data.count, observer.source(self.data), ranking, observer.complete)
 
     def _calibration(self) -> Calibration:
-        seen = self._observer.seen
-        if seen is None:
+        found = self.calibration
+        if found is None:
             raise CalibrationError("Nothing was observed yet. Call study.observe().")
-        return Calibration(
-            seen, self.data.count, self._observer.source(self.data), self._ranking, self._observer.complete
-        )
+        return found
 
     @boundary("rank the calibrators")
     def rank(
@@ -1079,9 +1137,9 @@ class Study:
             VariantError: there is no such variant, or it has no INT8 activations for a cache.
             RtlabError: a file cannot be written, or is the one that the model was read from.
         """
-        self._known(name, "export")
+        variant = self._known(name, "export")
         ready = self.prepare(name)
-        return export.export(self.model, self.variants[name], ready, path, cache=cache, version=version)
+        return export.export(self.model, variant, ready, path, cache=cache, version=version)
 
     def export_layers(self, name: str, path: str | Path) -> Path:
         """Write the layers of a built variant as TensorRT 11's inspector would, for ``read`` elsewhere.
@@ -1136,13 +1194,13 @@ class Study:
         """
         from rtlab import report
 
-        return report.write(self, path)
+        return report.write(self.snapshot(), path)
 
     def graph(self, name: str, other: str | None = None, *, height: int = 480) -> Graph:
         """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
         from rtlab.widgets.graph import Graph
 
-        return Graph(self, name, other, height=height)
+        return Graph(self.snapshot(), name, other, height=height)
 
     def explain(self, node: str, *, variant: str) -> str:
         """In words: which layers a node became and how we know, or why it has none."""
@@ -1169,6 +1227,18 @@ class Study:
                     f"({pair.evidence}). {pair.note}"
                 )
         return "\n".join(lines)
+
+
+def _cancelled(result: Result) -> bool:
+    return any(s.why == "cancelled" for s in result.stages.values())
+
+
+def _gone(name: str, *, planned: bool = False) -> VariantError:
+    found = "planned anew" if planned else "removed"
+    return VariantError(
+        f'Cannot keep what was found of variant "{name}": it was {found} while it was built or measured. '
+        + ("Run study.run() for the new one." if planned else "Add it again with study.add.")
+    )
 
 
 def _called(name: object) -> None:

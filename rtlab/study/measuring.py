@@ -23,7 +23,7 @@ from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Budget, Stage, Standing, Why, Within
 from rtlab.core.variant import Precision
-from rtlab.errors import Cancelled, RtlabError
+from rtlab.errors import Cancelled, RtlabError, told
 from rtlab.study.job import SCORED, Job, Result, Score, reference, runner_of
 from rtlab.study.sizing import batch_size, fixed_batch, value_bytes
 
@@ -115,11 +115,11 @@ def measured(job: Job, result: Result, progress: Progress, budget: Budget) -> It
         work.close()
 
 
-def broken(result: Result, error: Exception) -> Result:
+def broken(result: Result, error: RtlabError) -> Result:
     """A compiled result whose stages under way ended with an error outside them, such as a worker that died."""
-    text = str(error) if isinstance(error, RtlabError) else f"{type(error).__name__}: {error}"
     stages = {
-        k: _missing(k, s, "failed", text) if s.state == "waiting" else s for k, s in result.stages.items()
+        k: _missing(k, s, "failed", str(error)) if s.state == "waiting" else s
+        for k, s in result.stages.items()
     }
     return dataclasses.replace(result, stages=stages)
 
@@ -187,8 +187,7 @@ class _Measuring:
             text = "not timed: ONNX Runtime has no CPU kernels for some of its types"
             standing = Standing(stage, "none", "nothing to do", text)
         else:
-            words = str(error) if isinstance(error, RtlabError) else f"{type(error).__name__}: {error}"
-            standing = _missing(stage, known, "failed", words)
+            standing = _missing(stage, known, "failed", str(told(error, f'measure "{self.job.name}"')))
         self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
 
     # --- times ----------------------------------------------------------------------------------------------------

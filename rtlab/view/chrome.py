@@ -25,18 +25,17 @@ _HALVES = {Precision.FP16, Precision.BF16}
 
 def baseline(study: Study) -> str:
     """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
-    built = [
-        n for n, v in tuple(study.variants.items()) if v.precision is Precision.FP32 and n in study.results
-    ]
+    results = study.results
+    built = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in results]
     # One that was read from files has no accuracy to compare with.
-    return next((n for n in built if not study.results[n].recorded), built[0] if built else "")
+    return next((n for n in built if not results[n].recorded), built[0] if built else "")
 
 
 def chips(study: Study, *, baseline: str, building: str = "") -> list[Chip]:
     """The second row: variants that are built, that failed, or that are being built."""
     return [
         chip(study, n, baseline=baseline, building=building)
-        for n in tuple(study.variants)
+        for n in study.variants
         if n == building or n in study.results or n in study.failures
     ]
 

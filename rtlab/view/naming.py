@@ -19,11 +19,13 @@ def titles(study: Study) -> Mapping[str, str]:
     A name that the user chose stays. One that only repeats the choice, such as ``int8`` or ``int8·entropy2@sm86``, is
     written as ``int8·entropy2``, and with the target where such variants differ by it.
     """
-    plain = {n: v for n, v in tuple(study.variants.items()) if _repeats(n, v) and not _recorded(study, n)}
+    variants, results = study.variants, study.results
+    read = {n for n, r in results.items() if r.recorded}
+    plain = {n: v for n, v in variants.items() if _repeats(n, v) and n not in read}
     targets = {v.target for v in plain.values()}
     several = len(targets) > 1
     found = {n: f"{v.name}@{v.target}" if several else v.name for n, v in plain.items()}
-    known = dict.fromkeys((*study.variants, *study.results))
+    known = dict.fromkeys((*variants, *results))
     counts = Counter(found.get(n, n) for n in known)
     # Variants that differ in what no title tells, such as a pattern, are known by their names.
     return {n: found[n] if n in found and counts[found[n]] == 1 else n for n in known}
@@ -39,7 +41,3 @@ def _repeats(name: str, variant: Variant) -> bool:
     # A choice is called without its builder, which is found when it is planned.
     chosen = dataclasses.replace(variant, backend=None).id
     return name in {variant.id, chosen, variant.name, str(variant.precision)}
-
-
-def _recorded(study: Study, name: str) -> bool:
-    return name in study.results and study.results[name].recorded

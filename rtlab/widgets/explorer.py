@@ -116,8 +116,9 @@ class Explorer(Delivering):
     @growing()
     def __init__(self, study: Study, *, baseline: str | None = None, height: int | None = None) -> None:
         self.study = study
-        self._views: dict[str, bytes] = {}
-        self._more: dict[str, _More] = {}
+        #: What is on screen changes in one piece: cells, gestures and builds are threads of their own.
+        self._turn = threading.RLock()
+        self._made: dict[str, _Made] = {}
         self._thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         self._baseline = baseline or ""
@@ -126,7 +127,7 @@ class Explorer(Delivering):
         self._building, self._busy = "", False
         self._drawn = threading.Event()
         super().__init__("explorer.js", height=height or 0)
-        first = next((v for n, v in study.variants.items() if not self._recorded(n)), None)
+        first = next((v for n, v in study.variants.items() if not _recorded(study, n)), None)
         self.choice = offer.choice(study.model, first or offer.start())
         self._open()
         study.views.add(self)
@@ -148,13 +149,15 @@ class Explorer(Delivering):
         Raises:
             ModelError: there is no such node.
         """
-        state = self.state
-        mappings = (self._mapping(state.variant), self._mapping(state.compared))
-        self._put(state.select(self.study.model.chosen(nodes), *mappings))
+        with self._turn:
+            state = self.state
+            mappings = (self._mapping(state.variant), self._mapping(state.compared))
+            self._put(state.select(self.study.model.chosen(nodes), *mappings))
 
     def arrange(self, **changes: object) -> Explorer:
         """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
-        self._put(self.state.arrange(**changes))
+        with self._turn:
+            self._put(self.state.arrange(**changes))
         return self
 
     @growing()
@@ -164,23 +167,27 @@ class Explorer(Delivering):
         Raises:
             VariantError: it is not built; or the error of its failed build.
         """
-        self._picture(name)
-        self._follow(name)
+        result = self.study[name]
+        with self._turn:
+            self._follow(self._picture(result))
 
-    def _picture(self, name: str) -> None:
-        self.engine = self._encoded(name)
-        state = self.state
-        self._put(state.show(name, self._mapping(name), self._mapping(state.compared)))
+    def _picture(self, result: Result) -> _Made:
+        with self._turn:
+            made = self._view(result)
+            self.engine = made.picture
+            state = self.state
+            self._put(state.show(result.name, made.mapping, self._mapping(state.compared)))
+            return made
 
-    def _follow(self, name: str) -> None:
-        result, more = self.study[name], self._more[name]
-        self.engine_later = more.later
-        self.story = more.story
-        self.charts = more.charts
-        # What was read from files is no choice that could be built here.
-        if not result.recorded:
-            self.choice = offer.choice(self.study.model, result.variant)
-        self._refresh()
+    def _follow(self, made: _Made) -> None:
+        with self._turn:
+            self.engine_later = made.later
+            self.story = made.story
+            self.charts = made.charts
+            # What was read from files is no choice that could be built here.
+            if not made.result.recorded:
+                self.choice = offer.choice(self.study.model, made.result.variant)
+            self._refresh()
 
     def compare(self, name: str | None) -> None:
         """Show the engine of a second variant in a third pane; None takes that pane away.
@@ -188,9 +195,12 @@ class Explorer(Delivering):
         Raises:
             VariantError: it is not built; or the error of its failed build.
         """
-        self.other = self._encoded(name) if name else b""
-        self._put(self.state.compare(name or "", self._mapping(name or "")))
-        self.other_later = self._more[name].later if name else b""
+        result = self.study[name] if name else None
+        with self._turn:
+            made = self._view(result) if result else None
+            self.other = made.picture if made else b""
+            self._put(self.state.compare(name or "", made.mapping if made else None))
+            self.other_later = made.later if made else b""
 
     def inspect(self, node: str) -> None:
         """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
@@ -419,8 +429,11 @@ class Explorer(Delivering):
         self._work(work)
 
     def _start(self, work: Callable[[Reporting], object], name: str) -> None:
+        with self._turn:
+            if self._busy:
+                return
+            self._building, self._busy = name, True
         since = time.time()
-        self._building, self._busy = name, True
 
         def tell(phase: str, done: int, total: int | None, _elapsed: float) -> None:
             fraction = min(1.0, done / total) if total else None
@@ -470,27 +483,27 @@ class Explorer(Delivering):
     def _staged(self) -> None:
         """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""
         name = self._building
-        result, shown = self.study.results.get(name), self._more.get(name)
-        if result is None:
-            return
-        if shown is None or shown.result.engine is not result.engine:
-            self._forget(name)
-            self.show(name)
-            if self.state.compared == name:
-                self.compare(name)
-        else:
-            self._renew(name, result)
-        self._tell_calibration()
-        self.stamp += 1
+        with self._turn:
+            result, shown = self.study.results.get(name), self._made.get(name)
+            if result is None:
+                return
+            if shown is None or shown.result.engine is not result.engine:
+                self._follow(self._picture(result))
+                if self.state.compared == name:
+                    self.compare(name)
+            else:
+                self._renew(shown, result)
+            self._tell_calibration()
+            self.stamp += 1
 
-    def _renew(self, name: str, result: Result) -> None:
+    def _renew(self, shown: _Made, result: Result) -> None:
         """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
-        self._views.pop(name, None)
-        self._more[name] = more = _More(result, self.study.model, self._more[name].view)
+        name = result.name
+        self._made[name] = made = _Made(result, self.study.model, shown.view, b"")
         if self.state.variant == name:
-            self.engine_later, self.charts = more.numbers, more.charts
+            self.engine_later, self.charts = made.numbers, made.charts
         if self.state.compared == name:
-            self.other_later = more.numbers
+            self.other_later = made.numbers
         self._refresh()
 
     def _calibrate(self, progress: Reporting) -> None:
@@ -508,7 +521,7 @@ class Explorer(Delivering):
     def _tell_calibration(self) -> None:
         study = self.study
         seen = study.calibration
-        used = [v.calibrator for v in tuple(study.variants.values()) if v.calibrator is not None]
+        used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]
         found = None if seen is None else calibration(study.model, study.task, seen, used)
         self.calibration = b"" if found is None else encode(found, Calibration)
 
@@ -548,35 +561,37 @@ class Explorer(Delivering):
         self._build(planned, progress)
 
     def _exchange(self, study: Study) -> None:
-        self._forget()
-        self.study.views.discard(self)
-        study.views.add(self)
-        self.study, self._baseline = study, ""
-        self.engine = self.other = self.story = b""
-        self.source_later = self.engine_later = self.other_later = b""
-        self._inspecting.stop()
-        self.inspection = None
+        with self._turn:
+            self._made = {}
+            self.study.views.discard(self)
+            study.views.add(self)
+            self.study, self._baseline = study, ""
+            self.engine = self.other = self.story = b""
+            self.source_later = self.engine_later = self.other_later = b""
+            self._inspecting.stop()
+            self.inspection = None
 
     def _open(self) -> None:
-        built = next((n for n in self.study.variants if n in self.study.results), "")
-        aside = bool(built) and not self._busy and self._is_large(built)
+        study = self.study.snapshot()
+        built = next((n for n in study.variants if n in study.results), "")
+        aside = bool(built) and not self._busy and _is_large(study[built])
         if not aside:
-            self.source = encode(source_graph(self.study.model), Graph)
-        panes: tuple[Side, ...] = ("node", "layer") if self.study.model.nodes else ("layer",)
+            self.source = encode(source_graph(study.model), Graph)
+        panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
         tab = self.state.tab
-        if tab == "timing" and built and self.study.results[built].recorded:
+        if tab == "timing" and _recorded(study, built):
             # What a file tells of an engine is more than times, and may have none.
             tab = "engine"
         # Of an engine that takes a while the page knows the name, and waits for it.
         shown = built if aside else ""
         self._put(ViewState(variant=shown, baseline=self._baseline or built, tab=tab, panes=panes))
-        self.controls = dict(offer.controls(self.study.model, self.choice))
+        self.controls = dict(offer.controls(study.model, self.choice))
         self._tell_calibration()
-        self.findings = dict(findings(self.study.model, self.study.findings()))
+        self.findings = dict(findings(study.model, study.findings()))
         if aside:
             self._drawn.clear()
             self._start(lambda progress: self._show_aside(built, progress), "")
-        elif built:
+        elif built in self.study.results:
             self.show(built)
         else:
             self._refresh()
@@ -588,12 +603,12 @@ class Explorer(Delivering):
                 progress.phase("Preparing the model's view")
                 self.source = encode(source_graph(model, later=True), Graph)
                 progress.phase("Preparing the engine's view")
-                self._picture(name)
+                made = self._picture(self.study[name])
                 progress.phase("Preparing the numbers")
                 # To draw takes the page all processors that a small machine has.
                 if self._displayed:
                     self._drawn.wait(_DRAWING)
-                self._follow(name)
+                self._follow(made)
         except BaseException:
             self._put(dataclasses.replace(self.state, variant=""))
             raise
@@ -615,23 +630,29 @@ class Explorer(Delivering):
         self.stamp += 1
 
     def _catch_up(self) -> None:
-        results = self.study.results
-        old = [n for n, more in self._more.items() if results.get(n) is not more.result]
-        for name in old:
-            self._forget(name)
-        shown = self.state.variant
-        wanted = shown if shown in results else next((n for n in self.study.variants if n in results), "")
-        if wanted and (wanted != shown or wanted in old):
-            self.show(wanted)
-        elif shown and not wanted:
-            self._clear()
-        self._refresh()
+        with self._turn:
+            study = self.study.snapshot()
+            old = [n for n, made in self._made.items() if study.results.get(n) is not made.result]
+            for name in old:
+                del self._made[name]
+            shown = self.state.variant
+            wanted = (
+                shown
+                if shown in study.results
+                else next((n for n in study.variants if n in study.results), "")
+            )
+            if wanted and (wanted != shown or wanted in old):
+                self._follow(self._picture(study.results[wanted]))
+            elif shown and not wanted:
+                self._clear()
+            self._refresh()
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
         wanted = offer.wanted(self.choice)
-        for name, variant in self.study.variants.items():
-            if not self._recorded(name) and dataclasses.replace(variant, backend=None) == wanted:
+        study = self.study.snapshot()
+        for name, variant in study.variants.items():
+            if not _recorded(study, name) and dataclasses.replace(variant, backend=None) == wanted:
                 return name
         self.study.add(
             wanted.id,
@@ -643,25 +664,19 @@ class Explorer(Delivering):
         )
         return wanted.id
 
-    def _recorded(self, name: str) -> bool:
-        """Whether a variant was read from files of another machine."""
-        return name in self.study.results and self.study.results[name].recorded
-
     def _mapping(self, name: str) -> Mapping | None:
         result = self.study.results.get(name)
         return placed(result.mapping, self.study.model) if result else None
 
-    def _is_large(self, name: str) -> bool:
-        return len(self.study[name].engine.layers) >= _MANY_LAYERS
-
-    def _encoded(self, name: str) -> bytes:
-        """The engine view of a built variant as bytes, made once."""
-        result = self.study[name]
-        if name not in self._views:
-            view = engine_view(result, self.study.model, later=self._is_large(name))
-            self._more[name] = _More(result, self.study.model, view)
-            self._views[name] = encode(view, EngineView)
-        return self._views[name]
+    def _view(self, result: Result) -> _Made:
+        """What is shown of a built variant, made once."""
+        with self._turn:
+            made = self._made.get(result.name)
+            if made is None or made.result is not result or not made.picture:
+                view = engine_view(result, self.study.model, later=_is_large(result))
+                made = _Made(result, self.study.model, view, encode(view, EngineView))
+                self._made[result.name] = made
+            return made
 
     def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
         """The weights at once, then the outputs; what cannot be had is a note."""
@@ -684,18 +699,19 @@ class Explorer(Delivering):
         self.inspection = dict(found)
 
     def _refresh(self, building: str = "") -> None:
-        state = self.state
-        if state.compared and state.compared not in self.study.results and state.compared != self._building:
-            self.compare(None)
-            state = self.state
-        baseline = self._baseline or chrome.baseline(self.study)
-        if state.baseline != baseline:
-            self._put(dataclasses.replace(state, baseline=baseline))
-        self.chips = [dict(c) for c in chrome.chips(self.study, baseline=baseline, building=building)]
-        self.controls = dict(offer.controls(self.study.model, self.choice))
-        self.status = [dict(s) for s in chrome.status(self.study, state.variant)]
-        self.data = dict(chrome.data_state(self.study))
-        self.notice = offer.notice()
+        with self._turn:
+            study, state = self.study.snapshot(), self.state
+            if state.compared and state.compared not in study.results and state.compared != self._building:
+                self.compare(None)
+                state = self.state
+            baseline = self._baseline or chrome.baseline(study)
+            if state.baseline != baseline:
+                self._put(dataclasses.replace(state, baseline=baseline))
+            self.chips = [dict(c) for c in chrome.chips(study, baseline=baseline, building=building)]
+            self.controls = dict(offer.controls(study.model, self.choice))
+            self.status = [dict(s) for s in chrome.status(study, state.variant)]
+            self.data = dict(chrome.data_state(study))
+            self.notice = offer.notice()
 
     def _put(self, state: ViewState) -> None:
         self._ours = {"variant": state.variant, "baseline": state.baseline, "compared": state.compared}
@@ -781,7 +797,8 @@ class Explorer(Delivering):
 
     def _save(self, variant: str, what: str) -> None:
         """Send a file of a built variant: the prepared model, its scales, or a calibration cache."""
-        study, result = self.study, self.study[variant]
+        study = self.study.snapshot()
+        result = study[variant]
         stem = export.stem(study.model, result.variant)
         made: dict[str, Callable[[], tuple[str, bytes]]] = {
             "onnx": lambda: (f"{stem}.onnx", result.prepared.model.bytes()),
@@ -814,7 +831,8 @@ class Explorer(Delivering):
     def _answer(
         self, name: str, variant: str, settings: collections.abc.Mapping[str, str], asked: str = ""
     ) -> Panel:
-        study, result = self.study, self.study[variant]
+        study = self.study.snapshot()
+        result = study[variant]
         # Beside itself, a variant shows nothing; the one in the third pane was chosen for that.
         other = next((n for n in (self.state.compared, self.state.baseline) if n and n != variant), "")
         return panels.answer(name, Scene(study, result, study.results.get(other), settings, asked))
@@ -905,11 +923,13 @@ class Explorer(Delivering):
     def _dismiss(self) -> None:
         self.failure = None
 
-    def _check_known(self, name: str) -> None:
-        if name not in self.study.variants:
+    def _check_known(self, name: str) -> Variant:
+        found = self.study.variants.get(name)
+        if found is None:
             raise VariantError(
                 f'Cannot use variant "{name}": the study has none of this name. Choose another.'
             )
+        return found
 
     def _check_idle(self, doing: str) -> None:
         if self._busy:
@@ -921,9 +941,9 @@ class Explorer(Delivering):
         self._refresh()
 
     def _rebuild(self, name: str) -> None:
-        self._check_known(name)
+        variant = self._check_known(name)
         self._check_idle(f'Cannot build "{name}" again')
-        self.choice = offer.choice(self.study.model, self.study.variants[name])
+        self.choice = offer.choice(self.study.model, variant)
         self.failure = None
         self._start(lambda progress: self._build(name, progress, again=True), name)
 
@@ -939,12 +959,6 @@ class Explorer(Delivering):
         self.engine = self.story = self.engine_later = b""
         self._put(dataclasses.replace(self.state, variant="", layers=()))
 
-    def _forget(self, *names: str) -> None:
-        """Drop the payloads of variants, of all by default."""
-        for name in names or tuple(self._views):
-            self._views.pop(name, None)
-            self._more.pop(name, None)
-
     def _asked(self, place: str) -> None:
         """What the browser asks about may be a pill, or gone with the model of a moment ago."""
         if place in self.study.model.places:
@@ -959,11 +973,18 @@ class Explorer(Delivering):
         self.send({"type": "file", "value": f"{part.name}.onnx"}, buffers=[part.bytes()])
 
 
-class _More:
-    """What follows the picture of an engine, each part made once and when it is sent: the page draws meanwhile."""
+class _Made:
+    """What is shown of an engine: its picture and what follows, each part made once and when it is sent."""
 
-    def __init__(self, result: Result, model: Model, view: EngineView) -> None:
+    def __init__(self, result: Result, model: Model, view: EngineView, picture: bytes) -> None:
         self.result, self.view, self._model = result, view, model
+        #: The engine as it is drawn; empty where the page has a drawing to which this adds numbers.
+        self.picture = picture
+
+    @functools.cached_property
+    def mapping(self) -> Mapping:
+        """Its nodes by the places where they run."""
+        return placed(self.result.mapping, self._model)
 
     @functools.cached_property
     def later(self) -> bytes:
@@ -983,8 +1004,7 @@ class _More:
         result = self.result
         if result.log is None:
             return b""
-        mapping = placed(result.mapping, self._model)
-        return encode(story(result.log, self._model, result.engine, mapping), BuildStory)
+        return encode(story(result.log, self._model, result.engine, self.mapping), BuildStory)
 
     @functools.cached_property
     def charts(self) -> dict[str, Any]:
@@ -996,6 +1016,16 @@ class _More:
             "longest": figures.timing(view, longest=True),
             "accuracy": figures.accuracy(view, compared=self.result.accuracy is not None),
         }
+
+
+def _recorded(study: Study, name: str) -> bool:
+    """Whether a variant was read from files of another machine."""
+    result = study.results.get(name)
+    return result is not None and result.recorded
+
+
+def _is_large(result: Result) -> bool:
+    return len(result.engine.layers) >= _MANY_LAYERS
 
 
 def _title(files: collections.abc.Mapping[str, Path]) -> str:

@@ -27,7 +27,7 @@ for name, whole, summed in (("fp32", 0.4, 0.68), ("int8", 0.6, 1.86)):
     each = summed / len(times.layers)
     layers = tuple(dataclasses.replace(y, median=each, share=1 / len(times.layers)) for y in times.layers)
     told = dataclasses.replace(times, total=whole, summed=summed, layers=layers)
-    study.results[name] = dataclasses.replace(study[name], timing=told)
+    study._adopt(dataclasses.replace(study[name], timing=told))
 explorer = study.explore()
 explorer.show("int8")
 explorer"""

@@ -75,7 +75,7 @@ def hostile_model():
 def study() -> Study:
     made = planned(hostile_model()).run()
     made.add("fp16", target="cpu", backend="onnxruntime")
-    made.failures["fp16"] = BuildError("Cannot build.", details=HOSTILE)
+    made._change(lambda kept: kept.failed("fp16", BuildError("Cannot build.", details=HOSTILE)))
     made.add(HOSTILE, precision="fp32", target="cpu", backend="onnxruntime")
     return made.run([HOSTILE])
 

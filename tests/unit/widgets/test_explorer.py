@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import threading
@@ -309,7 +310,7 @@ def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
     """A red chip tells why on click."""
     error = RtlabError("planted", details="vendor words")
     shown.study.add("bad", precision="fp16", target="cpu")
-    shown.study.failures["bad"] = error
+    shown.study._change(lambda kept: kept.failed("bad", error))
     shown._refresh()
     gesture(shown, "show", "bad")
     assert ("planted", "vendor words") == (shown.failure["message"], shown.failure["details"])
@@ -739,7 +740,7 @@ def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
     study = read(layers=tmp_path / "layers.json", model=engines.model(tmp_path))
 
     class Broken(Explorer):
-        def _encoded(self, name: str) -> bytes:
+        def _view(self, result):
             raise RunError("Cannot draw it.")
 
     explorer = Broken(study).wait()
@@ -866,7 +867,8 @@ def rebuilding(shown, monkeypatch, run) -> None:
     planned = ("fp32 a", "fp32 b", "fp32 c")
 
     def vary(study, name: str, _what: str) -> tuple[str, ...]:
-        study.variants.update(dict.fromkeys(planned, study.variants[name]))
+        for title in planned:
+            study._plan(title, study.variants[name], None)
         return planned
 
     monkeypatch.setattr(type(shown.study), "vary", vary)
@@ -880,7 +882,7 @@ def test_a_variation_that_is_stopped_leaves_nothing_planned(shown, monkeypatch) 
     def run(study, names, **_given) -> None:
         if names == ["fp32 b"]:
             raise Cancelled("stopped")
-        study.results[names[0]] = study.results["fp32"]
+        study._adopt(dataclasses.replace(study["fp32"], name=names[0]))
 
     rebuilding(shown, monkeypatch, run)
     assert ["fp32", "fp32 a"] == list(shown.study.variants)
@@ -892,9 +894,10 @@ def test_a_variation_goes_on_after_a_failure_and_tells_it(shown, monkeypatch) ->
 
     def run(study, names, **_given) -> None:
         if names == ["fp32 b"]:
-            study.failures["fp32 b"] = BuildError("It cannot be.")
-            raise study.failures["fp32 b"]
-        study.results[names[0]] = study.results["fp32"]
+            error = BuildError("It cannot be.")
+            study._change(lambda kept: kept.failed("fp32 b", error))
+            raise error
+        study._adopt(dataclasses.replace(study["fp32"], name=names[0]))
 
     rebuilding(shown, monkeypatch, run)
     assert {"fp32", "fp32 a", "fp32 c"} == set(shown.study.results)

@@ -100,7 +100,8 @@ def result(
 
 def scene(*results: Result, **settings: str) -> Scene:
     study = Study(results[0].source)
-    study.results.update({r.name: r for r in results})
+    for result in results:
+        study._adopt(result)
     return Scene(study, results[0], settings=settings, asked="?")
 
 

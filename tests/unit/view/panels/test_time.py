@@ -41,7 +41,7 @@ def compared(study, times: dict[str, tuple[float, float]]) -> rtlab.Study:
     made = rtlab.Study(study.model, data=study.data)
     for name, (whole, summed) in times.items():
         count = len(study[name].timing.layers)
-        made.results[name] = timed(study[name], whole, [summed / count] * count)
+        made._adopt(timed(study[name], whole, [summed / count] * count))
     return made
 
 
@@ -49,11 +49,9 @@ def compared(study, times: dict[str, tuple[float, float]]) -> rtlab.Study:
 def exact(study):
     """Both variants as if timing a layer cost nothing: the layers sum to the latency."""
     made = rtlab.Study(study.model, data=study.data)
-    for name, result in study.results.items():
+    for result in study.results.values():
         scale = result.timing.total / result.timing.summed
-        made.results[name] = timed(
-            result, result.timing.total, [y.median * scale for y in result.timing.layers]
-        )
+        made._adopt(timed(result, result.timing.total, [y.median * scale for y in result.timing.layers]))
     return made
 
 
@@ -96,7 +94,8 @@ def test_the_waterfall_ends_where_the_second_variant_is(exact) -> None:
 def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
     """Fourteen bars of +0 tell nothing."""
     same = rtlab.Study(study.model, data=study.data)
-    same.results.update({n: dataclasses.replace(study["fp32"], name=n) for n in ("one", "two")})
+    for name in ("one", "two"):
+        same._adopt(dataclasses.replace(study["fp32"], name=name))
     shown = answer("difference", Scene(same, same["two"], same["one"]))
     assert ([], "") == (shown["figures"], shown["problem"])
     assert any("takes as long in both" in note for note in shown["notes"])
@@ -117,9 +116,9 @@ def test_a_bar_names_a_module_once_where_its_exporter_wrote_it_in_the_next_one_t
     for name in ("fp32", "int8"):
         made.add(name, target="cpu", backend="onnxruntime")
     made.run()
-    slower = {n: timed(made[n], w, [w / len(made[n].timing.layers)] * len(made[n].timing.layers))
-              for n, w in (("fp32", 1.0), ("int8", 2.0))}  # fmt: skip
-    made.results.update(slower)
+    for name, whole in (("fp32", 1.0), ("int8", 2.0)):
+        count = len(made[name].timing.layers)
+        made._adopt(timed(made[name], whole, [whole / count] * count))
     labels = answer("difference", Scene(made, made["int8"], made["fp32"]))["figures"][0]["layout"]["xaxis"][
         "ticktext"
     ]
@@ -155,7 +154,8 @@ def test_engines_on_other_streams_are_told_to_be_compared_elsewhere(study) -> No
         first, name="two", measured=dataclasses.replace(first.measured, layers=layers)
     )
     both = rtlab.Study(study.model, data=study.data)
-    both.results.update({"one": first, "two": other})
+    for made in (first, other):
+        both._adopt(made)
     shown = answer("difference", Scene(both, other, first))
     assert any("run on 1 and 2 streams" in note for note in shown["notes"])
 
@@ -189,14 +189,15 @@ def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> No
     shown = answer("difference", Scene(study, study["fp32"], None, {"from": "int8", "order": "time"}))
     assert "From int8·auto to fp32" == shown["title"]
     alone = rtlab.Study(study.model, data=study.data)
-    alone.results["fp32"] = study["fp32"]
+    alone._adopt(study["fp32"])
     assert "nothing to compare with" in answer("difference", Scene(alone, study["fp32"]))["problem"]
 
 
 def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study, exact) -> None:
     """Settings stay when another variant is shown; of one without times none are measured."""
     untimed = rtlab.Study(study.model, data=study.data)
-    untimed.results.update({n: dataclasses.replace(r, timing=None) for n, r in study.results.items()})
+    for result in study.results.values():
+        untimed._adopt(dataclasses.replace(result, timing=None))
     for asked, of, wanted in (
         ({"times": "measured"}, untimed, {"times": "target", "order": "size"}),
         ({"times": "nonsense", "order": "nonsense"}, exact, {"times": "measured", "order": "size"}),
@@ -213,7 +214,8 @@ def test_a_processor_of_ones_own_can_be_compared_for(study) -> None:
     """What ``measure_peaks`` found, or the user added, is as good as the table."""
     own = rtlab.Peaks("my GPU", bandwidth=1e9, cores={"fp32": 1e9})
     asked = rtlab.Study(study.model, data=study.data)
-    asked.results.update(study.results)
+    for result in study.results.values():
+        asked._adopt(result)
     asked.processors.append(own)
     shown = answer("difference", Scene(asked, study["int8"], study["fp32"], {"times": "my GPU"}))
     told = study.difference("fp32", "int8", gpu=own)
@@ -395,7 +397,7 @@ def test_what_hides_a_waterfall_is_told_with_its_numbers_and_a_way_out(study) ->
         "a larger batch or input."
     ) == shown["problem"]
     # What was measured of each layer stays, and says how.
-    assert ["fp32, timed alone", "int8, timed alone"] == [c["title"] for c in shown["columns"][3:5]]
+    assert ["fp32, timed alone", "int8·auto, timed alone"] == [c["title"] for c in shown["columns"][3:5]]
 
 
 def test_nodes_of_onnx_runtime_are_not_called_layers(study) -> None:

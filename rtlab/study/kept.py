@@ -1,0 +1,99 @@
+"""What a study holds of its variants: one value, in whose place a change puts another.
+
+Whoever reads it, in whatever thread, holds what there was at one moment: nothing of it is removed while it is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from rtlab.core.variant import Variant
+    from rtlab.errors import RtlabError
+    from rtlab.formulations.recurrent import Timed
+    from rtlab.quantize import Scale
+    from rtlab.study.job import Job, Result
+    from rtlab.study.sweep import Sweep
+
+T = TypeVar("T")
+
+
+def _nothing() -> Any:
+    return MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Tables by the name of a variant, and ``forms`` by node; each can only be read.
+
+    ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
+    """
+
+    variants: Mapping[str, Variant] = dataclasses.field(default_factory=_nothing)
+    results: Mapping[str, Result] = dataclasses.field(default_factory=_nothing)
+    failures: Mapping[str, RtlabError] = dataclasses.field(default_factory=_nothing)
+    scales: Mapping[str, Mapping[str, Scale]] = dataclasses.field(default_factory=_nothing)
+    sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=_nothing)
+    forms: Mapping[str, tuple[Timed, ...]] = dataclasses.field(default_factory=_nothing)
+    unbuilt: frozenset[str] = frozenset()
+
+    def planned(
+        self, name: str, variant: Variant, given: Mapping[str, Scale] | None, *, build: bool = True
+    ) -> Kept:
+        """With a variant that is to be built; what there is of another one of its name goes."""
+        kept = self if self.same(name, variant, given) else self.without(name)
+        unbuilt = kept.unbuilt - {name} if build else kept.unbuilt | {name}
+        variants = _with(self.variants, name, variant)
+        scales = _without(kept.scales, name) if given is None else _with(kept.scales, name, given)
+        return dataclasses.replace(kept, variants=variants, scales=scales, unbuilt=unbuilt)
+
+    def same(self, name: str, variant: Variant, given: Mapping[str, Scale] | None) -> bool:
+        """Whether this variant, with these scales, is the one of this name."""
+        return self.variants.get(name) == variant and self.scales.get(name) == given
+
+    def wants(self, job: Job) -> bool:
+        """Whether the variant that a job was made for is still the one of its name."""
+        return self.same(job.name, job.variant, job.scales)
+
+    def built(self, result: Result) -> Kept:
+        """With the result of a variant, which is no failure any more."""
+        name = result.name
+        return dataclasses.replace(
+            self, results=_with(self.results, name, result), failures=_without(self.failures, name)
+        )
+
+    def failed(self, name: str, error: RtlabError) -> Kept:
+        """With what a variant failed with."""
+        return dataclasses.replace(self, failures=_with(self.failures, name, error))
+
+    def swept(self, name: str, found: Sweep) -> Kept:
+        """With what was timed at several batch sizes."""
+        return dataclasses.replace(self, sweeps=_with(self.sweeps, name, found))
+
+    def timed(self, node: str, found: tuple[Timed, ...]) -> Kept:
+        """With the forms of a recurrent node."""
+        return dataclasses.replace(self, forms=_with(self.forms, node, found))
+
+    def settled(self, *names: str) -> Kept:
+        """Without the failures of variants that have an engine."""
+        gone = self.results.keys() & set(names)
+        return dataclasses.replace(self, failures=_without(self.failures, *gone))
+
+    def without(self, name: str) -> Kept:
+        """Without a variant and all there is of it."""
+        tables = ("variants", "results", "failures", "scales", "sweeps")
+        rest = {t: _without(getattr(self, t), name) for t in tables}
+        return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})
+
+
+def _with(table: Mapping[str, T], key: str, value: T) -> Mapping[str, T]:
+    return MappingProxyType({**table, key: value})
+
+
+def _without(table: Mapping[str, T], *keys: str) -> Mapping[str, T]:
+    if not any(k in table for k in keys):
+        return table
+    return MappingProxyType({k: v for k, v in table.items() if k not in keys})

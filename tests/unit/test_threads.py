@@ -1,0 +1,196 @@
+"""One study in several threads: what is read while others add, run and remove ends in a result, or in words."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from rtlab import CalibrationData, Study
+from rtlab.errors import RtlabError, VariantError
+from rtlab.study.job import compiled
+from rtlab.testing import tiny_model
+from rtlab.view import panels
+from rtlab.widgets.explorer import Explorer
+
+NAMES = ("fp32", "int8", "comes", "goes")
+#: Times that the variants come and go.
+ROUNDS = 20
+
+
+@pytest.fixture
+def study() -> Study:
+    model = tiny_model()
+    made = Study(model, data=CalibrationData.random(model, samples=8))
+    for name in ("fp32", "int8"):
+        made.add(name, target="cpu", backend="onnxruntime")
+    return made.run(budget_s=0)
+
+
+@pytest.fixture
+def hurried():
+    """Threads change places after every few steps."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str], object]]:
+    """Everything public that a thread may ask of a study, and of an Explorer on it, by name of a variant."""
+    asked = {"panel": "memory", "settings": {}}
+
+    def gestured(name: str) -> None:
+        for kind in ("show", "compare", "baseline"):
+            explorer._gesture(explorer, {"type": kind, "value": name}, [])
+        value = json.dumps({**asked, "variant": name})
+        explorer._gesture(explorer, {"type": "panel", "value": value}, [])
+        explorer._gesture(
+            explorer, {"type": "save", "value": json.dumps({"variant": name, "what": "scales"})}, []
+        )
+
+    return {
+        "result": lambda name: study[name].table(),
+        "result's repr": lambda name: (repr(study[name]), study[name].findings, study[name].memory()),
+        "names": lambda _: ([study.variants[n] for n in tuple(study.snapshot())], len(study)),
+        "tables": lambda _: [[*t.items()] for t in (study.variants, study.results, study.failures, study.sweeps)],
+        "built": lambda _: [study.results.get(n) for n in study],
+        "repr": lambda _: (repr(study), study._repr_html_(), repr(explorer)),
+        "compare": lambda name: study.difference("fp32", name).groups,
+        "report": lambda _: study.to_html(folder / f"{threading.get_ident()}.html"),
+        "explain": lambda name: study.explain("stem/Conv", variant=name),
+        "pairs": lambda name: (study.pairs(name), study.findings(name)),
+        "varied": study.varied,
+        "measure": lambda name: study.measure(name, budget_s=1e-9),
+        "prepare": lambda _: study.prepare("fp32"),
+        "export": lambda name: study.export(name, folder / f"{threading.get_ident()}.onnx"),
+        "graph": lambda name: study.graph(name).state,
+        "calibration": lambda _: study.calibration,
+        "use": lambda _: study.use(CalibrationData.random(study.model, samples=8)),
+        "outdated": study.outdated,
+        "panels": lambda name: [explorer.panel(p) for p in panels.PANELS],
+        "show": explorer.show,
+        "beside": explorer.compare,
+        "gestures": gestured,
+        "state": lambda _: (explorer.state, explorer.chips, explorer.status, explorer.view),
+    }  # fmt: skip
+
+
+class Asking:
+    """Does what it is told and notes what came of it: what was done, and each end without words."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.astray: list[str] = []
+        self.over = threading.Event()
+
+    def do(self, what: str, work: Callable[..., object], *given: object, **more: object) -> None:
+        try:
+            work(*given, **more)
+        except RtlabError as error:
+            if "Nobody foresaw" in str(error):
+                self.astray.append(f"{what}: {error.details}")
+        except Exception as error:  # noqa: BLE001 - that there is none is what is tested
+            self.astray.append(f"{what}: {error!r}")
+        self.done.append(what)
+
+    def read(self, asked: Mapping[str, Callable[[str], object]], first: int) -> None:
+        turns = itertools.cycle([(what, name) for name in NAMES for what in asked])
+        for what, name in itertools.islice(turns, first, None):
+            if self.over.is_set():
+                return
+            self.do(what, asked[what], name)
+
+    def change(self, study: Study) -> None:
+        kept = study["int8"]
+        for turn in range(ROUNDS):
+            for name, precision in (("comes", "fp32"), ("goes", "int8")):
+                self.do("add", study.add, name, precision=precision, target="cpu", backend="onnxruntime")
+            self.do("run", study.run, ["comes", "goes"], budget_s=0)
+            for name in ("comes", "goes"):
+                self.do("remove", study.remove, name)
+            if turn % 3 == 2:
+                self.do("remove", study.remove, "int8")
+                self.do("adopt", study._adopt, kept)
+        self.over.set()
+
+
+@pytest.mark.usefixtures("hurried")
+def test_whatever_is_asked_while_variants_come_and_go_ends_in_a_result_or_in_words(study, tmp_path) -> None:
+    """Of 409 operations 14 ended in a KeyError: somebody had removed what another thread was reading."""
+    explorer, asking = study.explore(), Asking()
+    asked = reads(study, explorer, tmp_path)
+    threads = [threading.Thread(target=asking.read, args=(asked, i * len(asked) // 3)) for i in range(3)]
+    threads.append(threading.Thread(target=asking.change, args=(study,)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(t.is_alive() for t in threads)
+    explorer.wait(60)
+    assert [] == asking.astray
+    assert {*asked} <= {*asking.done}
+    assert explorer.failure is None or "Nobody foresaw" not in explorer.failure["message"]
+    assert {"fp32", "int8"} == set(study.variants) == set(study.results)
+    assert {"fp32", "int8"} == {c["id"] for c in explorer.chips}
+
+
+def test_a_variant_that_is_removed_while_it_is_built_does_not_come_back(study, monkeypatch) -> None:
+    """The chip would be back, of a variant that the study does not have; and whoever waits is told why."""
+
+    def removed(job, *given):
+        study.remove(job.name)
+        return compiled(job, *given)
+
+    monkeypatch.setattr("rtlab.study.compiled", removed)
+    study.add("gone", precision="fp16", target="cpu", backend="onnxruntime")
+    with pytest.raises(VariantError) as told:
+        study.run()
+    assert (
+        'Cannot keep what was found of variant "gone": it was removed while it was built or measured. '
+        "Add it again with study.add."
+    ) == str(told.value)
+    assert {"fp32", "int8"} == set(study.variants) == set(study.results)
+    assert not study.failures
+
+
+def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name(study, monkeypatch) -> None:
+    """An fp16 engine under the name of an int8 variant would be believed."""
+
+    def replaced(job, *given):
+        if job.variant.precision == "fp16":
+            study.add("mine", precision="fp32", target="cpu", backend="onnxruntime")
+        return compiled(job, *given)
+
+    monkeypatch.setattr("rtlab.study.compiled", replaced)
+    study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
+    with pytest.raises(
+        VariantError, match=r'"mine": it was planned anew while .* Run study.run\(\) for the new one'
+    ):
+        study.run()
+    assert "mine" not in study.results
+    assert not study.failures
+    assert "fp32" == str(study.run()["mine"].variant.precision)
+
+
+def test_a_snapshot_stays_what_it_was(study) -> None:
+    """Whoever tells several things of a study tells them of one moment."""
+    still, before = study.snapshot(), study.results
+    study.remove("int8")
+    study.add("later", precision="fp16", target="cpu", backend="onnxruntime")
+    assert ["fp32", "int8"] == list(still) == list(before)
+    assert "int8" == still["int8"].name
+    assert ["fp32", "later"] == list(study)
+    still.remove("fp32")
+    assert "fp32" in study.results
+
+
+def test_tables_of_a_study_are_for_reading(study) -> None:
+    """What is put into one by hand would be in no other, and whoever reads them all would fail."""
+    for table in (study.variants, study.results, study.failures, study.sweeps, study.forms):
+        with pytest.raises(TypeError):
+            table["fp32"] = None
