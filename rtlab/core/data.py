@@ -14,6 +14,7 @@ import numpy as np
 from rtlab.core.images import Images, Preprocessing
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, drawn
+from rtlab.core.rows import Rows
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
@@ -34,7 +35,7 @@ RANDOM = "random input"
 _PIECE = 1 << 22
 
 #: Arrays whose samples are made when they are read.
-_LAZY = (Images, Noise)
+_LAZY = (Images, Noise, Rows)
 
 #: NumPy's name of each type that an input may have, by rtlab's.
 NUMPY = {
@@ -198,7 +199,7 @@ class CalibrationData:
             return cls.read(path)
         name = _only_input(model, f'"{path}"')
         try:
-            return cls({name: np.load(path, mmap_mode="r", allow_pickle=False)}, source=path.name)
+            return cls({name: _array(path)}, source=path.name)
         except Exception as error:
             raise CalibrationError(
                 f'Cannot read calibration data "{path}": {error}. '
@@ -302,7 +303,7 @@ class CalibrationData:
                 f"{shape_text(want)}. {remedy}"
             )
         # Whole numbers between 0 and 255 stay finite, so pictures need not all be decoded beforehand; so does noise.
-        bad = not_finite(np.asarray(array[:1]) if isinstance(array, _LAZY) else array)
+        bad = not_finite(np.asarray(array[:1]) if isinstance(array, Images | Noise) else array)
         if bad is not None:
             raise CalibrationError(
                 f'{doing}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
@@ -399,7 +400,16 @@ def not_finite(array: NDArray[Any]) -> int | None:
 
 def _rows(array: Any, first: int, last: int) -> Any:
     """Some of the samples, not read yet where they are made when they are."""
-    return array.part(first, last) if isinstance(array, Noise) else array[first:last]
+    return array.part(first, last) if isinstance(array, Noise | Rows) else array[first:last]
+
+
+def _array(path: Path) -> Any:
+    """The array of an ``.npy``: piece by piece where its samples lie one after the other, else all of it."""
+    try:
+        return Rows(path)
+    except ValueError:
+        with path.open("rb") as file:
+            return np.load(file, allow_pickle=False)
 
 
 def _only_input(model: Model | None, what: str) -> str:

@@ -24,9 +24,10 @@ from rtlab.core import check
 from rtlab.core.known import known
 from rtlab.core.node import NAME, Node, assign_ids, project, walk
 from rtlab.core.outline import LARGE, outlined
-from rtlab.core.outside import outside, settle
+from rtlab.core.outside import changed, outside, settle
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.sizes import Sizes
+from rtlab.core.stamp import Stamp, stamp
 from rtlab.core.value import Value, ValueKind, describe, shape_text
 from rtlab.errors import ModelError, boundary
 
@@ -42,7 +43,7 @@ class Model:
     are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int). ``notes``
     say what was put right when the model was loaded; its file is as it was. ``stamp`` tells that file from another of
     its name: its size in bytes, and when it was written. ``beside`` are the files that hold its weights, as it names
-    them from its own folder.
+    them from its own folder, with their stamps.
     """
 
     name: str
@@ -54,8 +55,8 @@ class Model:
     shapes: Mapping[str, tuple[int, ...] | int]
     path: Path | None = None
     notes: tuple[str, ...] = ()
-    stamp: tuple[int, int] | None = None
-    beside: tuple[str, ...] = ()
+    stamp: Stamp | None = None
+    beside: Mapping[str, Stamp | None] = dataclasses.field(default_factory=dict)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
@@ -183,7 +184,7 @@ class Model:
         ``static`` fixes every input dimension to ``input_shape`` and drops inner shapes, which change by it.
 
         Raises:
-            ModelError: the external data cannot be read any more; or a dynamic size has no name.
+            ModelError: the external data cannot be read any more, or was changed; or a dynamic size has no name.
         """
         proto = ir.to_proto(self.ir)
         if not self.path and any(True for _ in outside(self.ir)):
@@ -200,7 +201,15 @@ class Model:
                 "Put the data file back beside the model and load it again.",
                 details=str(error),
             ) from error
+        if self.path and (other := self._written_since()):
+            raise changed(f'serialize the weights of model "{self.name}"', other)
         return self._fixed(proto) if static else proto
+
+    def _written_since(self) -> Path | None:
+        """A file with its weights that is not the one that was there when it was loaded."""
+        home = self.path.parent if self.path else Path()
+        loaded = {home / name: known for name, known in self.beside.items() if known is not None}
+        return next((file for file, known in loaded.items() if stamp(file) != known), None)
 
     def _fixed(self, proto: onnx.ModelProto) -> onnx.ModelProto:
         """The proto itself, with every input dimension fixed and without inner shapes."""
@@ -364,8 +373,9 @@ class Model:
 
     @property
     def origin(self) -> Path | None:
-        """The file that it was loaded from; None where there was none, or it has changed since."""
-        return self.path if self.path is not None and self.stamp == _stamp(self.path) else None
+        """The file that it was loaded from; None where there was none, or it or its weights have changed since."""
+        same = self.path is not None and self.stamp == stamp(self.path) and self._written_since() is None
+        return self.path if same else None
 
     @property
     def dynamic_batch(self) -> bool:
@@ -385,14 +395,6 @@ class Model:
         return wrap(self.proto(static=True), name=self.name, path=self.path, notes=self.notes)
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_size, found.st_mtime_ns
-
-
 def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
     try:
         return bytes(proto.SerializeToString())
@@ -406,7 +408,7 @@ def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
 def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
     """What was pickled; weights in external data stay where they are, beside the model's file."""
     graph = ir.from_proto(onnx.load_from_string(content))
-    settle(graph, rest["path"].parent.absolute() if rest["path"] else None)
+    settle(graph, rest["path"].parent.absolute() if rest["path"] else None, rest["beside"])
     return Model(ir=graph, **rest)
 
 
@@ -432,8 +434,9 @@ def load(
         ModelError: not an ONNX file, truncated, without nodes, not valid, or external data is missing or lies
             outside the model's folder.
     """
-    before = _stamp(Path(source)) if isinstance(source, (str, Path)) else None
+    before = stamp(Path(source)) if isinstance(source, (str, Path)) else None
     proto, path = check.read(source)
+    beside = {name: stamp(path.parent / name) if path else None for name in check.beside(proto)}
     title = name or (path.stem if path else "") or proto.graph.name or "model"
     notes = check.check(proto, path, title, weights=weights)
     inputs = {i.name for i in proto.graph.input}
@@ -443,8 +446,8 @@ def load(
         # A shape of one size, by a name that no input has, is that of a symbol.
         lone = isinstance(named, tuple) and len(named) == 1 and key not in inputs
         given[key] = named[0] if lone and isinstance(named, tuple) else named
-    wrapped = wrap(proto, name=title, path=path, shapes=given, notes=notes)
-    model = dataclasses.replace(wrapped, stamp=before, beside=check.beside(proto))
+    wrapped = wrap(proto, name=title, path=path, shapes=given, notes=notes, beside=beside)
+    model = dataclasses.replace(wrapped, stamp=before)
     _check_shapes(model)
     return model
 
@@ -462,16 +465,18 @@ def wrap(
     shapes: Mapping[str, tuple[int, ...] | int] | None = None,
     notes: tuple[str, ...] = (),
     weights: Mapping[str, TensorProtocol] | None = None,
+    beside: Mapping[str, Stamp | None] | None = None,
 ) -> Model:
     """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made.
 
-    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone.
+    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone; ``beside``
+    are the files that others lie in.
     """
     graph = ir.from_proto(proto)
     for initializer, tensor in (weights or {}).items():
         if initializer in graph.graph.initializers:
             graph.graph.initializers[initializer].const_value = tensor
-    settle(graph, path.parent.absolute() if path else None)
+    settle(graph, path.parent.absolute() if path else None, beside or {})
     assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
@@ -490,6 +495,7 @@ def wrap(
         shapes=dict(shapes or {}),
         path=path,
         notes=notes,
+        beside=beside or {},
     )
 
 

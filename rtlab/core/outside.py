@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core.node import walk
+from rtlab.core.stamp import Stamp, stamp
 from rtlab.errors import ModelError
 
 if TYPE_CHECKING:
@@ -25,8 +26,12 @@ _NOWHERE = Path("folder not given")
 class Outside(ir.ExternalTensor):
     """A constant that is read from its file whenever it is asked for; whoever asks may get a ``ModelError``.
 
-    Other than its base it maps nothing into memory: a mapped file that is cut short ends the process.
+    Other than its base it maps nothing into memory: a mapped file that is cut short ends the process. Numbers of a file
+    that was written anew since the model was loaded are those of another model, and are not given.
     """
+
+    #: The file as it was when the model was loaded; None where there was none.
+    loaded: Stamp | None = None
 
     @property
     def is_there(self) -> bool:
@@ -37,7 +42,7 @@ class Outside(ir.ExternalTensor):
         """Its numbers.
 
         Raises:
-            ModelError: the file is gone, cannot be read, or is shorter than it was.
+            ModelError: the file is gone, cannot be read, or was changed.
         """
         proto = onnx.TensorProto(
             data_type=int(self.dtype), dims=self.shape.numpy(), raw_data=self.tobytes()[: self.nbytes]
@@ -59,6 +64,9 @@ class Outside(ir.ExternalTensor):
                 "is not as it was when the model was loaded. Put it back beside the model, and load the model again.",
                 details=str(error),
             ) from error
+        # It may have been written in the middle of being read.
+        if self.loaded is not None and stamp(Path(self.path)) != self.loaded:
+            raise changed(f'read the weights "{self.name}"', Path(self.path))
         return held.getvalue()
 
     def tofile(self, file: Any) -> None:
@@ -66,15 +74,29 @@ class Outside(ir.ExternalTensor):
         file.write(self.tobytes())
 
 
-def settle(model: ir.Model, folder: Path | None) -> None:
-    """Say in which folder the files lie that hold constants of a model; None where nobody told."""
+def changed(doing: str, path: Path) -> ModelError:
+    """What to say of weights that are not those that were loaded."""
+    return ModelError(
+        f'Cannot {doing}: "{path}", the file that holds them, was written since the model was loaded, and numbers of '
+        "both would mix. Load the model again."
+    )
+
+
+def settle(model: ir.Model, folder: Path | None, stamps: Mapping[str, Stamp | None]) -> None:
+    """Say in which folder the files lie that hold constants of a model.
+
+    Args:
+        model: The graphs.
+        folder: None where nobody told.
+        stamps: The files as they are to be, by the names that the model has for them.
+    """
     for value in _initializers(model):
         if isinstance(value.const_value, ir.ExternalTensor):
-            value.const_value = _outside(value.const_value, folder)
+            value.const_value = _outside(value.const_value, folder, stamps)
     for node, _ in walk(model):
         for name, held in node.attributes.items():
             if held.type == ir.AttributeType.TENSOR and isinstance(held.value, ir.ExternalTensor):
-                node.attributes[name] = ir.AttrTensor(name, _outside(held.value, folder))
+                node.attributes[name] = ir.AttrTensor(name, _outside(held.value, folder, stamps))
 
 
 def outside(model: ir.Model) -> Iterator[Outside]:
@@ -86,7 +108,7 @@ def gather(model: ir.Model) -> None:
     """Take the constants of bodies and of nodes out of their files; initializers of the main graph stay there.
 
     Raises:
-        ModelError: a file is gone, cannot be read, or is shorter than it was.
+        ModelError: a file is gone, cannot be read, or was changed.
     """
     for value in _initializers(model):
         if isinstance(value.const_value, Outside) and value.graph is not model.graph:
@@ -110,8 +132,8 @@ def _initializers(model: ir.Model) -> Iterator[ir.Value]:
         yield from graph.initializers.values()
 
 
-def _outside(tensor: ir.ExternalTensor, folder: Path | None) -> Outside:
-    return Outside(
+def _outside(tensor: ir.ExternalTensor, folder: Path | None, stamps: Mapping[str, Stamp | None]) -> Outside:
+    made = Outside(
         tensor.location,
         tensor.offset,
         tensor.length,
@@ -122,3 +144,5 @@ def _outside(tensor: ir.ExternalTensor, folder: Path | None) -> Outside:
         metadata_props=tensor.metadata_props,
         base_dir=folder or _NOWHERE,
     )
+    made.loaded = stamps.get(str(tensor.location))
+    return made

@@ -79,6 +79,9 @@ def shown(model: Model) -> Shown:
     """A model as its file has it, with the files that hold its weights; where that has changed, as it was loaded."""
     origin = model.origin
     if origin is None:
+        if model.beside:
+            # Whoever opens it reads why it cannot be had, in place of an empty page.
+            model.proto()
         return Shown(model.name, lambda: io.BytesIO(model.bytes()))
     return Shown(origin.stem, lambda: origin.open("rb"), {f: origin.parent / f for f in model.beside})
 

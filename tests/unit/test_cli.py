@@ -153,8 +153,15 @@ def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch)
     monkeypatch.setenv("NPM_CONFIG_UPDATE_NOTIFIER", "")
     monkeypatch.delenv("NPM_CONFIG_UPDATE_NOTIFIER")
     started: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda _, command: started.append(command))
-    main(["lab", str(tmp_path / "notebooks"), "--no-browser"])
+
+    def replaced(_program: str, command: list[str]) -> None:
+        started.append(command)
+        # What is in our place does not come back.
+        raise SystemExit
+
+    monkeypatch.setattr(os, "execv", replaced)
+    with pytest.raises(SystemExit):
+        main(["lab", str(tmp_path / "notebooks"), "--no-browser"])
     (command,) = started
     program = command[: command.index("--ip=127.0.0.1")]
     assert sys.executable == program[0]

@@ -25,7 +25,7 @@ from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.progress import check
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import Calibrator, Method, Precision
-from rtlab.errors import CalibrationError, RtlabError, VariantError
+from rtlab.errors import BuildError, CalibrationError, RtlabError, VariantError
 
 #: Bytes of which each weight starts at a multiple, as a page of memory does.
 _ALIGNED = 4096
@@ -129,6 +129,11 @@ def build(
             error.details = "\n".join(filter(None, (error.details, tail)))
             raise
         text = _read(log)
+    if file == request.model.path and request.model.origin is None:
+        raise BuildError(
+            f'{doing}: "{file}", or a file with its weights, was written while it was compiled, so that nobody knows '
+            "what the engine holds. Load the model again."
+        )
     ranges = tuple(tuple(sorted(p.items())) for p in profiles)
     if options.timing_cache is not None and built.timing:
         try:

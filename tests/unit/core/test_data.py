@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from onnx import TensorProto, helper
 from nets import passing
 from rtlab.core.data import CalibrationData, Predictions, Task
 from rtlab.core.model import Model, load
+from rtlab.core.rows import Rows
 from rtlab.errors import CalibrationError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -378,14 +382,79 @@ def test_a_file_of_one_array_is_not_loaded_as_a_whole(tmp_path):
     data = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC)
     data.check(DYNAMIC)
 
-    assert isinstance(data.arrays["x"], np.ndarray)
-    assert isinstance(data.arrays["x"].base, np.memmap)
+    assert isinstance(data.arrays["x"], Rows)
     assert "<CalibrationData 50 samples from d.npy: x 50×3×4>" == repr(data)
     np.testing.assert_array_equal(
         floats(50, 3, 4), np.concatenate([b["x"] for b in data.batches(DYNAMIC, 7)])
     )
     part = pickle.dumps(data.part(0, 10))
     assert len(part) < 1500, "a share carries its own samples and no others"
+
+
+def test_a_file_that_is_read_piece_by_piece_is_the_array_that_it_holds(tmp_path):
+    """Whatever NumPy can do with the array, it can do with the file."""
+    held = floats(9, 3, 4)
+    np.save(tmp_path / "d.npy", held)
+    rows = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC).arrays["x"]
+    assert (held.shape, held.ndim, held.dtype, len(held)) == (rows.shape, rows.ndim, rows.dtype, len(rows))
+    for key in (
+        0,
+        -1,
+        np.int64(4),
+        slice(2, 5),
+        slice(None, None, 3),
+        slice(7, 99),
+        slice(5, 2),
+        [3, 1],
+        (1, 2),
+    ):
+        np.testing.assert_array_equal(held[key], rows[key])
+    np.testing.assert_array_equal(held[3:6][1:], rows.part(3, 6)[1:])
+    np.testing.assert_array_equal(held * 2, rows * 2)
+    assert held.mean() == rows.mean()
+    assert np.float64 == np.asarray(rows, np.float64).dtype
+    with pytest.raises(IndexError):
+        rows[9]
+
+
+@pytest.mark.parametrize("held", [np.asfortranarray(floats(5, 3, 4)), np.zeros((0, 3, 4), np.float32)])
+def test_a_file_that_cannot_be_read_piece_by_piece_is_read_as_a_whole(held, tmp_path):
+    np.save(tmp_path / "d.npy", held)
+    np.testing.assert_array_equal(held, CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC).arrays["x"])
+
+
+@pytest.mark.parametrize("end", ["cut", "gone", "longer", "other"])
+def test_samples_whose_file_changes_after_it_was_opened_are_words(end, tmp_path):
+    """Mapped into memory, a file that somebody cuts ends the process that reads it: here, the notebook's kernel."""
+    path = tmp_path / "d.npy"
+    np.save(path, floats(64, 3, 4))
+    os.utime(path, ns=(0, 0))
+    program = textwrap.dedent(f"""
+        import pathlib, sys
+        sys.path[:0] = {[*sys.path]!r}
+        from rtlab.core.data import CalibrationData
+        from rtlab.core.model import load
+        from rtlab.errors import CalibrationError
+        path = pathlib.Path({str(path)!r})
+        model = load({DYNAMIC.bytes()!r})
+        data = CalibrationData.of(path, model=model)
+        data.check(model)
+        content = path.read_bytes()
+        for name, end in dict(
+            cut=lambda: path.write_bytes(content[:130]), gone=path.unlink,
+            longer=lambda: path.write_bytes(content * 2), other=lambda: path.write_bytes(content[:-4] + b"1234"),
+        ).items():
+            if name == {end!r}:
+                end()
+        try:
+            print(len(list(data.batches(model, 8))))
+        except CalibrationError as error:
+            print(error)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.startswith(f'Cannot read samples from "{path}": ')
+    assert done.stdout.strip().endswith("to the study again, study.use(path).")
 
 
 def test_an_archive_is_read_by_either_way(tmp_path):

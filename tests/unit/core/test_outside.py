@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from recurrent import recurrent_model
-from rtlab import Model, Study, load
+from rtlab import Model, Study, backends, load
+from rtlab.backends.live import building
 from rtlab.core.outside import Outside
-from rtlab.errors import ModelError
+from rtlab.core.stage import Stage
+from rtlab.errors import BuildError, ModelError
 from rtlab.testing import tiny_model
 
 
@@ -150,8 +154,101 @@ def test_a_file_that_is_put_back_serves_again(tmp_path) -> None:
     with pytest.raises(ModelError):
         Study(model).sparse_weights()
     file.write_bytes(content)
-    assert Study(tiny_model()).sparse_weights() == Study(model).sparse_weights()
     assert wanted == load(tmp_path / "model.onnx").digest
+    # One that was only moved away for a while is the file that it was.
+    model = load(tmp_path / "model.onnx")
+    file.rename(tmp_path / "away")
+    with pytest.raises(ModelError):
+        Study(model).sparse_weights()
+    (tmp_path / "away").rename(file)
+    assert Study(tiny_model()).sparse_weights() == Study(model).sparse_weights()
+
+
+def other(file: Path) -> None:
+    """As long as it was, with other numbers in it."""
+    numbers = np.frombuffer(file.read_bytes(), np.float32)
+    os.utime(file, ns=(0, 0))
+    file.write_bytes((numbers * 2).tobytes())
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_numbers_of_a_file_that_was_written_anew_are_not_given(tmp_path, asked) -> None:
+    """A training that goes on writes its next weights there: half of a study would be of the old ones."""
+    study = Study(beside(tmp_path, tiny_model()))
+    other(tmp_path / "weights")
+    with pytest.raises(
+        ModelError, match=r"was written since the model was loaded, .* Load the model again\.$"
+    ):
+        ASKED[asked](study)
+
+
+def test_a_worker_does_not_take_other_weights_than_its_study(tmp_path) -> None:
+    """A pickled model goes to a process that opens the files when it gets there."""
+    content = pickle.dumps(beside(tmp_path, tiny_model()))
+    assert load(tmp_path / "model.onnx").digest == pickle.loads(content).digest
+    other(tmp_path / "weights")
+    with pytest.raises(ModelError, match="was written since the model was loaded"):
+        _ = pickle.loads(content).digest
+
+
+def test_what_was_measured_rests_on_the_weights_that_were_loaded(tmp_path) -> None:
+    """Compiled before, measured after the file was written: one study, one set of weights, or words."""
+    kept = Study(beside(tmp_path, tiny_model()))
+    kept.add("fp32", target="cpu", backend="onnxruntime")
+    kept.run(budget_s=0)
+    digest = kept.model.digest
+    other(tmp_path / "weights")
+    kept.measure("fp32")
+    assert "done" == kept["fp32"].stages[Stage.TIMED].state
+    assert digest == kept.model.digest
+    assert kept.model.origin is None
+    with pytest.raises(ModelError, match="Load the model again"):
+        kept.explore().open_in_netron()
+
+
+def replaced(path: Path, model: Model) -> None:
+    onnx.save(model.proto(), path)
+
+
+@pytest.mark.parametrize("end", ["replaced", "cut", "gone", "folder"])
+def test_a_model_whose_own_file_changes_is_the_one_that_was_loaded(tmp_path, end) -> None:
+    """It is held; neither a compiler nor Netron is sent to the file any more."""
+    path = tmp_path / "model.onnx"
+    onnx.save(tiny_model().proto(), path)
+    model = load(path)
+    wanted = model.digest
+    if end == "replaced":
+        os.utime(path, ns=(0, 0))
+        replaced(path, recurrent_model("LSTM", 4))
+    else:
+        {"cut": cut, "gone": gone, "folder": folder}[end](path)
+    assert (None, None) == (model.file, model.origin)
+    study = Study(model)
+    study.add("fp32")
+    study.add("int8", target="cpu", backend="onnxruntime")
+    study.run(budget_s=0)
+    assert {"fp32", "int8"} == set(study.results)
+    assert wanted == load(model.bytes()).digest
+    assert {n.id for n in tiny_model().nodes} >= {p.node for p in study["fp32"].mapping.pairs}
+
+
+def test_an_engine_of_a_file_that_is_written_while_it_is_compiled_is_not_kept(tmp_path, monkeypatch) -> None:
+    """The compiler maps the file: of which weights its engine is, nobody could tell."""
+    found = Study(beside(tmp_path, tiny_model().static()))
+    call = building.child.call
+
+    def written(*given, **more):
+        made = call(*given, **more)
+        other(tmp_path / "weights")
+        return made
+
+    assert tmp_path / "model.onnx" == found.model.file
+    if not backends.get("tensorrt-rtx").availability().ok:
+        pytest.skip("TensorRT-RTX is not installed")
+    monkeypatch.setattr(building.child, "call", written)
+    found.add("fp32", backend="tensorrt-rtx")
+    with pytest.raises(BuildError, match=r"was written while it was compiled, .* Load the model again\.$"):
+        found.run(budget_s=0)
 
 
 KINDS = [k for k in ir.DataType if k.name not in {"UNDEFINED", "STRING", "FLOAT6E2M3", "FLOAT6E3M2"}]
