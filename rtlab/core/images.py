@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "gray": "L"}
+#: What Pillow knows by name and decodes not at all, or (EPS) by a program that runs what the file says.
+_NO_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
+#: Pixels of a picture that is scaled before a part of it is cut out.
+_MOST = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
     """How a picture becomes a model's input: ``(pixel * scale - mean) / std``.
+
+    Pixels are taken as they are stored, as torchvision takes them: a camera's note of how it was held (EXIF) turns
+    nothing. Of several frames the first counts; of 16 bits of a pixel the upper 8.
 
     Args:
         size: Height and width of the input, in pixels.
@@ -81,13 +88,18 @@ class Preprocessing:
         """Prepare one ``PIL.Image``; the result has the shape ``shape``."""
         resampling = _pillow("prepare pictures").Resampling.BILINEAR
         height, width = self.size
-        picture = picture.convert(_MODES[self.channels])
+        picture = _eight_bits(picture).convert(_MODES[self.channels])
         if self.resize is None:
             picture = picture.resize((width, height), resampling)
         else:
             short = min(picture.size)
             # The longer side is cut off to whole pixels, and the middle rounded, as torchvision does.
             w, h = (self.resize * side // short for side in picture.size)
+            if w * h > _MOST:
+                raise ValueError(
+                    f"its sides of {picture.size[0]} and {picture.size[1]} pixels are too unlike to bring the shorter "
+                    f"one to {self.resize}"
+                )
             picture = picture.resize((w, h), resampling)
             left, top = round((w - width) / 2), round((h - height) / 2)
             picture = picture.crop((left, top, left + width, top + height))
@@ -125,7 +137,7 @@ class Images:
             Unavailable: Pillow is not installed.
         """
         image = _pillow(f'read the pictures in "{folder}"')
-        known = image.registered_extensions()
+        known = {e for e, kind in image.registered_extensions().items() if kind not in _NO_PICTURES}
         root = Path(folder)
         found = [
             p
@@ -182,13 +194,34 @@ class Images:
     def _read(self, file: Path) -> NDArray[Any]:
         image = _pillow(f'read "{file}"')
         try:
-            with image.open(file) as picture:
+            image.init()
+            with image.open(file, formats=[k for k in image.OPEN if k not in _NO_PICTURES]) as picture:
                 return self.preprocessing.apply(picture)
         except Exception as error:
             raise CalibrationError(
-                f'Cannot read picture "{file}": {error}. Remove it from the folder, or save it again.',
+                f'Cannot read picture "{file}": {_why(error)}. Remove it from the folder, or save it again.',
                 details=repr(error),
             ) from error
+
+
+def _eight_bits(picture: Any) -> Any:
+    """A picture of one channel with more than 8 bits, which Pillow would turn white, as it turns those of three."""
+    sixteen = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG")
+    if sixteen:
+        return _pillow("read pictures").fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    if picture.mode in {"I", "F"}:
+        raise ValueError("its pixels are numbers of 32 bits, and nothing says which of them is white")
+    return picture
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a picture: Pillow names the file once more, and MemoryError says nothing."""
+    name = type(error).__name__
+    if name == "UnidentifiedImageError":
+        return "it is empty, or no picture of a kind that Pillow reads"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for its pixels"
+    return str(error).rstrip(".") or name
 
 
 def _pillow(why: str) -> ModuleType:

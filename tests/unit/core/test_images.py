@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pickle
+import struct
 import sys
+import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,6 +144,119 @@ def test_a_picture_that_cannot_be_read_is_named(damage, folder):
     assert str(caught.value).startswith(f'Cannot read picture "{folder / "c.png"}": ')
     assert str(caught.value).endswith("Remove it from the folder, or save it again.")
     assert caught.value.__cause__ is not None
+
+
+def png(size: tuple[int, int], bits: int, color: int, rows: list[bytes]) -> bytes:
+    """A PNG by hand: of any size that it claims, with 16 bits a channel too."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    head = struct.pack(">IIBBBBB", *size, bits, color, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + row for row in rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def encoded(kind: str, picture: Any, **more: Any) -> bytes:
+    content = io.BytesIO()
+    picture.save(content, kind, **more)
+    return content.getvalue()
+
+
+GREY = Image.new("RGB", (20, 30), (100, 100, 100))
+NOISE = Image.fromarray(RNG.integers(0, 256, (90, 90, 3), np.uint8))
+#: Files that people have among their pictures, by what a model that takes the pixels themselves gets of each.
+READ = {
+    "a PNG called JPEG": ("a.jpg", encoded("PNG", GREY), 100),
+    "CMYK": ("a.jpg", encoded("JPEG", Image.new("CMYK", (20, 30), (0, 0, 0, 155))), 100),
+    "one channel of 16 bits": (
+        "a.png",
+        png((2, 3), 16, 0, [struct.pack(">HH", 100 << 8, 100 << 8)] * 3),
+        100,
+    ),
+    "three channels of 16 bits": (
+        "a.png",
+        png((2, 3), 16, 2, [struct.pack(">HHH", *[100 << 8] * 3) * 2] * 3),
+        100,
+    ),
+    "one pixel": ("a.png", encoded("PNG", GREY.resize((1, 1))), 100),
+    "a GIF that moves": (
+        "a.gif",
+        encoded("GIF", GREY, save_all=True, append_images=[Image.new("RGB", (20, 30)), GREY]),
+        100,
+    ),
+    "transparent": ("a.png", encoded("PNG", Image.new("RGBA", (20, 30), (100, 100, 100, 0))), 100),
+}
+#: Those that cannot be read, by what is said of them.
+REFUSED = {
+    "nothing": ("a.png", b"", "it is empty, or no picture of a kind that Pillow reads"),
+    "text": ("a.jpg", b"<html>404</html>", "it is empty, or no picture of a kind that Pillow reads"),
+    "a program": ("a.jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "it is empty, or no picture"),
+    "a JPEG cut short": ("a.jpg", encoded("JPEG", NOISE)[:2000], "image file is truncated"),
+    "a PNG cut short": ("a.png", encoded("PNG", NOISE)[:2000], "image file is truncated"),
+    "ten thousand million pixels": (
+        "a.png", png((100_000, 100_000), 8, 2, [b"\0"]), "Image size (10000000000 pixels) exceeds limit",
+    ),
+    "a thread": (
+        "a.png", encoded("PNG", Image.new("L", (1, 60_000))),
+        "its sides of 1 and 60000 pixels are too unlike to bring the shorter one to 256",
+    ),
+    "numbers": ("a.tiff", encoded("TIFF", Image.new("F", (9, 9), 0.5)), "nothing says which of them is white"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_every_picture_that_people_have_gives_the_pixels_that_it_shows(kind, tmp_path):
+    """A grey of 100 of 255, however it is written: what is read wrongly shifts every scale without a word."""
+    name, content, grey = READ[kind]
+    (tmp_path / name).write_bytes(content)
+    (made,) = np.asarray(Images.of(tmp_path, Preprocessing(size=(8, 6), resize=16, scale=1)))
+    assert {grey} == set(made.ravel().tolist())
+
+
+def test_pixels_are_taken_as_they_are_stored(tmp_path):
+    """As torchvision takes them: what a camera noted of how it was held (EXIF) turns nothing."""
+    pixels = np.zeros((8, 6, 3), np.uint8)
+    pixels[:4] = 255
+    turned = Image.Exif()
+    turned[0x0112] = 3
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
+    (made,) = np.asarray(Images.of(tmp_path, Preprocessing(size=(8, 6), scale=1)))
+    np.testing.assert_array_equal(pixels, made.transpose(1, 2, 0))
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_one_bad_picture_among_a_hundred_is_named_and_no_other_is_lost(kind, tmp_path):
+    """Nobody is told less than all: the pass ends at the file, keeps what was seen, and words say which it is."""
+    name, content, said = REFUSED[kind]
+    for i in range(99):
+        GREY.resize((6, 8)).save(tmp_path / f"{i:03}.png")
+    bad = tmp_path / "050" / name
+    bad.parent.mkdir()
+    bad.write_bytes(content)
+    cut = Preprocessing(size=(8, 6), resize=256)
+    data = CalibrationData.of(tmp_path, model=NET, preprocessing=cut)
+    assert 100 == len(data)
+    batches = data.batches(NET, 1)
+    with pytest.raises(CalibrationError) as caught:
+        for _ in batches:
+            pass
+    assert str(caught.value).startswith(f'Cannot read picture "{bad}": ')
+    assert said in str(caught.value)
+    assert str(caught.value).endswith(". Remove it from the folder, or save it again.")
+    bad.unlink()
+    rest = CalibrationData.of(tmp_path, model=NET, preprocessing=cut)
+    assert 99 == sum(len(b["image"]) for b in rest.batches(NET, 9))
+
+
+def test_what_is_no_picture_is_passed_over(tmp_path):
+    """Papers and tables lie beside pictures; Pillow knows their names, for it writes them."""
+    GREY.save(tmp_path / "a.png")
+    for name in ("paper.pdf", "labels.h5", "film.mpg", "figure.eps"):
+        (tmp_path / name).write_bytes(b"no picture")
+    assert ["a.png"] == [f.name for f in Images.of(tmp_path, Preprocessing()).files]
 
 
 def test_a_folder_without_pictures_is_refused(tmp_path):
