@@ -8,13 +8,13 @@ import importlib.util
 import io
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtlab.core import files
 from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, ModelError, RtlabError, Unavailable, VariantError, boundary
 
@@ -723,8 +723,7 @@ def copy_notebooks(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            if not (folder / name).exists():
-                shutil.copyfile(home / name, folder / name)
+            files.added(folder / name, (home / name).read_bytes())
     except OSError as error:
         raise RtlabError(
             f'Cannot copy the notebooks to "{folder}": {error.strerror}. Name a folder that is yours to write to: '

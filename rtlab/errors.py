@@ -187,7 +187,8 @@ def _found(error: Exception) -> tuple[str, str]:
             f'the package of "{error.name}" is not installed, or damaged',
             "Install rtlab again, with all it needs.",
         )
-    if isinstance(error, BrokenExecutor):
+    # A cluster's scheduler gives up a task of which worker after worker died; its package need not be there.
+    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
         return (
             "a worker of the executor ended in the middle of its work, as when the system needs its memory",
             "Make a new executor with fewer workers, or leave it out.",

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +15,59 @@ from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
+
+
+#: Seconds that a process waits for others that change a file; what they do takes milliseconds.
+_WAIT = 5.0
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While a file is read and written anew, other processes that do the same wait, so that none loses what it wrote.
+
+    The lock is the system's own, on the folder: nothing is left behind, however this process ends. Where the system
+    has none, or somebody keeps it, the work is done all the same after some seconds.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            folder = os.open(path.parent, os.O_RDONLY)
+            held.callback(os.close, folder)
+            end = time.monotonic() + _WAIT
+            while time.monotonic() < end:
+                try:
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.01)
+        yield
+
+
+def added(path: Path, content: bytes) -> None:
+    """Put a file where there is none; one that is there stays, also where another process has just put it there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path.exists():
+        return
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        beside.write_bytes(content)
+        try:
+            # Unlike a file that is moved, a second name is not given where there is one.
+            path.hardlink_to(beside)
+        except FileExistsError:
+            return
+        except OSError:
+            # Some systems of files have no second names.
+            beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def named(path: str | Path, what: str) -> Path:

@@ -15,7 +15,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _PREFIX, _LOCK = "rtlab-", ".lock"
-#: Seconds in which a folder surely has its lock.
-_YOUNG = 60.0
+#: Folders that are made before one is taken whose lock nobody else tries at that moment.
+_TRIES = 100
 _guard = threading.Lock()
 _made: _Own | None = None
 
@@ -54,9 +53,7 @@ class _Own:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._lock = (self.path / _LOCK).open("wb")
-        _taken(self._lock)
+        self.path, self._lock = _locked()
         atexit.register(self.remove)
         _when_told(self)
 
@@ -65,6 +62,26 @@ class _Own:
         if self.process == os.getpid():
             self._lock.close()
             shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _locked() -> tuple[Path, IO[bytes]]:
+    """An empty folder and its lock, which is taken.
+
+    Between the two another process may take it for one that was left behind, and remove it: no clock tells them apart,
+    for clocks are put right and those of two machines differ. So it is looked at once more, and another one is made.
+    """
+    for last in range(_TRIES, 0, -1):
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = (path / _LOCK).open("wb")
+        taken = _taken(lock)
+        if taken is None or last == 1:
+            break
+        with contextlib.suppress(OSError):
+            if taken and os.path.samestat(os.fstat(lock.fileno()), (path / _LOCK).stat()):
+                break
+        lock.close()
+        shutil.rmtree(path, ignore_errors=True)
+    return path, lock
 
 
 def _when_told(own: _Own) -> None:
@@ -86,23 +103,21 @@ def _when_told(own: _Own) -> None:
 def _sweep(home: Path) -> None:
     """Remove folders whose process is gone."""
     for path in home.glob(f"{_PREFIX}*/{_LOCK}"):
-        with contextlib.suppress(OSError):
-            # One that is being made has no lock yet.
-            if time.time() - path.stat().st_mtime < _YOUNG:
-                continue
-            with path.open("r+b") as lock:
-                if _taken(lock):
-                    shutil.rmtree(path.parent, ignore_errors=True)
+        with contextlib.suppress(OSError), path.open("r+b") as lock:
+            if _taken(lock):
+                shutil.rmtree(path.parent, ignore_errors=True)
 
 
-def _taken(lock: IO[bytes]) -> bool:
-    """Whether this process has taken a lock; false where another one has it, or the system has no such locks."""
+def _taken(lock: IO[bytes]) -> bool | None:
+    """Whether this process has taken a lock; None where the system has no such locks."""
     if sys.platform == "win32":
-        return False
+        return None
     import fcntl
 
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError:
+        return None
     return True

@@ -50,18 +50,24 @@ class TimingCache:
             }
 
     def save(self) -> None:
-        """Write the file.
+        """Write the file, with what other processes have put there since it was read.
 
         Raises:
+            ReadError: it is no timing cache of this device any more.
             RtlabError: it cannot be written there.
         """
-        content = {
-            "schema": _SCHEMA,
-            "device": self.device,
-            "source": self.source,
-            "entries": self.entries,
-        }
-        files.write(self.path, json.dumps(content, indent=1).encode(), what="the timing cache")
+        with files.alone(self.path):
+            others = timing_cache(self.path, self.device, self.source).entries
+            content = {
+                "schema": _SCHEMA,
+                "device": self.device,
+                "source": self.source,
+                "entries": {
+                    k: {**others.get(k, {}), **self.entries.get(k, {})}
+                    for k in dict.fromkeys((*others, *self.entries))
+                },
+            }
+            files.write(self.path, json.dumps(content, indent=1).encode(), what="the timing cache")
 
 
 def _name(trial: Trial) -> str:

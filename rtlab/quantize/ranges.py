@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rtlab.core import files
 from rtlab.core.progress import check
 from rtlab.errors import CalibrationError
 
@@ -139,7 +140,11 @@ class Ranges:
         return Ranges(values, self.samples + other.samples, max(self.stride, other.stride))
 
     def save(self, path: str | Path) -> None:
-        """Write everything to an ``.npz`` file of a few megabytes; ``read`` gives back the same ranges."""
+        """Write everything to an ``.npz`` file of a few megabytes; ``read`` gives back the same ranges.
+
+        Raises:
+            RtlabError: it cannot be written there.
+        """
         seen = list(self.values.values())
         whole = [[r.count, r.zeros, r.small, r.top] for r in seen]
         data = io.BytesIO()
@@ -154,7 +159,7 @@ class Ranges:
             whole=np.array(whole, np.int64).reshape(-1, 4),
             counts=np.array([r.counts for r in seen], np.int64).reshape(-1, BINS),
         )
-        Path(path).write_bytes(data.getvalue())
+        files.write(path, data.getvalue(), what="the ranges")
 
     @classmethod
     def read(cls, path: str | Path) -> Ranges:

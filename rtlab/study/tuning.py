@@ -176,8 +176,7 @@ class _Tuning:
             )
         ordered = tuple(found[layer.node] for layer in layers if layer.node in found)
         wholes = self._wholes(ordered, {layer.node: layer for layer in layers})
-        if self.race.cache is not None:
-            self.race.cache.save()
+        self._remember()
         return Tuned(
             ordered,
             wholes,
@@ -188,6 +187,14 @@ class _Tuning:
             tuned == len(costly) and not self.unseen and len(wholes) == len(self.race.threads),
             tuple(self.notes),
         )
+
+    def _remember(self) -> None:
+        """Write the cache, if there is one; what was tuned is told also where that cannot be."""
+        if self.race.cache is not None:
+            try:
+                self.race.cache.save()
+            except RtlabError as error:
+                self.notes.append(f"times not kept: {error}")
 
     def _layers(self) -> tuple[list[Layer], Outputs]:
         """The layers that can be tuned, and what each reads."""

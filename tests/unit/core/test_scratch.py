@@ -75,9 +75,11 @@ def test_a_process_that_is_told_to_end_leaves_nothing_and_ends_by_that_signal(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+@pytest.mark.parametrize("clock", [-86_400, 0, 86_400])
 def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_of_one_that_lives(
-    tmp_path: Path,
+    tmp_path: Path, clock: int
 ) -> None:
+    """Whatever the clock says of when they were made: it may have been put right since, by a day."""
     dead, its = started(tmp_path, "main")
     living, other = started(tmp_path, "main")
     stranger = tmp_path / "rtlab-notes"
@@ -86,9 +88,9 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_of_one_th
         dead.kill()
         dead.wait(60)
         assert its.is_dir()
-        old = time.time() - 3600
+        now = time.time()
         for path in (its, other):
-            os.utime(path / ".lock", (old, old))
+            os.utime(path / ".lock", (now + clock, now + clock))
         next_, _ = started(tmp_path, "ends")
         next_.wait(60)
         assert {other, stranger} == set(tmp_path.iterdir())
@@ -96,6 +98,27 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_nothing_of_one_th
     finally:
         living.kill()
         living.wait(60)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_a_folder_that_is_taken_for_one_left_behind_is_made_once_more(tmp_path, monkeypatch) -> None:
+    """Between the making of a lock and its taking, another process sweeps."""
+    taken, swept = scratch._taken, []
+
+    def late(lock):
+        if not swept:
+            swept.append(True)
+            scratch._sweep(tmp_path)
+        return taken(lock)
+
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_made", None)
+    monkeypatch.setattr(scratch, "_taken", late)
+    room = scratch.kept()
+    assert swept
+    assert [room.parent] == list(tmp_path.iterdir())
+    scratch._sweep(tmp_path)
+    assert room.is_dir()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
