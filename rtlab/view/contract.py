@@ -706,12 +706,15 @@ class Chip(TypedDict):
 
 
 class BuildState(TypedDict):
-    """Work in progress. ``fraction`` is None while unknown; ``since`` is a Unix time in seconds."""
+    """Work in progress. ``fraction`` is None while unknown; ``elapsed`` is in seconds when this was told.
+
+    The page counts on from there by itself: clocks of two machines differ, and either may be put right meanwhile.
+    """
 
     running: bool
     phase: str
     fraction: float | None
-    since: float
+    elapsed: float
 
 
 class ViewState(TypedDict):

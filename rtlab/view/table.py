@@ -51,9 +51,9 @@ def time_unit(most: float) -> tuple[str, float]:
     return ("µs", 1e3) if most < 1 else ("ms", 1.0)
 
 
-def failure(error: BaseException) -> Failure:
-    """An error as the card shows it."""
-    words = told(error, "do this") if isinstance(error, Exception) else RtlabError(str(error))
+def failure(error: BaseException, doing: str = "build the variant") -> Failure:
+    """An error as the card shows it; ``doing`` is what was attempted, continuing "Cannot"."""
+    words = told(error, doing) if isinstance(error, Exception) else RtlabError(str(error))
     return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
 
 

@@ -14,7 +14,6 @@ import itertools
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -68,6 +67,13 @@ if TYPE_CHECKING:
     from rtlab.study import Result, Study
     from rtlab.view.contract import ViewState as Payload
 
+#: What the buttons of panels try, likewise.
+_WORKS: dict[WorkName, str] = {
+    "sweep": "time the batch sizes",
+    "rebuild": "build the variations",
+    "tune": "tune the model",
+    "peaks": "measure this processor",
+}
 #: Words of a file's name that do not tell which engine it is of.
 _PLAIN_WORDS = re.compile(
     r"\b(engine|graph|layers?|profile|timing|times|trt|json|info|build|log)\b", re.IGNORECASE
@@ -76,7 +82,30 @@ _PLAIN_WORDS = re.compile(
 _MANY_LAYERS = 1_000
 #: Seconds that the kernel leaves the page to draw a large engine before it goes on with what follows.
 _DRAWING = 1.0
-_IDLE = BuildState(running=False, phase="", fraction=None, since=0.0)
+#: What each gesture of the page tries, continuing "Cannot".
+_DOING = {
+    "build": "build the variant",
+    "cancel": "cancel the work",
+    "show": "show the variant",
+    "baseline": "compare with this variant",
+    "rebuild": "build the variant again",
+    "remove": "remove the variant",
+    "open": "open the file",
+    "drop": "read what was dropped",
+    "netron": "open Netron",
+    "compare": "show a second engine",
+    "inspect": "look into the node",
+    "extract": "save the selected nodes",
+    "observe": "calibrate",
+    "rank": "rank the calibrators",
+    "repair": "repair the model",
+    "save": "save the file",
+    "panel": "answer the panel",
+    "work": "do the panel's work",
+    "measure": "measure the variant",
+    "plotly": "send the charts",
+}
+_IDLE = BuildState(running=False, phase="", fraction=None, elapsed=0.0)
 
 
 class Explorer(Delivering):
@@ -260,7 +289,7 @@ class Explorer(Delivering):
         if name in self.study.results and not self.study.outdated(name):
             self.show(name)
             return self
-        self._start(lambda progress: self._build(name, progress), name)
+        self._start(lambda progress: self._build(name, progress), f'build "{name}"', name)
         return self
 
     def choose(self, **choice: Any) -> Explorer:
@@ -294,7 +323,7 @@ class Explorer(Delivering):
         self._check_known(name)
         if not self._busy:
             self.failure = None
-            self._start(lambda progress: self._measure(name, progress), "")
+            self._start(lambda progress: self._measure(name, progress), f'measure "{name}"')
         return self
 
     def _measure(self, name: str, progress: Reporting) -> None:
@@ -304,20 +333,20 @@ class Explorer(Delivering):
 
     def calibrate(self) -> Explorer:
         """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
-        return self._work(self._calibrate)
+        return self._work(self._calibrate, "calibrate")
 
     def rank(self) -> Explorer:
         """Try every calibrator on the task, on a thread."""
-        return self._work(self._rank)
+        return self._work(self._rank, "rank the calibrators")
 
     def repair(self, *findings: str) -> Explorer:
         """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
-        return self._work(lambda progress: self._repair(findings, progress))
+        return self._work(lambda progress: self._repair(findings, progress), "repair the model")
 
-    def _work(self, work: Callable[[Reporting], object]) -> Explorer:
+    def _work(self, work: Callable[[Reporting], object], doing: str) -> Explorer:
         if not self._busy:
             self.failure = None
-            self._start(work, "")
+            self._start(work, doing)
         return self
 
     def wait(self, timeout: float | None = None) -> Explorer:
@@ -334,7 +363,7 @@ class Explorer(Delivering):
     def load(self, model: str | Path | bytes, *, name: str | None = None) -> Explorer:
         """Open another model: a sample's name, a path, or the bytes of a file. Runs on a thread."""
         if not self._busy:
-            self._start(lambda progress: self._load(model, name, progress), "")
+            self._start(lambda progress: self._load(model, name, progress), "open the model")
         return self
 
     def read(self, *files: str | Path, name: str | None = None, **given: Any) -> Explorer:
@@ -346,7 +375,7 @@ class Explorer(Delivering):
             given: What ``Study.read`` takes beside.
         """
         paths = [Path(f) for f in files]
-        return self._work(lambda progress: self._read(paths, name, given, progress))
+        return self._work(lambda progress: self._read(paths, name, given, progress), "read the files")
 
     def _read(
         self,
@@ -389,7 +418,7 @@ class Explorer(Delivering):
 
     def use(self, data: Any) -> Explorer:
         """Take other samples from now on, on a thread: see ``Study.use``. What rests on random input is built anew."""
-        return self._work(lambda progress: self._use(data, progress))
+        return self._work(lambda progress: self._use(data, progress), "use the data")
 
     def _use(self, data: Any, progress: Reporting) -> None:
         """Other samples; the variant on screen is built anew where it rests on random input, the others when asked."""
@@ -426,19 +455,19 @@ class Explorer(Delivering):
                     paths[-1].write_bytes(content)
                 self._read(paths, None, {}, progress, lasting=False)
 
-        self._work(work)
+        self._work(work, _DOING["drop"])
 
-    def _start(self, work: Callable[[Reporting], object], name: str) -> None:
+    def _start(self, work: Callable[[Reporting], object], doing: str, name: str = "") -> None:
+        """Do work on a thread: ``doing`` continues "Cannot", ``name`` is the variant that is built."""
         with self._turn:
             if self._busy:
                 return
             self._building, self._busy = name, True
-        since = time.time()
 
-        def tell(phase: str, done: int, total: int | None, _elapsed: float) -> None:
+        def tell(phase: str, done: int, total: int | None, elapsed: float) -> None:
             fraction = min(1.0, done / total) if total else None
             text = phase + progress.pace
-            self.build = dict(BuildState(running=True, phase=text, fraction=fraction, since=since))
+            self.build = dict(BuildState(running=True, phase=text, fraction=fraction, elapsed=elapsed))
 
         self._progress = progress = Reporting(tell)
         progress.phase("Starting")
@@ -450,7 +479,7 @@ class Explorer(Delivering):
             except Cancelled:
                 pass
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
-                self.failure = dict(failure(error))
+                self.failure = dict(failure(error, doing))
             finally:
                 self._building = ""
                 self._refresh()
@@ -590,7 +619,7 @@ class Explorer(Delivering):
         self.findings = dict(findings(study.model, study.findings()))
         if aside:
             self._drawn.clear()
-            self._start(lambda progress: self._show_aside(built, progress), "")
+            self._start(lambda progress: self._show_aside(built, progress), f'show "{built}"')
         elif built in self.study.results:
             self.show(built)
         else:
@@ -626,7 +655,7 @@ class Explorer(Delivering):
                 return
             self._catch_up()
         except Exception as error:  # noqa: BLE001 - what called the study must not fail for a view
-            self.failure = dict(failure(error))
+            self.failure = dict(failure(error, "show what the study has now"))
         self.stamp += 1
 
     def _catch_up(self) -> None:
@@ -749,23 +778,24 @@ class Explorer(Delivering):
 
     def _gesture(self, _widget: Any, content: dict[str, Any], buffers: list[Any]) -> None:
         kind, value = str(content.get("type", "")), str(content.get("value", ""))
+        doing = _DOING.get(kind, f'do "{kind}"')
         try:
             self._do(kind, value, buffers)
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             # What our own page sends is whole.
             words = RtlabError(
-                f'Cannot do "{kind}": the page sent what this kernel cannot read. They may be of two versions of '
+                f"Cannot {doing}: the page sent what this kernel cannot read. They may be of two versions of "
                 "rtlab: restart the kernel, reload the page, and run the cell again.",
-                details=told(error, f'do "{kind}"').details,
+                details=told(error, doing).details,
             )
-            self._fail(words, type(error).__name__)
+            self._fail(words, doing, type(error).__name__)
         except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
-            self._fail(error, type(error).__name__)
+            self._fail(error, doing, type(error).__name__)
 
-    def _fail(self, error: Exception, kind: str) -> None:
+    def _fail(self, error: Exception, doing: str, kind: str) -> None:
         """Show an error; one like that on screen would be no change, and the page would go on waiting."""
         self.failure = None
-        self.failure = {**failure(error), "kind": kind}
+        self.failure = {**failure(error, doing), "kind": kind}
 
     def _do(self, kind: str, value: str, buffers: list[Any]) -> None:
         """What each gesture does; one that a newer front end knows and this kernel does not is ignored."""
@@ -847,12 +877,12 @@ class Explorer(Delivering):
     def sweep(self) -> Explorer:
         """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
         name = self.state.variant
-        return self._work(lambda progress: self._sweep(name, progress))
+        return self._work(lambda progress: self._sweep(name, progress), _WORKS["sweep"])
 
     def vary(self, what: str) -> Explorer:
         """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
         name = self.state.variant
-        return self._work(lambda progress: self._vary(name, what, progress))
+        return self._work(lambda progress: self._vary(name, what, progress), _WORKS["rebuild"])
 
     def _sweep(self, name: str, progress: Reporting) -> None:
         self.study.sweep(name, progress=progress)
@@ -884,7 +914,7 @@ class Explorer(Delivering):
 
     def tune(self) -> Explorer:
         """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""
-        return self._work(lambda progress: self._tune({}, progress))
+        return self._work(lambda progress: self._tune({}, progress), _WORKS["tune"])
 
     def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
         if node := values.get("recurrence"):
@@ -905,7 +935,7 @@ class Explorer(Delivering):
             "peaks": lambda progress: self.study.measure_peaks(progress=progress),
         }
         if work in works:
-            self._work(works[work])
+            self._work(works[work], _WORKS[work])
 
     def _run_choice(self, text: str) -> None:
         """Build what the browser had chosen when the button was pressed; the trait may still be on its way."""
@@ -945,7 +975,7 @@ class Explorer(Delivering):
         self._check_idle(f'Cannot build "{name}" again')
         self.choice = offer.choice(self.study.model, variant)
         self.failure = None
-        self._start(lambda progress: self._build(name, progress, again=True), name)
+        self._start(lambda progress: self._build(name, progress, again=True), f'build "{name}" again', name)
 
     def _remove(self, name: str) -> None:
         if name == self._building:

@@ -88,7 +88,7 @@ export class Asking {
     const sent = [...this.#sent.values()].at(-1);
     // What is wanted may be on its way, however long it takes.
     if (sent?.key === wanted.key) return;
-    const due = this.#last + (sent ? PATIENCE_MS : PACE_MS) - Date.now();
+    const due = this.#last + (sent ? PATIENCE_MS : PACE_MS) - performance.now();
     if (due <= 0) this.#ask(wanted);
     else this.#timer = setTimeout(() => this.#settle(), due);
   }
@@ -97,7 +97,7 @@ export class Asking {
     const serial = ++this.#serial;
     // The number tells two answers to one question apart.
     const asked = JSON.stringify({ ...question, serial });
-    this.#last = Date.now();
+    this.#last = performance.now();
     this.#sent.set(asked, { serial, panel: question.panel, key });
     this.#send(asked);
   }

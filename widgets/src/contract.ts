@@ -507,12 +507,12 @@ export interface Chip {
   stages: Standing[];
 }
 
-/** Work in progress. ``fraction`` is None while unknown; ``since`` is a Unix time in seconds. */
+/** Work in progress. ``fraction`` is None while unknown; ``elapsed`` is in seconds when this was told. The page counts on from there by itself: clocks of two machines differ, and either may be put right meanwhile. */
 export interface BuildState {
   running: boolean;
   phase: string;
   fraction: number | null;
-  since: number;
+  elapsed: number;
 }
 
 /** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. */

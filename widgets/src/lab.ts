@@ -369,7 +369,7 @@ export class Lab {
       batch(() => {
         // The pace, and the time that is left, are none any more.
         if (running) this.lost.value = phase.split(" · ", 1)[0]!;
-        this.build.value = { running: false, phase: "", fraction: null, since: 0 };
+        this.build.value = { running: false, phase: "", fraction: null, elapsed: 0 };
         this.chips.value = stranded(this.chips.peek());
         this.opening.value = "";
         this.link.value = "";

@@ -39,7 +39,7 @@ export class StaticModel {
         sparsity: [],
       },
       chips: saved.chips,
-      build: { running: false, phase: "", fraction: null, since: 0 },
+      build: { running: false, phase: "", fraction: null, elapsed: 0 },
       status: [],
       data: { source: "", random: false, inputs: [] },
       failure: null,

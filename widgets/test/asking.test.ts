@@ -72,6 +72,16 @@ describe("asking for a panel", () => {
     expect("4").toBe(shown());
   });
 
+  it.each([-86_400_000, 86_400_000])("asks on although the clock is put right by %i ms", (jump) => {
+    const { wanted, asked, answer } = asker(question("0"));
+    answer(0, "0");
+    vi.setSystemTime(Date.now() + jump);
+    wanted.value = question("1");
+    expect(["0"]).toEqual(asked());
+    vi.advanceTimersByTime(200);
+    expect(["0", "1"]).toEqual(asked());
+  });
+
   it("is patient with one question, however long it takes", () => {
     const { wanted, sent, answer, shown } = asker(question("0"));
     vi.advanceTimersByTime(30_000);

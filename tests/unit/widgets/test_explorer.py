@@ -340,11 +340,51 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     assert {"fp32", "other"} == set(shown.study.results)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "where", "said"),
+    [
+        ("remove", "fp32", "rtlab.study.Study.remove", "Cannot remove the variant: "),
+        ("show", "fp32", "rtlab.widgets.explorer.Explorer.show", "Cannot show the variant: "),
+        ("compare", "fp32", "rtlab.widgets.explorer.Explorer._view", "Cannot show a second engine: "),
+        ("netron", "", "rtlab.widgets.netron.serve", "Cannot open Netron: "),
+        ("extract", '["stem/Conv"]', "rtlab.core.model.Model.extract", "Cannot save the selected nodes: "),
+        ("build", '{"precision": "fp16"}', "rtlab.study.Study.run", 'Cannot build "fp16'),
+        ("rebuild", "fp32", "rtlab.study.Study.run", 'Cannot build "fp32" again: '),
+        ("measure", "fp32", "rtlab.study.Study.measure", 'Cannot measure "fp32": '),
+        ("observe", "", "rtlab.study.Study.observe", "Cannot calibrate: "),
+        ("rank", "", "rtlab.study.Study.rank", "Cannot rank the calibrators: "),
+        ("repair", "", "rtlab.study.Study.repaired", "Cannot repair the model: "),
+        ("open", "digits_inception", "rtlab.samples.load", "Cannot open the model: "),
+        ("drop", '["a.json"]', "rtlab.widgets.explorer.Explorer._read", "Cannot read what was dropped: "),
+        (
+            "work",
+            '{"work": "tune", "variant": "fp32", "values": {}}',
+            "rtlab.study.Study.tune",
+            "Cannot tune the model: ",
+        ),
+    ],
+)
+def test_a_card_of_what_nobody_foresaw_names_what_was_tried(
+    shown, monkeypatch, kind, value, where, said
+) -> None:
+    """Several things may be under way; "Cannot do this" tells of none of them."""
+
+    def wrong(*_given, **_more) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(where, wrong)
+    shown._gesture(shown, {"type": kind, "value": value}, [b"{}"])
+    shown.wait(60)
+    found = shown.failure
+    assert (True, "ZeroDivisionError") == (found["message"].startswith(said), found["kind"]), found["message"]
+    assert "ZeroDivisionError: planted. Nobody foresaw this" in found["message"]
+
+
 @pytest.mark.parametrize("value", ['{"variant": "fp32"', '{"variant": "fp32", "unknown": 1}', "null", "[]"])
 def test_a_gesture_that_no_page_of_ours_makes_is_words(shown, value: str) -> None:
     gesture(shown, "save", value)
     assert shown.failure["message"].startswith(
-        'Cannot do "save": the page sent what this kernel cannot read.'
+        "Cannot save the file: the page sent what this kernel cannot read."
     )
     assert "Traceback" in shown.failure["details"]
 

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Option } from "../contract";
 import { OPENABLE } from "../dropped";
 import { elapsed, ending, shorten } from "../format";
@@ -372,10 +372,12 @@ function Segments({ lab, options, value, dead }: SegmentsProps) {
 const TICK_MS = 100;
 
 function Progress({ lab }: { lab: Lab }) {
-  const { phase, fraction, since } = lab.build.value;
-  const [now, setNow] = useState(Date.now());
+  const build = lab.build.value;
+  const { phase, fraction } = build;
+  const [now, setNow] = useState(performance.now());
+  const heard = useMemo(() => performance.now(), [build]);
   useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), TICK_MS);
+    const timer = setInterval(() => setNow(performance.now()), TICK_MS);
     return () => clearInterval(timer);
   }, []);
   const dead = lab.unusable();
@@ -396,7 +398,7 @@ function Progress({ lab }: { lab: Lab }) {
       >
         <div style={percent === null ? {} : { width: `${percent}%` }} />
       </div>
-      {!dead && <span class="rt-elapsed">{elapsed(now / 1000 - since)}</span>}
+      {!dead && <span class="rt-elapsed">{elapsed(build.elapsed + Math.max(0, now - heard) / 1000)}</span>}
       <button
         type="button"
         class="rt-cancel"
