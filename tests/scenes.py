@@ -43,6 +43,8 @@ def study(name: str) -> Any:
         calibrator = "minmax" if precision in {"int8", "fp8"} else None
         made.add(precision, precision=precision, calibrator=calibrator, target="sm89", backend="tensorrt-rtx")
     made.add("int8 onnxruntime", precision="int8", calibrator="minmax", target="cpu", backend="onnxruntime")
+    # All samples, however long that takes: the budget of a first answer is another test's.
+    made.ranges()
     for variant in made.variants:
         with contextlib.suppress(RtlabError):
             made.run([variant], compare=False)

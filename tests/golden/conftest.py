@@ -13,6 +13,9 @@ HERE = Path(__file__).parent
 #: Numbers in a table, with what stands around them.
 _NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
 
+#: What would break a line, such as a hostile name.
+_BREAK = re.compile(r"[\x00-\x1f\x85\u2028\u2029]+")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The option that accepts what the code gives now."""
@@ -30,6 +33,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
 
     def compared(name: str, sections: Mapping[str, Sequence[str]], *, within: float = 0.0) -> None:
         path = HERE / name
+        sections = {head: [_BREAK.sub("⏎", line) for line in body] for head, body in sections.items()}
         lines = [line for head, body in sections.items() for line in (head, *body)]
         if request.config.getoption("--accept"):
             path.parent.mkdir(exist_ok=True)
@@ -43,7 +47,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
             if _alike(was, now, within):
                 continue
             if head == now_head:
-                changes += [head, *difflib.unified_diff(was, list(now), "kept", "now", lineterm="", n=1)]
+                changes += [head, *difflib.unified_diff(was, now, "kept", "now", lineterm="", n=1)]
             else:
                 others.append(f"{head[2:]}, and here is {now_head[2:]}")
         assert not changes, "\n".join(
