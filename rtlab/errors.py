@@ -155,6 +155,14 @@ def confined() -> str:
     return f"a process may have no more than {limit / 2**30:.2f} GiB of address space here (ulimit -v)"
 
 
+if confined():
+    import ctypes
+
+    # A thread that ends needs it to unwind its stack, and where it finds no room by then the system aborts the process.
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libgcc_s.so.1")
+
+
 def starved(error: BaseException) -> bool:
     """Whether an error is one of a process that came to the limit of its address space."""
     if not confined():
