@@ -14,6 +14,7 @@ import itertools
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -154,6 +155,8 @@ class Explorer(Delivering):
         self._ours = {"variant": "", "baseline": "", "compared": ""}
         self._inspecting = Inspecting(self._inspect, self._publish)
         self._building, self._busy = "", False
+        #: What a cell asked for while something else, such as opening the model, was under way.
+        self._next: dict[str, Any] = {}
         self._drawn = threading.Event()
         super().__init__("explorer.js", height=height or 0)
         first = next((v for n, v in study.variants.items() if not _recorded(study, n)), None)
@@ -267,6 +270,8 @@ class Explorer(Delivering):
     def run(self, **choice: Any) -> Explorer:
         """Build the chosen variant on a thread and show it; one that is built comes back at once.
 
+        What is chosen here while other work is under way, such as opening the model, is built after that.
+
         Args:
             choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
                 ``target``, ``weights`` and ``sparsity`` to choose first.
@@ -276,8 +281,10 @@ class Explorer(Delivering):
         """
         if choice:
             self.choose(**choice)
-        if self._busy:
-            return self
+        with self._turn:
+            if self._busy:
+                self._next = choice or self._next
+                return self
         self.failure = None
         try:
             if not self.study.model.nodes:
@@ -351,8 +358,11 @@ class Explorer(Delivering):
 
     def wait(self, timeout: float | None = None) -> Explorer:
         """Block until the running build is done; a failure is shown in the Explorer, and in ``failure``."""
-        if self._thread is not None:
-            self._thread.join(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        while (thread := self._thread) is not None:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+            if thread is self._thread or thread.is_alive():
+                break
         return self
 
     def cancel(self) -> None:
@@ -477,16 +487,21 @@ class Explorer(Delivering):
             try:
                 work(progress)
             except Cancelled:
-                pass
+                self._next = {}
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
+                self._next = {}
                 self.failure = dict(failure(error, doing))
             finally:
                 self._building = ""
                 self._refresh()
                 self.stamp += 1
                 # Last, since whoever sees it may ask for the next work at once.
-                self._busy = False
+                with self._turn:
+                    self._busy = False
+                    wanted, self._next = self._next, {}
                 self.build = dict(_IDLE)
+                if wanted:
+                    self.run(**wanted)
 
         self._thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
         self._thread.start()

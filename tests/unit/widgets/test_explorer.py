@@ -12,7 +12,7 @@ import pytest
 
 import engines
 import recorded
-from rtlab import CalibrationData, Study, backends, load, read
+from rtlab import CalibrationData, Study, backends, explore, load, read
 from rtlab.core.variant import CALIBRATORS, Precision, Target
 from rtlab.errors import BuildError, Cancelled, ModelError, RtlabError, RunError
 from rtlab.testing import tiny_model
@@ -960,3 +960,13 @@ def test_work_on_a_variant_that_is_gone_is_a_card(shown) -> None:
     value = json.dumps({"work": "sweep", "variant": "gone", "values": {}})
     shown._gesture(shown, {"type": "work", "value": value}, [])
     assert "the study has none of this name" in shown.failure["message"]
+
+
+def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_path) -> None:
+    """It was dropped without a word: the cell that opens a file and the one that builds may be the same."""
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(tiny_model().bytes())
+    explorer = explore(path).run(precision="fp16").wait(120)
+    assert ["fp32", "fp16@sm86"] == [*explorer.study.results]
+    assert "fp16@sm86" == explorer.state.variant
+    assert not explorer.failure
