@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from rtlab.core.prepared import Prepared
+from rtlab.core.ranges import Range, Ranges
+from rtlab.core.scale import Scale
 from rtlab.quantize.assign import assign
-from rtlab.quantize.calibrators import Scale, display, scales
-from rtlab.quantize.compose import Prepared, prepare
+from rtlab.quantize.calibrators import display, scales
+from rtlab.quantize.compose import prepare
 from rtlab.quantize.half import fp16
 from rtlab.quantize.placement import quantizable
-from rtlab.quantize.ranges import Collector, Range, Ranges
+from rtlab.quantize.ranges import Collector
 from rtlab.quantize.rewrite import int8
 from rtlab.quantize.thresholds import Threshold, thresholds
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from rtlab.core import files
+from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, ReadError
-from rtlab.quantize.calibrators import Scale
 
 #: What the header calls TensorRT's calibrators.
 ALGORITHMS = ("EntropyCalibration2", "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration")

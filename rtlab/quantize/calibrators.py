@@ -6,13 +6,13 @@ in the value's unit. Larger magnitudes saturate.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtlab.core.scale import Choice, Scale
 from rtlab.core.variant import FIXED, Calibrator, Method, Precision
 from rtlab.errors import CalibrationError
 from rtlab.quantize.noise import Moments, grid
@@ -20,7 +20,7 @@ from rtlab.quantize.noise import Moments, grid
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.quantize.ranges import Range, Ranges
+    from rtlab.core.ranges import Range, Ranges
 
 #: Linear bins over [0, amax] and quantization levels of the entropy search (Migacz, GTC 2017, S7310).
 ENTROPY_BINS = int(Calibrator.ENTROPY["bins"])
@@ -41,36 +41,6 @@ HEARD, _TOLD = 65.0, 0.05
 _TENTH = 0.1
 #: Divergences, in nats, that differ by no more than the rounding of their sums are equal.
 _ROUNDING = 1e-12
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """The method that ``auto`` took for one value, and why, in words without it."""
-
-    calibrator: Calibrator
-    why: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Scale:
-    """How one value is quantized: ``q = saturate(round(x / scale))``.
-
-    ``amax`` is ``largest`` scales, the largest quantized number: 127 for INT8, 448 for FP8 E4M3. ``choice`` is what
-    ``auto`` took, None where the calibrator was another. ``doubt`` says in words what is wrong where more is clipped
-    than is healthy, empty otherwise.
-    """
-
-    amax: float
-    note: str = ""
-    largest: float = 127.0
-    choice: Choice | None = None
-    doubt: str = ""
-
-    @property
-    def scale(self) -> float:
-        """``amax / largest`` rounded to float32, as the graph holds it; never zero."""
-        smallest = float(np.finfo(np.float32).tiny)
-        return max(float(np.float32(self.amax) / np.float32(self.largest)), smallest)
 
 
 def scales(

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rtlab.core.model import Model
+from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent, check
+from rtlab.core.ranges import Ranges
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import half, placement, tf32, weights
 from rtlab.quantize.assign import assign
-from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.calibrators import scales as calibrated
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.half import stays
 from rtlab.quantize.narrow import HALVES, Narrowing
-from rtlab.quantize.ranges import Ranges
 from rtlab.quantize.rewrite import QUANTIZED, quantize, share
 
 if TYPE_CHECKING:
@@ -39,77 +39,6 @@ _STORED = {
     "uint4": Precision.INT4,
     "fp4": Precision.FP4,
 }
-
-
-class Emulation:
-    """A model that is made when somebody first asks for its values: no compiler does, and weights take seconds.
-
-    Any thread may ask; one makes it. Pickled before, it is made where it arrives.
-    """
-
-    def __init__(self, make: Callable[[Callable[[], object]], Model]) -> None:
-        """``make`` is given what it calls between its passes, which may raise."""
-        self._make: Callable[[Callable[[], object]], Model] | None = make
-        self._made: Model | None = None
-        self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # In this order: the one goes only after the other is there.
-        make, made = self._make, self._made
-        return _pickled, (None if made is not None else make, made)
-
-    def model(self, progress: Progress) -> Model:
-        """The model, made now if need be.
-
-        Raises:
-            Cancelled: ``progress`` asked to stop; whoever asks again begins anew.
-        """
-        with self._lock:
-            if self._made is None and self._make is not None:
-                self._made = self._make(functools.partial(check, progress, "preparing the model"))
-                self._make = None
-            assert self._made is not None  # noqa: S101 - what made it goes only then
-            return self._made
-
-
-def _pickled(make: Any, made: Model | None) -> Emulation:
-    found = Emulation(make)
-    found._made = made  # noqa: SLF001 - the other half of its own pickle
-    return found
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Prepared:
-    """A model whose graph expresses a precision, or several.
-
-    ``model`` is the typed graph for compilers. ``emulation`` is what the CPU computes faithfully at ONNX
-    Runtime's level BASIC; it is ``model`` itself where only FP32, INT8 and FP8 are in use, and otherwise made when it
-    is first asked for, which ``emulated`` does not. In both, nodes name
-    their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name. ``scales``
-    are those of the quantized activations; ``notes`` say what differs from what one would expect, above all
-    what stays FP32 and why. ``precisions`` tells in what a main-graph node of the source is computed, by id,
-    as the typed graph says; FP32 is left out.
-    """
-
-    model: Model
-    emulated: Model | Emulation
-    scales: Mapping[str, Scale] = dataclasses.field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    precisions: Mapping[str, Precision] = dataclasses.field(default_factory=dict)
-
-    @property
-    def emulation(self) -> Model:
-        """What the CPU computes, made now if need be: see ``emulate``."""
-        return self.emulate()
-
-    def emulate(self, progress: Progress | None = None) -> Model:
-        """What the CPU computes; where it is to be made, ``progress`` is asked between the passes whether to stop.
-
-        Raises:
-            Cancelled: the user asked to stop.
-        """
-        made = self.emulated
-        return made.model(progress or Silent()) if isinstance(made, Emulation) else made
 
 
 def prepare(

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtlab.core.ranges import BINS, MANTISSA_BITS
 from rtlab.core.variant import Precision
 from rtlab.errors import VariantError
-from rtlab.quantize.ranges import BINS, MANTISSA_BITS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.quantize.ranges import Range
+    from rtlab.core.ranges import Range
 
 #: Magnitudes that symmetric INT8 has beside zero, and the largest one of FP8 E4M3.
 _INT8 = 127

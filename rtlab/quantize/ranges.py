@@ -1,28 +1,26 @@
-"""Activation ranges of a model, observed in one streaming pass.
-
-The histogram's bins come from the top bits of the float32: 1,024 bins per power of two, for the sixteen
-powers of two below the largest magnitude. Such bins need no range beforehand and add up exactly, so neither
-the order of the samples nor the size of a batch changes a count.
-"""
+"""Activation ranges of a model, observed in one streaming pass."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
-import functools
-import io
 import itertools
-import json
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rtlab.core import files
 from rtlab.core.progress import check
+from rtlab.core.ranges import (
+    BINS,
+    LOWEST_TOP,
+    MANTISSA_BITS,
+    OCTAVES,
+    Range,
+    Ranges,
+    add_shifted,
+)
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -32,17 +30,7 @@ if TYPE_CHECKING:
     from rtlab.core.protocols import Progress
     from rtlab.core.trace import Outputs
 
-#: Bits of the mantissa that tell bins apart: 1,024 bins per octave are never wider than 1/1,024 of the magnitude.
-MANTISSA_BITS = 10
 _SHIFT = 23 - MANTISSA_BITS
-#: Powers of two that are resolved; what lies further below the largest magnitude is one count, ``small``.
-_OCTAVES = 16
-BINS = _OCTAVES << MANTISSA_BITS
-#: Below this exponent field the first bin would start beneath zero.
-_LOWEST_TOP = _OCTAVES
-#: The exponent field of the largest finite float.
-_HIGHEST_TOP = 254
-_LARGEST = float(np.finfo(np.float32).max)
 #: What ``Collector`` uses by default. Counting every element makes calibrating MobileNetV2 take 5.8 times as long as
 #: running it instead of 2.8, ResNet-50 1.9 instead of 1.3; reading a part moves the thresholds of four to eight
 #: samples by 0 to 2 % (median; nine in ten by less than 11 %).
@@ -59,165 +47,7 @@ _CHUNK = 1 << 16
 #: Zeros are often half of an activation. Counting them all in one place would make each addition wait for the
 #: last, so whatever lies below the histogram is spread over this many counters.
 _LANES = 64
-#: Of the file that ``Ranges.save`` writes, and what it holds beside.
-_SCHEMA = 1
-_FIELDS = ("samples", "stride", "names", "extremes", "whole", "counts")
 _LANE = (np.arange(_CHUNK) % _LANES).astype(np.int32)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Range:
-    """What was seen of one value.
-
-    ``min`` and ``max`` are exact. ``count`` elements were counted, of which ``zeros`` are exactly zero and
-    ``small`` are nonzero but below the histogram. ``counts`` holds the other magnitudes, an int64 array of
-    shape ``(BINS,)`` with the edges given by ``edges``; ``top`` is the exponent field of the largest
-    magnitude. Where a counted element stands for several, it counts as that many.
-    """
-
-    min: float
-    max: float
-    count: int
-    zeros: int
-    small: int
-    top: int
-    counts: NDArray[np.int64]
-
-    @property
-    def amax(self) -> float:
-        """The largest magnitude, exact."""
-        return max(-self.min, self.max, 0.0)
-
-    @property
-    def edges(self) -> NDArray[np.float64]:
-        """Bin edges in the value's unit, shape ``(BINS + 1,)``; bin i holds ``edges[i] <= x < edges[i + 1]``."""
-        # One bin past the largest finite float is infinity, which has no place on an axis.
-        edges: NDArray[np.float64] = np.minimum(_unit_edges() * 2.0 ** (self.top - 126), _LARGEST)
-        return edges
-
-    def merge(self, other: Range) -> Range:
-        """Both observations together: associative, commutative, and exact."""
-        top = max(self.top, other.top)
-        counts = np.zeros(BINS, np.int64)
-        small = self.small + other.small
-        for part in (self, other):
-            small += _add(counts, part.counts, (top - part.top) << MANTISSA_BITS)
-        return Range(
-            min=min(self.min, other.min),
-            max=max(self.max, other.max),
-            count=self.count + other.count,
-            zeros=self.zeros + other.zeros,
-            small=small,
-            top=top,
-            counts=counts,
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Ranges:
-    """Observed ranges by value name, over ``samples`` samples.
-
-    ``stride`` 1 says that the histograms hold every element; otherwise those of large maps hold at most one of so
-    many, see ``Collector``. ``min`` and ``max`` are of all elements whatever it is.
-    """
-
-    values: Mapping[str, Range]
-    samples: int = 0
-    stride: int = 1
-
-    def __repr__(self) -> str:
-        return f"<Ranges of {len(self.values)} values over {self.samples} samples>"
-
-    def merge(self, other: Ranges) -> Ranges:
-        """Both observations together; a value that only one of them knows is kept."""
-        mine, theirs = self.values, other.values
-        values = {
-            name: mine[name].merge(theirs[name])
-            if name in mine and name in theirs
-            else (mine[name] if name in mine else theirs[name])
-            for name in dict.fromkeys((*mine, *theirs))
-        }
-        return Ranges(values, self.samples + other.samples, max(self.stride, other.stride))
-
-    def save(self, path: str | Path) -> None:
-        """Write everything to an ``.npz`` file of a few megabytes; ``read`` gives back the same ranges.
-
-        Raises:
-            RtlabError: it cannot be written there.
-        """
-        seen = list(self.values.values())
-        whole = [[r.count, r.zeros, r.small, r.top] for r in seen]
-        data = io.BytesIO()
-        np.savez_compressed(
-            data,
-            schema=np.int64(_SCHEMA),
-            samples=np.int64(self.samples),
-            stride=np.int64(self.stride),
-            # NumPy's own strings would lose a NUL at the end of a name.
-            names=np.frombuffer(json.dumps(list(self.values)).encode(), np.uint8),
-            extremes=np.array([[r.min, r.max] for r in seen], np.float64).reshape(-1, 2),
-            whole=np.array(whole, np.int64).reshape(-1, 4),
-            counts=np.array([r.counts for r in seen], np.int64).reshape(-1, BINS),
-        )
-        files.write(path, data.getvalue(), what="the ranges")
-
-    @classmethod
-    def read(cls, path: str | Path) -> Ranges:
-        """Read what ``save`` wrote.
-
-        Raises:
-            CalibrationError: the file is missing, damaged, or of another schema.
-        """
-        try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                schema = int(archive["schema"])
-                found = {k: archive[k] for k in _FIELDS} if schema == _SCHEMA else {}
-                result = cls._checked(found) if found else None
-        except Exception as error:
-            raise CalibrationError(
-                f'Cannot read ranges "{path}": {error}. Save them again with Ranges.save, or observe the data again.',
-                details=repr(error),
-            ) from error
-        if result is None:
-            raise CalibrationError(
-                f'Cannot read ranges "{path}": they have schema {schema}, this rtlab reads {_SCHEMA}. '
-                "Observe the data again."
-            )
-        return result
-
-    @classmethod
-    def _checked(cls, found: Mapping[str, NDArray[Any]]) -> Ranges:
-        names = json.loads(found["names"].tobytes())
-        extremes, whole, counts = found["extremes"], found["whole"], found["counts"]
-        samples, stride = int(found["samples"]), int(found["stride"])
-        shapes = (extremes.shape, whole.shape, counts.shape)
-        unique = isinstance(names, list) and all(isinstance(n, str) for n in names)
-        unique = unique and len(set(names)) == len(names)
-        if not unique or shapes != ((len(names), 2), (len(names), 4), (len(names), BINS)):
-            raise ValueError("names and numbers do not belong together")
-        if extremes.dtype != np.float64 or whole.dtype != np.int64 or counts.dtype != np.int64:
-            raise ValueError("a number has another type")
-        tops = whole[:, 3]
-        sums = whole[:, 1] + whole[:, 2] + counts.sum(axis=1)
-        right = (
-            np.isfinite(extremes).all()
-            and (extremes[:, 0] <= extremes[:, 1]).all()
-            and (whole >= 0).all()
-            and (counts >= 0).all()
-            and (sums == whole[:, 0]).all()
-            and ((tops >= _LOWEST_TOP) & (tops <= _HIGHEST_TOP)).all()
-            and samples >= 0
-            and stride >= 1
-        )
-        if not right:
-            raise ValueError("its numbers contradict each other")
-        values = {
-            name: Range(float(low), float(high), int(count), int(zeros), int(small), int(top), row)
-            for name, (low, high), (count, zeros, small, top), row in zip(
-                names, extremes, whole, counts, strict=True
-            )
-        }
-        return cls(values, samples, stride)
 
 
 class Collector:
@@ -414,7 +244,7 @@ class _Observer:
     def __init__(self) -> None:
         self._min, self._max = np.inf, -np.inf
         self._count = self._zeros = self._small = 0
-        self._top = _LOWEST_TOP
+        self._top = LOWEST_TOP
         #: Counts, and bits that wait to be counted, by how many elements each stands for. A histogram takes as long
         #: to make and to add as many elements to count, so a few wait for more.
         self._counts: dict[int, NDArray[np.int64]] = {}
@@ -481,29 +311,11 @@ class _Observer:
     def _raise_top(self, top: int) -> None:
         for stride, counts in self._counts.items():
             self._counts[stride] = np.zeros(BINS, np.int64)
-            below = _add(self._counts[stride], counts, (top - self._top) << MANTISSA_BITS)
+            below = add_shifted(self._counts[stride], counts, (top - self._top) << MANTISSA_BITS)
             self._small += below * stride
         self._top = top
 
 
-@functools.cache
-def _unit_edges() -> NDArray[np.float64]:
-    """Bin edges when the last one is 1, shape ``(BINS + 1,)``."""
-    octave = np.arange(BINS + 1) >> MANTISSA_BITS
-    within = np.arange(BINS + 1) & ((1 << MANTISSA_BITS) - 1)
-    edges: NDArray[np.float64] = np.ldexp(1.0 + within / (1 << MANTISSA_BITS), octave - _OCTAVES)
-    edges.flags.writeable = False
-    return edges
-
-
 def _base(top: int) -> int:
     """Top bits of the first bin when ``top`` is the exponent field of the last octave; may be negative."""
-    return (top - _OCTAVES + 1) << MANTISSA_BITS
-
-
-def _add(into: NDArray[np.int64], counts: NDArray[np.int64], shift: int) -> int:
-    """Add a histogram whose top is ``shift`` bins lower; returns what falls below the first bin."""
-    if shift >= BINS:
-        return int(counts.sum())
-    into[: BINS - shift] += counts[shift:]
-    return int(counts[:shift].sum())
+    return (top - OCTAVES + 1) << MANTISSA_BITS

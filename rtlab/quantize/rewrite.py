@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
-from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.placement import Edge, Plan, plan
 

@@ -13,8 +13,8 @@ from rtlab.errors import CalibrationError
 from rtlab.quantize.calibrators import Search
 
 if TYPE_CHECKING:
-    from rtlab.quantize.calibrators import Choice
-    from rtlab.quantize.ranges import Range
+    from rtlab.core.ranges import Range
+    from rtlab.core.scale import Choice
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,6 +40,7 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress, View
+from rtlab.core.ranges import Ranges
 from rtlab.core.stage import BUDGET_S, Budget, Stage, Standing, budget_of
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
@@ -59,7 +60,7 @@ from rtlab.formulations.trial import Tuned
 from rtlab.quantize import Prepared, Scale, export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
-from rtlab.quantize.ranges import STRIDE, Ranges
+from rtlab.quantize.ranges import STRIDE
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.calibrating import Calibration, Ranked, rank
 from rtlab.study.forcing import Tactics, copy_path

@@ -34,13 +34,13 @@ from rtlab.core.model import Model
 from rtlab.core.peaks import Peaks
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress, Runner
+from rtlab.core.ranges import Ranges
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, Unavailable
 from rtlab.quantize import Prepared, Scale, assign, prepare, sparsity
 from rtlab.quantize.export import cache_of
-from rtlab.quantize.ranges import Ranges
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -17,10 +17,11 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
+from rtlab.core.ranges import Ranges
 from rtlab.core.value import dtype_text
 from rtlab.errors import CalibrationError, RunError
 from rtlab.quantize import display, quantizable
-from rtlab.quantize.ranges import STRIDE, Collector, Ranges
+from rtlab.quantize.ranges import STRIDE, Collector
 from rtlab.study.job import reference, runner_of
 from rtlab.study.sizing import batch_size, fixed_batch
 

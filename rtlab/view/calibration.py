@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from rtlab.core.ranges import Ranges
 from rtlab.core.value import shape_text
 from rtlab.core.variant import CALIBRATORS, Calibrator
 from rtlab.quantize import display, thresholds
 from rtlab.quantize.placement import plan
-from rtlab.quantize.ranges import Ranges, stride_of
+from rtlab.quantize.ranges import stride_of
 from rtlab.view.contract import CalibratedValue, Calibration, Rank, Threshold
 
 if TYPE_CHECKING:

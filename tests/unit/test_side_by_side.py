@@ -14,9 +14,9 @@ import pytest
 import rtlab
 from rtlab.cli import copy_notebooks
 from rtlab.core import files
+from rtlab.core.ranges import Ranges
 from rtlab.errors import RtlabError
 from rtlab.formulations.cache import timing_cache
-from rtlab.quantize.ranges import Ranges
 from rtlab.testing import tiny_model
 
 PROCESSES, TIMES = 3, 20

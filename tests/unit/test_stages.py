@@ -13,12 +13,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, Study, Task
+from rtlab.core.prepared import Emulation
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Budget, Stage, Within
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
 from rtlab.quantize import prepare
-from rtlab.quantize.compose import Emulation
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 from rtlab.view.document import document

@@ -10,9 +10,10 @@ import pytest
 import published
 from activations import FAMILIES, drawn
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Range
 from rtlab.core.variant import FIXED, Calibrator, Precision
 from rtlab.quantize.calibrators import Search, scales
-from rtlab.quantize.ranges import Collector, Range
+from rtlab.quantize.ranges import Collector
 from rtlab.quantize.thresholds import Threshold, thresholds
 
 

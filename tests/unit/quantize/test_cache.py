@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, ReadError, RtlabError
 from rtlab.quantize.cache import ALGORITHMS, CalibrationCache, Difference
-from rtlab.quantize.calibrators import Scale
 
 # Recordings live beside the checkout, not in it.
 RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "calibration-caches"

@@ -9,6 +9,7 @@ import published
 from activations import FAMILIES
 from activations import drawn as activation
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Range, Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator
 from rtlab.errors import CalibrationError
 from rtlab.quantize import calibrators
@@ -21,7 +22,7 @@ from rtlab.quantize.calibrators import (
     linear,
     scales,
 )
-from rtlab.quantize.ranges import Collector, Range, Ranges
+from rtlab.quantize.ranges import Collector
 
 DISTRIBUTIONS = {
     "normal": lambda r: r.standard_normal(300_000),

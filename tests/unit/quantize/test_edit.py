@@ -6,8 +6,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from rtlab.core.model import Model, load
+from rtlab.core.scale import Scale
 from rtlab.errors import VariantError
-from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.half import fp16
 from rtlab.quantize.placement import quantizable

@@ -14,8 +14,8 @@ from qdq import FAULTS, Net, quantize_static, two_convolutions, zero_point
 from rtlab import quantize, samples
 from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
+from rtlab.core.scale import Scale
 from rtlab.errors import VariantError
-from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.findings import check, repair
 from rtlab.testing import tiny_model
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Range, Ranges
 from rtlab.errors import CalibrationError, Cancelled
-from rtlab.quantize.ranges import Collector, Range, Ranges
+from rtlab.quantize.ranges import Collector
 
 
 def collect(values, batches, fetch, progress=None) -> Ranges:

@@ -8,9 +8,9 @@ from onnx import helper, numpy_helper
 
 from rtlab.core.model import Model
 from rtlab.core.node import ORIGIN
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
 from rtlab.errors import CalibrationError, ModelError
-from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.placement import plan, quantizable
 from rtlab.quantize.rewrite import int8, quantize, quantize_weight, share
 

@@ -6,11 +6,12 @@ import pytest
 
 import published
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Range, Ranges
 from rtlab.core.variant import Calibrator, Precision
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize.calibrators import scales
 from rtlab.quantize.noise import grid
-from rtlab.quantize.ranges import Collector, Range, Ranges
+from rtlab.quantize.ranges import Collector
 from rtlab.quantize.thresholds import thresholds
 
 DISTRIBUTIONS = {

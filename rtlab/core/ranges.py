@@ -1,0 +1,211 @@
+"""What was observed of a model's activations: histograms that add up exactly.
+
+The histogram's bins come from the top bits of the float32: 1,024 bins per power of two, for the sixteen
+powers of two below the largest magnitude. Such bins need no range beforehand and add up exactly, so neither
+the order of the samples nor the size of a batch changes a count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab.core import files
+from rtlab.errors import CalibrationError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Bits of the mantissa that tell bins apart: 1,024 bins per octave are never wider than 1/1,024 of the magnitude.
+MANTISSA_BITS = 10
+#: Powers of two that are resolved; what lies further below the largest magnitude is one count, ``small``.
+OCTAVES = 16
+BINS = OCTAVES << MANTISSA_BITS
+#: Below this exponent field the first bin would start beneath zero.
+LOWEST_TOP = OCTAVES
+#: The exponent field of the largest finite float.
+HIGHEST_TOP = 254
+_LARGEST = float(np.finfo(np.float32).max)
+#: Of the file that ``Ranges.save`` writes, and what it holds beside.
+_SCHEMA = 1
+_FIELDS = ("samples", "stride", "names", "extremes", "whole", "counts")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Range:
+    """What was seen of one value.
+
+    ``min`` and ``max`` are exact. ``count`` elements were counted, of which ``zeros`` are exactly zero and
+    ``small`` are nonzero but below the histogram. ``counts`` holds the other magnitudes, an int64 array of
+    shape ``(BINS,)`` with the edges given by ``edges``; ``top`` is the exponent field of the largest
+    magnitude. Where a counted element stands for several, it counts as that many.
+    """
+
+    min: float
+    max: float
+    count: int
+    zeros: int
+    small: int
+    top: int
+    counts: NDArray[np.int64]
+
+    @property
+    def amax(self) -> float:
+        """The largest magnitude, exact."""
+        return max(-self.min, self.max, 0.0)
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Bin edges in the value's unit, shape ``(BINS + 1,)``; bin i holds ``edges[i] <= x < edges[i + 1]``."""
+        # One bin past the largest finite float is infinity, which has no place on an axis.
+        edges: NDArray[np.float64] = np.minimum(_unit_edges() * 2.0 ** (self.top - 126), _LARGEST)
+        return edges
+
+    def merge(self, other: Range) -> Range:
+        """Both observations together: associative, commutative, and exact."""
+        top = max(self.top, other.top)
+        counts = np.zeros(BINS, np.int64)
+        small = self.small + other.small
+        for part in (self, other):
+            small += add_shifted(counts, part.counts, (top - part.top) << MANTISSA_BITS)
+        return Range(
+            min=min(self.min, other.min),
+            max=max(self.max, other.max),
+            count=self.count + other.count,
+            zeros=self.zeros + other.zeros,
+            small=small,
+            top=top,
+            counts=counts,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ranges:
+    """Observed ranges by value name, over ``samples`` samples.
+
+    ``stride`` 1 says that the histograms hold every element; otherwise those of large maps hold at most one of so
+    many, see ``Collector``. ``min`` and ``max`` are of all elements whatever it is.
+    """
+
+    values: Mapping[str, Range]
+    samples: int = 0
+    stride: int = 1
+
+    def __repr__(self) -> str:
+        return f"<Ranges of {len(self.values)} values over {self.samples} samples>"
+
+    def merge(self, other: Ranges) -> Ranges:
+        """Both observations together; a value that only one of them knows is kept."""
+        mine, theirs = self.values, other.values
+        values = {
+            name: mine[name].merge(theirs[name])
+            if name in mine and name in theirs
+            else (mine[name] if name in mine else theirs[name])
+            for name in dict.fromkeys((*mine, *theirs))
+        }
+        return Ranges(values, self.samples + other.samples, max(self.stride, other.stride))
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to an ``.npz`` file of a few megabytes; ``read`` gives back the same ranges.
+
+        Raises:
+            RtlabError: it cannot be written there.
+        """
+        seen = list(self.values.values())
+        whole = [[r.count, r.zeros, r.small, r.top] for r in seen]
+        data = io.BytesIO()
+        np.savez_compressed(
+            data,
+            schema=np.int64(_SCHEMA),
+            samples=np.int64(self.samples),
+            stride=np.int64(self.stride),
+            # NumPy's own strings would lose a NUL at the end of a name.
+            names=np.frombuffer(json.dumps(list(self.values)).encode(), np.uint8),
+            extremes=np.array([[r.min, r.max] for r in seen], np.float64).reshape(-1, 2),
+            whole=np.array(whole, np.int64).reshape(-1, 4),
+            counts=np.array([r.counts for r in seen], np.int64).reshape(-1, BINS),
+        )
+        files.write(path, data.getvalue(), what="the ranges")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Ranges:
+        """Read what ``save`` wrote.
+
+        Raises:
+            CalibrationError: the file is missing, damaged, or of another schema.
+        """
+        try:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                schema = int(archive["schema"])
+                found = {k: archive[k] for k in _FIELDS} if schema == _SCHEMA else {}
+                result = cls._checked(found) if found else None
+        except Exception as error:
+            raise CalibrationError(
+                f'Cannot read ranges "{path}": {error}. Save them again with Ranges.save, or observe the data again.',
+                details=repr(error),
+            ) from error
+        if result is None:
+            raise CalibrationError(
+                f'Cannot read ranges "{path}": they have schema {schema}, this rtlab reads {_SCHEMA}. '
+                "Observe the data again."
+            )
+        return result
+
+    @classmethod
+    def _checked(cls, found: Mapping[str, NDArray[Any]]) -> Ranges:
+        names = json.loads(found["names"].tobytes())
+        extremes, whole, counts = found["extremes"], found["whole"], found["counts"]
+        samples, stride = int(found["samples"]), int(found["stride"])
+        shapes = (extremes.shape, whole.shape, counts.shape)
+        unique = isinstance(names, list) and all(isinstance(n, str) for n in names)
+        unique = unique and len(set(names)) == len(names)
+        if not unique or shapes != ((len(names), 2), (len(names), 4), (len(names), BINS)):
+            raise ValueError("names and numbers do not belong together")
+        if extremes.dtype != np.float64 or whole.dtype != np.int64 or counts.dtype != np.int64:
+            raise ValueError("a number has another type")
+        tops = whole[:, 3]
+        sums = whole[:, 1] + whole[:, 2] + counts.sum(axis=1)
+        right = (
+            np.isfinite(extremes).all()
+            and (extremes[:, 0] <= extremes[:, 1]).all()
+            and (whole >= 0).all()
+            and (counts >= 0).all()
+            and (sums == whole[:, 0]).all()
+            and ((tops >= LOWEST_TOP) & (tops <= HIGHEST_TOP)).all()
+            and samples >= 0
+            and stride >= 1
+        )
+        if not right:
+            raise ValueError("its numbers contradict each other")
+        values = {
+            name: Range(float(low), float(high), int(count), int(zeros), int(small), int(top), row)
+            for name, (low, high), (count, zeros, small, top), row in zip(
+                names, extremes, whole, counts, strict=True
+            )
+        }
+        return cls(values, samples, stride)
+
+
+@functools.cache
+def _unit_edges() -> NDArray[np.float64]:
+    """Bin edges when the last one is 1, shape ``(BINS + 1,)``."""
+    octave = np.arange(BINS + 1) >> MANTISSA_BITS
+    within = np.arange(BINS + 1) & ((1 << MANTISSA_BITS) - 1)
+    edges: NDArray[np.float64] = np.ldexp(1.0 + within / (1 << MANTISSA_BITS), octave - OCTAVES)
+    edges.flags.writeable = False
+    return edges
+
+
+def add_shifted(into: NDArray[np.int64], counts: NDArray[np.int64], shift: int) -> int:
+    """Add a histogram whose top is ``shift`` bins lower; returns what falls below the first bin."""
+    if shift >= BINS:
+        return int(counts.sum())
+    into[: BINS - shift] += counts[shift:]
+    return int(counts[:shift].sum())
