@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
+import numpy as np
 import pytest
 from onnx import helper
 
 from rtlab import CalibrationData, Study
+from rtlab.analysis.accuracy import Comparison
 from rtlab.analysis.mapping import relate
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
@@ -248,6 +251,30 @@ def test_a_whole_view_needs_no_model() -> None:
     assert families == [b["family"] for b in boxes.values()]
     assert ([], []) == (view["pairs"], view["unmapped"])
     assert source_graph(NOTHING)["boxes"] == []
+
+
+def test_the_error_of_a_layer_is_that_of_the_value_that_it_writes() -> None:
+    """Not of a value inside it, whether that is the worst of them or the first."""
+    model = tiny_model()
+    result = read(
+        ("stem/Conv + stem/Relu", "conv", "x", "act"), ("left/Conv", "conv", "act", "left"), inputs="x", model=model,
+    )  # fmt: skip
+    # Signal 16; squared errors 4, 1 and 0.01: 10 log10(16 / 4), of 16 and of 1600. The first value lies worst.
+    x = np.array([4.0], np.float32)
+    compared = Comparison(model, ["stem", "act", "left"])
+    off = {"stem": 2.0, "act": 1.0, "left": 0.1}
+    compared.add(dict.fromkeys(off, x), {n: x - np.float32(e) for n, e in off.items()}, samples=1)
+    result = dataclasses.replace(result, accuracy=compared.result("here"))
+    (error,) = [o for o in engine_view(result, model)["overlays"] if o["id"] == "error"]
+    values = {i: r["value"] for i, r in error["layers"].items()}
+    expected = {"0:stem/Conv + stem/Relu": 10 * math.log10(16), "1:left/Conv": 10 * math.log10(1600)}
+    assert pytest.approx(expected, abs=1e-3) == values
+    worst = {
+        "stem/Conv": 10 * math.log10(4),
+        "stem/Relu": 10 * math.log10(16),
+        "left/Conv": 10 * math.log10(1600),
+    }
+    assert pytest.approx(worst, abs=1e-3) == {i: r["value"] for i, r in error["nodes"].items()}
 
 
 def test_a_layer_that_reads_under_another_name_is_joined_through_the_model() -> None:
