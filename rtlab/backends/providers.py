@@ -153,6 +153,11 @@ def version() -> str:
     return told[1] if told else "of unknown version"
 
 
+def release() -> tuple[int, ...]:
+    """The first two numbers of it; none where it is not known."""
+    return tuple(int(n) for n in re.findall(r"\d+", version())[:2])
+
+
 @functools.cache
 def built_in() -> tuple[str, ...]:
     """Names of the providers that are compiled into this build."""
@@ -259,8 +264,7 @@ def missing(provider: Provider) -> str:
             f"ONNX Runtime {version()} has no {provider.name} here, only {', '.join(built_in())}. "
             f"{_how(provider)}"
         )
-    numbers = tuple(int(n) for n in re.findall(r"\d+", version())[:2])
-    if provider.name != CPU.name and numbers < _FIRST:
+    if provider.name != CPU.name and release() < _FIRST:
         return (
             f"ONNX Runtime {version()} does not tell which nodes a provider takes. "
             f"Install release {'.'.join(map(str, _FIRST))} or later."

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 #: which provider takes which node.
 IN_TURN = ("session.force_spinning_stop", "1")
 PLACED = ("session.record_ep_graph_assignment_info", "1")
+#: First release whose profiler writes names as JSON does.
+_ESCAPING = (1, 31)
 _CPU = Target("cpu")
 _KEPT: dict[int, Any] = {}
 _NUMBERS = itertools.count()
@@ -191,7 +193,7 @@ def _profiled(session: Any) -> dict[str, Kernel]:
     """What the profiler of a session told, which ends with it."""
     file = Path(session.end_profiling())
     try:
-        return optimized.kernels(optimized.written(file))
+        return optimized.kernels(optimized.written(file, escaped=providers.release() >= _ESCAPING))
     finally:
         file.unlink(missing_ok=True)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -66,3 +69,32 @@ def test_samples_are_times_of_kernels_in_the_order_of_their_runs():
 
     assert ["0:a"] == list(found)
     np.testing.assert_array_equal([1.0, 2.0], found["0:a"])
+
+
+NAMES = ["plain", 'a"b', "C:\\new", "two\nlines", 'x","args" : {"y', '{"cat" : "', "é"]
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+def test_names_are_read_as_each_release_writes_them(tmp_path: Path, escaped: bool):
+    """Up to 1.30 they stand as they are; a backslash is then no escape, and a quote does not end a name."""
+    lines = ['{"cat" : "Session","dur" :9,"name" :"model_run","args" : {}}']
+    for name in NAMES:
+        text = json.dumps(name)[1:-1] if escaped else name
+        more = '{"provider" : "CPU","node_index" : "3"}'
+        lines.append(f'{{"cat" : "Node","dur" :1000,"name" :"{text}_kernel_time","args" : {more}}}')
+    path = tmp_path / "profile.json"
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8", newline="\n")
+    found = optimized.kernels(optimized.written(path, escaped=escaped))
+
+    assert NAMES == list(found)
+    assert {("CPU", 3, (1.0,))} == {(k.provider, k.index, tuple(k.taken)) for k in found.values()}
+
+
+def test_an_event_that_cannot_be_read_costs_its_own_time_alone(tmp_path: Path):
+    """A name may hold what begins the next event."""
+    path = tmp_path / "profile.json"
+    event = '{{"cat" : "Node","dur" :2000,"name" :"{}_kernel_time","args" : {{}}}}'
+    names = ["before", 'a\n{"cat" : "Node"', "behind"]
+    path.write_text("[\n" + ",\n".join(map(event.format, names)) + "\n]\n", encoding="utf-8", newline="\n")
+
+    assert ["before", "behind"] == list(optimized.kernels(optimized.written(path, escaped=False)))
