@@ -194,6 +194,9 @@ class Model:
             )
         try:
             if self.path:
+                # Releases of onnx before 1.21 take what is left of a file.
+                if any(not t.is_whole for t in outside(self.ir)):
+                    raise ValueError("the file ends early")  # noqa: TRY301 - said as what onnx finds
                 onnx.load_external_data_for_model(proto, str(self.path.parent))
         except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(

@@ -38,6 +38,11 @@ class Outside(ir.ExternalTensor):
         """Whether there is such a file."""
         return Path(self.path).is_file()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file has all of it; raises ``OSError`` where there is no file."""
+        return Path(self.path).stat().st_size >= (self.offset or 0) + (self.length or self.nbytes)
+
     def numpy(self) -> NDArray[Any]:
         """Its numbers.
 
@@ -55,10 +60,10 @@ class Outside(ir.ExternalTensor):
 
     def tobytes(self) -> bytes:
         """What its file holds of it; raises ``ModelError`` as ``numpy`` does."""
-        held = io.BytesIO()
+        held = _Held()
         try:
             super().tofile(held)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise ModelError(
                 f'Cannot read the weights "{self.name}": "{self.path}", the file that holds them, is missing, or '
                 "is not as it was when the model was loaded. Put it back beside the model, and load the model again.",
@@ -72,6 +77,16 @@ class Outside(ir.ExternalTensor):
     def tofile(self, file: Any) -> None:
         """Write it to a file that is open."""
         file.write(self.tobytes())
+
+
+class _Held(io.BytesIO):
+    """What is read of a file, which ends where it must not."""
+
+    def write(self, data: Any) -> int:
+        # Releases of onnx-ir before 1.0 would ask what lies behind the end of a file for ever.
+        if not data:
+            raise EOFError("The file ends early.")
+        return super().write(data)
 
 
 def changed(doing: str, path: Path) -> ModelError:
