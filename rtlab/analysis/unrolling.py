@@ -71,6 +71,7 @@ class Unrolling:
         self._between()
         self._fed()
         self._ended()
+        self._kept()
         self._bookkeeping()
 
     def _core(self, position: int, layer: Layer) -> tuple[int, str] | None:
@@ -195,6 +196,19 @@ class Unrolling:
                         "It reads the gates of the last step and applies their activations.",
                     )
                     break
+
+    def _kept(self) -> None:
+        """Unlabelled layers that put the state of a step where other layers of the node put those of theirs."""
+        written: dict[str, set[int]] = {}
+        for position, (owner, _) in self.owner.items():
+            for tensor in self.layers[position].outputs:
+                written.setdefault(tensor.name, set()).add(owner)
+        for position, layer in enumerate(self.layers):
+            if position in self.owner or layer.origins or layer.constants or not layer.outputs:
+                continue
+            sources = {self.owner.get(s, (-1, ""))[0] for s in self.sources[position]}
+            if len(sources) == 1 and all(sources == written.get(t.name) for t in layer.outputs):
+                self.owner[position] = sources.pop(), "It writes one step of what layers of the node write."
 
     def _bookkeeping(self) -> None:
         """Loops whose turns hold layers of a recurrence, and events between its layers."""
