@@ -152,15 +152,20 @@ class Hand:
             return
         values, scale = weight
         old, maker = list(pair.dq.inputs), pair.q
-        pair.dq.resize_inputs(2)
+        pair.dq.resize_inputs(3)
         pair.dq.replace_input_with(0, self.constant(f"{pair.dq.name}/int8", values))
         pair.dq.replace_input_with(1, self.constant(f"{pair.dq.name}/scale", scale.astype(_kind(pair))))
+        pair.dq.replace_input_with(2, self._zeros(pair.dq.name, scale))
         pair.dq.attributes.pop("axis", None)
         if axis is not None:
             pair.dq.attributes["axis"] = ir.AttrInt64("axis", axis)
         if maker is not None:
             self._drop(maker)
         self._forget(old)
+
+    def _zeros(self, name: str | None, scale: NDArray[Any]) -> ir.Value:
+        """Zero points of a weight, which say that it is INT8: ONNX Runtime 1.23 forgets it before a Transpose."""
+        return self.constant(f"{name}/zero_point", np.zeros(scale.shape, np.int8))
 
     def plain(self, pair: Pair) -> None:
         """Store a weight or a bias as the FP32 numbers that it is dequantized to."""
@@ -180,6 +185,7 @@ class Hand:
         numbers, scale = quantize_weight(np.asarray(known, np.float32), axis)
         name = f"{node.name}/weight"
         inputs = [self.constant(f"{name}/int8", numbers), self.constant(f"{name}/scale", scale)]
+        inputs.append(self._zeros(name, scale))
         attributes = [ir.AttrInt64("axis", axis)]
         dq = ir.Node("", "DequantizeLinear", inputs, attributes, name=self._node(f"{name}/DequantizeLinear"))
         dq.metadata_props[ORIGIN] = node.name or ""

@@ -184,12 +184,13 @@ def test_weights_are_quantized_per_channel_within_half_a_step() -> None:
         mended = repair(model)
         dq = next(n for n in mended.nodes if n.origin == node and n.op == "DequantizeLinear")
         assert axis == dq.attributes["axis"]
-        values, scale = (t.numpy() for t in mended.constants(dq.id).values())
+        values, scale, zero = (t.numpy() for t in mended.constants(dq.id).values())
         weight = next(
             t.numpy() for i in model.by_id for t in model.constants(i).values() if t.name == f"{node}_w"
         )
         spread = scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
-        assert (weight.shape[axis],) == scale.shape
+        assert (weight.shape[axis],) == scale.shape == zero.shape
+        assert (np.dtype(np.int8), 0) == (zero.dtype, np.abs(zero).max())
         assert np.abs(values * spread - weight).max() <= spread.max() / 2 * 1.0001
 
 
