@@ -61,7 +61,10 @@ def test_path_bytes_and_proto_give_the_same_model(tmp_path):
     assert "small" == load(proto).name
 
 
-@pytest.mark.parametrize("path", CORPUS, ids=lambda p: p.parent.name if p.name == "model.onnx" else p.stem)
+@pytest.mark.skipif(not CORPUS, reason=f"onnx {onnx.__version__} carries no models of its backend tests")
+@pytest.mark.parametrize(
+    "path", CORPUS or [Path()], ids=lambda p: p.parent.name if p.name == "model.onnx" else p.stem
+)
 def test_every_model_of_the_onnx_package_loads_or_is_refused(path):
     """A corpus for free: ten years of exporters. Loaded ones survive saving with the same ids and bytes."""
     before = path.read_bytes()

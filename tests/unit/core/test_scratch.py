@@ -22,18 +22,23 @@ SCRIPT = """
 import sys, threading, time
 from rtlab.core import scratch
 
+def wait():
+    # Python hears a signal that comes just before a sleep only when that ends.
+    for _ in range(600):
+        time.sleep(0.1)
+
 def work():
     with scratch.folder() as room:
         kept = scratch.kept()
         (kept / "weights").write_text("large")
         print(room, flush=True)
-        time.sleep(60)
+        wait()
 
 how = sys.argv[1]
 if how == "thread":
     scratch.kept()
     threading.Thread(target=work, daemon=True).start()
-    time.sleep(60)
+    wait()
 elif how == "ends":
     scratch.kept(); scratch.folder(); print(scratch.kept(), flush=True)
 elif how == "raises":

@@ -336,7 +336,7 @@ def test_one_scale_per_weight_tensor_is_a_scalar(make, precision: Precision):
     scale = ready.by_id["c1/weight/DequantizeLinear"].inputs[1]
     assert () == ready.values[scale].shape
     q, s = quantize_weight(np.float32([[1, -2], [4, 0.5]]), None, precision)
-    assert (np.float32(4) / (127 if precision is Precision.INT8 else 448)) == s
+    assert np.float32(4) / np.float32(127 if precision is Precision.INT8 else 448) == s
     assert (127 if precision is Precision.INT8 else 448) == q[1, 0]
 
 
