@@ -119,6 +119,18 @@ def test_clocks_count_what_is_done_on_each_stream() -> None:
     )  # fmt: skip
 
 
+def test_only_a_signal_sets_an_event() -> None:
+    """By hand: stream 1 waits for event 0 and works on, and who waits for it later learns nothing of stream 1."""
+    steps = [
+        ("k", "x", "a", 0), ("signal", "", "", 0, 0), ("k", "x", "b", 1), ("wait", "", "", 1, 0),
+        ("wait", "", "", 2, 0), ("k", "x", "c", 2),
+    ]  # fmt: skip
+    assert clocks(engine(*steps)) == ((0, 0, 0), (1, 0, 0), (0, 0, 0), (2, 1, 0), (2, 0, 0), (2, 0, 1))
+    # A signal without an event is none, and no wait without one hears of it.
+    mute = [("k", "x", "a", 0), ("signal", "", "", 0, None), ("wait", "", "", 1, None), ("k", "x", "b", 1)]
+    assert clocks(engine(*mute)) == ((0, 0), (1, 0), (0, 0), (0, 1))
+
+
 def test_a_tensor_is_free_only_when_every_stream_is_past_it() -> None:
     """In the order of issue ``a`` is done before ``e`` is written, but stream 1 may still read it."""
     found = {life.id: life for life in lifetimes(engine(*TWO))}

@@ -178,6 +178,12 @@ def test_merged_gates_are_told_by_the_width_of_the_weights():
     # Without linear_before_reset the third gate of the state waits for the second.
     assert {2, 1} == {q.gates for p in gru.pieces for q in p.parts if q.role == "recurrent product"}
     assert rnn.merged is False
+    # The sentence says what the number does.
+    told = {(q.gates, q.evidence) for one in (lstm, gru, rnn) for p in one.pieces for q in p.parts if q.gates}
+    assert {1, 2, 4} <= {gates for gates, _ in told}
+    for gates, text in told:
+        assert gates == 1 or f"; {gates} gates are columns of one product" in text
+        assert gates > 1 or "; one gate" in text
 
 
 @needs_rtx

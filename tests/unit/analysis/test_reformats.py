@@ -177,6 +177,19 @@ def test_the_name_tells_which_layer_a_copy_serves() -> None:
     assert "3" == found.consumer
 
 
+def test_a_copy_says_whether_it_brings_numbers_into_another_order() -> None:
+    """A reshape of what is not row major moves it; where shapes are alike, only the buffer is another."""
+    flat = Tensor("flat", "fp16", (1, 4096), LINEAR)
+    a, b = tensor("a", "fp16"), tensor("b", "fp16")
+    causes = []
+    for after in (flat, b):
+        steps = (step(0, "Convolution", X, a), step(1, "Reformat", a, after), step(2, "MatMul", after, Y))
+        (found,) = reformats(engine(*steps, inputs=(X,), outputs=(Y,)))
+        causes.append(found.cause)
+    assert causes[0].startswith("It brings 1×64×8×8 into the order of 1×4096 for ")
+    assert causes[1].startswith("A copy without change of type or layout between ")
+
+
 def test_what_runs_nothing_is_left_out() -> None:
     t = tensor("t", "fp32", "Channel major FP32 format")
     assert () == reformats(

@@ -31,6 +31,14 @@ def test_quiet_times_have_no_outliers_and_no_drift() -> None:
         ([0, 1, 2], "start"),
         ([100, 101, 102, 103], "burst"),
         ([20, 60, 100, 140, 180], "periodic"),
+        (range(20, 181, 20), "periodic"),
+        # Three equal distances may be chance.
+        ([20, 60, 100, 140], "single"),
+        # A tenth of the distance, or two samples, may be missing.
+        ([20, 60, 102, 140, 180], "periodic"),
+        ([20, 60, 100, 140, 185], "single"),
+        ([20, 24, 28, 34, 38], "periodic"),
+        ([20, 24, 28, 35, 39], "single"),
         ([37], "single"),
         ([31, 150], "single"),
     ],
@@ -38,7 +46,7 @@ def test_quiet_times_have_no_outliers_and_no_drift() -> None:
 def test_each_disturbance_is_told_by_where_it_stands(places, reason) -> None:
     """A person must learn whether to warm up longer, to close a program, or to ignore one interruption."""
     samples = quiet(200)
-    samples[places] += 0.5
+    samples[[*places]] += 0.5
     assert dict.fromkeys(places, reason) == reasons(samples)
 
 
@@ -62,6 +70,13 @@ def test_a_steady_drift_is_measured(rise) -> None:
     found = spread(quiet(200) + rise * np.linspace(0, 1, 200))
     assert rise == pytest.approx(found.drift * found.median, rel=0.1)
     assert ("rose" if rise > 0 else "fell") in found.sentences()[0]
+
+
+@pytest.mark.parametrize("count", [8, 100, 300, 896, 2000])
+def test_the_drift_of_a_straight_line_is_its_slope(count) -> None:
+    """By hand: from 1 to 1.5 - 0.5 / n ms, n steps of 0.5 / n; of many samples the parts are unequal."""
+    times = 1 + 0.5 * np.arange(count) / count
+    assert 0.5 / float(np.median(times)) == pytest.approx(spread(times).drift, rel=1e-9)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=60), st.randoms())

@@ -164,6 +164,30 @@ def test_views_move_nothing_and_lookups_read_what_they_take() -> None:
     assert 8000 == works(table)["n"].parameters
 
 
+@pytest.mark.parametrize(
+    ("op", "learned", "inputs"),
+    [
+        ("QuantizeLinear", "w", "w scale zero"),
+        ("DequantizeLinear", "w", "w scale zero"),
+        ("BatchNormalization", "scale bias", "x scale bias mean variance"),
+        # Exporters write bounds and fill values of one element where a scalar belongs.
+        ("Clip", "w", "w least most"),
+        ("Pad", "w", "w pads fill axes"),
+        ("Resize", "w", "w region scales sizes"),
+        ("QLinearConv", "w b", "x x_scale x_zero w w_scale w_zero y_scale y_zero b"),
+        ("QLinearMatMul", "w", "x x_scale x_zero w w_scale w_zero y_scale y_zero"),
+        ("Conv", "w b", "x w b"),
+    ],
+)
+def test_scales_bounds_and_statistics_are_no_parameters(op: str, learned: str, inputs: str) -> None:
+    """Each input has a power of two of elements, so that a sum says which were counted."""
+    sizes = {name: 2**i for i, name in enumerate(inputs.split())}
+    given = {"x": (sizes["x"],)} if "x" in sizes else {}
+    constants = {k: (n,) for k, n in sizes.items() if k not in given}
+    found = parameters(one(op, given, constants, order=tuple(sizes)))
+    assert sum(sizes[k] for k in learned.split()) == found
+
+
 def test_quantization_has_no_multiply_accumulates_but_bytes() -> None:
     model = sample("digits_qat")
     found = [works(model)[n.id] for n in model.top if n.op in {"QuantizeLinear", "DequantizeLinear"}]

@@ -59,6 +59,15 @@ def refusal(files: dict[str, Path], **more: int) -> str:
     return str(refused.value)
 
 
+def test_every_file_is_looked_at_whichever_are_what_they_are_given_as(tmp_path) -> None:
+    """The first is right, the second wrong, the third right."""
+    layers, others = (put(tmp_path, f"{n}.json", TWO) for n in ("layers", "others"))
+    log = put(tmp_path, "build.log", "Original: 2 layers\nFusing a with b\nAfter all: 1 layers\n")
+    message = refusal({"layers": layers, "profile": others, "log": log})
+    assert message.startswith('Cannot read profile file "others.json": by its first bytes (byte 0) this is ')
+    assert message.endswith('Give it as layers="others.json".')
+
+
 # --- recorded engines ---
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rtlab.backends.files import printed
+from rtlab.backends.log.lines import LogLines
 from rtlab.backends.log.verbose import Parsed, parse
 from rtlab.core.buildlog import BuildLog, Decision
 from rtlab.errors import ReadError
@@ -265,6 +267,8 @@ def test_a_listing_in_other_words_does_not_take_the_place_of_the_builder_s() -> 
                 ("fuse", ("c", "d", "e"), "c", "QuantizeDoubleInputNodes"),
             ],
         ),
+        # Where no name was used before, the layer stands behind the last "into".
+        ("Q: fusing a into b into c", [("fuse", ("c", "a into b"), "c", "Q")]),
         ("Running: V on s\nSwapping s with q", [("other", ("s", "q"), "", "V")]),
         (
             "Adding reformat layer: Reformatted Input Tensor 0 to a + b (t (1)) from Float(4,1) to Half(4,1)",
@@ -400,6 +404,16 @@ def test_the_log_of_a_run_tells_no_build_but_what_ran() -> None:
     expected = ("10.16.1", "NVIDIA H100 PCIe", "sm90", 0.0388184)
     assert expected == (found.log.version, found.log.device, str(found.log.target), found.log.latency)
     assert () == found.log.attempts
+
+
+def test_a_contest_whose_beginning_is_missing_takes_the_name_at_its_end() -> None:
+    """Since TensorRT 8.6 the last line of a contest names the layer and the runner; a log may begin within one."""
+    rows = "Tactic: 0x01 Time: 0.5\nTactic: 0x02 Time: 0.25\n"
+    end = "a (CaskConvolution[0x80000009]) profiling completed in 0.1 seconds. Fastest Tactic: 0x02 Time: 0.25\n"
+    log = parse(f"Original: 1 layers\n{rows}{end}{rows}After all: 1 layers\n").log
+    (found,) = log.tunings
+    assert ("a", "CaskConvolution", 2, "0x02") == (found.layer, found.runner, found.count, found.chosen)
+    assert [("0x02", 0.25), ("0x01", 0.5)] == [(t.tactic, t.milliseconds) for t in found.timed]
 
 
 def test_of_many_tactics_the_best_are_kept_and_all_are_counted() -> None:
@@ -538,6 +552,30 @@ def test_parsing_in_pieces_of_any_size_gives_the_same() -> None:
     for size in (1, 7, 100):
         assert whole == parse(data[i : i + size] for i in range(0, len(data), size))
     assert isinstance(whole, Parsed)
+
+
+def test_a_log_that_comes_in_pieces_is_read_as_it_comes() -> None:
+    """Logs are larger than memory: only what tells the encoding is gathered before the first lines are out."""
+    piece, taken = b"[V] [TRT] Fusing a with b, and so on.\n" * 3, []
+
+    def pieces() -> Iterator[bytes]:
+        for i in range(1000):
+            taken.append(i)
+            yield piece
+
+    first = next(iter(LogLines(pieces())))
+    # 400 bytes tell the encoding: four pieces of 114.
+    assert (114, 4) == (len(piece), len(taken))
+    assert 4 * 3 == len(first)
+
+
+def test_a_damaged_row_of_a_listing_is_named_by_its_line() -> None:
+    """Counted by hand: three lines, the head of the listing, a whole row, and the row that is cut off."""
+    whole = "Name: a, LayerType: Reformat, Inputs: [], Outputs: [ { Name: t, Dimensions: [1,3] }]"
+    text = f"one\ntwo\n\nLayers:\n{whole}\nName: b, LayerType: Refor\n\nBindings:\nt\n"
+    assert 6 == text.split("\n").index("Name: b, LayerType: Refor") + 1
+    with pytest.raises(ReadError, match="line 6: it is cut off or changed"):
+        printed.layers(text, "listing.txt")
 
 
 def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest() -> None:

@@ -21,7 +21,14 @@ from rtlab.errors import VariantError
 from rtlab.quantize.findings import check, repair
 
 RNG = np.random.default_rng(0)
+START = RNG.bit_generator.state
 KINDS = {"uint8": (np.uint8, 120), "int8": (np.int8, -5)}
+
+
+@pytest.fixture(autouse=True)
+def draws() -> None:
+    """The same for a test, whichever ran before it."""
+    RNG.bit_generator.state = START
 
 
 def run(model: Model, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -235,6 +242,23 @@ def test_dynamic_quantization_leaves_its_weights_and_takes_activations_as_they_a
             f"ONNX Runtime {onnxruntime.__version__} cannot run ConvInteger of INT8 weights to compare with"
         )
     assert np.abs(error).max() <= np.abs(theirs - run(sample.model, data)).max()
+
+
+def test_the_first_of_several_products_that_cannot_be_rewritten_is_named() -> None:
+    """Both factors come at run time, and nothing says what an integer of them stands for."""
+    nodes = [
+        helper.make_node("MatMulInteger", ["a", "b"], ["ab"], name="first"),
+        helper.make_node("MatMulInteger", ["a", "c"], ["ac"], name="second"),
+        helper.make_node("Add", ["ab", "ac"], ["y"], name="sum"),
+    ]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.INT8, [4, 4]) for n in "abc"]
+    y = helper.make_tensor_value_info("y", TensorProto.INT32, [4, 4])
+    graph = helper.make_graph(nodes, "net", inputs, [y])
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    (finding,) = check(model)
+    assert ("dynamic-integers", ("first", "second"), False) == (finding.rule, finding.nodes, finding.exact)
+    fix = '"first" cannot be rewritten here: quantize statically, with QuantFormat.QDQ.'
+    assert fix == finding.fix
 
 
 def test_parts_of_stored_integers_are_dequantized_before_they_are_taken() -> None:

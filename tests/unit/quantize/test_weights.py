@@ -66,6 +66,17 @@ def test_fp4_equals_an_oracle_to_the_bit():
     np.testing.assert_array_equal(expected, store(w, Form(0, 16), FP4).dequantized())
 
 
+def test_the_scale_of_a_small_block_of_fp4_is_below_one():
+    """By hand: the largest of all is 6 x 448, so the whole has the scale 1, and a block up to 3 has 3 / 6 = 0.5."""
+    w = np.zeros((32, 1), np.float32)
+    w[0], w[16:20] = 6 * 448, [[3], [0.25], [-0.5], [1.5]]
+    stored = store(w, Form(0, 16), FP4)
+    assert 1 == stored.tensor_scale
+    assert [448, 0.5] == stored.scale.astype(np.float32).ravel().tolist()
+    assert [6, 0.5, -1, 3] == stored.values[16:20].astype(np.float32).ravel().tolist()
+    np.testing.assert_array_equal(w, stored.dequantized())
+
+
 def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
     """The constants of the emulation are what a real DequantizeLinear of packed INT4 yields."""
     net = product(make, weight(48, 10))
