@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -108,16 +109,19 @@ def drawn(found: Iterable[Place], *, sample: int, seed: int) -> Iterator[Mutant]
 
 
 def mutant(place: Place, name: str, occurrence: int) -> Mutant | None:
-    """The file with one mutation; None where it is no Python, or means what it meant."""
+    """The file with one mutation; None where it is no Python, warns at once, or means what it meant."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
     source = (ROOT / place.path).read_text(encoding="utf-8")
     code = mutate_code(source, get_operator(name)(), occurrence)
     try:
-        if code is None or ast.dump(ast.parse(code)) == ast.dump(ast.parse(source)):
-            return None
-        compile(code, place.path, "exec")
+        with warnings.catch_warnings():
+            # Such as "is" with a number: Python itself notices.
+            warnings.simplefilter("error", SyntaxWarning)
+            if code is None or ast.dump(ast.parse(code)) == ast.dump(ast.parse(source)):
+                return None
+            compile(code, place.path, "exec")
     except (SyntaxError, ValueError):
         return None
     was, becomes = _changed(source, code)

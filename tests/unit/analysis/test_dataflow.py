@@ -136,3 +136,17 @@ def test_a_loop_ends() -> None:
         list(flow.before(at, through=MOVES))
         flow.after(at, through=MOVES)
         assert flow.from_input(at, at.inputs[0]) in {True, False}
+
+
+def test_what_leaves_the_engine_is_told_through_steps_that_only_move() -> None:
+    """Every way of what a layer writes must end at an output, with nothing computed on it."""
+    moved = [layer(0, "CaskConvolution", "x", "a"), layer(1, "Reformat", "a", "y")]
+    assert Dataflow(engine(*moved)).to_output(moved[0])
+    # A second reader computes.
+    both = [*moved, layer(2, "TiledPooling", "a", "z")]
+    assert not Dataflow(engine(*both, outputs="y z")).to_output(both[0])
+    # Nobody reads it, and it is no output.
+    lost = [layer(0, "CaskConvolution", "x", "a"), layer(1, "Reformat", "a", "b")]
+    assert [False, False] == [Dataflow(engine(*lost)).to_output(y) for y in lost]
+    # Where the outputs are unknown, what nobody reads may be one.
+    assert [True, True] == [Dataflow(engine(*lost, outputs="")).to_output(y) for y in lost]

@@ -380,6 +380,22 @@ def chain(*ops: str) -> Model:
     return model(nodes, [("v0", F, [4, 4])], [(f"v{len(ops)}", F, [4, 4])])
 
 
+def test_a_jump_belongs_to_the_node_whose_steps_it_repeats() -> None:
+    """The first turns back over two nodes and belongs to neither; the second over one."""
+    m = chain("Softmax", "Relu", "Softmax")
+    steps = engine(
+        layer(0, kind="memset"),
+        layer(1, ("a",), reads=["v0"], writes=["v1"]),
+        layer(2, ("b",), reads=["v1"], writes=["v2"]),
+        layer(3, kind="cjmp"),
+        layer(4, kind="memset"),
+        layer(5, ("c",), reads=["v2"], writes=["v3"]),
+        layer(6, kind="cjmp"),
+    )
+    found = [p for p in relate(m, m, steps).pairs if p.layer in {"L3", "L6"}]
+    assert [("c", "L6", "inferred", "control")] == [(p.node, p.layer, p.evidence, p.role) for p in found]
+
+
 def test_a_step_that_one_node_alone_reads_belongs_to_it() -> None:
     """The products of a recurrence bear no label, nor do the first steps of a softmax."""
     m = chain("Softmax", "Relu")

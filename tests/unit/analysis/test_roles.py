@@ -95,6 +95,26 @@ def test_the_layer_that_convolves_alone_does_the_convolution(bias: bool, role: s
     assert ("first", "swish", "second") == mapping.nodes("2")
 
 
+@pytest.mark.parametrize(
+    ("reads", "writes", "role"),
+    [
+        ("fp32", "int8", "Q"), ("fp16", "fp8", "Q"), ("fp32", "fp16", "cast"), ("fp16", "fp32", "cast"),
+        ("int8", "int8", "layout"), ("fp8", "fp8", "layout"), ("fp16", "fp16", "layout"), ("", "", "layout"),
+    ],
+)  # fmt: skip
+def test_a_reformat_in_front_of_a_product_serves_it_by_its_types(reads: str, writes: str, role: str) -> None:
+    """Only what makes a narrow type of a wide one quantizes; another order of the same numbers is a layout."""
+    model = convolution()
+    layers = (
+        layer(
+            "Reformatting CopyNode for Input Tensor 0 to first", "Reformat", reads, writes, origins=("first",)
+        ),
+        layer("first", "CaskConvolution", writes, "fp32", index=1, origins=("first",)),
+    )
+    mapping = relate(model, model, Engine("t", "1", Target("sm89"), layers))
+    assert [("0", role), ("1", "work")] == [(p.layer, p.role) for p in mapping.pairs if p.node == "first"]
+
+
 def test_a_product_that_only_a_quantizing_kernel_declares_is_done_nowhere() -> None:
     """The library kernel may bear no label; no other becomes a convolution by that."""
     model = convolution()
