@@ -203,6 +203,29 @@ def test_layers_of_two_recurrences_in_a_row_are_told_apart(op, batch, inputs):
 
 
 @needs_rtx
+def test_turns_are_counted_by_what_raises_the_counter():
+    """What else hands the counter on in a turn, such as a copy in front of the addition, says nothing of the rise."""
+    source, ready, engine = build(samples.load("digits_gru", samples=1).model)
+    (one,) = found(source, ready, engine)
+    assert ("loop", True) == (one.form, one.turns > 1)
+    jump = next(i for i, y in enumerate(engine.layers) if y.kind == "cjmp")
+    start = max(i for i in range(jump) if engine.layers[i].kind == "memset")
+    counter = engine.layers[jump].inputs[0]
+    add = next(i for i in range(start, jump) if counter.name in {t.name for t in engine.layers[i].outputs})
+    assert "add" == engine.layers[add].kind
+    # By eyes: "__d^8i32" is added to the counter until it is "__d^32i32".
+    rise, limit = (
+        int(engine.layers[i].inputs[1].name.partition("^")[2].partition("i")[0]) for i in (add, jump)
+    )
+    assert limit // rise == one.turns
+    first = next(i for i in range(start + 1, add) if engine.layers[i].kind == "kgen")
+    copied = dataclasses.replace(engine.layers[first], outputs=(*engine.layers[first].outputs, counter))
+    layers = (*engine.layers[:first], copied, *engine.layers[first + 1 :])
+    (again,) = found(source, ready, dataclasses.replace(engine, layers=layers))
+    assert (one.form, one.turns) == (again.form, again.turns)
+
+
+@needs_rtx
 def test_samples_show_both_ways():
     """One is unrolled with an input product for each step, the other a loop with one for all."""
     lstm, gru = (found(*build(samples.load(n, samples=1).model))[0] for n in ("digits_lstm", "digits_gru"))

@@ -59,11 +59,16 @@ def refusal(files: dict[str, Path], **more: int) -> str:
     return str(refused.value)
 
 
-def test_every_file_is_looked_at_whichever_are_what_they_are_given_as(tmp_path) -> None:
-    """The first is right, the second wrong, the third right."""
+TABLE = "[I] === Profile (3 iterations ) ===\n[I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["Original: 2 layers\nFusing a with b\n", f"{TABLE}[I]  1.5  0.5  0.5  100.0  a\n"]
+)
+def test_every_file_is_looked_at_whichever_are_what_they_are_given_as(tmp_path, text: str) -> None:
+    """Those before the wrong one are right; a log of trtexec may hold a table of times and nothing else."""
     layers, others = (put(tmp_path, f"{n}.json", TWO) for n in ("layers", "others"))
-    log = put(tmp_path, "build.log", "Original: 2 layers\nFusing a with b\nAfter all: 1 layers\n")
-    message = refusal({"layers": layers, "profile": others, "log": log})
+    message = refusal({"layers": layers, "log": put(tmp_path, "run.log", text), "profile": others})
     assert message.startswith('Cannot read profile file "others.json": by its first bytes (byte 0) this is ')
     assert message.endswith('Give it as layers="others.json".')
 
