@@ -484,21 +484,22 @@ def wrap(
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
         _infer_types(graph, proto)
-    nodes = tuple(project(graph))
+    made = of(graph, name=name, shapes=shapes)
+    return dataclasses.replace(made, path=path, notes=notes, beside=beside or {})
+
+
+def of(graph: ir.Model, *, name: str, shapes: Mapping[str, tuple[int, ...] | int] | None = None) -> Model:
+    """Make a ``Model`` of a graph whose nodes have their ids and whose values have their types."""
     initializers = graph.graph.initializers
     inputs = tuple(v.name or "" for v in graph.graph.inputs if v.name not in initializers)
-    outputs = tuple(v.name or "" for v in graph.graph.outputs)
     return Model(
         name=name,
         ir=graph,
-        nodes=nodes,
+        nodes=tuple(project(graph)),
         values=_values(graph, set(inputs)),
         inputs=inputs,
-        outputs=outputs,
+        outputs=tuple(v.name or "" for v in graph.graph.outputs),
         shapes=dict(shapes or {}),
-        path=path,
-        notes=notes,
-        beside=beside or {},
     )
 
 

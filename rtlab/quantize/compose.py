@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent, check
@@ -14,17 +15,18 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import half, placement, tf32, weights
+from rtlab.quantize import half, passes, placement, tf32, weights
 from rtlab.quantize.assign import assign
 from rtlab.quantize.calibrators import scales as calibrated
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.half import stays
 from rtlab.quantize.narrow import HALVES, Narrowing
-from rtlab.quantize.rewrite import QUANTIZED, quantize, share
+from rtlab.quantize.rewrite import QUANTIZED, Pairs, share
 
 if TYPE_CHECKING:
     from rtlab.core.node import Node
     from rtlab.core.protocols import Progress
+    from rtlab.quantize.passes import Pass
 
 #: First opset with everything that a TF32 emulation inserts.
 _TF32_OPSET = 9
@@ -41,6 +43,7 @@ _STORED = {
 }
 
 
+@growing()
 def prepare(
     model: Model,
     variant: Variant,
@@ -84,14 +87,18 @@ class _Preparation:
         self._progress = progress
         # What a node falls back to for which there is no quantized form.
         self.rest = variant.precision if variant.precision in HALVES else Precision.FP32
-        self.typed = model
-        self.emulation: Model | Emulation = model
+        #: What the passes so far were applied to, and what they make the graph.
+        self._edit: Edit | None = None
+        self._made = model
+        #: None while it is the typed graph itself.
+        self.emulation: Model | Emulation | None = None
         self.scales: dict[str, Scale] = {}
         self.notes: list[str] = []
         #: What the source has quantized itself; that stays as it is.
         self.already = {n.id: p for n in model.top if (p := _read(n, model)) is not None}
         #: Whether given scales lack a value that nodes would be quantized with.
         self.unscaled = False
+        self._first: dict[Precision, placement.Plan] = {}
         #: What each node got; the last pass sees from it what is left to do.
         self.given: dict[str, Precision] = {}
 
@@ -103,7 +110,8 @@ class _Preparation:
         self._bodies()
         self._narrow()
         self._tf32()
-        changed = self.typed is not self.source or self.emulation is not self.source
+        typed = self._finished()
+        changed = typed is not self.source or self.emulation is not None
         if self.already and any(p is not Precision.FP32 for n, p in self.asked.items() if n in self.already):
             count = "1 node is" if len(self.already) == 1 else f"{len(self.already)} nodes are"
             self.notes.insert(0, f"{count} quantized in the source already and stay so")
@@ -113,12 +121,25 @@ class _Preparation:
             if self.unscaled:
                 nothing = "no node is quantized, for want of scales"
             self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))
-        precisions = _computed(self.source, self.typed, self.given)
-        return Prepared(self.typed, self.emulation, self.scales, tuple(self.notes), precisions)
+        precisions = _computed(self.source, typed, self.given)
+        return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
 
     @property
-    def _later(self) -> bool:
-        return self.typed is not self.source
+    def _typed(self) -> Model:
+        """The graph as it stands now, to plan by."""
+        return self._made if self._edit is None else self._edit.model
+
+    def _finished(self) -> Model:
+        """The graph as a model of its own, which later passes leave as it is."""
+        if self._edit is not None:
+            self._made, self._edit = self._edit.finish(), None
+        return self._made
+
+    def _apply(self, one: Pass) -> None:
+        if self._edit is None:
+            self._edit = Edit(self._made, later=self._made is not self.source)
+        passes.apply(one, self._edit, self._check)
+        self.notes += one.notes
 
     def _nodes(self, precision: Precision) -> frozenset[str]:
         return frozenset(n for n, p in self.asked.items() if p is precision)
@@ -129,7 +150,7 @@ class _Preparation:
         if self._nodes(Precision.TF32):
             needs[Precision.TF32] = _TF32_OPSET
         for precision in (Precision.INT8, Precision.FP8):
-            if placement.plan(self.source, self._nodes(precision), precision).activations:
+            if self._placed(self._nodes(precision), precision).activations:
                 needs[precision] = QUANTIZED[precision].opset
         for precision in (Precision.INT4, Precision.FP4):
             if weights.plan(self.source, self._nodes(precision), precision).weights:
@@ -149,14 +170,22 @@ class _Preparation:
         if needs[most] > self.source.opset:
             self._convert(needs[most], most)
 
+    def _placed(self, nodes: frozenset[str], precision: Precision) -> placement.Plan:
+        """What of the graph as it stands is quantized; the source is asked once."""
+        if self._typed is not self.source:
+            return placement.plan(self._typed, nodes, precision)
+        if precision not in self._first:
+            self._first[precision] = placement.plan(self.source, nodes, precision)
+        return self._first[precision]
+
     def _convert(self, opset: int, why: Precision) -> None:
-        self.typed = self.emulation = Edit(self.source, opset=opset, why=f'in "{why}"').finish()
+        self._apply(passes.Raise(opset, f'in "{why}"'))
 
     def _quantize(
         self, precision: Precision, ranges: Ranges | None, scales: Mapping[str, Scale] | None
     ) -> None:
         nodes = self._nodes(precision)
-        plan = placement.plan(self.typed, nodes, precision)
+        plan = self._placed(nodes, precision)
         if scales is not None:
             plan = self._with_scale(plan, nodes, precision, scales)
             chosen = {v: scales[v] for v in plan.activations}
@@ -165,22 +194,12 @@ class _Preparation:
         self._keep(plan.kept, nodes - plan.nodes, precision)
         if not plan.activations:
             return
-        self.typed = quantize(
-            self.typed,
-            plan,
-            chosen,
-            precision=precision,
-            weights=self.variant.weights,
-            later=self._later,
-            check=self._check,
-        )
-        self.emulation = self.typed
-        largest = QUANTIZED[precision].largest
-        for value, scale in share(plan, chosen).items():
+        shared = share(plan, chosen)
+        for value, scale in shared.items():
             # Where a value is quantized both ways, its INT8 scale is the one that decides accuracy.
-            self.scales.setdefault(value, dataclasses.replace(scale, largest=largest))
-            if scale.note:
-                self.notes.append(scale.note)
+            self.scales.setdefault(value, dataclasses.replace(scale, largest=QUANTIZED[precision].largest))
+        told = tuple(scale.note for scale in shared.values() if scale.note)
+        self._apply(Pairs(plan, chosen, precision, self.variant.weights, self._check, told))
         self.given.update(dict.fromkeys(plan.nodes, precision))
 
     def _with_scale(
@@ -196,7 +215,7 @@ class _Preparation:
         while missing := [v for v in plan.activations if v not in scales]:
             unknown.update(dict.fromkeys(missing))
             left -= {node for v in missing for node, _ in plan.activations[v]}
-            plan = placement.plan(self.typed, left, precision)
+            plan = placement.plan(self._typed, left, precision)
         if unknown:
             self.unscaled = True
             count = "1 value has" if len(unknown) == 1 else f"{len(unknown)} values have"
@@ -270,52 +289,66 @@ class _Preparation:
         plans = {}
         for precision in weights.OPSETS:
             nodes = self._nodes(precision)
-            plan = weights.plan(self.typed, nodes, precision)
+            plan = weights.plan(self._typed, nodes, precision)
             self._keep(plan.kept, nodes - plan.nodes, precision)
             if plan.weights:
                 plans[precision] = plan
-        narrow = {n: p for p, plan in plans.items() for n in plan.nodes}
         types = {n: p for n, p in self._halves().items() if n not in self.given}
         self._check()
-        seen = Narrowing(self.typed.known, self._check)
-        decided = half.plan(self.typed, types, seen=seen)
-        self.notes += (*half.saturates(self.typed, decided, seen), *stays(decided.kept))
-        typed, emulated, made = self.typed, self.typed, list[str]()
-        halves = dict(decided.nodes)
-        for precision, plan in plans.items():
-            emulated = weights.emulation(
-                emulated, plan, precision, decided.nodes, later=emulated is not self.source
+        seen = Narrowing(self._typed.known, self._check)
+        decided = half.plan(self._typed, types, seen=seen)
+        notes = (*half.saturates(self._typed, decided, seen), *stays(decided.kept))
+        if plans or decided.nodes:
+            self._part(plans, half.Narrow(decided, seen, notes))
+        else:
+            self.notes += notes
+        self.given.update(decided.nodes)
+        self.given.update({n: p for p, plan in plans.items() for n in plan.nodes})
+
+    def _part(self, plans: Mapping[Precision, weights.Plan], narrow: half.Narrow) -> None:
+        """Apply what the typed graph and its emulation express in different ways."""
+        decided, seen = narrow.plan, narrow.seen
+        wide = self._finished()
+        if plans:
+            stands = [weights.Dequantize(plan, p, decided.nodes) for p, plan in plans.items()]
+            self.emulation = emulated = passes.run(wide, stands, later=wide is not self.source)
+            for precision, plan in plans.items():
+                self._apply(weights.Store(plan, precision))
+        self.notes += narrow.notes
+        if not decided.nodes:
+            return
+        narrow = dataclasses.replace(narrow, notes=())
+        # Both models are the one that was planned for unless weights of four bits were written to each.
+        planned, seen_wide = decided, seen
+        if plans:
+            seen_wide = Narrowing(emulated.known, self._check)
+            planned = half.plan(emulated, decided.nodes, seen=seen_wide)
+            narrow = self._four(plans, decided)
+        else:
+            emulated = wide
+        lost, total = half.underflow(emulated, planned, seen_wide)
+        if lost:
+            self.notes.append(
+                f"{lost:,} of {total:,} constants are too small for their 16 bits and become zero"
             )
-            typed, added = weights.typed(typed, plan, precision, later=typed is not self.source)
+        self._apply(narrow)
+        self._check()
+        self.emulation = Emulation(
+            functools.partial(_rounded, emulated, planned, emulated is not self.source)
+        )
+        if Precision.FP16 in decided.nodes.values():
+            self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
+
+    def _four(self, plans: Mapping[Precision, weights.Plan], decided: half.Plan) -> half.Narrow:
+        """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
+        typed, halves, made = self._typed, dict(decided.nodes), list[str]()
+        for precision, plan in plans.items():
+            added = dict.fromkeys(typed.producers[typed.by_id[n].inputs[1]].id for n in plan.nodes)
             made += added
             if precision is Precision.INT4:
                 halves.update({n: self.rest for n in added if typed.by_id[n].origin in decided.nodes})
-        if decided.nodes:
-            # Both models are the one that was planned for unless weights of four bits were written to each.
-            wide, seen_wide, narrow_plan = decided, seen, decided
-            if plans:
-                seen_wide = Narrowing(emulated.known, self._check)
-                wide = half.plan(emulated, decided.nodes, seen=seen_wide)
-            lost, total = half.underflow(emulated, wide, seen_wide)
-            if lost:
-                self.notes.append(
-                    f"{lost:,} of {total:,} constants are too small for their 16 bits and become zero"
-                )
-            rounded = functools.partial(_rounded, emulated, wide, emulated is not self.source)
-            if plans:
-                seen = Narrowing(typed.known, self._check)
-                narrow_plan = half.plan(typed, halves, made, seen=seen)
-            self._check()
-            typed = half.typed(typed, narrow_plan, seen, later=typed is not self.source)
-            self._check()
-            self.emulation = Emulation(rounded)
-        else:
-            self.emulation = emulated
-        if Precision.FP16 in decided.nodes.values():
-            self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
-        self.typed = typed
-        self.given.update(decided.nodes)
-        self.given.update(narrow)
+        seen = Narrowing(typed.known, self._check)
+        return half.Narrow(half.plan(typed, halves, made, seen=seen), seen)
 
     def _check(self) -> None:
         check(self._progress, "preparing the model")
@@ -331,9 +364,8 @@ class _Preparation:
         pinned = [n for n in tf32.products(self.source) if self.asked[n] is Precision.FP32]
         if pinned:
             self.notes += stays({"one switch sets it for the whole engine": pinned}, "tf32")
-        model = (
-            self.emulation.model(self._progress) if isinstance(self.emulation, Emulation) else self.emulation
-        )
+        model = self.emulation or self._finished()
+        model = model.model(self._progress) if isinstance(model, Emulation) else model
         nodes = [
             n
             for n in tf32.products(model)
@@ -345,11 +377,11 @@ class _Preparation:
 
 
 def _rounded(model: Model, plan: half.Plan, later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
-    return half.emulation(model, plan, Narrowing(model.known, check), later=later)
+    return passes.run(model, [half.Round(plan, Narrowing(model.known, check))], later=later)
 
 
 def _split(model: Model, nodes: Collection[str], later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
-    return tf32.emulation(model, nodes, later=later, check=check)
+    return passes.run(model, [tf32.Truncate(nodes, check)], later=later)
 
 
 def _computed(source: Model, typed: Model, given: Mapping[str, Precision]) -> Mapping[str, Precision]:

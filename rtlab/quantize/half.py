@@ -16,13 +16,14 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core.variant import Precision
-from rtlab.quantize.edit import Edit
+from rtlab.quantize import passes
 from rtlab.quantize.narrow import HALVES, Half, Narrowing, beyond, narrowed
 from rtlab.quantize.placement import captured
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
+    from rtlab.quantize.edit import Edit
 
 _FLOAT = int(onnx.TensorProto.FLOAT)
 _DEFAULT = {"", "ai.onnx"}
@@ -94,7 +95,8 @@ def fp16(model: Model) -> Halves:
     seen = Narrowing(model.known)
     decided = plan(model, {n.id: Precision.FP16 for n in model.top}, seen=seen)
     notes = (*saturates(model, decided, seen), *stays(decided.kept))
-    return Halves(typed(model, decided, seen), emulation(model, decided, seen), notes)
+    typed, emulated = (passes.run(model, [p(decided, seen)]) for p in (Narrow, Round))
+    return Halves(typed, emulated, notes)
 
 
 def saturates(model: Model, plan: Plan, seen: Narrowing) -> tuple[str, ...]:
@@ -255,26 +257,43 @@ def underflow(model: Model, plan: Plan, seen: Narrowing) -> tuple[int, int]:
     return lost, sum(known[value].size for value, _ in read)
 
 
-def typed(model: Model, plan: Plan, seen: Narrowing, *, later: bool = False) -> Model:
-    """The model with 16-bit values and the casts between types; ``later`` as for ``Edit``."""
-    return _Typed(model, plan, seen, later=later).finish()
+@dataclasses.dataclass(frozen=True)
+class Narrow:
+    """Values of 16 bits and the casts between types; each value has one home, and a cast to the other where it is read.
+
+    ``plan`` was made for the graph that it is applied to, and ``seen`` of its constants.
+    """
+
+    plan: Plan
+    seen: Narrowing
+    notes: tuple[str, ...] = ()
+    name = "16-bit types"
+    needs = ()
+    promises = passes.KEPT
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return _rounded_to(self.plan)
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        _Typed(edit, self.plan, self.seen)
 
 
 class _Typed:
-    """Writes the typed model: each value has one home, 16 bits or FP32, and a cast to the other where it is read."""
+    """Writes the typed model."""
 
-    def __init__(self, model: Model, plan: Plan, seen: Narrowing, *, later: bool) -> None:
-        self._plan = plan
-        self._edit = Edit(model, later=later)
-        self._origins = {n.id: n.origin if later else n.id for n in model.top}
-        self._seen = seen
+    def __init__(self, edit: Edit, plan: Plan, seen: Narrowing) -> None:
+        model = edit.model
+        self._plan, self._edit, self._seen = plan, edit, seen
         # Whoever reads these by name, outside or in a body, reads FP32.
         self._outside = captured(model) | set(model.outputs)
         #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
-        self._forms: dict[tuple[str, Precision], Any] = {}
+        self._forms: dict[tuple[str, Precision], ir.Value] = {}
         #: The same of constants; what hides is another number than what is computed with.
-        self._held: dict[tuple[str, Precision, bool], Any] = {}
-        _saturate_attributes(self._edit, model, plan, seen)
+        self._held: dict[tuple[str, Precision, bool], ir.Value] = {}
+        _saturate_attributes(edit, model, plan, seen)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 if _is_fp32(model, value) and node.op not in _ANY_TYPE:
@@ -283,11 +302,8 @@ class _Typed:
                 if value in plan.outputs:
                     self._write(node, i, value)
 
-    def finish(self) -> Model:
-        return self._edit.finish()
-
     def _read(self, node: Node, i: int, value: str) -> None:
-        edit, name, inputs = self._edit, f"{node.id}/input{i or ''}", self._edit.nodes[node.id].inputs
+        edit, name = self._edit, f"{node.id}/input{i or ''}"
         home = self._plan.outputs.get(value, Precision.FP32)
         wanted = self._plan.inputs.get((node.id, i), Precision.FP32)
         if wanted is home and value not in self._outside:
@@ -300,79 +316,96 @@ class _Typed:
             if (value, wanted, hides) not in self._held:
                 constant = self._seen.half(tensor, HALVES[wanted], hides=hides)
                 self._held[value, wanted, hides] = edit.constant(f"{name}/{wanted}", constant)
-            inputs[i] = self._held[value, wanted, hides]
+            edit.feed(node.id, i, self._held[value, wanted, hides])
             return
         form = (value, wanted)
         if form not in self._forms:
-            held = self._forms.get((value, home), edit.tensors[value])
+            held = self._forms.get((value, home), edit.values[value])
             number = HALVES[wanted].number if wanted in HALVES else _FLOAT
-            self._forms[form] = _cast(edit, held, number, name, self._origins[node.id], before=node.id)
-        inputs[i] = self._forms[form]
+            self._forms[form] = _cast(edit, held, number, name, edit.origin(node.id), before=node.id)
+        edit.feed(node.id, i, self._forms[form])
 
     def _write(self, node: Node, i: int, value: str) -> None:
-        edit, target, tensor = self._edit, self._edit.nodes[node.id], self._edit.tensors[value]
-        precision = self._plan.outputs[value]
+        edit, precision = self._edit, self._plan.outputs[value]
         half = HALVES[precision]
         if node.op == "Cast":
-            edit.set_attribute(target, "to", half.number)
+            edit.set_attribute(node.id, "to", half.number)
         if value not in self._outside:
-            tensor.dtype = half.number
+            edit.retype(value, ir.DataType(half.number))
             return
         name = f"{node.id}/output{i or ''}"
-        inner = edit.variable(f"{name}/{precision}")
-        inner.dtype, inner.shape = half.number, tensor.shape
-        target.outputs[i] = self._forms[value, precision] = inner
-        _cast(edit, inner, _FLOAT, name, self._origins[node.id], after=node.id, output=tensor)
+        inner, outer = edit.split(value, f"{name}/{precision}")
+        edit.retype(inner.name or "", ir.DataType(half.number))
+        self._forms[value, precision] = inner
+        _cast(edit, inner, _FLOAT, name, edit.origin(node.id), after=node.id, output=outer)
 
 
-def emulation(model: Model, plan: Plan, seen: Narrowing, *, later: bool = False) -> Model:
-    """The model in FP32 with values rounded where ``typed`` holds 16 bits; ``later`` as for ``Edit``."""
-    edit = Edit(model, later=later)
-    known = seen.known
-    rounded: dict[tuple[str, Precision, bool], Any] = {}
-    exact = _EXACT if model.opset >= _BOUNDS_ARE_INPUTS else _EXACT - _BOUNDED
-    _saturate_attributes(edit, model, plan, seen)
-    for node in model.top:
-        target, origin = edit.nodes[node.id], node.origin if later else node.id
-        for i, value in enumerate(node.inputs):
-            precision = plan.inputs.get((node.id, i))
-            if precision is None or plan.outputs.get(value) is precision:
-                continue
-            name, half = f"{node.id}/input{i or ''}", HALVES[precision]
-            hides = value in known and _is_mask(node, known[value], seen, half)
-            form = (value, precision, hides)
-            if form not in rounded and value in known:
-                values = seen.half(known[value], half, hides=hides).astype(np.float32)
-                rounded[form] = edit.constant(f"{name}/rounded", values)
-            elif form not in rounded:
-                tensor = edit.tensors[value]
-                rounded[form] = _round(edit, tensor, name, origin, precision, before=node.id)
-            target.inputs[i] = rounded[form]
-        for i, value in enumerate(node.outputs):
-            if value in plan.outputs and node.op not in exact:
-                name, tensor = f"{node.id}/output{i or ''}", edit.tensors[value]
-                inner = edit.variable(f"{name}/unrounded")
-                inner.dtype, inner.shape = tensor.dtype, tensor.shape
-                target.outputs[i] = inner
-                _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=tensor)
-    return edit.finish()
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """Values of FP32 that are rounded where ``Narrow`` holds 16 bits, by a cast there and back; the fields as there."""
+
+    plan: Plan
+    seen: Narrowing
+    notes: tuple[str, ...] = ()
+    name = "rounding to 16 bits"
+    needs = ()
+    promises = passes.KEPT
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return _rounded_to(self.plan)
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        model, plan, seen, known = edit.model, self.plan, self.seen, self.seen.known
+        rounded: dict[tuple[str, Precision, bool], ir.Value] = {}
+        exact = _EXACT if model.opset >= _BOUNDS_ARE_INPUTS else _EXACT - _BOUNDED
+        _saturate_attributes(edit, model, plan, seen)
+        for node in model.top:
+            for i, value in enumerate(node.inputs):
+                precision = plan.inputs.get((node.id, i))
+                if precision is None or plan.outputs.get(value) is precision:
+                    continue
+                name, half = f"{node.id}/input{i or ''}", HALVES[precision]
+                hides = value in known and _is_mask(node, known[value], seen, half)
+                form = (value, precision, hides)
+                if form not in rounded and value in known:
+                    values = seen.half(known[value], half, hides=hides).astype(np.float32)
+                    rounded[form] = edit.constant(f"{name}/rounded", values)
+                elif form not in rounded:
+                    held = edit.values[value]
+                    rounded[form] = _round(edit, held, name, edit.origin(node.id), precision, before=node.id)
+                edit.feed(node.id, i, rounded[form])
+            for i, value in enumerate(node.outputs):
+                if value in plan.outputs and node.op not in exact:
+                    name = f"{node.id}/output{i or ''}"
+                    inner, outer = edit.split(value, f"{name}/unrounded")
+                    origin = edit.origin(node.id)
+                    _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=outer)
 
 
-def _cast(edit: Edit, tensor: Any, to: int, name: str, origin: str, **place: Any) -> Any:
-    return edit.insert("Cast", f"{name}/Cast", [tensor], origin=origin, attrs={"to": to}, **place)
+def _rounded_to(plan: Plan) -> str:
+    types = sorted({HALVES[p].title for p in plan.nodes.values()})
+    return f"rounded to {' and '.join(types)}" if types else ""
+
+
+def _cast(edit: Edit, value: ir.Value, to: int, name: str, origin: str, **place: Any) -> ir.Value:
+    kind = ir.DataType(to)
+    return edit.insert("Cast", f"{name}/Cast", [value], origin=origin, kind=kind, attrs={"to": to}, **place)
 
 
 def _round(
     edit: Edit,
-    tensor: Any,
+    value: ir.Value,
     name: str,
     origin: str,
     precision: Precision,
     *,
-    output: Any = None,
+    output: ir.Value | None = None,
     **place: Any,
-) -> Any:
-    half = _cast(edit, tensor, HALVES[precision].number, f"{name}/{precision}", origin, **place)
+) -> ir.Value:
+    half = _cast(edit, value, HALVES[precision].number, f"{name}/{precision}", origin, **place)
     return _cast(edit, half, _FLOAT, f"{name}/fp32", origin, output=output, **place)
 
 
@@ -475,17 +508,15 @@ def _filled(model: Model, plan: Plan, seen: Narrowing) -> dict[str, Precision]:
 
 def _saturate_attributes(edit: Edit, model: Model, plan: Plan, seen: Narrowing) -> None:
     """Numbers that stand in attributes and not among the constants, as the type of 16 bits holds them."""
-    import onnx_graphsurgeon as gs
-
     for value, precision in _filled(model, plan, seen).items():
         maker = model.producers[value]
         held = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
         hides = all(_hides(n) for n in model.consumers[value])
         numbers = seen.half(held, HALVES[precision], hides=hides).astype(np.float32)
-        edit.set_attribute(edit.nodes[maker.id], "value", gs.Constant(f"{maker.id}/value", numbers))
+        edit.set_attribute(maker.id, "value", ir.Tensor(numbers, name=f"{maker.id}/value"))
     for id_, name, number in _held(model, plan):
         most = float(narrowed(np.array([number]), HALVES[plan.nodes[id_]])[0])
-        edit.set_attribute(edit.nodes[id_], name, most)
+        edit.set_attribute(id_, name, most)
 
 
 def _schema(node: Node, model: Model) -> Any:

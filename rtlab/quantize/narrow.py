@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from rtlab.core.variant import Precision
+from rtlab.quantize.blocks import PIECE
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 #: What masks become, as a share of the largest number: two of them and a score still have a sum.
 _ROOM = 0.25
-#: Numbers that are looked at together: they lie in the processor's cache as each question about them is asked.
-_PIECE = 1 << 18
 #: All bits of a number but its sign.
 _MAGNITUDE = np.uint16(0x7FFF)
 
@@ -100,16 +99,19 @@ class Narrowing:
         values = np.asarray(tensor.numpy(), order="C")
         found = np.empty(values.shape, half.numpy)
         source, target = values.reshape(-1), found.reshape(-1)
-        ends, lost = [0.0], 0
+        largest, lost = 0, 0
+        infinite = int(np.array(np.inf, half.numpy).view(np.uint16))
         with np.errstate(over="ignore"):
-            for start in range(0, source.size, _PIECE):
+            for start in range(0, source.size, PIECE):
                 self._check()
-                piece = source[start : start + _PIECE]
-                target[start : start + _PIECE] = piece
-                ends += [float(piece.min()), float(piece.max())]
-                bits = target[start : start + _PIECE].view(np.uint16) & _MAGNITUDE
-                lost += int(np.count_nonzero(piece)) - int(np.count_nonzero(bits))
-        if not np.isfinite(ends).all() or max(map(abs, ends)) > half.most:
+                piece = source[start : start + PIECE]
+                target[start : start + PIECE] = piece
+                # Magnitudes are in the order of their bits, which are looked through in a tenth of the time.
+                bits = target[start : start + PIECE].view(np.uint16) & _MAGNITUDE
+                largest = max(largest, int(bits.max()))
+                if (there := int(np.count_nonzero(bits))) < piece.size:
+                    lost += int(np.count_nonzero(piece)) - there
+        if largest >= infinite:
             found = narrowed(values, half)
             return _Seen(tensor, found, overflows=_overflows(values, half), lost=_lost(values, found))
         return _Seen(tensor, found, overflows=False, lost=lost)

@@ -63,7 +63,7 @@ def plan(model: Model, nodes: Collection[str] | None = None, precision: Precisio
     if nodes is not None and not nodes:
         return Plan({}, {}, (), {})
     whole = _Planner(model, precision, {n.id for n in model.top}, None).plan()
-    if nodes is None:
+    if nodes is None or len({*nodes}) == len(model.top):
         return whole
     return _Planner(model, precision, nodes, frozenset(whole.activations)).plan()
 
@@ -283,7 +283,7 @@ class _Planner:
 
 def captured(model: Model) -> frozenset[str]:
     """Main-graph values that a body of If, Loop or Scan reads from outside."""
-    return frozenset(_captured(model.ir))
+    return frozenset(_captured(model.ir)) if len(model.nodes) > len(model.top) else frozenset()
 
 
 def _captured(model: ir.Model) -> Iterator[str]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
-from rtlab.quantize.edit import Edit
+from rtlab.quantize import passes
+from rtlab.quantize.blocks import blocks, to_fp8
 from rtlab.quantize.placement import Edge, Plan, plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.model import Model
+    from rtlab.quantize.edit import Edit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,22 +74,8 @@ def quantize(
     *,
     precision: Precision = Precision.INT8,
     weights: Granularity = "channel",
-    later: bool = False,
-    check: Callable[[], object] = lambda: None,
 ) -> Model:
-    """The model with a quantize and dequantize pair on each activation of the plan, and its weights stored quantized.
-
-    Activations are symmetric per tensor with zero point 0 and a scalar scale. Weights are symmetric with one
-    scale per output channel or per tensor, and have no zero point; biases stay FP32.
-
-    Args:
-        model: Any loaded model; lower opsets are converted to what the type needs: 13 for INT8, 19 for FP8.
-        plan: What to quantize, by ``rtlab.quantize.placement.plan``.
-        scales: A threshold for each activation of the plan. Values that share a scale get the largest.
-        precision: INT8 or FP8.
-        weights: Granularity of the weights' scales.
-        later: As for ``Edit``.
-        check: Called before each weight; it may raise.
+    """The model with ``Pairs`` for a plan; lower opsets are converted to what the type needs: 13 for INT8, 19 for FP8.
 
     Raises:
         CalibrationError: a scale is missing, zero or not finite.
@@ -94,20 +84,67 @@ def quantize(
     """
     if not plan.activations:
         return model
-    shared = share(plan, _checked(plan, scales))
-    kind = QUANTIZED[precision]
-    known = model.known
-    edit = Edit(model, opset=kind.opset, why=f'in "{precision}"', later=later)
-    zero = edit.constant("zero_point", np.zeros((), kind.numpy))
-    for value, edges in plan.activations.items():
-        scale = dataclasses.replace(shared[value], largest=kind.largest)
-        _connect(edit, edges, _pair(edit, edit.tensors[value], edges[0], scale, zero))
-    for (value, axis), edges in plan.weights.items():
-        check()
-        weight = finite(np.asarray(known[value].numpy(), dtype=np.float32), value, edges[0][0])
-        along = axis if weights == "channel" else None
-        _connect(edit, edges, _weight(edit, weight, along, edges[0][0], precision))
-    return edit.finish()
+    opset = passes.Raise(QUANTIZED[precision].opset, f'in "{precision}"')
+    return passes.run(model, [opset, Pairs(plan, scales, precision, weights)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """A quantize and dequantize pair on each activation of a plan, and its weights stored quantized.
+
+    Activations are symmetric per tensor with zero point 0 and a scalar scale. Weights are symmetric with one
+    scale per output channel or per tensor, and have no zero point; biases stay FP32.
+
+    Args:
+        plan: What to quantize, by ``rtlab.quantize.placement.plan``.
+        scales: A threshold for each activation of the plan. Values that share a scale get the largest.
+        precision: INT8 or FP8.
+        weights: Granularity of the weights' scales.
+        check: Called before each weight; it may raise.
+    """
+
+    plan: Plan
+    scales: Mapping[str, Scale]
+    precision: Precision = Precision.INT8
+    weights: Granularity = "channel"
+    check: Callable[[], object] = lambda: None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What it does, in a few words."""
+        return f"{self.precision.upper()} pairs"
+
+    @property
+    def needs(self) -> tuple[passes.Need, ...]:
+        """The opset that has the type."""
+        return (passes.opset(QUANTIZED[self.precision].opset),)
+
+    promises = passes.KEPT
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return f"rounded to {self.precision.upper()}"
+
+    def __call__(self, edit: Edit) -> None:
+        """Put them in.
+
+        Raises:
+            CalibrationError: a scale is missing, zero or not finite.
+            ModelError: a weight holds NaN or infinity.
+        """
+        shared, kind = share(self.plan, _checked(self.plan, self.scales)), QUANTIZED[self.precision]
+        known = edit.model.known
+        zero = edit.constant("zero_point", np.zeros((), kind.numpy))
+        for value, edges in self.plan.activations.items():
+            scale = dataclasses.replace(shared[value], largest=kind.largest)
+            _connect(edit, edges, _pair(edit, edit.values[value], edges[0], scale, zero))
+        for (value, axis), edges in self.plan.weights.items():
+            self.check()
+            weight = finite(np.asarray(known[value].numpy(), dtype=np.float32), value, edges[0][0])
+            along = axis if self.weights == "channel" else None
+            _connect(edit, edges, _weight(edit, weight, along, edges[0][0], self.precision))
 
 
 def quantize_weight(
@@ -125,14 +162,41 @@ def quantize_weight(
         of zeros gets the scale ``1 / largest``.
     """
     kind = QUANTIZED[precision]
+    stored = np.empty(weight.shape, kind.numpy)
+    if axis == 0:
+        scale = np.empty(len(weight), np.float32)
+        for rows in blocks(weight.shape):
+            scale[rows] = _scale(_amax_of(weight[rows], 0), kind)
+            stored[rows] = _steps(weight[rows], 0, scale[rows], kind)
+        return stored, scale
+    parts = list(blocks(weight.shape))
+    amax = functools.reduce(np.maximum, (_amax_of(weight[part], axis) for part in parts))
+    scale = _scale(amax, kind)
+    for part in parts:
+        stored[part] = _steps(weight[part], axis, scale, kind)
+    return stored, scale
+
+
+def _amax_of(weight: NDArray[np.float32], axis: int | None) -> NDArray[np.float32]:
+    """The largest magnitude, per channel where an axis is given."""
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
-    amax = np.abs(weight).max(axis=others)
+    largest: NDArray[np.float32] = np.abs(weight).max(axis=others)
+    return largest
+
+
+def _scale(amax: NDArray[np.float32], kind: _Type) -> NDArray[np.float32]:
     scale = np.where(amax > 0, amax, np.float32(1)) / np.float32(kind.largest)
     # The quotient of a subnormal amax would be no scale at all.
-    scale = np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
+    return np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
+
+
+def _steps(
+    weight: NDArray[np.float32], axis: int | None, scale: NDArray[np.float32], kind: _Type
+) -> NDArray[Any]:
     spread = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
-    steps = np.clip(weight / spread, -kind.largest, kind.largest)
-    return (np.rint(steps) if kind.numpy is np.int8 else steps).astype(kind.numpy), scale
+    # The largest magnitude gives the type's largest number but for its last bit, and is rounded to it: no clipping.
+    steps = weight / spread
+    return np.rint(steps, out=steps).astype(np.int8) if kind.numpy is np.int8 else to_fp8(steps)
 
 
 def finite(weight: NDArray[np.float32], value: str, node: str) -> NDArray[np.float32]:
@@ -141,7 +205,7 @@ def finite(weight: NDArray[np.float32], value: str, node: str) -> NDArray[np.flo
     Raises:
         ModelError: it holds NaN or infinity.
     """
-    if not np.isfinite(weight).all():
+    if not all(np.isfinite(weight[part]).all() for part in blocks(weight.shape)):
         raise ModelError(
             f'Cannot quantize weight "{value}" of node "{node}": it holds NaN or infinity. '
             "Repair the weight and export the model again."
@@ -166,33 +230,48 @@ def _checked(plan: Plan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
     return scales
 
 
-def _pair(edit: Edit, tensor: Any, first: Edge, scale: Scale, zero: Any) -> Any:
+def _pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value) -> ir.Value:
     node, position = first
     name = f"{node}/input" if position == 0 else f"{node}/input{position}"
     size = edit.constant(f"{name}/scale", np.array(scale.scale, np.float32))
     quantized = edit.insert(
-        "QuantizeLinear", f"{name}/QuantizeLinear", [tensor, size, zero], origin=node, before=node
+        "QuantizeLinear",
+        f"{name}/QuantizeLinear",
+        [value, size, zero],
+        origin=node,
+        kind=zero.dtype,
+        before=node,
     )
     return edit.insert(
-        "DequantizeLinear", f"{name}/DequantizeLinear", [quantized, size, zero], origin=node, before=node
+        "DequantizeLinear",
+        f"{name}/DequantizeLinear",
+        [quantized, size, zero],
+        origin=node,
+        like=value,
+        before=node,
     )
 
 
 def _weight(
     edit: Edit, weight: NDArray[np.float32], axis: int | None, node: str, precision: Precision
-) -> Any:
+) -> ir.Value:
     values, scale = quantize_weight(weight, axis, precision)
     name = f"{node}/weight"
-    inputs = [edit.constant(f"{name}/{precision}", values), edit.constant(f"{name}/scale", scale)]
-    attrs = {} if axis is None else {"axis": axis}
+    stored = edit.constant(f"{name}/{precision}", values)
     return edit.insert(
-        "DequantizeLinear", f"{name}/DequantizeLinear", inputs, origin=node, before=node, attrs=attrs
+        "DequantizeLinear",
+        f"{name}/DequantizeLinear",
+        [stored, edit.constant(f"{name}/scale", scale)],
+        origin=node,
+        kind=ir.DataType.FLOAT,
+        before=node,
+        attrs={} if axis is None else {"axis": axis},
     )
 
 
-def _connect(edit: Edit, edges: tuple[Edge, ...], tensor: Any) -> None:
+def _connect(edit: Edit, edges: tuple[Edge, ...], value: ir.Value) -> None:
     for node, position in edges:
-        edit.nodes[node].inputs[position] = tensor
+        edit.feed(node, position, value)
 
 
 def _amax(scale: Scale) -> float:

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from rtlab.core.model import wrap
 from rtlab.core.value import dtype_text, shape_text
 from rtlab.errors import ModelError, VariantError
+from rtlab.quantize import passes
 from rtlab.quantize.assign import fitting
+from rtlab.quantize.blocks import blocks
 from rtlab.quantize.placement import captured
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from rtlab.core.model import Model
     from rtlab.core.node import Node
+    from rtlab.quantize.edit import Edit
 
 #: Neighbours among which two are zero.
 _GROUP = 4
@@ -119,21 +120,50 @@ def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
     chosen = (
         {n: w for n, w in weights.items() if w.eligible} if nodes is None else _chosen(model, nodes, weights)
     )
-    known = model.known
     by_value: dict[tuple[str, int], list[SparseWeight]] = {}
     for weight in chosen.values():
         by_value.setdefault((weight.value, weight.axis), []).append(weight)
-    todo = {}
-    for (value, axis), users in by_value.items():
-        if not all(w.is_sparse for w in users):
-            todo[value, axis] = _pruned(known[value].numpy(), axis, value=value, node=users[0].node)
-    if not todo:
-        return model
-    proto = model.proto()
-    edit = _Weights(model, proto)
-    for (value, axis), array in todo.items():
-        edit.replace(value, array, {w.node for w in by_value[value, axis]})
-    return wrap(proto, name=model.name, shapes=model.shapes)
+    todo = {
+        k: tuple(w.node for w in users)
+        for k, users in by_value.items()
+        if not all(w.is_sparse for w in users)
+    }
+    return passes.run(model, [Prune(todo)]) if todo else model
+
+
+@dataclasses.dataclass(frozen=True)
+class Prune:
+    """The two smallest magnitudes of every four become zero, of equal ones the last.
+
+    ``weights`` are the nodes that read a constant, by its name and the axis that they sum over.
+    """
+
+    weights: Mapping[tuple[str, int], tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+    name = "2:4 sparsity"
+    needs = ()
+    promises = passes.KEPT
+    changes = "the smaller half of each four weights becomes zero"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it.
+
+        Raises:
+            ModelError: a weight holds NaN or infinity.
+        """
+        model = edit.model
+        outside = captured(model) | set(model.outputs)
+        for (value, axis), nodes in self.weights.items():
+            array = _pruned(np.asarray(model.known[value].numpy()), axis, value=value, node=nodes[0])
+            readers = {n.id for n in model.consumers[value]}
+            if readers <= {*nodes} and value not in outside and edit.holds(value):
+                edit.replace(value, array)
+                continue
+            own = edit.constant(f"{value}/2:4", array)
+            for node in nodes:
+                for i, given in enumerate(model.by_id[node].inputs):
+                    if given == value:
+                        edit.feed(node, i, own)
 
 
 def mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:
@@ -164,13 +194,17 @@ def mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:
 
 
 def _pruned(weight: NDArray[Any], axis: int, *, value: str, node: str) -> NDArray[Any]:
-    if not np.isfinite(weight).all():
+    if not all(np.isfinite(weight[part]).all() for part in blocks(weight.shape)):
         raise ModelError(
             f'Cannot prune weight "{value}" of node "{node}": it holds NaN or infinity. '
             "Repair the weight and export the model again."
         )
-    # What is zero already stays as it is, down to its sign.
-    return np.where(mask(weight, axis) | (weight == 0), weight, np.zeros((), weight.dtype))
+    pruned = np.empty(weight.shape, weight.dtype)
+    for part in blocks(weight.shape, along=0 if axis else weight.ndim - 1):
+        piece = weight[part]
+        # What is zero already stays as it is, down to its sign.
+        pruned[part] = np.where(mask(piece, axis) | (piece == 0), piece, np.zeros((), weight.dtype))
+    return pruned
 
 
 def _weight(model: Model, node: Node, known: Mapping[str, ir.TensorProtocol]) -> SparseWeight | None:
@@ -247,8 +281,14 @@ def _quantized(model: Model, node: Node, known: Mapping[str, ir.TensorProtocol])
 
 def _share(weight: NDArray[Any], axis: int) -> float:
     """The share of fours with two zeros or more."""
-    zeros = (np.moveaxis(weight, axis, -1) == 0).reshape(-1, _GROUP)
-    return float(np.count_nonzero(zeros.sum(axis=1) >= _GROUP - _KEPT) / len(zeros))
+    sparse = 0
+    for part in blocks(weight.shape, along=0 if axis else weight.ndim - 1):
+        zeros = weight[part] == 0
+        if zeros.any():
+            fours = np.moveaxis(zeros, axis, -1).reshape(-1, _GROUP).view(np.uint8)
+            counts = fours[:, 0] + fours[:, 1] + fours[:, 2] + fours[:, 3]
+            sparse += int(np.count_nonzero(counts >= _GROUP - _KEPT))
+    return sparse / (weight.size // _GROUP)
 
 
 def _chosen(
@@ -269,36 +309,3 @@ def _reason(meant: list[str], weights: Mapping[str, SparseWeight]) -> str:
         return "no node of the main graph has an id, a name or an operator like this"
     reasons = [f'"{n}": {weights[n].why}' for n in meant if n in weights]
     return reasons[0] if reasons else f'"{meant[0]}" has no constant weight'
-
-
-class _Weights:
-    """Puts new values into a serialized model's constants."""
-
-    def __init__(self, model: Model, proto: onnx.ModelProto) -> None:
-        self.proto, self.graph = proto, proto.graph
-        self.nodes = {n.name: n for n in proto.graph.node}
-        self.holders: dict[str, onnx.TensorProto] = {t.name: t for t in proto.graph.initializer}
-        for node in proto.graph.node:
-            if node.op_type == "Constant":
-                self.holders.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
-        self.outside = captured(model) | set(model.outputs)
-        self.names = set(model.values) | set(self.holders)
-
-    def replace(self, value: str, array: NDArray[Any], users: set[str]) -> None:
-        """Give the nodes ``users`` this array where they read ``value``; other readers keep the old one."""
-        readers = {n.name for n in self.graph.node if value in n.input}
-        if value in self.holders and readers <= users and value not in self.outside:
-            self.holders[value].CopyFrom(onnx.numpy_helper.from_array(array, value))
-            return
-        name = f"{value}/2:4"
-        while name in self.names:
-            name += "~"
-        self.names.add(name)
-        # Before this version, an initializer had to be a graph input as well.
-        self.proto.ir_version = max(self.proto.ir_version, 4)
-        self.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-        for user in users:
-            inputs = self.nodes[user].input
-            for i, given in enumerate(inputs):
-                if given == value:
-                    inputs[i] = name

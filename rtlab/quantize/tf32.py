@@ -5,18 +5,21 @@ Both factors of a product are rounded to ten explicit bits of mantissa; sums sta
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx_ir as ir
 
-from rtlab.quantize.edit import Edit
+from rtlab.quantize import passes
 from rtlab.quantize.placement import WEIGHTED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.model import Model
+    from rtlab.quantize.edit import Edit
 
 #: Bits of a float32's mantissa that TF32 lacks.
 _DROPPED = 13
@@ -36,39 +39,40 @@ def products(model: Model) -> tuple[str, ...]:
     )
 
 
-def emulation(
-    model: Model,
-    nodes: Collection[str],
-    *,
-    later: bool = False,
-    check: Callable[[], object] = lambda: None,
-) -> Model:
-    """The model with both factors of each of the nodes rounded to TF32; ``later`` as for ``Edit``.
-
-    ``check`` is called before each node, and may raise.
+@dataclasses.dataclass(frozen=True)
+class Truncate:
+    """Both factors of each of the nodes rounded to TF32.
 
     Constants are rounded to nearest, ties to even. Activations are split in the graph after Veltkamp: with
     ``c = (2^13 + 1) x``, ``c - (c - x)`` is the nearest number of 11 bits (Dekker, Numer. Math. 18, 1971; proved
     by Boldo, IJCAR 2006), ties go either way. Magnitudes from 2^114 on, infinity and NaN pass as they are.
     """
-    edit = Edit(model, later=later)
-    known = model.known
-    rounded: dict[str, Any] = {}
-    for node in model.top:
-        if node.id not in nodes:
-            continue
-        check()
-        origin = node.origin if later else node.id
-        for i, value in enumerate(node.inputs[:2]):
-            name = f"{node.id}/input{i or ''}/tf32"
-            if value not in rounded:
-                rounded[value] = (
-                    edit.constant(name, tf32(np.asarray(known[value].numpy(), np.float32)))
-                    if value in known
-                    else _split(edit, edit.tensors[value], name, node.id, origin)
-                )
-            edit.nodes[node.id].inputs[i] = rounded[value]
-    return edit.finish()
+
+    nodes: Collection[str]
+    check: Callable[[], object] = lambda: None
+    notes: tuple[str, ...] = ()
+    name = "rounding to TF32"
+    needs = (passes.opset(9),)
+    promises = passes.KEPT
+    changes = "rounded to TF32"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it; raises what ``check`` does."""
+        model = edit.model
+        rounded: dict[str, ir.Value] = {}
+        for node in model.top:
+            if node.id not in self.nodes:
+                continue
+            self.check()
+            for i, value in enumerate(node.inputs[:2]):
+                name = f"{node.id}/input{i or ''}/tf32"
+                if value not in rounded:
+                    rounded[value] = (
+                        edit.constant(name, tf32(np.asarray(model.known[value].numpy(), np.float32)))
+                        if value in model.known
+                        else _split(edit, edit.values[value], name, node.id)
+                    )
+                edit.feed(node.id, i, rounded[value])
 
 
 def tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -79,12 +83,14 @@ def tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.where(np.isfinite(x), whole.astype(np.uint32).view(np.float32), x).astype(np.float32)
 
 
-def _split(edit: Edit, tensor: Any, name: str, node: str, origin: str) -> Any:
-    def add(op: str, *inputs: Any) -> Any:
-        return edit.insert(op, f"{name}/{op}", list(inputs), origin=origin, before=node)
+def _split(edit: Edit, value: ir.Value, name: str, node: str) -> ir.Value:
+    def add(op: str, *inputs: ir.Value, kind: ir.DataType | None = None) -> ir.Value:
+        return edit.insert(
+            op, f"{name}/{op}", inputs, origin=edit.origin(node), like=value, kind=kind, before=node
+        )
 
     factor = edit.constant(f"{name}/factor", np.array(2.0**_DROPPED + 1, np.float32))
     guard = edit.constant(f"{name}/guard", np.array(_GUARD, np.float32))
-    large = add("Mul", tensor, factor)
-    head = add("Sub", large, add("Sub", large, tensor))
-    return add("Where", add("Less", add("Abs", tensor), guard), head, tensor)
+    large = add("Mul", value, factor)
+    head = add("Sub", large, add("Sub", large, value))
+    return add("Where", add("Less", add("Abs", value), guard, kind=ir.DataType.BOOL), head, value)

@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.variant import Precision
-from rtlab.quantize.edit import Edit
+from rtlab.quantize import passes
 from rtlab.quantize.narrow import HALVES
 from rtlab.quantize.placement import WEIGHTED, unknown
 from rtlab.quantize.rewrite import finite
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rtlab.core.model import Model
     from rtlab.core.node import Node
+    from rtlab.quantize.edit import Edit
 
 #: First opset with the type; blocks came with INT4.
 OPSETS: Mapping[Precision, int] = {Precision.INT4: 21, Precision.FP4: 23}
@@ -139,55 +140,104 @@ def _form(
     return Form(axis, int4_block(sizes[axis]))
 
 
-def typed(
-    model: Model, plan: Plan, precision: Precision, *, later: bool = False
-) -> tuple[Model, tuple[str, ...]]:
-    """The model with weights stored in four bits, and the ids of the nodes that dequantize them.
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """Weights stored in four bits, and dequantized before the products that read them."""
 
-    Raises:
-        ModelError: a weight holds NaN or infinity.
-        VariantError: the opset cannot be raised.
-    """
-    edit = Edit(model, opset=OPSETS[precision], why=f'in "{precision}"', later=later)
-    made: list[str] = []
-    for (value, form), nodes in plan.weights.items():
-        stored = store(_weight(model, value, nodes[0]), form, precision)
-        name = f"{nodes[0]}/weight"
-        place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
-        scale = edit.constant(f"{name}/scale", stored.scale)
-        if stored.tensor_scale is not None:
-            whole = edit.constant(f"{name}/tensor_scale", stored.tensor_scale)
-            scale = edit.insert("DequantizeLinear", f"{name}/scale/DequantizeLinear", [scale, whole], **place)
-        numbers = edit.insert(
-            "DequantizeLinear",
-            f"{name}/DequantizeLinear",
-            [edit.constant(f"{name}/{precision}", stored.values), scale],
-            attrs={"axis": form.axis, **({"block_size": form.block} if form.block else {})},
-            **place,
-        )
-        made.append(numbers.inputs[0].name)
-        for node in nodes:
-            edit.nodes[node].inputs[1] = numbers
-    return edit.finish(), tuple(made)
+    plan: Plan
+    precision: Precision
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What it does, in a few words."""
+        return f"{self.precision.upper()} weights"
+
+    @property
+    def needs(self) -> tuple[passes.Need, ...]:
+        """The opset that has the type."""
+        return (passes.opset(OPSETS[self.precision]),)
+
+    promises = passes.KEPT
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return f"weights rounded to {self.precision.upper()}"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it.
+
+        Raises:
+            ModelError: a weight holds NaN or infinity.
+        """
+        model = edit.model
+        for (value, form), nodes in self.plan.weights.items():
+            stored = store(_weight(model, value, nodes[0]), form, self.precision)
+            name, like = f"{nodes[0]}/weight", edit.values[value]
+            place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
+            scale = edit.constant(f"{name}/scale", stored.scale)
+            if stored.tensor_scale is not None:
+                whole = edit.constant(f"{name}/tensor_scale", stored.tensor_scale)
+                scale = edit.insert(
+                    "DequantizeLinear",
+                    f"{name}/scale/DequantizeLinear",
+                    [scale, whole],
+                    kind=ir.DataType.FLOAT,
+                    **place,
+                )
+            numbers = edit.insert(
+                "DequantizeLinear",
+                f"{name}/DequantizeLinear",
+                [edit.constant(f"{name}/{self.precision}", stored.values), scale],
+                like=like,
+                attrs={"axis": form.axis, **({"block_size": form.block} if form.block else {})},
+                **place,
+            )
+            for node in nodes:
+                edit.feed(node, 1, numbers)
 
 
-def emulation(
-    model: Model, plan: Plan, precision: Precision, halves: Mapping[str, Precision], *, later: bool = False
-) -> Model:
-    """The model with the numbers that the dequantizations of ``typed`` yield, as FP32 constants.
+@dataclasses.dataclass(frozen=True)
+class Dequantize:
+    """The numbers that the dequantizations of ``Store`` yield, as FP32 constants.
 
     ``halves`` are the nodes that compute in 16 bits; for those the scales of INT4 are of 16 bits too.
     """
-    edit = Edit(model, later=later)
-    for (value, form), nodes in plan.weights.items():
-        stored = store(_weight(model, value, nodes[0]), form, precision)
-        half = HALVES.get(halves.get(nodes[0], Precision.FP32))
-        if half is not None and precision is Precision.INT4:
-            stored = dataclasses.replace(stored, scale=stored.scale.astype(half.numpy))
-        numbers = edit.constant(f"{nodes[0]}/weight/dequantized", stored.dequantized())
-        for node in nodes:
-            edit.nodes[node].inputs[1] = numbers
-    return edit.finish()
+
+    plan: Plan
+    precision: Precision
+    halves: Mapping[str, Precision]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What it does, in a few words."""
+        return f"numbers of {self.precision.upper()} weights"
+
+    needs = ()
+    promises = passes.KEPT
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return f"weights rounded to {self.precision.upper()}"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it.
+
+        Raises:
+            ModelError: a weight holds NaN or infinity.
+        """
+        model = edit.model
+        for (value, form), nodes in self.plan.weights.items():
+            stored = store(_weight(model, value, nodes[0]), form, self.precision)
+            half = HALVES.get(self.halves.get(nodes[0], Precision.FP32))
+            if half is not None and self.precision is Precision.INT4:
+                stored = dataclasses.replace(stored, scale=stored.scale.astype(half.numpy))
+            numbers = edit.constant(f"{nodes[0]}/weight/dequantized", stored.dequantized())
+            for node in nodes:
+                edit.feed(node, 1, numbers)
 
 
 def store(weight: NDArray[np.float32], form: Form, precision: Precision) -> Stored:

@@ -17,7 +17,8 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import Prepared, Scale, assign, prepare, quantizable
-from rtlab.quantize.tf32 import emulation, tf32
+from rtlab.quantize.passes import run
+from rtlab.quantize.tf32 import Truncate, tf32
 from rtlab.quantize.weights import Form, int4_block, store
 
 HALVES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -157,7 +158,7 @@ def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
     net = load(strategies.of_nodes([onnx.helper.make_node("MatMul", ["x", "eye"], ["y"], name="n")],
                                    weights=[onnx.numpy_helper.from_array(np.eye(64, dtype=np.float32), "eye")],
                                    shape=(1, 64)))  # fmt: skip
-    rounded = execute(emulation(net, ["n"]), {"x": array[None]}, ["y"])["y"][0]
+    rounded = execute(run(net, [Truncate(["n"])]), {"x": array[None]}, ["y"])["y"][0]
     tie = (array.view(np.uint32) & 0x1FFF) == 0x1000
     np.testing.assert_array_equal(tf32(array)[~tie], rounded[~tie])
     assert not (rounded.view(np.uint32) & 0x1FFF).any()

@@ -9,6 +9,7 @@ from rtlab.backends import providers
 from rtlab.core.model import Model, load
 from rtlab.core.scale import Scale
 from rtlab.errors import BuildError, VariantError
+from rtlab.quantize import passes
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.half import fp16
 from rtlab.quantize.placement import quantizable
@@ -346,10 +347,10 @@ def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
     """Passes follow each other; a cast around a Q/DQ pair belongs to the node that the pair serves."""
     net = make([node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [1]}, {"y": [1]})
     first = Edit(net)
-    first.insert("Identity", "relu/first", [first.tensors["y"]], origin="relu", after="relu")
+    first.insert("Identity", "relu/first", [first.values["y"]], origin="relu", after="relu")
     once = first.finish()
     again = Edit(once, later=True)
-    again.insert("Identity", "relu/second", [again.tensors["y"]], origin="relu", after="relu/first")
+    again.insert("Identity", "relu/second", [again.values["y"]], origin="relu", after="relu/first")
     twice = again.finish()
     assert {"relu": "relu", "relu/first": "relu", "relu/second": "relu"} == {
         n.id: n.origin for n in twice.top
@@ -364,7 +365,7 @@ def test_raising_the_opset_keeps_large_weights_to_the_byte(make, run):
     net = make(
         [node("MatMul", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [2, 64]}, {"y": [2, 64]}, opset=11
     )
-    raised = Edit(net, opset=21, why="for a test").finish()
+    raised = passes.run(net, [passes.Raise(21, "for a test")])
     assert (21, ("x",)) == (raised.opset, raised.inputs)
     np.testing.assert_array_equal(w, raised.constants("n")["w"].numpy())
     x = np.eye(2, 64, dtype=np.float32)

@@ -48,7 +48,7 @@ def test_a_constant_is_narrowed_counted_and_measured_as_its_numbers_one_by_one(
 @pytest.mark.parametrize("place", [0, 6, 7, 12, 13])
 @pytest.mark.parametrize(("number", "lost", "overflows"), [(1e-9, 1, False), (1e5, 0, True), (0.0, 0, False)])
 def test_what_is_special_is_found_in_any_piece(monkeypatch, place, number, lost, overflows) -> None:
-    monkeypatch.setattr(narrow, "_PIECE", 7)
+    monkeypatch.setattr(narrow, "PIECE", 7)
     values = np.linspace(1, 2, 14, dtype=np.float32).reshape(2, 7)
     values.flat[place] = number
     seen, half, tensor = Narrowing({}), HALVES[Precision.FP16], ir.Tensor(values)
@@ -77,7 +77,7 @@ def test_a_constant_is_read_once_in_each_type_however_many_ask() -> None:
 
 
 def test_whoever_waits_is_asked_between_pieces_of_a_weight(monkeypatch) -> None:
-    monkeypatch.setattr(narrow, "_PIECE", 4)
+    monkeypatch.setattr(narrow, "PIECE", 4)
     asked: list[None] = []
     Narrowing({}, lambda: asked.append(None)).lost(ir.Tensor(np.ones(10, np.float32)), HALVES[Precision.FP16])
     assert 3 == len(asked)

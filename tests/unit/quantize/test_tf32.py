@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from rtlab.quantize.tf32 import emulation, products, tf32
+from rtlab.quantize.passes import run as apply
+from rtlab.quantize.tf32 import Truncate, products, tf32
 
 node = helper.make_node
 
@@ -42,7 +43,7 @@ def test_a_product_of_the_emulation_is_that_of_rounded_factors(make, run, op: st
     rng = np.random.default_rng(1)
     x, w = rng.standard_normal((4, 8)).astype(np.float32), rng.standard_normal((8, 1)).astype(np.float32)
     net = make([node(op, ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [4, 8]}, {"y": [4, 1]})
-    got = run(emulation(net, ["n"]), {"x": x})["y"]
+    got = run(apply(net, [Truncate(["n"])]), {"x": x})["y"]
     exact = oracle(x).astype(np.float64) @ oracle(w).astype(np.float64)
     np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
     assert np.abs(got - x.astype(np.float64) @ w.astype(np.float64)).max() > 1e-5
@@ -53,7 +54,7 @@ def test_activations_beyond_any_product_pass(make, run):
     net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.ones((1, 1), np.float32)},
                {"x": [6, 1]}, {"y": [6, 1]})  # fmt: skip
     x = np.float32([3e38, -3e38, np.inf, -np.inf, 2.0**114, 2.0**-126]).reshape(6, 1)
-    np.testing.assert_array_equal(x, run(emulation(net, ["n"]), {"x": x})["y"])
+    np.testing.assert_array_equal(x, run(apply(net, [Truncate(["n"])]), {"x": x})["y"])
 
 
 def test_a_value_is_rounded_once_for_all_its_readers(make):
@@ -67,7 +68,7 @@ def test_a_value_is_rounded_once_for_all_its_readers(make):
         ],
         {"w": w}, {"x": [2, 2]}, {"y": [2, 2]},
     )  # fmt: skip
-    ready = emulation(net, products(net))
+    ready = apply(net, [Truncate(products(net))])
     assert ("a", "b") == products(net)
     assert 6 == len(ready.nodes) - len(net.nodes)
     assert {"a"} == {n.origin for n in ready.nodes if n.id not in net.by_id}

@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from rtlab.core.model import Model
 from rtlab.core.variant import Precision
 from rtlab.errors import ModelError
-from rtlab.quantize.weights import Form, emulation, int4_block, plan, store, typed
+from rtlab.quantize import passes
+from rtlab.quantize.weights import OPSETS, Dequantize, Form, Plan, Store, int4_block, plan, store
 
 node = helper.make_node
 INT4, FP4 = Precision.INT4, Precision.FP4
@@ -77,13 +79,18 @@ def test_the_scale_of_a_small_block_of_fp4_is_below_one():
     np.testing.assert_array_equal(w, stored.dequantized())
 
 
+def typed(net: Model, decided: Plan) -> Model:
+    """The model with weights stored in INT4."""
+    return passes.run(net, [passes.Raise(OPSETS[INT4], "for a test"), Store(decided, INT4)])
+
+
 def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
     """The constants of the emulation are what a real DequantizeLinear of packed INT4 yields."""
     net = product(make, weight(48, 10))
     decided = plan(net, {"n"}, INT4)
-    graph, (maker,) = typed(net, decided, INT4)
-    emulated = emulation(net, decided, INT4, {})
-    value = graph.by_id[maker].outputs[0]
+    graph = typed(net, decided)
+    emulated = passes.run(net, [Dequantize(decided, INT4, {})])
+    value = graph.by_id["n"].inputs[1]
     x = np.ones((3, 48), np.float32)
     expected = store(weight(48, 10), Form(0, 24), INT4).dequantized()
     np.testing.assert_array_equal(expected, run(graph, {"x": x}, [value])[value])
@@ -97,8 +104,8 @@ def test_cpu_and_oracle_agree_on_int4_convolutions(make, run):
         [node("Conv", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [1, 3, 5, 5]}, {"y": [1, 4, 3, 3]}
     )
     decided = plan(net, {"n"}, INT4)
-    graph, (maker,) = typed(net, decided, INT4)
-    value = graph.by_id[maker].outputs[0]
+    graph = typed(net, decided)
+    value = graph.by_id["n"].inputs[1]
     scale = np.abs(w).reshape(4, -1).max(axis=1).reshape(4, 1, 1, 1) / np.float32(7)
     got = run(graph, {"x": np.ones((1, 3, 5, 5), np.float32)}, [value])[value]
     np.testing.assert_array_equal(np.rint(w / scale) * scale, got)
@@ -110,10 +117,11 @@ def test_a_scale_in_fp16_is_rounded_before_it_multiplies(make, run):
     net = product(make, w)
     decided = plan(net, {"n"}, INT4)
     assert Form(0, 16) == next(iter(decided.weights))[1]
-    ready = emulation(net, decided, INT4, {"n": Precision.FP16})
+    ready = passes.run(net, [Dequantize(decided, INT4, {"n": Precision.FP16})])
     got = run(ready, {"x": np.eye(3, 32, dtype=np.float32)})["y"]
     assert not got.any()
-    assert run(emulation(net, decided, INT4, {}), {"x": np.eye(3, 32, dtype=np.float32)})["y"].all()
+    wide = passes.run(net, [Dequantize(decided, INT4, {})])
+    assert run(wide, {"x": np.eye(3, 32, dtype=np.float32)})["y"].all()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +169,7 @@ def test_a_weight_with_nan_is_named(make):
     """A broken checkpoint shows here first."""
     net = product(make, np.full((32, 2), np.nan, np.float32))
     with pytest.raises(ModelError, match=r'Cannot quantize weight "w" of node "n": it holds NaN or infinity'):
-        typed(net, plan(net, {"n"}, INT4), INT4)
+        typed(net, plan(net, {"n"}, INT4))
 
 
 def test_local_functions_survive_a_raised_opset(make):
@@ -173,5 +181,5 @@ def test_local_functions_survive_a_raised_opset(make):
         [node("Up", ["x"], ["u"], name="u", domain="own"), node("MatMul", ["u", "w"], ["y"], name="n")],
         {"w": weight(32, 2)}, {"x": [3, 32]}, {"y": [3, 2]}, opset=13, functions=[own],
     )  # fmt: skip
-    graph, _ = typed(net, plan(net, {"n"}, INT4), INT4)
+    graph = typed(net, plan(net, {"n"}, INT4))
     assert (21, ["Up"]) == (graph.opset, [f.name for f in graph.proto().functions])

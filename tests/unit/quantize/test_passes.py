@@ -1,0 +1,248 @@
+"""What each pass promises, checked on every sample that it changes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import rtlab
+from rtlab.core.model import Model
+from rtlab.core.variant import Precision
+from rtlab.errors import ModelError, VariantError
+from rtlab.quantize import half, passes, placement, rewrite, sparsity, tf32, weights
+from rtlab.quantize.calibrators import Scale
+from rtlab.quantize.edit import Edit
+from rtlab.quantize.narrow import Narrowing
+from rtlab.quantize.passes import Pass, Promise, Raise
+from rtlab.quantize.rewrite import Pairs
+
+node = helper.make_node
+SAMPLES = (
+    "control_flow", "digits_gru", "digits_inception", "digits_mobilenet", "digits_qat", "digits_vit", "dynamic_shapes",
+    "hostile_names", "sentences",
+)  # fmt: skip
+
+
+def raised(model: Model, opset: int) -> Model:
+    return passes.run(model, [Raise(opset, "for a test")])
+
+
+def pairs(precision: Precision) -> Callable[[Model], tuple[Model, Pass] | None]:
+    def make(model: Model) -> tuple[Model, Pass] | None:
+        plan = placement.plan(model, None, precision)
+        scales = {v: Scale(8.0) for v in plan.activations}
+        ready = raised(model, 19)
+        return (ready, Pairs(plan, scales, precision)) if plan.activations else None
+
+    return make
+
+
+def four(precision: Precision, *, stands: bool) -> Callable[[Model], tuple[Model, Pass] | None]:
+    def make(model: Model) -> tuple[Model, Pass] | None:
+        ready = raised(model, weights.OPSETS[precision])
+        plan = weights.plan(ready, {n.id for n in ready.top}, precision)
+        one: Pass = weights.Dequantize(plan, precision, {}) if stands else weights.Store(plan, precision)
+        return (ready, one) if plan.weights else None
+
+    return make
+
+
+def halves(precision: Precision, kind: Any) -> Callable[[Model], tuple[Model, Pass] | None]:
+    def make(model: Model) -> tuple[Model, Pass] | None:
+        seen = Narrowing(model.known)
+        plan = half.plan(model, dict.fromkeys((n.id for n in model.top), precision), seen=seen)
+        return (model, kind(plan, seen)) if plan.nodes else None
+
+    return make
+
+
+def truncate(model: Model) -> tuple[Model, Pass] | None:
+    nodes = tf32.products(model)
+    return (model, tf32.Truncate(nodes)) if nodes else None
+
+
+def prune(model: Model) -> tuple[Model, Pass] | None:
+    found = {(w.value, w.axis): (w.node,) for w in sparsity.find(model) if w.eligible}
+    return (model, sparsity.Prune(found)) if found else None
+
+
+def raise_opset(model: Model) -> tuple[Model, Pass]:
+    return model, Raise(21, "for a test")
+
+
+#: How each pass is made for a model, None where there is nothing to do, and the least that is left of an output beside
+#: the error: decibels, which is what samples showed less a margin. An operator of another opset is another kernel, and
+#: adds in another order.
+PASSES: dict[str, tuple[Callable[[Model], tuple[Model, Pass] | None], float]] = {
+    "opset": (raise_opset, 100.0),
+    "int8 pairs": (pairs(Precision.INT8), 0.0),
+    "fp8 pairs": (pairs(Precision.FP8), 0.0),
+    "int4 weights": (four(Precision.INT4, stands=False), 0.0),
+    "int4 numbers": (four(Precision.INT4, stands=True), 0.0),
+    "fp4 numbers": (four(Precision.FP4, stands=True), 0.0),
+    "fp16 types": (halves(Precision.FP16, half.Narrow), 40.0),
+    "fp16 rounding": (halves(Precision.FP16, half.Round), 40.0),
+    "bf16 rounding": (halves(Precision.BF16, half.Round), 15.0),
+    "tf32 rounding": (truncate, 40.0),
+    "2:4 sparsity": (prune, 0.0),
+}
+
+
+@functools.cache
+def sample(name: str) -> tuple[Model, dict[str, np.ndarray]]:
+    found = rtlab.samples.load(name)
+    return found.model, next(found.calibration.batches(found.model, 1))
+
+
+@pytest.mark.parametrize("model", SAMPLES)
+@pytest.mark.parametrize("which", PASSES)
+def test_a_pass_keeps_what_it_promises(which: str, model: str, run) -> None:
+    """And ONNX's checker passes it, ONNX Runtime runs it, and the source is what it was."""
+    source, data = sample(model)
+    make, least = PASSES[which]
+    made = make(source)
+    if made is None:
+        # Nothing to do is no error, and some sample has something.
+        return
+    before, one = made
+    content = before.bytes()
+    for need in one.needs:
+        assert "" == need.lacks(before)
+    after = passes.run(before, [one], later=before is not source)
+    for promise in one.promises:
+        assert "" == promise.broken(before, after), promise.name
+    assert content == before.bytes()
+    proto = after.proto()
+    onnx.checker.check_model(proto, full_check=True)
+    # What the pass says of types and shapes is what ONNX infers from the file.
+    told = rtlab.load(proto)
+    known = {k: (v.dtype, v.shape) for k, v in told.values.items() if v.dtype and v.shape is not None}
+    assert known == {k: (after.values[k].dtype, after.values[k].shape) for k in known}
+    assert bool(one.changes) == (least < 100)
+    was, now = (run(m, data, list(source.outputs)) for m in (before, after))
+    for output in source.outputs:
+        if was[output].dtype != np.float32:
+            assert was[output].dtype == now[output].dtype
+            continue
+        error = np.square(was[output].astype(np.float64) - now[output]).mean()
+        signal = np.square(was[output].astype(np.float64)).mean()
+        assert error <= signal * 10 ** (-least / 10)
+
+
+@pytest.mark.parametrize("which", PASSES)
+def test_every_pass_has_a_sample_that_it_changes(which: str) -> None:
+    """A promise that is never tried is none."""
+    make, _ = PASSES[which]
+    tried = [n for n in SAMPLES if make(sample(n)[0]) is not None]
+    assert tried
+
+
+def test_every_pass_of_the_package_is_here() -> None:
+    """A new pass is tried like the others."""
+    kinds = {
+        type(m[1]) for make, _ in PASSES.values() for n in SAMPLES if (m := make(sample(n)[0])) is not None
+    }
+    known = {
+        k
+        for module in (half, passes, rewrite, sparsity, tf32, weights)
+        for k in vars(module).values()
+        if isinstance(k, type)
+        and hasattr(k, "promises")
+        and k.__module__ == module.__name__
+        and k is not Pass
+    }
+    assert known == kinds
+
+
+def small(make: Any) -> Model:
+    return make(
+        [node("Relu", ["x"], ["r"], name="relu"), node("Neg", ["r"], ["y"], name="neg")],
+        {}, {"x": [2]}, {"y": [2]},
+    )  # fmt: skip
+
+
+def test_a_pass_that_lacks_what_it_needs_says_so(make) -> None:
+    """Pairs of FP8 in opset 13 would be no valid model."""
+    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.ones((4, 4), np.float32)}, {"x": [2, 4]},
+               {"y": [2, 4]}, opset=13)  # fmt: skip
+    plan = placement.plan(net, None, Precision.FP8)
+    with pytest.raises(
+        VariantError,
+        match=r'Cannot apply "FP8 pairs" to model "net": it needs opset 19, and the model has 13; raise it before\.',
+    ):
+        passes.run(net, [Pairs(plan, {"x": Scale(1.0)}, Precision.FP8)])
+
+
+def broken(promises: tuple[Promise, ...], before: Model, after: Model) -> list[str]:
+    return [said for p in promises if (said := p.broken(before, after))]
+
+
+def test_what_breaks_a_promise_is_found(make) -> None:
+    """Each of them, by a change that no pass may make."""
+    net = small(make)
+
+    def other(nodes: list[onnx.NodeProto], outputs: dict[str, list[int]] | None = None) -> Model:
+        return make(nodes, {}, {"x": [2]}, outputs or {"y": [2]})
+
+    same = passes.run(net, [])
+    assert [] == broken(passes.KEPT, net, same)
+    gone = other([node("Neg", ["x"], ["y"], name="neg")])
+    assert ["nodes are gone, or stand in another order", 'value "r" is gone'] == broken(
+        passes.KEPT[1:3], net, gone
+    )
+    swapped = other([node("Abs", ["x"], ["r"], name="relu"), node("Neg", ["r"], ["y"], name="neg")])
+    assert ['node "relu" is another operator'] == broken(passes.KEPT, net, swapped)
+    more = other([*net.proto().graph.node, node("Abs", ["y"], ["z"], name="abs")], {"z": [2]})
+    (ends, lost) = broken((passes.INTERFACE, passes.ORIGINS), net, more)
+    assert "outputs were [('y', 'fp32', (2,))] and are [('z', 'fp32', (2,))]" == ends
+    assert 'node "abs" serves no node of the source' == lost
+
+
+def test_nodes_out_of_order_break_a_promise(make) -> None:
+    """An engine's parser reads from the first node to the last."""
+    net = small(make)
+    edit = Edit(net)
+    edit.insert("Abs", "abs", [edit.values["y"]], origin="neg", before="relu")
+    assert 'node "abs" stands before what writes "y"' == passes.ORDER.broken(net, edit.finish())
+
+
+def test_a_value_without_a_type_breaks_a_promise(make) -> None:
+    net = small(make)
+    edit = Edit(net)
+    edit.insert("Abs", "abs", [edit.values["r"]], origin="neg", before="neg")
+    edit.values["abs/output"].type = None
+    assert 'the type of value "abs/output" is not known' == passes.TYPES.broken(net, edit.finish())
+
+
+def test_a_pass_is_asked_to_stop_before_it_runs(make) -> None:
+    """Weights of hundreds of megabytes take seconds a pass."""
+    ran: list[str] = []
+
+    class Slow:
+        name, needs, promises, changes, notes = "slow", (), (), "", ()
+
+        def __call__(self, edit: Edit) -> None:
+            ran.append("slow")
+
+    def stop() -> None:
+        if ran:
+            raise ModelError("stopped")
+
+    with pytest.raises(ModelError, match="stopped"):
+        passes.run(small(make), [Slow(), Slow()], check=stop)
+    assert ["slow"] == ran
+
+
+def test_weights_are_shared_and_never_copied(make) -> None:
+    """A model of hundreds of megabytes is edited several times for one variant."""
+    w = np.ones((64, 64), np.float32)
+    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [2, 64]}, {"y": [2, 64]})
+    edit = Edit(net)
+    edit.insert("Relu", "relu", [edit.values["x"]], origin="n", before="n")
+    assert edit.finish().known["w"] is net.known["w"]
