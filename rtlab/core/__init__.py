@@ -1,1 +1,5 @@
 """Nouns and services. Nothing here imports a vendor package."""
+
+from rtlab.core import later
+
+later.install()

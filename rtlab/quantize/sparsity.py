@@ -128,7 +128,7 @@ def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
         for k, users in by_value.items()
         if not all(w.is_sparse for w in users)
     }
-    return passes.run(model, [Prune(todo)]) if todo else model
+    return passes.run(model, [Prune(todo)], later=True) if todo else model
 
 
 @dataclasses.dataclass(frozen=True)
