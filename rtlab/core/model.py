@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +291,20 @@ class Model:
         from rtlab.core.extract import extract
 
         return extract(self, ids)
+
+    def edit(self, change: Callable[[Any], Any]) -> Model:
+        """This model as a function of yours changes it, with ONNX GraphSurgeon; the model itself stays as it is.
+
+        ``change`` is given an ``onnx_graphsurgeon.Graph`` whose nodes are named by their ids. It changes that in place,
+        or returns another: ``model.edit(lambda graph: graph.fold_constants())``. What nobody reads goes, nodes are
+        sorted, and the result is checked like a file.
+
+        Raises:
+            ModelError: what the function leaves is no graph, or no valid model.
+        """
+        from rtlab.core.surgeon import edit
+
+        return edit(self, change)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """The concrete shape of an input: what the user named, else the model's own with a batch of 1.

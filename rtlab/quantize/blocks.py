@@ -38,7 +38,8 @@ def to_fp8(values: NDArray[np.float32]) -> NDArray[Any]:
     cut = (bits & np.uint32(0xFFFF)) != 0
     upper = bits >> np.uint32(16)
     np.bitwise_or(upper, cut, out=upper)
-    return np.take(_table(), upper, mode="clip").view(ml_dtypes.float8_e4m3fn)
+    found: NDArray[Any] = np.take(_table(), upper, mode="clip").view(ml_dtypes.float8_e4m3fn)
+    return found
 
 
 @functools.cache
@@ -46,4 +47,5 @@ def _table() -> NDArray[np.uint8]:
     """The bits in E4M3 of every number of 16 bits in BF16."""
     every = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
     with np.errstate(all="ignore"):
-        return every.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+        table: NDArray[np.uint8] = every.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+    return table

@@ -187,7 +187,8 @@ def _amax_of(weight: NDArray[np.float32], axis: int | None) -> NDArray[np.float3
 def _scale(amax: NDArray[np.float32], kind: _Type) -> NDArray[np.float32]:
     scale = np.where(amax > 0, amax, np.float32(1)) / np.float32(kind.largest)
     # The quotient of a subnormal amax would be no scale at all.
-    return np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
+    positive: NDArray[np.float32] = np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
+    return positive
 
 
 def _steps(

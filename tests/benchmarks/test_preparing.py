@@ -16,9 +16,9 @@ import pytest
 
 import rtlab
 from rtlab.core.model import Model
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize.calibrators import Scale
 
 ROOT = Path(rtlab.__file__).parents[1]
 MIX = {"*": "fp16", "op:Conv": "int8", "op:Gemm": "int8"}

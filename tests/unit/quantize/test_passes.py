@@ -13,10 +13,10 @@ from onnx import helper
 
 import rtlab
 from rtlab.core.model import Model
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import half, passes, placement, rewrite, sparsity, tf32, weights
-from rtlab.quantize.calibrators import Scale
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.narrow import Narrowing
 from rtlab.quantize.passes import Pass, Promise, Raise

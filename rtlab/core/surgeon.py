@@ -1,0 +1,61 @@
+"""A model changed by a user's own hand, with ONNX GraphSurgeon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rtlab.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from rtlab.core.model import Model
+
+#: First IR version in which an initializer need not be a graph input as well.
+_MIN_IR = 8
+
+
+def edit(model: Model, change: Callable[[Any], Any]) -> Model:
+    """The model as ``change`` leaves its graph: see ``Model.edit``."""
+    import onnx_graphsurgeon as gs
+
+    from rtlab.core.model import load
+
+    source = model.proto()
+    with gs.logger.G_LOGGER.suppress():
+        graph = gs.import_onnx(source)
+    changed = change(graph)
+    changed = graph if changed is None else changed
+    doing = f'Cannot edit model "{model.name}":'
+    if not isinstance(changed, gs.Graph):
+        raise ModelError(
+            f"{doing} the function returned {type(changed).__name__}. Return the graph, or nothing where it was "
+            "changed in place."
+        )
+    try:
+        with gs.logger.G_LOGGER.suppress():
+            proto = gs.export_onnx(changed.cleanup().toposort(), do_type_check=False)
+    except Exception as error:
+        raise ModelError(
+            f"{doing} ONNX GraphSurgeon cannot export what the function made of it. Try the function on "
+            "onnx_graphsurgeon.import_onnx(model.proto()).",
+            details=str(error),
+        ) from error
+    # GraphSurgeon before 0.6 writes the newest one, which ONNX Runtime may not know.
+    proto.ir_version = max(source.ir_version, _MIN_IR)
+    _restore(proto, source)
+    return load(proto, name=model.name, shapes=model.shapes)
+
+
+def _restore(proto: onnx.ModelProto, source: onnx.ModelProto) -> None:
+    """Put back what GraphSurgeon does not carry: what nodes and the model were told beside, such as original names."""
+    known = {(node.name, node.op_type): node for node in source.graph.node}
+    for node in proto.graph.node:
+        was = known.get((node.name, node.op_type))
+        if was is not None:
+            del node.metadata_props[:]
+            node.metadata_props.extend(was.metadata_props)
+            node.doc_string = was.doc_string
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(source.metadata_props)
