@@ -155,7 +155,8 @@ class Prune:
         outside = captured(model) | set(model.outputs)
         for (value, axis), nodes in self.weights.items():
             array = _pruned(np.asarray(model.known[value].numpy()), axis, value=value, node=nodes[0])
-            readers = {n.id for n in model.consumers[value]}
+            # As it is now: nodes that sum over another axis may have a copy of their own already.
+            readers = {use.node.name for use in edit.values[value].uses()}
             if readers <= {*nodes} and value not in outside and edit.holds(value):
                 edit.replace(value, array)
                 continue
