@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 from onnx import helper
 
 import rtlab
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
-from rtlab.core.variant import Precision
+from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ModelError, VariantError
-from rtlab.quantize import half, passes, placement, rewrite, sparsity, tf32, weights
+from rtlab.quantize import half, passes, placement, prepare, rewrite, sparsity, tf32, weights
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.narrow import Narrowing
 from rtlab.quantize.passes import Pass, Promise, Raise
@@ -246,3 +247,24 @@ def test_weights_are_shared_and_never_copied(make) -> None:
     edit = Edit(net)
     edit.insert("Relu", "relu", [edit.values["x"]], origin="n", before="n")
     assert edit.finish().known["w"] is net.known["w"]
+
+
+@pytest.mark.parametrize(
+    "precision", ["int8", "fp16", "bf16", "tf32", {"*": "fp16", "op:Conv": "int8", "op:Gemm": "fp8"}]
+)
+def test_nothing_is_converted_between_passes(precision: Any, monkeypatch) -> None:
+    """Half of the time of preparing a mix went from one form of the graph to another and back, three times."""
+    source = raised(sample("digits_inception")[0], 22)
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("the graph went through a proto")
+
+    for name in ("from_proto", "to_proto"):
+        monkeypatch.setattr(onnx_ir, name, refuse)
+    for name in ("serialize_model", "deserialize_model", "serialize_graph", "deserialize_graph"):
+        monkeypatch.setattr(onnx_ir.serde, name, refuse)
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", refuse)
+    scales = {v: Scale(8.0) for v in placement.quantizable(source)}
+    calibrated = precision == "int8" or isinstance(precision, dict)
+    found = prepare(source, Variant.of(precision, calibrator="minmax" if calibrated else None), scales=scales)
+    assert len(found.emulation.nodes) > len(source.nodes)
