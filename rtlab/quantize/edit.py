@@ -37,7 +37,7 @@ class Edit:
     def __init__(self, model: Model, *, later: bool = False) -> None:
         self._model = model
         # What lies in files is read now: the copy is nowhere beside them.
-        self._take(ir.from_proto(model.proto()) if any(True for _ in outside(model.ir)) else model.ir.clone())
+        self._take(ir.from_proto(model.proto()) if any(True for _ in outside(model.ir)) else _copy(model.ir))
         same = not self._dropped
         for node in self.nodes.values():
             told = node.metadata_props.get(ORIGIN, node.name)
@@ -221,3 +221,13 @@ class Edit:
 
     def _unique(self, name: str) -> str:
         return fresh(name, self._names)
+
+
+def _copy(model: ir.Model) -> ir.Model:
+    """A copy that shares its tensors."""
+    made = model.clone()
+    for (old, _), (new, _) in zip(walk(model), walk(made), strict=True):
+        for was, now in zip(old.outputs, new.outputs, strict=True):
+            # onnx-ir 0.1.14 leaves these behind.
+            now.type, now.shape = was.type, None if was.shape is None else was.shape.copy()
+    return made

@@ -43,6 +43,8 @@ def raised(model: Model, opset: int, why: str) -> Model:
     after.ir_version = max(after.ir_version, least)
     _replace(after.graph.input, [v for v in after.graph.input if v.name not in weights])
     after.graph.initializer.extend(weights.values())
+    # What it infers of them anew may have other symbols.
+    _replace(after.graph.output, before.graph.output)
     lost = _name(before, after)
     if lost is not None:
         raise VariantError(

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx_ir
 import pytest
 
 import rtlab
 from rtlab.core import later
 
+needs_sympy = pytest.mark.skipif(
+    not hasattr(onnx_ir._core, "sympy"), reason="this onnx-ir is without SymPy anyway"
+)
 ROOT = Path(rtlab.__file__).parents[1]
 MODEL = ROOT / "sample_models" / "dynamic_shapes.onnx"
 
@@ -31,6 +35,7 @@ def test_a_model_with_symbols_is_loaded_without_sympy() -> None:
     assert ["False", "True"] == told(code)
 
 
+@needs_sympy
 def test_whoever_computes_with_a_symbol_gets_the_real_one() -> None:
     """Expressions in names of sizes, and arithmetic on them, are SymPy's."""
     code = """
@@ -43,6 +48,7 @@ print(onnx_ir.SymbolicDim(sympy.Symbol("k")), onnx_ir.__spec__.loader.__class__.
     assert ["n+1", "12", "2", "module", "True", "k", "SourceFileLoader"] == told(code)
 
 
+@needs_sympy
 @pytest.mark.parametrize("first", ["sympy", "onnx_ir"])
 def test_what_was_imported_before_stays(first: str) -> None:
     """A notebook may have used either long before."""
