@@ -5,14 +5,14 @@ Names are resolved on first use, so that ``import rtlab`` costs almost nothing.
 
 from __future__ import annotations
 
-import importlib
 import os
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtlab import errors, samples, testing
     from rtlab.analysis.mapping import Mapping
-    from rtlab.core.data import CalibrationData, Task
+    from rtlab.core.data import CalibrationData
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
     from rtlab.core.images import Preprocessing
@@ -21,44 +21,17 @@ if TYPE_CHECKING:
     from rtlab.core.options import BuildOptions
     from rtlab.core.peaks import Peaks
     from rtlab.core.protocols import Limits
+    from rtlab.core.task import Task
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
-    from rtlab.study import Calibration, Result, Study, available, explore, read
+    from rtlab.questions.calibration import Calibration
+    from rtlab.study import Result, Study, available, explore, read
 
 __version__ = "0.1.0"
 
 # Models are confidential: ONNX Runtime 1.31 looks up a host to report to as soon as it is imported, in children too.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-
-_HOMES = {
-    "BuildOptions": "core.options",
-    "Calibration": "study",
-    "CalibrationCache": "quantize.cache",
-    "Calibrator": "core.variant",
-    "CalibrationData": "core.data",
-    "Engine": "core.engine",
-    "Finding": "core.finding",
-    "Layer": "core.engine",
-    "Limits": "core.protocols",
-    "Mapping": "analysis.mapping",
-    "Model": "core.model",
-    "Node": "core.model",
-    "Peaks": "core.peaks",
-    "Precision": "core.variant",
-    "Preprocessing": "core.images",
-    "Result": "study",
-    "Study": "study",
-    "Target": "core.variant",
-    "Task": "core.data",
-    "Value": "core.model",
-    "Variant": "core.variant",
-    "available": "study",
-    "explore": "study",
-    "load": "core.model",
-    "read": "study",
-}
-_MODULES = ("errors", "samples", "testing")
 
 __all__ = [
     "BuildOptions",
@@ -92,12 +65,51 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"rtlab.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f'module "rtlab" has no attribute "{name}"')
-    found = getattr(importlib.import_module(f"rtlab.{_HOMES[name]}"), name)
+def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each module that a name may come from
+    home: ModuleType
+    match name:
+        case "Calibration" | "Result" | "Study" | "available" | "explore" | "read":
+            from rtlab import study as home
+        case "Model" | "load":
+            from rtlab.core import model as home
+        case "Calibrator" | "Precision" | "Target" | "Variant":
+            from rtlab.core import variant as home
+        case "Engine" | "Layer":
+            from rtlab.core import engine as home
+        case "BuildOptions":
+            from rtlab.core import options as home
+        case "CalibrationCache":
+            from rtlab.quantize import cache as home
+        case "CalibrationData":
+            from rtlab.core import data as home
+        case "Finding":
+            from rtlab.core import finding as home
+        case "Limits":
+            from rtlab.core import protocols as home
+        case "Mapping":
+            from rtlab.analysis import mapping as home
+        case "Node":
+            from rtlab.core import node as home
+        case "Peaks":
+            from rtlab.core import peaks as home
+        case "Preprocessing":
+            from rtlab.core import images as home
+        case "Task":
+            from rtlab.core import task as home
+        case "Value":
+            from rtlab.core import value as home
+        # "from rtlab import samples" would ask this very function.
+        case "errors":
+            import rtlab.errors as home
+        case "samples":
+            import rtlab.samples as home
+        case "testing":
+            import rtlab.testing as home
+        case _:
+            raise AttributeError(f'module "rtlab" has no attribute "{name}"')
+    if name == home.__name__.rpartition(".")[2]:
+        return home
+    found = getattr(home, name)
     # Deeper paths are private: what a user sees and pickles names the public place.
     found.__module__ = "rtlab"
     globals()[name] = found

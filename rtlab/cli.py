@@ -260,7 +260,7 @@ def _inspect(given: argparse.Namespace) -> int:
     study = _study(given, [given.precision])
     result = study[given.precision]
     if given.json:
-        print(json.dumps(document(result, study.model, titles(study)), allow_nan=False))
+        print(json.dumps(document(result.facts, study.model, titles(study.snapshot())), allow_nan=False))
     else:
         _print(result, study)
     return 0
@@ -277,7 +277,7 @@ def _read(given: argparse.Namespace) -> int:
     if given.output_html:
         study.to_html(given.output_html)
     if given.json:
-        print(json.dumps(document(result, study.model, titles(study)), allow_nan=False))
+        print(json.dumps(document(result.facts, study.model, titles(study.snapshot())), allow_nan=False))
         return 0
     _print(result, study)
     _judge(result)
@@ -289,7 +289,7 @@ def _compare(given: argparse.Namespace) -> int:
     from rtlab.view.naming import titled, titles
 
     study, names = _both(given)
-    called = titles(study)
+    called = titles(study.snapshot())
     found = study.difference(*names)
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
     target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
@@ -405,7 +405,7 @@ def _judge(result: Result) -> None:
 
 def _doctor(given: argparse.Namespace) -> int:
     from rtlab.core.progress import Terminal
-    from rtlab.study.doctor import doctor
+    from rtlab.experiments.doctor import doctor
 
     progress = Terminal()
     try:
@@ -442,9 +442,8 @@ def _prepare(given: argparse.Namespace) -> int:
         }
         print(json.dumps({"files": files, "commands": done.commands, "notes": notes}, ensure_ascii=False))
         return 0
-    print(
-        f"{study.model.name} · {titles(study)[name]}: {len(study.model.top)} nodes → {len(prepared.model.top)}"
-    )
+    called = titles(study.snapshot())[name]
+    print(f"{study.model.name} · {called}: {len(study.model.top)} nodes → {len(prepared.model.top)}")
     for path in filter(None, (done.model, done.scales, done.cache)):
         print(f"wrote {path}")
     for note in notes:
@@ -556,9 +555,8 @@ def _print(result: Result, study: Study) -> None:
     # A file of names only tells no types, a log that was cut off no layers.
     told = not result.recorded or any(y.precision for y in engine.layers)
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
-    types = (
-        (result.variant.name if result.recorded else titles(study)[result.name]) if told else "types not told"
-    )
+    named = result.variant.name if result.recorded else titles(study.snapshot())[result.name]
+    types = named if told else "types not told"
     print(f"{study.model.name} · {types}: {len(result.prepared.model.top)} nodes → "
           f"{len(engine.layers) - engine.sync} {counted(engine)}s"
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
@@ -576,10 +574,10 @@ def _print(result: Result, study: Study) -> None:
         # Whoever asked for no more than the build knows it.
         if standing.why != "not asked":
             print(f"{standing.text}{'; give more with --budget' if standing.why == 'budget' else ''}")
-    noise = f"{words} with --data D.npz" if (words := random_words(result)) else ""
+    noise = f"{words} with --data D.npz" if (words := random_words(result.facts)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")
-    called = names(result, study.model)
+    called = names(result.facts, study.model)
     rows = [_line(result, study, layer, called[layer.id]) for layer in engine.layers]
     time = f"{result.timing.processor} time" if result.timing else "time"
     gpu = [f"{result.estimate.peaks.name} (estimated)"] if result.estimate and _estimated(result) else []
@@ -597,7 +595,7 @@ def _print_times(result: Result) -> None:
     """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
     from rtlab.view.table import estimate_source, number
 
-    if words := estimate_source(result):
+    if words := estimate_source(result.facts):
         sum_ = result.estimate.estimated if result.estimate else None
         print(f"estimate: {words}" if sum_ is None else f"whole inference: {number(sum_, 'ms')} ({words})")
     times = result.timing

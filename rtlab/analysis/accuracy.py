@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.data import RANDOM
+from rtlab.core.facts import Errors
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 
@@ -46,16 +47,13 @@ class Accuracy:
     """Errors of every compared value, in graph order, with what they were measured on.
 
     ``synthetic`` says that the samples were random: the errors are those of noise, and no finding about the task.
-    ``samples`` were compared of every value in it. ``sums`` are what the errors were computed from, an array of shape
-    ``(8,)`` by value, and ``counted`` how many samples each saw, so that comparing can go on with more samples.
+    ``samples`` were compared of every value in it.
     """
 
     source: str
     samples: int
     values: tuple[ValueDelta, ...]
     synthetic: bool = False
-    sums: Mapping[str, NDArray[np.float64]] = dataclasses.field(default_factory=dict, repr=False)
-    counted: Mapping[str, int] = dataclasses.field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         worst = self.worst(1)
@@ -94,7 +92,7 @@ class Comparison:
         begun: What an earlier comparison of the same variant found, to go on from there.
     """
 
-    def __init__(self, model: Model, values: Iterable[str], begun: Accuracy | None = None) -> None:
+    def __init__(self, model: Model, values: Iterable[str], begun: Errors | None = None) -> None:
         self.model = model
         known = {} if begun is None else begun.sums
         self._sums: dict[str, NDArray[np.float64]] = {
@@ -123,39 +121,38 @@ class Comparison:
             lost = int(np.count_nonzero((y == 0) & (x != 0)))
             sums[5:] += (y.size, bad, lost)
 
-    def result(self, source: str, *, synthetic: bool = False) -> Accuracy:
-        """The errors of all batches so far."""
-        values = []
-        for name, (xx, ee, xy, yy, top, count, bad, lost) in self._sums.items():
-            if not count and not bad:
-                continue
-            producer = self.model.producers.get(name)
-            sqnr = (
-                -math.inf
-                if bad
-                else math.inf
-                if ee == 0
-                else -math.inf
-                if xx == 0
-                else 10 * math.log10(xx / ee)
-            )
-            norm = math.sqrt(xx * yy)
-            values.append(
-                ValueDelta(
-                    value=name,
-                    node=producer.id if producer else name,
-                    max_abs=math.inf if bad else float(top),
-                    rmse=math.sqrt(ee / count) if count else math.inf,
-                    cosine=float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
-                    sqnr=sqnr,
-                    elements=int(count + bad),
-                    overflowed=int(bad),
-                    underflowed=int(lost),
-                )
-            )
+    def errors(self, source: str, *, synthetic: bool = False) -> Errors:
+        """The sums of all batches so far, of values that saw any."""
         seen = {v: n for v, n in self._counted.items() if n}
-        sums = {v: self._sums[v].copy() for v in seen}
-        return Accuracy(source, min(seen.values(), default=0), tuple(values), synthetic, sums, seen)
+        return Errors(source, {v: self._sums[v].copy() for v in seen}, seen, synthetic)
+
+
+def accuracy(errors: Errors, model: Model) -> Accuracy:
+    """The errors of each value of a model, from the sums of a comparison."""
+    values = []
+    for name, (xx, ee, xy, yy, top, count, bad, lost) in errors.sums.items():
+        if not count and not bad:
+            continue
+        producer = model.producers.get(name)
+        sqnr = (
+            -math.inf if bad else math.inf if ee == 0 else -math.inf if xx == 0 else 10 * math.log10(xx / ee)
+        )
+        norm = math.sqrt(xx * yy)
+        values.append(
+            ValueDelta(
+                value=name,
+                node=producer.id if producer else name,
+                max_abs=math.inf if bad else float(top),
+                rmse=math.sqrt(ee / count) if count else math.inf,
+                cosine=float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
+                sqnr=sqnr,
+                elements=int(count + bad),
+                overflowed=int(bad),
+                underflowed=int(lost),
+            )
+        )
+    samples = min(errors.counted.values(), default=0)
+    return Accuracy(errors.source, samples, tuple(values), errors.synthetic)
 
 
 def comparable(source: Model, variant: Model) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ arXiv:2001.03288), or in another order. Where OmniMalloc is installed its heuris
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -128,7 +127,8 @@ def _fitted(
 def _omnimalloc(lives: Sequence[Life], sizes: Sequence[int]) -> tuple[int, Iterator[Sequence[int]]]:
     """The exact bound where streams are few enough, and placements by its heuristics, then by search."""
     omnimalloc = require("omnimalloc", why="plan memory with OmniMalloc")
-    allocators = importlib.import_module("omnimalloc.allocators")
+    from omnimalloc import allocators, analysis
+
     asked = [
         omnimalloc.Allocation(id=i, size=size, start=life.start, end=life.end)
         for i, (life, size) in enumerate(zip(lives, sizes, strict=True))
@@ -143,9 +143,7 @@ def _omnimalloc(lives: Sequence[Life], sizes: Sequence[int]) -> tuple[int, Itera
             yield _in_order(omnimalloc.allocate(asked, allocator=search))
 
     try:
-        bound = int(
-            importlib.import_module("omnimalloc.analysis").antichain_pressure(asked, work_budget=_WORK)
-        )
+        bound = int(analysis.antichain_pressure(asked, work_budget=_WORK))
     except RuntimeError:
         bound = largest(lives, sizes)
     return bound, placements()

@@ -12,7 +12,7 @@ import numpy as np
 from rtlab.backends.attending import Attendant
 from rtlab.backends.onnxruntime import OnnxRuntime, _device
 from rtlab.backends.providers import CPU
-from rtlab.core.data import Batch
+from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs

@@ -27,7 +27,7 @@ from rtlab.backends.live.apart import Errand, Kept
 from rtlab.backends.live.inference import IN_TURN, PLACED, Order
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core import scratch
-from rtlab.core.data import Batch
+from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.progress import check

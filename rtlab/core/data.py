@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
 from rtlab.core.images import Images, Preprocessing
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, drawn
 from rtlab.core.rows import Rows
+from rtlab.core.stream import AHEAD, Feed, Inputs, cut, drawn_by, title_of, with_metadata
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-#: Named arrays for one inference, each of the model's input shape.
-Batch = Mapping[str, "NDArray[Any]"]
 
 #: Bytes of random samples up to which nobody notices that they are drawn.
 _AT_ONCE = 4 << 20
@@ -31,20 +26,8 @@ _MOST = 4 << 30
 #: How every view marks numbers that rest on ``synthetic`` data.
 RANDOM = "random input"
 
-#: Elements that are looked at in one piece, so that a file larger than memory can be checked.
-_PIECE = 1 << 22
-
 #: Arrays whose samples are made when they are read.
 _LAZY = (Images, Noise, Rows)
-
-#: NumPy's name of each type that an input may have, by rtlab's.
-NUMPY = {
-    "fp32": "float32",
-    "fp16": "float16",
-    "fp64": "float64",
-    "bool": "bool",
-    **{f"{u}int{b}": f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64)},
-}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,8 +153,6 @@ class CalibrationData:
         if isinstance(source, Images) or hasattr(source, "__array__"):
             return cls({_only_input(model, "one array"): source}, source="one array")
         if isinstance(source, Iterable) or hasattr(source, "__getitem__") or callable(source):
-            from rtlab.core.stream import Stream
-
             return Stream.over(source, model=model)
         raise CalibrationError(
             f"Cannot use {type(source).__name__} as data: it holds no samples. Give arrays by input name, an "
@@ -377,27 +358,6 @@ def samples_of(path: Path, model: Model) -> CalibrationData:
     return found
 
 
-def to_numpy(array: Any) -> NDArray[Any]:
-    """A NumPy array of anything that is one, such as a PyTorch tensor on any device, without its package."""
-    if hasattr(array, "detach"):
-        array = array.detach().cpu()
-    if not hasattr(array, "__array__") and callable(getattr(array, "numpy", None)):
-        array = array.numpy()
-    return np.asarray(array)
-
-
-def not_finite(array: NDArray[Any]) -> int | None:
-    """The first row of an array that holds NaN or infinity."""
-    if array.dtype.kind != "f":
-        return None
-    rows = max(1, _PIECE // max(1, array[:1].size))
-    for start in range(0, len(array), rows):
-        piece = np.isfinite(array[start : start + rows])
-        if not piece.all():
-            return start + int(np.argmin(piece.reshape(len(piece), -1).all(axis=1)))
-    return None
-
-
 def _rows(array: Any, first: int, last: int) -> Any:
     """Some of the samples, not read yet where they are made when they are."""
     return array.part(first, last) if isinstance(array, Noise | Rows) else array[first:last]
@@ -427,133 +387,132 @@ def _only_input(model: Model | None, what: str) -> str:
     return model.inputs[0]
 
 
-class Predictions:
-    """Outputs of a task's samples, gathered batch by batch until its metric counts them.
+class Stream(CalibrationData):
+    """Samples read from an iterable, of which only the first are kept.
 
-    ``samples`` is how many there are, ``nbytes`` what they take in memory.
+    Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
+    do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
+    same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
+
+    ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of
+    ``take``, the number of items times the samples in the first, or how many samples have come so far.
+    Pickling carries only the kept samples.
     """
 
-    def __init__(self) -> None:
-        self.samples = 0
-        self.nbytes = 0
-        self._parts: dict[str, list[Any]] = {}
-        self._aligned: dict[str, bool] = {}
+    def __init__(self, feed: Feed, limit: int | None = None) -> None:
+        super().__init__({}, feed.name, feed.drawn)
+        self._feed = feed
+        self._limit = limit
 
-    def add(self, outputs: Mapping[str, Any], samples: int) -> None:
-        """Append the outputs of one batch of so many samples."""
-        self.samples += samples
-        for name, value in outputs.items():
-            self._parts.setdefault(name, []).append(value)
-            self.nbytes += getattr(value, "nbytes", 0)
-            rows = value.shape[:1] if isinstance(value, np.ndarray) else ()
-            self._aligned[name] = self._aligned.get(name, True) and rows == (samples,)
+    @classmethod
+    def over(cls, source: Any, *, model: Model | None = None) -> Stream:
+        """A stream over an iterable, or over what a function returns each time it is called."""
+        feed = Feed(with_metadata(source, model), title_of(source), drawn=drawn_by(source))
+        if model is not None:
+            feed.measure = Inputs(model).size
+        return cls(feed)
 
-    def copy(self) -> Predictions:
-        """The same outputs, to which others can be added."""
-        made = Predictions()
-        made.samples, made.nbytes = self.samples, self.nbytes
-        made._parts = {name: list(parts) for name, parts in self._parts.items()}
-        made._aligned = dict(self._aligned)
-        return made
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore, (self._limit, self._feed.drawn, *self._feed.parcel()))
 
-    def joined(self) -> dict[str, Any]:
-        """By output, one array with a row per sample; a list with an entry per batch where rows are something else.
+    def __bool__(self) -> bool:
+        return True
 
-        Such are boxes found in a picture, numbers per batch, sequences, and rows whose shapes differ.
-        """
-        return {
-            name: np.concatenate(parts)
-            if self._aligned[name] and len({(p.shape[1:], p.dtype) for p in parts}) == 1
-            else parts
-            for name, parts in self._parts.items()
-        }
+    def __len__(self) -> int:
+        known = self.count
+        if known is not None:
+            return known
+        guesses = [n for n in (self._limit, self._feed.expected) if n is not None]
+        return min(guesses, default=self._feed.seen)
 
+    def __repr__(self) -> str:
+        known = self.count
+        return f"<CalibrationData stream of {'?' if known is None else known} samples from {self.source}>"
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Task:
-    """What the model is for, so that accuracy can be counted: data, labels and a metric.
+    @property
+    def count(self) -> int | None:
+        """Number of samples, None until the end was reached."""
+        feed, limit = self._feed, self._limit
+        if feed.total is not None:
+            return feed.total if limit is None else min(limit, feed.total)
+        return limit if limit is not None and feed.seen >= limit else None
 
-    ``metric`` takes the outputs of all samples and the labels, and returns one number. A model with one output gives
-    that, of shape ``(N, ...)``; one with several gives a mapping of all by name, as ``Predictions.joined`` makes it.
-    The default counts top-1 hits of the first output in percent. ``unit`` is shown beside the number.
-    """
+    def take(self, count: int) -> Stream:
+        """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
+        count = count if self._limit is None else min(count, self._limit)
+        return Stream(self._feed, self._feed.reserve(count))
 
-    data: CalibrationData
-    labels: NDArray[Any]
-    metric: Callable[[Any, NDArray[Any]], float] | None = None
-    name: str = "top-1 accuracy"
-    unit: str = "%"
+    def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
+        """Raise ``CalibrationError``: a stream is read from front to back."""
+        raise CalibrationError(
+            f"Cannot take part {index} of {count} of {self.source}: it is read from front to back. Give "
+            "arrays, an .npy file or a folder, or give each worker a stream of its own and merge the ranges."
+        )
 
-    def wanted(self, model: Model) -> tuple[str, ...]:
-        """The outputs that the metric is given."""
-        return model.outputs if self.metric is not None else model.outputs[:1]
+    def check(self, model: Model) -> None:
+        """Raise ``CalibrationError`` unless the first item fits the model."""
+        if model.inputs and next(self._items(model), None) is None:
+            raise CalibrationError(
+                f'Cannot use {self.source} as data for model "{model.name}": it has no samples. '
+                "Give at least one."
+            )
 
-    def score(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> float:
-        """The metric over the outputs of the first samples.
+    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
+        """The shape of each input in an inference on the first sample."""
+        first = next(self._items(model), None)
+        if first is None:
+            raise CalibrationError(f"Cannot use {self.source}: it has no samples. Give at least one.")
+        free = Inputs(model).free
+        return {name: (1, *array.shape[1:]) if free else array.shape for name, array in first.items()}
 
-        Args:
-            outputs: An array with a row per sample; or the outputs by name, as ``Predictions.joined`` makes them.
-            samples: How many there are; the rows of the first output by default.
+    def samples_in(self, model: Model, batch: Batch) -> int:
+        """How many samples a batch of ``batches`` holds."""
+        return Inputs(model).samples(batch)
+
+    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
+        """Batches in order; a model without inputs has one, the empty one.
+
+        Where the batch dimension of every input is dynamic, neighbours of one shape are joined and cut to
+        ``size``; by default items stay as they come. A batch that the graph fixes is filled from the samples in
+        order, and a last incomplete one is left out. A pass over a generator that was stopped goes on with
+        ``skip``, the number of samples that were used: what was read ahead of them is still there.
 
         Raises:
-            CalibrationError: there are fewer labels than samples, the metric raised, or hits cannot be counted.
+            CalibrationError: an item does not fit, the source raised, or it cannot be read again.
         """
-        named: Mapping[str, Any] = outputs if isinstance(outputs, Mapping) else {"output": outputs}
-        count = len(next(iter(named.values()))) if samples is None else samples
-        labels = self.labels[:count]
-        if len(labels) < count:
+        if not model.inputs:
+            yield {}
+            return
+        inputs = Inputs(model)
+        wanted = inputs.fixed or (size if inputs.free else None)
+        made = False
+        items = self._items(model, skip=skip, window=AHEAD * (wanted or 1))
+        for batch in cut(items, wanted, self.source, whole=bool(inputs.fixed)):
+            made = True
+            yield batch
+        if not made and not skip:
+            step = inputs.fixed or 1
             raise CalibrationError(
-                f'Cannot score "{self.name}": there are {len(labels)} labels for {count} samples. '
-                "Give one for each."
+                f'Cannot cut {self.source} into batches for model "{model.name}": {self._feed.seen} samples are '
+                f"fewer than one batch of {step}. Give at least {step} samples."
             )
-        if self.metric is None:
-            return self._hits(named, labels)
-        try:
-            return self._measured(self.metric, named, labels)
-        except Exception as error:
-            shapes = ", ".join(f'"{k}" {_shaped(v)}' for k, v in named.items())
-            given = f"outputs of shape {_shaped(next(iter(named.values())))}" if len(named) == 1 else shapes
-            raise CalibrationError(
-                f'Cannot score "{self.name}": its metric raised {type(error).__name__}: {error}. Call it with '
-                f"{given if len(named) == 1 else f'a mapping of {given}'} and the labels to see where.",
-                details=repr(error),
-            ) from error
 
-    def _measured(
-        self, metric: Callable[[Any, NDArray[Any]], float], named: Mapping[str, Any], labels: NDArray[Any]
-    ) -> float:
-        first = next(iter(named.values()))
-        if len(named) == 1:
-            return float(metric(first, labels))
-        try:
-            return float(metric(named, labels))
-        except Exception:
-            # Until 0.2.0 a metric was given the first output, whatever else there was.
-            try:
-                value = float(metric(first, labels))
-            except Exception:  # noqa: BLE001 - the first reason is the one to tell
-                value = None
-            if value is None:
-                raise
-        names = ", ".join(f'"{n}"' for n in named)
-        warnings.warn(
-            f'The metric of "{self.name}" takes one array, and the model has the outputs {names}: it was given the '
-            f'first. Let it take a mapping, outputs["{next(iter(named))}"].',
-            FutureWarning,
-            stacklevel=2,
-        )
-        return value
-
-    def _hits(self, named: Mapping[str, Any], labels: NDArray[Any]) -> float:
-        name, first = next(iter(named.items()))
-        if not isinstance(first, np.ndarray) or first.ndim == 0 or len(first) != len(labels):
-            raise CalibrationError(
-                f'Cannot count hits for "{self.name}": the first output, "{name}", has no row per sample. Give '
-                "Task(..., metric=...), which takes all outputs."
-            )
-        hits = first.reshape(len(first), -1).argmax(axis=1) == labels
-        return float(100.0 * hits.mean())
+    def _items(self, model: Model, *, skip: int = 0, window: int = AHEAD) -> Iterator[Batch]:
+        """Items with names, checked, from sample ``skip`` up to the limit."""
+        inputs = Inputs(model)
+        for first, item in self._feed.read(inputs.size, self._limit, skip=skip, window=window):
+            if self._limit is not None and first >= self._limit:
+                return
+            if first < skip and first + inputs.size(item) <= skip:
+                continue
+            batch = inputs.named(item, first, self.source)
+            if inputs.batched:
+                last = None if self._limit is None else self._limit - first
+                batch = {name: array[max(0, skip - first) : last] for name, array in batch.items()}
+            yield batch
+            if self._limit is not None and first + inputs.size(item) >= self._limit:
+                return
 
 
-def _shaped(value: Any) -> str:
-    return shape_text(value.shape) if isinstance(value, np.ndarray) else f"list of {len(value)}"
+def _restore(limit: int | None, drawn: bool, *parcel: Any) -> Stream:  # noqa: FBT001 - of a pickle
+    return Stream(Feed.unpacked(*parcel, drawn=drawn), limit)

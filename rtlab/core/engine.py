@@ -8,6 +8,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from rtlab.core.answers import Noun
 from rtlab.core.options import Shapes
 from rtlab.core.variant import Target
 
@@ -106,7 +107,7 @@ class Allocation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Engine:
+class Engine(Noun):
     """What a backend made of a model.
 
     ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals``

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
 import onnx
 import onnx_ir as ir
 
 from rtlab.errors import ModelError
 
-if TYPE_CHECKING:
-    from rtlab.core.model import Model
 
-
-def extract(model: Model, ids: Iterable[str]) -> Model:
-    """The chosen nodes of the main graph as a model of their own.
+def part(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelProto:
+    """The chosen nodes of the main graph, by name, as a model of their own.
 
     What they read from outside becomes an input, or comes along where it is constant; what the rest of the model
     reads of them, or nobody reads, becomes an output. Types and shapes are kept as far as they are known; where not
-    even the number of dimensions is, runtimes take the part and the ONNX checker asks for it. A node of a body or of a
-    function stands for the node of the main graph that it runs in.
+    even the number of dimensions is, runtimes take the part and the ONNX checker asks for it. ``title`` is what an
+    error calls the source.
 
     Raises:
-        ModelError: there is no such node, none is chosen, or the weights cannot be read or exceed one file.
+        ModelError: none is chosen, or the weights cannot be read or exceed one file.
     """
-    from rtlab.core.model import wrap
-
-    chosen = {i for id_ in ids for i in _owners(model, id_)}
-    graph = model.ir.graph
+    graph = source.graph
     nodes = [n for n in graph if n.name in chosen]
     if not nodes:
         raise ModelError(
-            f'Cannot extract a part of model "{model.name}": no node is chosen. Select at least one node.'
+            f'Cannot extract a part of model "{title}": no node is chosen. Select at least one node.'
         )
     reads = {id(n): list(_reads(n)) for n in graph}
     made = {id(v) for n in nodes for v in n.outputs}
@@ -53,8 +46,8 @@ def extract(model: Model, ids: Iterable[str]) -> Model:
         if v.name and (id(v) in elsewhere or id(v) not in read)
     ]  # fmt: skip
     inner = [v for n in nodes for v in n.outputs if v.name and v.type is not None]
-    proto = onnx.ModelProto(ir_version=model.ir.ir_version, producer_name="rtlab")
-    proto.graph.name = f"{graph.name or model.name} (part)"
+    proto = onnx.ModelProto(ir_version=source.ir_version, producer_name="rtlab")
+    proto.graph.name = f"{graph.name or title} (part)"
     shown = {id(v) for v in outputs}
     try:
         proto.graph.node.extend(ir.serde.serialize_node(n) for n in nodes)
@@ -64,31 +57,17 @@ def extract(model: Model, ids: Iterable[str]) -> Model:
         proto.graph.initializer.extend(
             _tensor(v, v.const_value) for v in weights if v.const_value is not None
         )
-        for function in model.ir.functions.values():
+        for function in source.functions.values():
             proto.functions.append(ir.serde.serialize_function(function))
     except (OSError, RuntimeError, ValueError) as error:
         raise ModelError(
-            f'Cannot extract {len(nodes)} nodes of model "{model.name}": their weights cannot be read, or exceed the '
+            f'Cannot extract {len(nodes)} nodes of model "{title}": their weights cannot be read, or exceed the '
             "2 GiB of one ONNX file. Select fewer nodes, or put the data file back beside the model.",
             details=str(error),
         ) from error
     for domain, version in graph.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version)
-    names = {v.name for v in inputs}
-    symbols = {str(d) for v in inputs for d in v.shape or () if isinstance(d, ir.SymbolicDim)}
-    shapes = {k: s for k, s in model.shapes.items() if k in (symbols if isinstance(s, int) else names)}
-    return wrap(proto, name=f"{model.name}_part", shapes=shapes)
-
-
-def _owners(model: Model, id_: str) -> Iterator[str]:
-    """The nodes of the main graph in which a node runs."""
-    node = model.node(id_)
-    scope_of = model.owners
-    for place in (id_,) if id_ in model.places else model.where(node.id):
-        at = place
-        while scope_of[at]:
-            at = scope_of[at]
-        yield at
+    return proto
 
 
 def _reads(node: ir.Node) -> Iterator[ir.Value]:

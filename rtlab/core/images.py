@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -227,7 +226,9 @@ def _why(error: Exception) -> str:
 def _pillow(why: str) -> ModuleType:
     require("pillow", why=why)
     # The package alone brings none of its modules.
-    return importlib.import_module("PIL.Image")
+    from PIL import Image
+
+    return Image
 
 
 def _refused(found: str, remedy: str) -> CalibrationError:

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check
+from rtlab.core.extract import part
 from rtlab.core.known import known
 from rtlab.core.node import NAME, Node, assign_ids, project, walk
 from rtlab.core.outline import LARGE, outlined
@@ -288,9 +289,22 @@ class Model:
         Raises:
             ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
         """
-        from rtlab.core.extract import extract
+        chosen = {owner for id_ in ids for owner in self._running(id_)}
+        proto = part(self.ir, self.name, chosen)
+        inputs = proto.graph.input
+        symbols = {d.dim_param for v in inputs for d in v.type.tensor_type.shape.dim if d.dim_param}
+        names = {v.name for v in inputs}
+        shapes = {k: s for k, s in self.shapes.items() if k in (symbols if isinstance(s, int) else names)}
+        return wrap(proto, name=f"{self.name}_part", shapes=shapes)
 
-        return extract(self, ids)
+    def _running(self, id_: str) -> Iterator[str]:
+        """The nodes of the main graph in which a node runs."""
+        node = self.node(id_)
+        for place in (id_,) if id_ in self.places else self.where(node.id):
+            at = place
+            while self.owners[at]:
+                at = self.owners[at]
+            yield at
 
     def edit(self, change: Callable[[Any], Any]) -> Model:
         """This model as a function of yours changes it, with ONNX GraphSurgeon; the model itself stays as it is.
@@ -304,7 +318,7 @@ class Model:
         """
         from rtlab.core.surgeon import edit
 
-        return edit(self, change)
+        return load(edit(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """The concrete shape of an input: what the user named, else the model's own with a batch of 1.

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from rtlab.core.data import Batch, CalibrationData
+from rtlab.core.arrays import Batch
+from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs, Profile, Recording

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import onnx
@@ -19,8 +19,8 @@ from rtlab.core.value import dtype_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.core.model import Model
     from rtlab.core.places import Scope
+    from rtlab.core.value import Value
 
 Shape: TypeAlias = tuple[int, ...]
 #: With None for a dimension that is not known.
@@ -56,6 +56,26 @@ _FLAG = _Kind(int(onnx.TensorProto.BOOL), ())
 _COUNT = _Kind(int(onnx.TensorProto.INT64), ())
 
 
+class Shaped(Protocol):
+    """What of a model is read to tell sizes."""
+
+    @property
+    def ir(self) -> ir.Model:
+        """Its graphs."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of its inputs."""
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """Its values as they were declared, by name."""
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The main graph, the bodies, and each call of a local function."""
+
+
 class Sizes:
     """Shapes of the values of a model at ``inputs``, the shapes of its inputs; None stands for what is not known.
 
@@ -63,7 +83,7 @@ class Sizes:
     computes shapes is computed. Bodies are followed, and functions once per call. ``learn`` takes what a run showed.
     """
 
-    def __init__(self, model: Model, inputs: Mapping[str, _Dims]) -> None:
+    def __init__(self, model: Shaped, inputs: Mapping[str, _Dims]) -> None:
         self.inputs = inputs
         self._model = model
         with growing():
@@ -117,7 +137,7 @@ def _whole(dims: _Dims) -> Shape | None:
 class _Evaluation:
     """One pass over a model; ``kinds`` are types and shapes by space and identity of the value."""
 
-    def __init__(self, model: Model, inputs: Mapping[str, _Dims]) -> None:
+    def __init__(self, model: Shaped, inputs: Mapping[str, _Dims]) -> None:
         self.kinds: dict[tuple[int, int], _Kind] = {}
         self._values: dict[tuple[int, int], NDArray[Any]] = {}
         self._model = model

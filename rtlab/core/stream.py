@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from rtlab.core.data import NUMPY, Batch, CalibrationData, not_finite, to_numpy
+from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError, RtlabError
 
@@ -25,140 +25,13 @@ if TYPE_CHECKING:
 KEPT = 64
 
 #: Batches that a reader may have taken without having used them when it is stopped.
-_AHEAD = 3
+AHEAD = 3
 
 #: What an item becomes when it arrives: an array, or arrays by name or by position.
 _Item = Any
 
 
-class Stream(CalibrationData):
-    """Samples read from an iterable, of which only the first are kept.
-
-    Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
-    do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
-    same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
-
-    ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of
-    ``take``, the number of items times the samples in the first, or how many samples have come so far.
-    Pickling carries only the kept samples.
-    """
-
-    def __init__(self, feed: _Feed, limit: int | None = None) -> None:
-        super().__init__({}, feed.name, feed.drawn)
-        self._feed = feed
-        self._limit = limit
-
-    @classmethod
-    def over(cls, source: Any, *, model: Model | None = None) -> Stream:
-        """A stream over an iterable, or over what a function returns each time it is called."""
-        feed = _Feed(_with_metadata(source, model), _title(source), drawn=_drawn(source))
-        if model is not None:
-            feed.measure = _Inputs(model).size
-        return cls(feed)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (self._limit, self._feed.drawn, *self._feed.parcel()))
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __len__(self) -> int:
-        known = self.count
-        if known is not None:
-            return known
-        guesses = [n for n in (self._limit, self._feed.expected) if n is not None]
-        return min(guesses, default=self._feed.seen)
-
-    def __repr__(self) -> str:
-        known = self.count
-        return f"<CalibrationData stream of {'?' if known is None else known} samples from {self.source}>"
-
-    @property
-    def count(self) -> int | None:
-        """Number of samples, None until the end was reached."""
-        feed, limit = self._feed, self._limit
-        if feed.total is not None:
-            return feed.total if limit is None else min(limit, feed.total)
-        return limit if limit is not None and feed.seen >= limit else None
-
-    def take(self, count: int) -> Stream:
-        """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
-        count = count if self._limit is None else min(count, self._limit)
-        return Stream(self._feed, self._feed.reserve(count))
-
-    def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
-        """Raise ``CalibrationError``: a stream is read from front to back."""
-        raise CalibrationError(
-            f"Cannot take part {index} of {count} of {self.source}: it is read from front to back. Give "
-            "arrays, an .npy file or a folder, or give each worker a stream of its own and merge the ranges."
-        )
-
-    def check(self, model: Model) -> None:
-        """Raise ``CalibrationError`` unless the first item fits the model."""
-        if model.inputs and next(self._items(model), None) is None:
-            raise CalibrationError(
-                f'Cannot use {self.source} as data for model "{model.name}": it has no samples. '
-                "Give at least one."
-            )
-
-    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on the first sample."""
-        first = next(self._items(model), None)
-        if first is None:
-            raise CalibrationError(f"Cannot use {self.source}: it has no samples. Give at least one.")
-        free = _Inputs(model).free
-        return {name: (1, *array.shape[1:]) if free else array.shape for name, array in first.items()}
-
-    def samples_in(self, model: Model, batch: Batch) -> int:
-        """How many samples a batch of ``batches`` holds."""
-        return _Inputs(model).samples(batch)
-
-    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
-        """Batches in order; a model without inputs has one, the empty one.
-
-        Where the batch dimension of every input is dynamic, neighbours of one shape are joined and cut to
-        ``size``; by default items stay as they come. A batch that the graph fixes is filled from the samples in
-        order, and a last incomplete one is left out. A pass over a generator that was stopped goes on with
-        ``skip``, the number of samples that were used: what was read ahead of them is still there.
-
-        Raises:
-            CalibrationError: an item does not fit, the source raised, or it cannot be read again.
-        """
-        if not model.inputs:
-            yield {}
-            return
-        inputs = _Inputs(model)
-        wanted = inputs.fixed or (size if inputs.free else None)
-        made = False
-        items = self._items(model, skip=skip, window=_AHEAD * (wanted or 1))
-        for batch in _cut(items, wanted, self.source, whole=bool(inputs.fixed)):
-            made = True
-            yield batch
-        if not made and not skip:
-            step = inputs.fixed or 1
-            raise CalibrationError(
-                f'Cannot cut {self.source} into batches for model "{model.name}": {self._feed.seen} samples are '
-                f"fewer than one batch of {step}. Give at least {step} samples."
-            )
-
-    def _items(self, model: Model, *, skip: int = 0, window: int = _AHEAD) -> Iterator[Batch]:
-        """Items with names, checked, from sample ``skip`` up to the limit."""
-        inputs = _Inputs(model)
-        for first, item in self._feed.read(inputs.size, self._limit, skip=skip, window=window):
-            if self._limit is not None and first >= self._limit:
-                return
-            if first < skip and first + inputs.size(item) <= skip:
-                continue
-            batch = inputs.named(item, first, self.source)
-            if inputs.batched:
-                last = None if self._limit is None else self._limit - first
-                batch = {name: array[max(0, skip - first) : last] for name, array in batch.items()}
-            yield batch
-            if self._limit is not None and first + inputs.size(item) >= self._limit:
-                return
-
-
-class _Inputs:
+class Inputs:
     """How the items of a stream become a model's inputs."""
 
     def __init__(self, model: Model) -> None:
@@ -248,7 +121,7 @@ class _Inputs:
         return ", ".join(f'"{n}" {self.dtypes[n] or ""} {shape_text(s)}' for n, s in self.shapes.items())
 
 
-class _Feed:
+class Feed:
     """The items of an iterable; the first of them are kept, so that several readers can have those."""
 
     def __init__(self, source: Any, name: str, *, drawn: bool = False) -> None:
@@ -356,7 +229,7 @@ class _Feed:
     @classmethod
     def unpacked(
         cls, name: str, kept: list[_Item], sizes: list[int], total: int | None, *, drawn: bool
-    ) -> _Feed:
+    ) -> Feed:
         """The feed of a parcel: what was kept, and no more."""
         feed = cls(iter(()), name, drawn=drawn)
         feed._kept, feed._sizes, feed._past = kept, sizes, True
@@ -413,10 +286,6 @@ class _Feed:
         )
 
 
-def _restore(limit: int | None, drawn: bool, *parcel: Any) -> Stream:  # noqa: FBT001 - of a pickle
-    return Stream(_Feed.unpacked(*parcel, drawn=drawn), limit)
-
-
 def _plain(item: Any) -> _Item:
     """Copies of all arrays in an item, for a source may use its memory again."""
     if isinstance(item, Mapping):
@@ -428,7 +297,7 @@ def _plain(item: Any) -> _Item:
     return np.array(to_numpy(item))
 
 
-def _cut(items: Iterator[Batch], size: int | None, source: str, *, whole: bool) -> Iterator[Batch]:
+def cut(items: Iterator[Batch], size: int | None, source: str, *, whole: bool) -> Iterator[Batch]:
     """Join and cut neighbours of one shape to ``size``; ``whole`` leaves out what does not fill a batch."""
     if size is None:
         yield from items
@@ -476,7 +345,7 @@ def _joined(items: list[Batch]) -> Batch:
     return {name: np.concatenate([i[name] for i in items]) for name in items[0]}
 
 
-def _with_metadata(source: Any, model: Model | None) -> Any:
+def with_metadata(source: Any, model: Model | None) -> Any:
     """A Polygraphy data loader makes random feeds from metadata, which its runners set; here the model does."""
     if model is None or getattr(source, "input_metadata", model) is not None:
         return source
@@ -491,14 +360,14 @@ def _with_metadata(source: Any, model: Model | None) -> Any:
     return source
 
 
-def _drawn(source: Any) -> bool:
+def drawn_by(source: Any) -> bool:
     """Whether it is a Polygraphy data loader, which draws its samples."""
     return any(
         c.__module__.startswith("polygraphy.") and c.__name__ == "DataLoader" for c in type(source).__mro__
     )
 
 
-def _title(source: Any) -> str:
+def title_of(source: Any) -> str:
     """What to call a source in a message: its own name, or that of its kind."""
     name = getattr(source, "__name__", "")
     return f'{type(source).__name__} "{name}"' if name else type(source).__name__

@@ -10,24 +10,19 @@ from rtlab.errors import ModelError
 if TYPE_CHECKING:
     import onnx
 
-    from rtlab.core.model import Model
-
 #: First IR version in which an initializer need not be a graph input as well.
 _MIN_IR = 8
 
 
-def edit(model: Model, change: Callable[[Any], Any]) -> Model:
-    """The model as ``change`` leaves its graph: see ``Model.edit``."""
+def edit(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> onnx.ModelProto:
+    """A model as ``change`` leaves its graph: see ``Model.edit``. ``title`` is what an error calls it."""
     import onnx_graphsurgeon as gs
 
-    from rtlab.core.model import load
-
-    source = model.proto()
     with gs.logger.G_LOGGER.suppress():
         graph = gs.import_onnx(source)
     changed = change(graph)
     changed = graph if changed is None else changed
-    doing = f'Cannot edit model "{model.name}":'
+    doing = f'Cannot edit model "{title}":'
     if not isinstance(changed, gs.Graph):
         raise ModelError(
             f"{doing} the function returned {type(changed).__name__}. Return the graph, or nothing where it was "
@@ -35,7 +30,7 @@ def edit(model: Model, change: Callable[[Any], Any]) -> Model:
         )
     try:
         with gs.logger.G_LOGGER.suppress():
-            proto = gs.export_onnx(changed.cleanup().toposort(), do_type_check=False)
+            proto: onnx.ModelProto = gs.export_onnx(changed.cleanup().toposort(), do_type_check=False)
     except Exception as error:
         raise ModelError(
             f"{doing} ONNX GraphSurgeon cannot export what the function made of it. Try the function on "
@@ -45,7 +40,7 @@ def edit(model: Model, change: Callable[[Any], Any]) -> Model:
     # GraphSurgeon before 0.6 writes the newest one, which ONNX Runtime may not know.
     proto.ir_version = max(source.ir_version, _MIN_IR)
     _restore(proto, source)
-    return load(proto, name=model.name, shapes=model.shapes)
+    return proto
 
 
 def _restore(proto: onnx.ModelProto, source: onnx.ModelProto) -> None:

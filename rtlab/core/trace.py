@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rtlab.core.answers import Noun
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.errors import RunError
@@ -29,7 +30,7 @@ Processor = Literal["CPU", "GPU", "NPU"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Profile:
+class Profile(Noun):
     """Per-layer times of one engine on one device.
 
     ``samples`` maps a layer id to a float64 array of milliseconds, shape ``(runs,)``; ``total`` holds the

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import TensorProto, helper
 
-from rtlab.core.data import Batch
+from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.errors import ModelError
 from rtlab.formulations.fragment import Fragment

@@ -26,7 +26,7 @@ from rtlab.errors import CalibrationError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.core.data import Batch
+    from rtlab.core.arrays import Batch
     from rtlab.core.protocols import Progress
     from rtlab.core.trace import Outputs
 

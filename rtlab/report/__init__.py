@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtlab import questions
 from rtlab.analysis.mapping import placed
 from rtlab.core import files
 from rtlab.errors import VariantError
@@ -29,7 +30,7 @@ from rtlab.view.state import ViewState
 from rtlab.view.story import story
 
 if TYPE_CHECKING:
-    from rtlab.study import Study
+    from rtlab.questions.snapshot import Snapshot
 
 _PAGE = """\
 <!doctype html>
@@ -57,7 +58,7 @@ body > p {{ padding: 16px; }}
 """
 
 
-def write(study: Study, path: str | Path) -> Path:
+def write(study: Snapshot, path: str | Path) -> Path:
     """Write a study's built variants as one HTML file; returns its path.
 
     The same study gives the same bytes. A file at ``path`` is replaced at once, when the new one is complete.
@@ -70,13 +71,13 @@ def write(study: Study, path: str | Path) -> Path:
     return files.write(path, page(saved(study)).encode("utf-8"), what="the report", model=study.model)
 
 
-def saved(study: Study) -> Saved:
+def saved(study: Snapshot) -> Saved:
     """Every payload of a study's built variants.
 
     Raises:
         VariantError: no variant is built.
     """
-    built = [n for n in study.variants if n in study.results]
+    built = [n for n in study.variants if n in study.facts]
     if not built:
         found = (
             f"none of its {len(study.variants)} variants is built" if study.variants else "it has no variant"
@@ -99,11 +100,13 @@ def saved(study: Study) -> Saved:
                 engine=_base64(encode(engine_view(result, study.model), EngineView)),
                 story=_base64(
                     encode(
-                        story(told, study.model, result.engine, placed(result.mapping, study.model)),
+                        story(
+                            told, study.model, result.engine, placed(questions.mapping(result), study.model)
+                        ),
                         BuildStory,
                     )
                 )
-                if (told := result.log)
+                if (told := questions.log(result))
                 else "",
                 status=list(chrome.status(study, name)),
                 panels=[
@@ -111,7 +114,7 @@ def saved(study: Study) -> Saved:
                     for p in panels.offered(study.model)
                 ],
             )
-            for name, result in ((n, study.results[n]) for n in built)
+            for name, result in ((n, study.facts[n]) for n in built)
         ],
         chips=chrome.chips(study, baseline=first),
         view=ViewState(variant=built[0], baseline=first, tab="table").payload(),

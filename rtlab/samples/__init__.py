@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.data import CalibrationData, Task
+from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
+from rtlab.core.task import Task
 from rtlab.errors import ModelError
 from rtlab.samples.architectures import googlenet, inception_chain, mobilenet_v2, pictures, resnet50
 from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, halves

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rtlab.core.data import CalibrationData, Task
+from rtlab.core.data import CalibrationData
+from rtlab.core.task import Task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,10 +16,10 @@ from rtlab.view.contract import CalibratedValue, Calibration, Rank, Threshold
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rtlab.core.data import Task
+    from rtlab.core.facts import Ranked
     from rtlab.core.model import Model
-    from rtlab.study import Calibration as Observed
-    from rtlab.study import Ranked
+    from rtlab.core.task import Task
+    from rtlab.questions.calibration import Calibration as Observed
 
 
 def calibration(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from rtlab import questions
 from rtlab.analysis.dataflow import MOVES, Dataflow, Work
 from rtlab.analysis.kernel import QUANTIZED, kernel
 from rtlab.analysis.mapping import Mapping as NodeMapping
@@ -28,7 +29,7 @@ from rtlab.view.contract import Box, Family, OpChip
 from rtlab.view.families import family, kind_family, short
 
 if TYPE_CHECKING:
-    from rtlab.study import Result
+    from rtlab.core.facts import Facts
 
 #: Families of what a fused layer is built around.
 _MAIN = frozenset({"convolution", "matmul", "pool"})
@@ -43,9 +44,9 @@ _QUANTIZES = re.compile(r"(Q|DQ|Q/DQ|cast)\b")
 _QUANTIZING: frozenset[Work] = frozenset({"quantization"})
 
 
-def names(result: Result, model: Model) -> dict[str, str]:
+def names(result: Facts, model: Model) -> dict[str, str]:
     """What each layer of a variant is called, by its id: the words of its card, such as ``Conv · BN · ReLU``."""
-    cards = Cards(result, model, placed(result.mapping, model))
+    cards = Cards(result, model, placed(questions.mapping(result), model))
     return {layer.id: name(cards.box(layer)) for layer in result.engine.layers}
 
 
@@ -72,7 +73,7 @@ def name(box: Box, most: int | None = None) -> str:
 class Cards:
     """Makes the boxes of an engine's layers; ``mapping`` is that of the places of the model's nodes."""
 
-    def __init__(self, result: Result, model: Model, mapping: NodeMapping) -> None:
+    def __init__(self, result: Facts, model: Model, mapping: NodeMapping) -> None:
         self.model, self.mapping, self.engine = model, mapping, result.engine
         self.built = result.prepared.model
 

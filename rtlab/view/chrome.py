@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rtlab import questions
 from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.core.stage import Stage
@@ -12,37 +13,38 @@ from rtlab.core.value import shape_text
 from rtlab.core.variant import Precision
 from rtlab.errors import RtlabError
 from rtlab.view.contract import Chip, DataState, Status
-from rtlab.view.table import chip, number, random_input
+from rtlab.view.table import chip, number
 
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy
     from rtlab.analysis.timing import Timing
-    from rtlab.study import Result, Study
+    from rtlab.core.facts import Facts
+    from rtlab.questions.snapshot import Snapshot
 
 #: Types whose range is smaller than FP32's, or whose small numbers are coarser.
 _HALVES = {Precision.FP16, Precision.BF16}
 
 
-def baseline(study: Study) -> str:
+def baseline(study: Snapshot) -> str:
     """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
-    results = study.results
+    results = study.facts
     built = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in results]
     # One that was read from files has no accuracy to compare with.
     return next((n for n in built if not results[n].recorded), built[0] if built else "")
 
 
-def chips(study: Study, *, baseline: str, building: str = "") -> list[Chip]:
+def chips(study: Snapshot, *, baseline: str, building: str = "") -> list[Chip]:
     """The second row: variants that are built, that failed, or that are being built."""
     return [
         chip(study, n, baseline=baseline, building=building)
         for n in study.variants
-        if n == building or n in study.results or n in study.failures
+        if n == building or n in study.facts or n in study.failures
     ]
 
 
-def status(study: Study, name: str) -> Iterator[Status]:
+def status(study: Snapshot, name: str) -> Iterator[Status]:
     """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
-    result = study.results.get(name)
+    result = study.facts.get(name)
     if result is None:
         yield from (Status(origin="reported", text=note, warning=False) for note in study.model.notes)
         return
@@ -53,7 +55,7 @@ def status(study: Study, name: str) -> Iterator[Status]:
     yield Status(origin="reported", text=f"{made}: {engine.title}", warning=False)
     yield from _timed(result)
     if result.recorded and study.model.nodes and engine.layers:
-        known = result.coverage
+        known = questions.coverage(result)
         more = f"{known.explained} more {'is' if known.explained == 1 else 'are'} explained"
         links = (
             f"; {known.declared} of {known.pairs} links are the compiler's own word" if known.pairs else ""
@@ -63,7 +65,8 @@ def status(study: Study, name: str) -> Iterator[Status]:
             text=f"{known.nodes} of {known.all_nodes} nodes are in a layer, {more}{links}",
             warning=False,
         )
-    lost = [v for v in result.accuracy.values if v.overflowed] if result.accuracy else []
+    errors = questions.accuracy(result)
+    lost = [v for v in errors.values if v.overflowed] if errors else []
     if lost:
         first = study.model.by_id[lost[0].node].title
         elements = sum(v.overflowed for v in lost)
@@ -73,8 +76,8 @@ def status(study: Study, name: str) -> Iterator[Status]:
             f'first after "{first}"',
             warning=True,
         )
-    if result.accuracy and result.variant.precisions & _HALVES:
-        yield from _underflow(study, result.accuracy)
+    if errors and result.variant.precisions & _HALVES:
+        yield from _underflow(study, errors)
     for standing in result.stages.values():
         if standing.more or (standing.stage is Stage.TIMED and standing.text):
             yield Status(origin="measured", text=standing.text, warning=standing.why == "failed")
@@ -82,26 +85,26 @@ def status(study: Study, name: str) -> Iterator[Status]:
         yield Status(origin="reported", text=note, warning=False)
 
 
-def _timed(result: Result) -> Iterator[Status]:
+def _timed(result: Facts) -> Iterator[Status]:
     """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
-    if (found := result.estimate) is not None:
+    if (found := questions.estimate(result)) is not None:
         error = known_error(found.peaks.name)
         text = found.withheld or f"estimated: {number(found.estimated, 'ms')} on {found.peaks.name}; {error}"
         yield Status(origin="estimated", text=text, warning=False)
-    if result.timing:
+    if (times := questions.timing(result)) is not None:
         built = "" if result.recorded else f"; building took {result.engine.seconds:.2g} s"
-        yield Status(origin="measured", text=f"measured: {_times(result.timing)}{built}", warning=False)
+        yield Status(origin="measured", text=f"measured: {_times(times)}{built}", warning=False)
 
 
-def random_words(result: Result) -> str:
+def random_words(result: Facts) -> str:
     """What a reader must know of a variant that rests on random input; empty where nothing does."""
-    found = random_input(result)
+    found = questions.random_input(result)
     if not found:
         return ""
     return f"{RANDOM}: {found} rest on noise; no finding about the task, give data of the model's own"
 
 
-def data_state(study: Study) -> DataState:
+def data_state(study: Snapshot) -> DataState:
     """What the study runs on; a model whose inputs have no size has no data yet, nor has one without nodes."""
     model = study.model
     inputs = [
@@ -130,7 +133,7 @@ def _times(times: Timing) -> str:
     return f"{times.source}; layers sum to {number(times.summed, 'ms')}{runs}, the whole {whole}{scaled}"
 
 
-def _underflow(study: Study, errors: Accuracy) -> Iterator[Status]:
+def _underflow(study: Snapshot, errors: Accuracy) -> Iterator[Status]:
     gone = [v for v in errors.values if v.underflowed]
     if gone:
         most = max(gone, key=lambda v: v.underflowed / v.elements)

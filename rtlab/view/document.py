@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rtlab import questions
 from rtlab.analysis.diff import Difference
 from rtlab.analysis.trust import known_error, usual
 from rtlab.analysis.tuning import contests
@@ -18,14 +19,14 @@ from rtlab.view.cards import names
 from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
     from rtlab.quantize import Scale
-    from rtlab.study import Result
 
 #: Raised when a key changes its meaning or goes away.
 SCHEMA = 1
 
 
-def document(result: Result, model: Model, called: Mapping[str, str] | None = None) -> dict[str, Any]:
+def document(result: Facts, model: Model, called: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Everything that is known of a variant; ``called`` are the titles of variants, by their names in the study.
 
     The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``stages``,
@@ -39,7 +40,7 @@ def document(result: Result, model: Model, called: Mapping[str, str] | None = No
     engine, titles = result.engine, names(result, model)
     evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
     roles: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for pair in result.mapping.pairs:
+    for pair in questions.mapping(result).pairs:
         evidence[pair.layer][pair.node] = pair.evidence
         roles[pair.layer][pair.node] = pair.role
     return {
@@ -94,7 +95,7 @@ def document(result: Result, model: Model, called: Mapping[str, str] | None = No
                     "name": layer.name,
                     "title": titles[layer.id],
                     "kind": layer.kind,
-                    "nodes": list(result.mapping.nodes(layer.id)),
+                    "nodes": list(questions.mapping(result).nodes(layer.id)),
                     "evidence": evidence[layer.id],
                     "roles": roles[layer.id],
                     "inputs": [_tensor(t) for t in layer.inputs],
@@ -108,7 +109,9 @@ def document(result: Result, model: Model, called: Mapping[str, str] | None = No
                 for layer in engine.layers
             ],
         },
-        "unmapped": [{"node": m.node, "reason": m.reason, "text": m.text} for m in result.mapping.missing],
+        "unmapped": [
+            {"node": m.node, "reason": m.reason, "text": m.text} for m in questions.mapping(result).missing
+        ],
         "timing": _timing(result),
         "accuracy": _accuracy(result),
         "stages": [
@@ -128,11 +131,11 @@ def document(result: Result, model: Model, called: Mapping[str, str] | None = No
         "estimate": _estimate(result),
         "findings": [
             dataclasses.asdict(f) | {"origin": None if f.microseconds is None else "measured"}
-            for f in result.findings
+            for f in questions.findings(result)
         ],
         "build": _build(result),
         "random_input": {
-            "accuracy": None if result.accuracy is None else result.accuracy.synthetic,
+            "accuracy": None if result.errors is None else result.errors.synthetic,
             "scales": None if result.ranges is None else result.random_scales,
         },
         "notes": [*result.prepared.notes, *engine.notes],
@@ -201,8 +204,8 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def _timing(result: Result) -> dict[str, Any] | None:
-    times, mapping = result.timing, result.measured_mapping
+def _timing(result: Facts) -> dict[str, Any] | None:
+    times, mapping = questions.timing(result), questions.measured_mapping(result)
     if times is None or mapping is None:
         return None
     return {
@@ -231,7 +234,7 @@ def _timing(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _summary(result: Result, model: Model) -> dict[str, Any]:
+def _summary(result: Facts, model: Model) -> dict[str, Any]:
     """What the page shows, with shares as everywhere else in this object: the page has them in percent."""
     found = summary(result, model)
     slices = {
@@ -241,10 +244,10 @@ def _summary(result: Result, model: Model) -> dict[str, Any]:
     return {**found, **slices, "origin": "measured" if found["source"] else None}
 
 
-def _memory(result: Result) -> dict[str, Any] | None:
+def _memory(result: Facts) -> dict[str, Any] | None:
     """Where the activations could lie, in bytes; null where the engine does not tell its tensors."""
     try:
-        plan = result.memory()
+        plan = questions.memory(result)
     except RtlabError:
         return None
     return {
@@ -258,11 +261,11 @@ def _memory(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _estimate(result: Result) -> dict[str, Any] | None:
+def _estimate(result: Facts) -> dict[str, Any] | None:
     """Times on the GPU that is usual for the engine; null where its sizes are not known."""
     roofs = usual(result.engine)
     try:
-        found = result.roofline(roofs)
+        found = questions.roofline(result, roofs)
     except RtlabError:
         return None
     return {
@@ -292,9 +295,9 @@ def _estimate(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _build(result: Result) -> dict[str, Any] | None:
+def _build(result: Facts) -> dict[str, Any] | None:
     """What the verbose log tells; null where there is none."""
-    log = result.log
+    log = questions.log(result)
     if log is None:
         return None
     return {
@@ -323,8 +326,8 @@ def _build(result: Result) -> dict[str, Any] | None:
     }
 
 
-def _accuracy(result: Result) -> dict[str, Any] | None:
-    errors = result.accuracy
+def _accuracy(result: Facts) -> dict[str, Any] | None:
+    errors = questions.accuracy(result)
     if errors is None:
         return None
     score = result.score

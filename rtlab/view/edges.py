@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from rtlab import questions
 from rtlab.analysis.writers import Writers
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
@@ -13,10 +14,10 @@ from rtlab.core.value import shape_text
 from rtlab.view.contract import Edge
 
 if TYPE_CHECKING:
-    from rtlab.study import Result
+    from rtlab.core.facts import Facts
 
 
-def engine_edges(result: Result, model: Model, missing: Iterable[str]) -> list[Edge]:
+def engine_edges(result: Facts, model: Model, missing: Iterable[str]) -> list[Edge]:
     """Edges between the boxes of an engine: its inputs, then its layers in order of execution, then its outputs.
 
     An edge leads from the last writer before a reader, and against the order of execution only where a tensor is
@@ -68,7 +69,7 @@ def _label(shape: tuple[int, ...] | None, dtype: str) -> str:
     return f"{'' if shape is None else shape_text(shape)} {dtype}".strip()
 
 
-def _through_model(result: Result, model: Model, missing: Iterable[str], have: Sequence[Edge]) -> list[Edge]:
+def _through_model(result: Facts, model: Model, missing: Iterable[str], have: Sequence[Edge]) -> list[Edge]:
     """Edges into layers that read a tensor under another name, from the dataflow of the model."""
     engine = result.engine
     first = len(engine.inputs)
@@ -86,11 +87,11 @@ def _through_model(result: Result, model: Model, missing: Iterable[str], have: S
     return added
 
 
-def _sources(layer: Layer, result: Result, model: Model, order: dict[str, int]) -> Iterable[tuple[int, str]]:
+def _sources(layer: Layer, result: Facts, model: Model, order: dict[str, int]) -> Iterable[tuple[int, str]]:
     """The layers before one that run the nodes before its own, and the values that lead there."""
     index = order[layer.id]
     seen: set[str] = set()
-    own = set(result.mapping.nodes(layer.id))
+    own = set(questions.mapping(result).nodes(layer.id))
     todo = [i for n in own if n in model.by_id for i in model.by_id[n].inputs]
     while todo:
         name = todo.pop()
@@ -98,7 +99,7 @@ def _sources(layer: Layer, result: Result, model: Model, order: dict[str, int]) 
         if node is None or node.id in seen:
             continue
         seen.add(node.id)
-        layers = [order[i] for i in result.mapping.layers(node.id)]
+        layers = [order[i] for i in questions.mapping(result).layers(node.id)]
         if node.id in own or not layers:
             todo += node.inputs
         elif before := [at for at in layers if at < index]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from rtlab import questions
 from rtlab.analysis.memory import BEYOND, nbytes, of_layers
 from rtlab.analysis.reformats import layout
 from rtlab.analysis.roles import words
@@ -13,8 +14,8 @@ from rtlab.core.engine import Layer
 from rtlab.view.cards import names
 
 if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
     from rtlab.core.model import Model
-    from rtlab.study import Result
 
 #: Types of weights as TensorRT's inspector writes them.
 _TYPES = {
@@ -27,7 +28,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
+def layers_frame(result: Facts, model: Model | None = None) -> pd.DataFrame:
     """The layers of a variant's engine, a row each in order of execution, under their ids (the index, ``id``).
 
     | column | dtype | what |
@@ -69,10 +70,11 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
         model: The source model that is shown; by default the one that the engine was built from.
     """
     home = result.prepared.model if model is None else model
-    times, sizes = result.layer_times, of_layers(result.engine, result.prepared.model)
+    times, sizes = questions.layer_times(result), of_layers(result.engine, result.prepared.model)
     titles, rows = names(result, home), []
+    mapping, timing = questions.mapping(result), questions.timing(result)
     for layer in result.engine.layers:
-        nodes = result.mapping.nodes(layer.id)
+        nodes = mapping.nodes(layer.id)
         time, size = times.get(layer.id), sizes.get(layer.id)
         rows.append({
             "id": layer.id,
@@ -81,7 +83,7 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
             "kind": layer.kind,
             "nodes": nodes,
             "operators": tuple(
-                words(p.role, home.by_id[p.node].op) for p in result.mapping.of(layer.id) if p.node in home.by_id
+                words(p.role, home.by_id[p.node].op) for p in mapping.of(layer.id) if p.node in home.by_id
             ),
             "reads": layer.reads,
             "writes": layer.writes,
@@ -104,7 +106,7 @@ def layers_frame(result: Result, model: Model | None = None) -> pd.DataFrame:
     frame: pd.DataFrame = pd.DataFrame(rows, columns=columns).astype(_NUMBERS).set_index("id")
     frame.attrs = {
         "engine": result.engine.title,
-        "times": result.timing.origin if result.timing and times else "",
+        "times": timing.origin if timing and times else "",
         "output_bytes": ", ".join(sorted({s.origin for s in sizes.values()})),
     }
     return frame

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from rtlab import questions
 from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.analysis.mapping import placed
 from rtlab.analysis.pairs import pairs
@@ -40,7 +41,7 @@ from rtlab.view.panels import offered
 from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
-    from rtlab.study import Result
+    from rtlab.core.facts import Facts
 
 #: Attributes that say at a glance what a node does.
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
@@ -220,7 +221,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def engine_graph(result: Result, model: Model, mapping: NodeMapping) -> Graph:
+def engine_graph(result: Facts, model: Model, mapping: NodeMapping) -> Graph:
     """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
     engine = result.engine
     layers = Cards(result, model, mapping)
@@ -260,12 +261,12 @@ def _engine_told(engine: Engine) -> list[Told]:
 
 
 @growing()
-def engine_view(result: Result, model: Model, *, later: bool = False) -> EngineView:
+def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin.
 
     With ``later``, ``engine_later`` has what is not needed to draw it.
     """
-    mapping = placed(result.mapping, model)
+    mapping = placed(questions.mapping(result), model)
     view = EngineView(
         variant=result.name,
         calibrator=str(result.variant.calibrator or ""),
@@ -292,14 +293,14 @@ def engine_view(result: Result, model: Model, *, later: bool = False) -> EngineV
 
 
 @growing()
-def engine_later(result: Result, model: Model) -> Later:
+def engine_later(result: Facts, model: Model) -> Later:
     """What follows the picture of ``engine_view``: what its boxes tell, their numbers and sums, and the findings."""
     return Later(
         of=result.name,
         boxes=_engine_told(result.engine),
         overlays=overlays(result, model),
         summary=summary(result, model),
-        findings=listed(model, result.findings),
+        findings=listed(model, questions.findings(result)),
     )
 
 
@@ -313,7 +314,7 @@ def complete(view: EngineView, later: Later) -> None:
     )
 
 
-def _quantized(result: Result, model: Model) -> list[QuantizedPair]:
+def _quantized(result: Facts, model: Model) -> list[QuantizedPair]:
     """What became of the Q/DQ pairs that the model brought along."""
     if not any(n.op == "DequantizeLinear" for n in model.top):
         return []
@@ -324,7 +325,7 @@ def _quantized(result: Result, model: Model) -> list[QuantizedPair]:
             verdict=use.verdict,
             note=use.note,
         )
-        for use in pairs(model, result.mapping, result.engine)
+        for use in pairs(model, questions.mapping(result), result.engine)
     ]
 
 

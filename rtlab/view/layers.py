@@ -11,11 +11,12 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
+from rtlab import questions
 from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.value import dtype_text
 
 if TYPE_CHECKING:
-    from rtlab.study import Result
+    from rtlab.core.facts import Facts
 
 #: Domain of operators that only this picture has.
 DOMAIN = "tensorrt"
@@ -25,7 +26,7 @@ _SPELLED = {ours: theirs for theirs, ours in reversed(DTYPES.items())}
 _TYPES["tf32"] = onnx.TensorProto.FLOAT
 
 
-def layers_model(result: Result) -> onnx.ModelProto:
+def layers_model(result: Facts) -> onnx.ModelProto:
     """The layers of a variant's engine in order of execution.
 
     The operator is the compiler's word for the layer. Attributes tell ``precision``, ``stream``, ``tactic``, the ids of
@@ -36,7 +37,7 @@ def layers_model(result: Result) -> onnx.ModelProto:
     infos: dict[str, onnx.ValueInfoProto] = {}
     made = {t.name for t in engine.inputs}
     for layer in engine.layers:
-        graph.node.append(_node(layer, result.mapping.nodes(layer.id), made))
+        graph.node.append(_node(layer, questions.mapping(result).nodes(layer.id), made))
         for tensor in (*layer.inputs, *layer.outputs):
             infos.setdefault(tensor.name, _info(tensor))
         made |= {t.name for t in layer.outputs}

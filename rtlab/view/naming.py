@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rtlab.analysis.diff import Difference
     from rtlab.core.variant import Variant
-    from rtlab.study import Study
+    from rtlab.questions.snapshot import Snapshot
 
 
-def titles(study: Study) -> Mapping[str, str]:
+def titles(study: Snapshot) -> Mapping[str, str]:
     """The title of each variant, by its name in the study; no two are equal.
 
     A name that the user chose stays. One that only repeats the choice, such as ``int8`` or ``int8·entropy2@sm86``, is
     written as ``int8·entropy2``, and with the target where such variants differ by it.
     """
-    variants, results = study.variants, study.results
+    variants, results = study.variants, study.facts
     read = {n for n, r in results.items() if r.recorded}
     plain = {n: v for n, v in variants.items() if _repeats(n, v) and n not in read}
     targets = {v.target for v in plain.values()}

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rtlab import questions
 from rtlab.analysis.memory import Footprint, of_layers, of_nodes, sizes
 from rtlab.analysis.roles import SERVING
 from rtlab.analysis.timing import LayerTime, Shared, Timing, on_nodes
@@ -18,23 +19,25 @@ from rtlab.view.contract import Overlay, Reading
 if TYPE_CHECKING:
     from rtlab.analysis.accuracy import Accuracy, ValueDelta
     from rtlab.analysis.roofline import Roofline
-    from rtlab.study import Result
+    from rtlab.core.facts import Facts
 
 #: Names of measured layers that a note lists before it says that there are more.
 _LISTED = 4
 
 
-def overlays(result: Result, model: Model) -> list[Overlay]:
+def overlays(result: Facts, model: Model) -> list[Overlay]:
     """The estimate for the engine's GPU, time, share of time and error where they were measured, memory of outputs.
 
     What was measured on a CPU in the place of a GPU comes after the estimate for that GPU.
     """
     made: list[Overlay] = []
-    if result.estimate is not None and result.estimate.known.enough:
-        made.append(_estimate(result, result.estimate))
-    if result.timing is not None and result.measured_mapping is not None:
-        made += _times(result.timing, on_nodes(result.timing, result.measured_mapping), result.layer_times)
-    if result.accuracy is not None and (errors := _errors(result, model, result.accuracy)):
+    estimate, timing = questions.estimate(result), questions.timing(result)
+    mapping, accuracy = questions.measured_mapping(result), questions.accuracy(result)
+    if estimate is not None and estimate.known.enough:
+        made.append(_estimate(result, estimate))
+    if timing is not None and mapping is not None:
+        made += _times(timing, on_nodes(timing, mapping), questions.layer_times(result))
+    if accuracy is not None and (errors := _errors(result, model, accuracy)):
         made.append(errors)
     for overlay in made:
         # What is known of a node of a function holds wherever the function is called.
@@ -44,7 +47,7 @@ def overlays(result: Result, model: Model) -> list[Overlay]:
     return made
 
 
-def _memory(result: Result, model: Model) -> Overlay | None:
+def _memory(result: Facts, model: Model) -> Overlay | None:
     nodes, layers = of_nodes(model), of_layers(result.engine, result.prepared.model)
     if not nodes and not layers:
         return None
@@ -70,7 +73,7 @@ def _bytes(found: Footprint) -> Reading:
     return Reading(value=float(found.nbytes), spread=None, shared=1, note=note)
 
 
-def _estimate(result: Result, found: Roofline) -> Overlay:
+def _estimate(result: Facts, found: Roofline) -> Overlay:
     known = found.milliseconds(result.engine)
     whole = sum(known.values())
     layers = tuple(
@@ -87,7 +90,7 @@ def _estimate(result: Result, found: Roofline) -> Overlay:
         best="low",
         nodes={
             i: Reading(value=s.median, spread=None, shared=s.shared, note="")
-            for i, s in on_nodes(told, result.mapping).items()
+            for i, s in on_nodes(told, questions.mapping(result)).items()
         },
         layers={t.layer: Reading(value=t.median, spread=None, shared=1, note="") for t in layers},
     )
@@ -138,7 +141,7 @@ def _shares(times: Mapping[str, Shared], readings: Mapping[str, Reading]) -> dic
     }
 
 
-def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:
+def _errors(result: Facts, model: Model, errors: Accuracy) -> Overlay | None:
     nodes: dict[str, Reading] = {}
     for value in errors.values:
         # Equal values have no finite SQNR and need no mark; an overflow is told in the status line.
@@ -146,7 +149,11 @@ def _errors(result: Result, model: Model, errors: Accuracy) -> Overlay | None:
             nodes.setdefault(value.node, _error(value))
     layers: dict[str, Reading] = {}
     for layer in result.engine.layers:
-        found = [p.node for p in result.mapping.of(layer.id) if p.role not in SERVING and p.node in nodes]
+        found = [
+            p.node
+            for p in questions.mapping(result).of(layer.id)
+            if p.role not in SERVING and p.node in nodes
+        ]
         if found:
             # A layer's error is that of the last value that it computes.
             layers[layer.id] = nodes[max(found, key=lambda n: model.by_id[n].index)]

@@ -10,17 +10,18 @@ from rtlab.errors import VariantError
 from rtlab.view.contract import Column, Fact, Link, Option, Origin, Panel, PanelName, Setting
 
 if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
     from rtlab.core.model import Model
-    from rtlab.study import Result, Study
+    from rtlab.questions.snapshot import Snapshot
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scene:
     """What a panel is asked about: a variant of a study, beside which other one, with which settings of its own."""
 
-    study: Study
-    result: Result
-    baseline: Result | None = None
+    study: Snapshot
+    result: Facts
+    baseline: Facts | None = None
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     asked: str = ""
 

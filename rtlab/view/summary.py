@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, cast
 
+from rtlab import questions
 from rtlab.analysis import breakdown
 from rtlab.analysis.coverage import coverage
 from rtlab.view.contract import Coverage, Reformat, Slice, Summary, Transition
 
 if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
     from rtlab.core.model import Model
-    from rtlab.study import Result
 
 
-def summary(result: Result, model: Model | None = None) -> Summary:
+def summary(result: Facts, model: Model | None = None) -> Summary:
     """Kinds, precisions, transitions, reformats, and how far the mapping explains the engine.
 
     Times are those of this engine. Where another engine ran in its place, they belong to other layers and are left out.
@@ -23,7 +24,7 @@ def summary(result: Result, model: Model | None = None) -> Summary:
         result: The variant.
         model: The source model that is shown; by default the one that the engine was built from.
     """
-    engine, times = result.engine, result.own_times
+    engine, times = result.engine, questions.own_times(result)
     home = result.prepared.model if model is None else model
     return Summary(
         kinds=[_slice(s) for s in breakdown.by_kind(engine, times)],
@@ -44,9 +45,9 @@ def summary(result: Result, model: Model | None = None) -> Summary:
                 fix=r.fix,
                 time=r.milliseconds,
             )
-            for r in result.reformats()
+            for r in questions.reformats(result)
         ],
-        coverage=cast("Coverage", dataclasses.asdict(coverage(result.mapping, home, engine))),
+        coverage=cast("Coverage", dataclasses.asdict(coverage(questions.mapping(result), home, engine))),
         processor=times.processor if times else "",
         source=times.origin if times else "",
         total=times.total if times else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from rtlab import questions
 from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.errors import RtlabError, told
@@ -14,7 +15,8 @@ from rtlab.view.naming import titles
 if TYPE_CHECKING:
     from rtlab.analysis.diff import Difference
     from rtlab.core.engine import Engine
-    from rtlab.study import Result, Study
+    from rtlab.core.facts import Facts
+    from rtlab.questions.snapshot import Snapshot
 
 
 def number(value: float | None, unit: str = "", *, signed: bool = False) -> str:
@@ -57,13 +59,14 @@ def failure(error: BaseException, doing: str = "build the variant") -> Failure:
     return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
 
 
-def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
+def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Chip:
     """A variant in the second row of the Explorer."""
-    result = study.results.get(name)
+    result = study.facts.get(name)
     error = study.failures.get(name)
     variant = study.variants[name]
-    score, base = (r.score if r else None for r in (result, study.results.get(baseline)))
+    score, base = (r.score if r else None for r in (result, study.facts.get(baseline)))
     delta = score.value - base.value if score and base and name != baseline else None
+    estimated, times = (questions.estimate(result), questions.timing(result)) if result else (None, None)
     return Chip(
         id=name,
         choice=variant.name,
@@ -77,16 +80,16 @@ def chip(study: Study, name: str, *, baseline: str, building: str = "") -> Chip:
         nodes=len(result.prepared.model.top) if result else 0,
         layers=len(result.engine.layers) - result.engine.sync if result else 0,
         counted=counted(result.engine) if result else "layer",
-        estimate=result.estimate.estimated if result and result.estimate else None,
-        estimate_gpu=result.estimate.peaks.name if result and result.estimate else "",
+        estimate=estimated.estimated if estimated else None,
+        estimate_gpu=estimated.peaks.name if estimated else "",
         estimate_source=estimate_source(result) if result else "",
-        time=result.timing.shown if result and result.timing else None,
-        time_source=result.timing.origin if result and result.timing else "",
+        time=times.shown if times else None,
+        time_source=times.origin if times else "",
         score=score.value if score else None,
         score_delta=delta,
         score_unit=score.unit if score else "",
         score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
-        random=random_input(result) if result else "",
+        random=questions.random_input(result) if result else "",
         error=failure(error) if error else None,
         stages=standings(result) if result and not result.recorded else [],
     )
@@ -97,9 +100,9 @@ def counted(engine: Engine) -> str:
     return "ONNX Runtime node" if engine.backend.startswith("onnxruntime") else engine.detail
 
 
-def estimate_source(result: Result) -> str:
+def estimate_source(result: Facts) -> str:
     """What stands beside the estimate for a variant's GPU, or why it is withheld; empty where there is none to give."""
-    found = result.estimate
+    found = questions.estimate(result)
     if found is None:
         return ""
     return found.withheld or f"estimated for {found.peaks.name}; {known_error(found.peaks.name)}"
@@ -119,17 +122,7 @@ def unexplained(found: Difference) -> str:
     )
 
 
-def random_input(result: Result) -> str:
-    """What of a variant rests on random input, in words; empty where nothing does."""
-    parts = []
-    if result.accuracy is not None and result.accuracy.synthetic:
-        parts.append("errors")
-    if result.random_scales:
-        parts.append("scales")
-    return " and ".join(parts)
-
-
-def standings(result: Result) -> list[Standing]:
+def standings(result: Facts) -> list[Standing]:
     """How far each stage of a variant came, in their order."""
     return [
         Standing(stage=s.stage.value, state=s.state, text=s.text, basis=s.basis)
@@ -137,20 +130,19 @@ def standings(result: Result) -> list[Standing]:
     ]
 
 
-def _precision(result: Result) -> str:
+def _precision(result: Facts) -> str:
     """Precision and processor of an engine from elsewhere, as far as its files tell."""
     typed = any(layer.precision for layer in result.engine.layers)
-    where = (
-        result.timing.processor if result.timing else "CPU" if result.engine.target.name == "cpu" else "GPU"
-    )
+    times = questions.timing(result)
+    where = times.processor if times else "CPU" if result.engine.target.name == "cpu" else "GPU"
     return f"{result.variant.precision if typed else 'types not told'} · {where}"
 
 
-def study_html(study: Study) -> str:
+def study_html(study: Snapshot) -> str:
     """The summary that a notebook shows for a study."""
     rows, called = [], titles(study)
     for name, variant in study.variants.items():
-        result = study.results.get(name)
+        result = study.facts.get(name)
         if result is None:
             error = study.failures.get(name)
             state = html.escape(str(error)) if error else "not built yet"
@@ -162,27 +154,28 @@ def study_html(study: Study) -> str:
     head = "".join(
         f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
     )
-    results = study.results.values()
+    results = study.facts.values()
     origins = dict.fromkeys(filter(None, map(estimate_source, results)))
-    origins |= dict.fromkeys(r.timing.origin for r in results if r.timing)
+    origins |= dict.fromkeys(t.origin for r in results if (t := questions.timing(r)))
     return (
         f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"
         f"<small>{'<br>'.join(html.escape(o) for o in origins)}</small>"
     )
 
 
-def _row(name: str, result: Result) -> str:
-    times = [f"● {number(result.timing.shown, 'ms')} {result.timing.processor}"] if result.timing else []
-    if (found := result.estimate) is not None:
+def _row(name: str, result: Facts) -> str:
+    timing, errors = questions.timing(result), questions.accuracy(result)
+    times = [f"● {number(timing.shown, 'ms')} {timing.processor}"] if timing else []
+    if (found := questions.estimate(result)) is not None:
         times.insert(0, f"○ {number(found.estimated, 'ms')} {found.peaks.name}")
     time = ", ".join(times) or "—"
     score = number(result.score.value, result.score.unit) if result.score else "—"
-    finite = [v for v in (result.accuracy.values if result.accuracy else ()) if v.sqnr != float("inf")]
+    finite = [v for v in (errors.values if errors else ()) if v.sqnr != float("inf")]
     lowest = min((v.sqnr for v in finite), default=None)
-    worst = "equal" if result.accuracy and lowest is None else number(lowest, "dB")
+    worst = "equal" if errors and lowest is None else number(lowest, "dB")
     if lowest == float("-inf"):
         worst = "not finite"
-    if result.accuracy is not None and result.accuracy.synthetic:
+    if errors is not None and errors.synthetic:
         worst += f", {RANDOM}"
     layers = len(result.engine.layers) - result.engine.sync
     cells = (

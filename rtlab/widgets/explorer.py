@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import traitlets
 
+from rtlab import questions
 from rtlab.analysis.mapping import placed
 from rtlab.backends.files import recognise
 from rtlab.core import model as _model
@@ -32,6 +33,8 @@ from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError, told
 from rtlab.quantize import export
+from rtlab.questions.snapshot import Snapshot
+from rtlab.session import Session
 from rtlab.view import chrome, offer, panels
 from rtlab.view.calibration import calibration
 from rtlab.view.contract import (
@@ -64,8 +67,8 @@ from rtlab.widgets.inspecting import Inspecting
 if TYPE_CHECKING:
     from rtlab.analysis.mapping import Mapping
     from rtlab.analysis.tensors import TensorStats
+    from rtlab.core.facts import Facts
     from rtlab.core.model import Model
-    from rtlab.study import Result, Study
     from rtlab.view.contract import ViewState as Payload
 
 #: What the buttons of panels try, likewise.
@@ -144,7 +147,9 @@ class Explorer(Delivering):
     stamp = traitlets.Int(0).tag(sync=True)
 
     @growing()
-    def __init__(self, study: Study, *, baseline: str | None = None, height: int | None = None) -> None:
+    def __init__(
+        self, study: Session[Any], *, baseline: str | None = None, height: int | None = None
+    ) -> None:
         self.study = study
         #: What is on screen changes in one piece: cells, gestures and builds are threads of their own.
         self._turn = threading.RLock()
@@ -159,7 +164,7 @@ class Explorer(Delivering):
         self._next: dict[str, Any] = {}
         self._drawn = threading.Event()
         super().__init__("explorer.js", height=height or 0)
-        first = next((v for n, v in study.variants.items() if not _recorded(study, n)), None)
+        first = next((v for n, v in study.variants.items() if not _recorded(study.snapshot(), n)), None)
         self.choice = offer.choice(study.model, first or offer.start())
         self._open()
         study.views.add(self)
@@ -168,7 +173,7 @@ class Explorer(Delivering):
         self.observe(self._viewed, "view")
 
     def __repr__(self) -> str:
-        return f"<Explorer {self.study.model.name}: {len(self.study.results)} variants>"
+        return f"<Explorer {self.study.model.name}: {len(self.study.facts)} variants>"
 
     @property
     def state(self) -> ViewState:
@@ -199,11 +204,11 @@ class Explorer(Delivering):
         Raises:
             VariantError: it is not built; or the error of its failed build.
         """
-        result = self.study[name]
+        result = self.study.facts_of(name)
         with self._turn:
             self._follow(self._picture(result))
 
-    def _picture(self, result: Result) -> _Made:
+    def _picture(self, result: Facts) -> _Made:
         with self._turn:
             made = self._view(result)
             self.engine = made.picture
@@ -227,7 +232,7 @@ class Explorer(Delivering):
         Raises:
             VariantError: it is not built; or the error of its failed build.
         """
-        result = self.study[name] if name else None
+        result = self.study.facts_of(name) if name else None
         with self._turn:
             made = self._view(result) if result else None
             self.other = made.picture if made else b""
@@ -255,7 +260,7 @@ class Explorer(Delivering):
         """
         model = self.study.model
         if variant:
-            data = bytes(layers_model(self.study[variant]).SerializeToString())
+            data = bytes(layers_model(self.study.facts_of(variant)).SerializeToString())
             shown = netron.Shown(f"{model.name} {variant}", lambda: io.BytesIO(data))
         else:
             shown = netron.shown(model)
@@ -293,7 +298,7 @@ class Explorer(Delivering):
         except RtlabError as error:
             self.failure = dict(failure(error))
             return self
-        if name in self.study.results and not self.study.outdated(name):
+        if name in self.study.facts and not self.study.outdated(name):
             self.show(name)
             return self
         self._start(lambda progress: self._build(name, progress), f'build "{name}"', name)
@@ -512,7 +517,7 @@ class Explorer(Delivering):
             self.study.run([name], progress=progress, budget_s=self._budget, again=again)
         except Cancelled:
             # What was compiled stays, and with it what was measured; a variant of which nothing is there does not.
-            if name not in self.study.results:
+            if name not in self.study.facts:
                 self.study.remove(name)
             raise
         finally:
@@ -528,7 +533,7 @@ class Explorer(Delivering):
         """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""
         name = self._building
         with self._turn:
-            result, shown = self.study.results.get(name), self._made.get(name)
+            result, shown = self.study.facts.get(name), self._made.get(name)
             if result is None:
                 return
             if shown is None or shown.result.engine is not result.engine:
@@ -540,7 +545,7 @@ class Explorer(Delivering):
             self._tell_calibration()
             self.stamp += 1
 
-    def _renew(self, shown: _Made, result: Result) -> None:
+    def _renew(self, shown: _Made, result: Facts) -> None:
         """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
         name = result.name
         self._made[name] = made = _Made(result, self.study.model, shown.view, b"")
@@ -592,7 +597,7 @@ class Explorer(Delivering):
             study = fresh(opened, data=None if data is None else samples_of(data, opened))
         self._adopt(study, progress)
 
-    def _adopt(self, study: Study, progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
+    def _adopt(self, study: Session[Any], progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
         """Show another study, and build its first variant: the one that was chosen, or fp32."""
         self._exchange(study)
         first = offer.choice(study.model, offer.start())
@@ -604,7 +609,7 @@ class Explorer(Delivering):
         self._refresh(building=planned)
         self._build(planned, progress)
 
-    def _exchange(self, study: Study) -> None:
+    def _exchange(self, study: Session[Any]) -> None:
         with self._turn:
             self._made = {}
             self.study.views.discard(self)
@@ -617,8 +622,8 @@ class Explorer(Delivering):
 
     def _open(self) -> None:
         study = self.study.snapshot()
-        built = next((n for n in study.variants if n in study.results), "")
-        aside = bool(built) and not self._busy and _is_large(study[built])
+        built = next((n for n in study.variants if n in study.facts), "")
+        aside = bool(built) and not self._busy and _is_large(study.facts[built])
         if not aside:
             self.source = encode(source_graph(study.model), Graph)
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
@@ -631,11 +636,11 @@ class Explorer(Delivering):
         self._put(ViewState(variant=shown, baseline=self._baseline or built, tab=tab, panes=panes))
         self.controls = dict(offer.controls(study.model, self.choice))
         self._tell_calibration()
-        self.findings = dict(findings(study.model, study.findings()))
+        self.findings = dict(findings(study.model, self.study.findings()))
         if aside:
             self._drawn.clear()
             self._start(lambda progress: self._show_aside(built, progress), f'show "{built}"')
-        elif built in self.study.results:
+        elif built in self.study.facts:
             self.show(built)
         else:
             self._refresh()
@@ -647,7 +652,7 @@ class Explorer(Delivering):
                 progress.phase("Preparing the model's view")
                 self.source = encode(source_graph(model, later=True), Graph)
                 progress.phase("Preparing the engine's view")
-                made = self._picture(self.study[name])
+                made = self._picture(self.study.facts_of(name))
                 progress.phase("Preparing the numbers")
                 # To draw takes the page all processors that a small machine has.
                 if self._displayed:
@@ -676,17 +681,15 @@ class Explorer(Delivering):
     def _catch_up(self) -> None:
         with self._turn:
             study = self.study.snapshot()
-            old = [n for n, made in self._made.items() if study.results.get(n) is not made.result]
+            old = [n for n, made in self._made.items() if study.facts.get(n) is not made.result]
             for name in old:
                 del self._made[name]
             shown = self.state.variant
             wanted = (
-                shown
-                if shown in study.results
-                else next((n for n in study.variants if n in study.results), "")
+                shown if shown in study.facts else next((n for n in study.variants if n in study.facts), "")
             )
             if wanted and (wanted != shown or wanted in old):
-                self._follow(self._picture(study.results[wanted]))
+                self._follow(self._picture(study.facts[wanted]))
             elif shown and not wanted:
                 self._clear()
             self._refresh()
@@ -709,10 +712,10 @@ class Explorer(Delivering):
         return wanted.id
 
     def _mapping(self, name: str) -> Mapping | None:
-        result = self.study.results.get(name)
-        return placed(result.mapping, self.study.model) if result else None
+        result = self.study.facts.get(name)
+        return placed(questions.mapping(result), self.study.model) if result else None
 
-    def _view(self, result: Result) -> _Made:
+    def _view(self, result: Facts) -> _Made:
         """What is shown of a built variant, made once."""
         with self._turn:
             made = self._made.get(result.name)
@@ -745,7 +748,7 @@ class Explorer(Delivering):
     def _refresh(self, building: str = "") -> None:
         with self._turn:
             study, state = self.study.snapshot(), self.state
-            if state.compared and state.compared not in study.results and state.compared != self._building:
+            if state.compared and state.compared not in study.facts and state.compared != self._building:
                 self.compare(None)
                 state = self.state
             baseline = self._baseline or chrome.baseline(study)
@@ -843,7 +846,7 @@ class Explorer(Delivering):
     def _save(self, variant: str, what: str) -> None:
         """Send a file of a built variant: the prepared model, its scales, or a calibration cache."""
         study = self.study.snapshot()
-        result = study[variant]
+        result = self.study.facts_of(variant)
         stem = export.stem(study.model, result.variant)
         made: dict[str, Callable[[], tuple[str, bytes]]] = {
             "onnx": lambda: (f"{stem}.onnx", result.prepared.model.bytes()),
@@ -877,15 +880,15 @@ class Explorer(Delivering):
         self, name: str, variant: str, settings: collections.abc.Mapping[str, str], asked: str = ""
     ) -> Panel:
         study = self.study.snapshot()
-        result = study[variant]
+        result = self.study.facts_of(variant)
         # Beside itself, a variant shows nothing; the one in the third pane was chosen for that.
         other = next((n for n in (self.state.compared, self.state.baseline) if n and n != variant), "")
-        return panels.answer(name, Scene(study, result, study.results.get(other), settings, asked))
+        return panels.answer(name, Scene(study, result, study.facts.get(other), settings, asked))
 
     def _panel(self, asked: str) -> None:
         wanted = json.loads(asked)
         # What the page asks about may be gone by now; it asks anew when it knows.
-        if wanted["panel"] in panels.PANELS and wanted["variant"] in self.study.results:
+        if wanted["panel"] in panels.PANELS and wanted["variant"] in self.study.facts:
             found = self._answer(wanted["panel"], wanted["variant"], wanted["settings"], asked)
             self.send({"type": "panel", "value": asked, "content": found})
 
@@ -920,9 +923,9 @@ class Explorer(Delivering):
         finally:
             # What nobody built was only planned by the button.
             for title in planned:
-                if title not in self.study.results and title not in self.study.failures:
+                if title not in self.study.facts and title not in self.study.failures:
                     self.study.remove(title)
-        if built := [t for t in planned if t in self.study.results]:
+        if built := [t for t in planned if t in self.study.facts]:
             self.show(built[-1])
         if failed is not None:
             raise failed
@@ -1021,7 +1024,7 @@ class Explorer(Delivering):
 class _Made:
     """What is shown of an engine: its picture and what follows, each part made once and when it is sent."""
 
-    def __init__(self, result: Result, model: Model, view: EngineView, picture: bytes) -> None:
+    def __init__(self, result: Facts, model: Model, view: EngineView, picture: bytes) -> None:
         self.result, self.view, self._model = result, view, model
         #: The engine as it is drawn; empty where the page has a drawing to which this adds numbers.
         self.picture = picture
@@ -1029,7 +1032,7 @@ class _Made:
     @functools.cached_property
     def mapping(self) -> Mapping:
         """Its nodes by the places where they run."""
-        return placed(self.result.mapping, self._model)
+        return placed(questions.mapping(self.result), self._model)
 
     @functools.cached_property
     def later(self) -> bytes:
@@ -1047,9 +1050,9 @@ class _Made:
     def story(self) -> bytes:
         """How the engine was built; empty where no log tells."""
         result = self.result
-        if result.log is None:
+        if (log := questions.log(result)) is None:
             return b""
-        return encode(story(result.log, self._model, result.engine, self.mapping), BuildStory)
+        return encode(story(log, self._model, result.engine, self.mapping), BuildStory)
 
     @functools.cached_property
     def charts(self) -> dict[str, Any]:
@@ -1059,17 +1062,17 @@ class _Made:
         return {
             "timing": figures.timing(view),
             "longest": figures.timing(view, longest=True),
-            "accuracy": figures.accuracy(view, compared=self.result.accuracy is not None),
+            "accuracy": figures.accuracy(view, compared=questions.accuracy(self.result) is not None),
         }
 
 
-def _recorded(study: Study, name: str) -> bool:
+def _recorded(study: Snapshot, name: str) -> bool:
     """Whether a variant was read from files of another machine."""
-    result = study.results.get(name)
+    result = study.facts.get(name)
     return result is not None and result.recorded
 
 
-def _is_large(result: Result) -> bool:
+def _is_large(result: Facts) -> bool:
     return len(result.engine.layers) >= _MANY_LAYERS
 
 

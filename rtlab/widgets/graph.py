@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import traitlets
 
+from rtlab import questions
 from rtlab.analysis.mapping import placed
 from rtlab.view.contract import EngineView
 from rtlab.view.contract import Graph as GraphPayload
@@ -16,7 +17,8 @@ from rtlab.view.state import ViewState
 from rtlab.widgets.delivering import Delivering
 
 if TYPE_CHECKING:
-    from rtlab.study import Result, Study
+    from rtlab.core.facts import Facts
+    from rtlab.questions.snapshot import Snapshot
 
 
 class Graph(Delivering):
@@ -30,11 +32,12 @@ class Graph(Delivering):
     #: What its variants are called, by name.
     titles = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, study: Study, name: str, other: str | None = None, *, height: int = 480) -> None:
+    def __init__(
+        self, study: Snapshot, result: Facts, other: Facts | None = None, *, height: int = 480
+    ) -> None:
         self._model = study.model
-        self._result: Result = study[name]
-        self._other: Result | None = study[other] if other else None
-        view = ViewState(variant=name)
+        self._result, self._other = result, other
+        view = ViewState(variant=result.name)
         if self._other is not None:
             view = view.compare(self._other.name, None)
         super().__init__(
@@ -66,5 +69,7 @@ class Graph(Delivering):
         Raises:
             ModelError: there is no such node.
         """
-        mappings = [placed(r.mapping, self._model) if r else None for r in (self._result, self._other)]
+        mappings = [
+            placed(questions.mapping(r), self._model) if r else None for r in (self._result, self._other)
+        ]
         self.view = dict(self.state.select(self._model.chosen(nodes), *mappings).payload())

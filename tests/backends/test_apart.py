@@ -46,7 +46,7 @@ X = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
 def small_batches():
     """Several of each pass."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rtlab.study.measuring.batch_size", lambda *given: BATCH)
+        patch.setattr("rtlab.session.measuring.batch_size", lambda *given: BATCH)
         yield
 
 
@@ -124,7 +124,7 @@ def test_a_crash_in_a_stage_costs_that_stage_alone(undisturbed, stage, name) -> 
         "found before is kept. Try again; if it crashes again, the model holds something that it cannot digest: try "
         "parts of it to find out which, or choose smaller batches."
     )
-    assert text in [s["text"] for s in chrome.status(study, "int8")]
+    assert text in [s["text"] for s in chrome.status(study.snapshot(), "int8")]
     assert (result.source, result.engine) == (study.model, study["int8"].engine)
     study.measure("int8", budget_s=math.inf)
     assert ["done"] * 4 == states(study)

@@ -24,8 +24,8 @@ from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
-from rtlab.study import sizing
-from rtlab.study.tuning import tune
+from rtlab.experiments import sizing
+from rtlab.experiments.tuning import tune
 from rtlab.testing import tiny_model
 
 #: Seconds after which a test that hangs says so; nothing is timed here.

@@ -18,9 +18,9 @@ import pytest
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.stage import Stage
 from rtlab.errors import RtlabError
-from rtlab.study.job import compiled
-from rtlab.study.measuring import last
-from rtlab.study.observer import observe_part
+from rtlab.session.job import compiled
+from rtlab.session.measuring import last
+from rtlab.session.observer import observe_part
 from rtlab.testing import tiny_model
 
 pytestmark = [

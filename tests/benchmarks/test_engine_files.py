@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 import engines
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.timing import timing
+from rtlab import questions
 from rtlab.backends.files import reading
 from rtlab.core.engine import Engine
+from rtlab.core.facts import Facts
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.variant import Variant
 from rtlab.quantize import Prepared
-from rtlab.study.job import Result
 from rtlab.view.contract import EngineView, Graph
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.payload import encode
@@ -53,7 +52,7 @@ def without_labels(engine: Engine, *, tensors: bool) -> Engine:
     return dataclasses.replace(engine, layers=tuple(dataclasses.replace(y, **told) for y in engine.layers))
 
 
-def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tuple[dict[str, float], Result]:
+def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tuple[dict[str, float], Facts]:
     """CPU seconds of each piece: a bare reading of the JSON, then rtlab's own work from reading to bytes."""
     times: dict[str, float] = {}
 
@@ -67,13 +66,13 @@ def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tu
     timed("json", growing()(lambda: json.loads(given["layers"].read_bytes(), strict=False)))
     found = timed("read", lambda: reading.read(given))
     engine = change(found.engine)
-    mapping = timed("relate", lambda: relate(model, model, engine))
-    times_ = timed("times", lambda: timing(found.profile, engine))
-    result = Result(
-        "big", Variant.of("fp16", target="sm86"), model, Prepared(model, model), engine, mapping,
-        measured=engine, measured_mapping=mapping, timing=times_, recorded=True,
+    result = Facts(
+        "big", Variant.of("fp16", target="sm86"), model, Prepared(model, model), engine,
+        measured=engine, profile=found.profile, recorded=True,
     )  # fmt: skip
-    timed("findings", growing()(lambda: result.findings))
+    timed("relate", lambda: questions.mapping(result))
+    timed("times", lambda: questions.timing(result))
+    timed("findings", growing()(lambda: questions.findings(result)))
     view = timed("view", lambda: engine_view(result, model))
     timed("encode", lambda: encode(view, EngineView))
     source = timed("source", lambda: source_graph(model))

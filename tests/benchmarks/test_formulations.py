@@ -14,9 +14,9 @@ import pytest
 import rtlab
 from rtlab import Study
 from rtlab.backends.bench import Bench
+from rtlab.experiments.tuning import tune
 from rtlab.formulations import Layer, alone, offered
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer
-from rtlab.study.tuning import tune
 from rtlab.testing import tiny_model
 from rtlab.view.panel import Scene
 from rtlab.view.panels.formulations import formulations
@@ -82,7 +82,7 @@ def test_the_panel_of_five_thousand_layers_takes_half_a_second(benchmark) -> Non
     trials = tuple(dataclasses.replace(direct, formulation=f"way {i}", median=1.0 + i) for i in range(6))
     layers = tuple(TunedLayer(f"layer {i}", "Conv", "key", 1, (direct, *trials), direct) for i in range(5000))
     tuned = Tuned(layers, (), "a CPU", "ORT", when, 1.0, complete=True)
-    scene = Scene(types.SimpleNamespace(model=study.model, tuned=tuned), study["fp32"])
+    scene = Scene(types.SimpleNamespace(model=study.model, tuned=tuned), study["fp32"].facts)
     spent: list[float] = []
 
     def asked() -> None:

@@ -89,7 +89,7 @@ def engine_of(architecture: str, nodes: int) -> str:
     study = rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=1))
     study.add("fp32", backend="onnxruntime")
     study.run(compare=False)
-    return base64.b64encode(encode(engine_view(study["fp32"], model), EngineView)).decode()
+    return base64.b64encode(encode(engine_view(study["fp32"].facts, model), EngineView)).decode()
 
 
 class Bench:

@@ -12,15 +12,12 @@ import numpy as np
 import pytest
 
 from rtlab import samples
-from rtlab.analysis import timing
-from rtlab.analysis.accuracy import Accuracy, ValueDelta
-from rtlab.analysis.mapping import relate
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.facts import Errors, Facts
 from rtlab.core.model import Model
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.quantize import Prepared
-from rtlab.study import Result
 from rtlab.view.contract import EngineView, Graph
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.payload import encode
@@ -78,20 +75,17 @@ def projected(make: str) -> tuple[Graph, EngineView]:
     }
     now = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
     profile = Profile("onnxruntime 1.31", "a processor", times, np.full(30, 50.0), 5, now)
-    errors = [
-        ValueDelta(
-            value=o, node=n.id, max_abs=rng.lognormal(-4), rmse=rng.lognormal(-6), cosine=1 - rng.lognormal(-8),
-            sqnr=rng.normal(35, 8), elements=1000, overflowed=0,
-        )
+    # Squares of 1,000 elements of the reference, of the error, the product, squares of the variant, the largest error.
+    sums = {
+        o: np.array([1e3, 1e3 / 10 ** rng.normal(3.5, 0.8), 1e3 * (1 - rng.lognormal(-8)), 1e3, rng.lognormal(-4),
+                     1000, 0, 0])
         for n in model.top
         for o in n.outputs
-    ]  # fmt: skip
-    mapping = relate(model, model, engine)
+    }  # fmt: skip
     halves = Prepared(model, model, precisions=dict.fromkeys((n.id for n in model.top), Precision.FP16))
-    result = Result(
-        "fp16", Variant.of("fp16", target="sm86"), model, halves, engine, mapping,
-        measured=engine, measured_mapping=mapping, timing=timing.timing(profile, engine),
-        accuracy=Accuracy("a processor", 32, tuple(errors)),
+    result = Facts(
+        "fp16", Variant.of("fp16", target="sm86"), model, halves, engine, measured=engine, profile=profile,
+        errors=Errors("a processor", sums, dict.fromkeys(sums, 32)),
     )  # fmt: skip
     return source_graph(model), engine_view(result, model)
 

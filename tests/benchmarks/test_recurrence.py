@@ -7,7 +7,9 @@ import time
 from types import SimpleNamespace
 
 from recurrent import listing, recurrent_model
-from rtlab.analysis.mapping import Mapping
+from rtlab.core.facts import Facts
+from rtlab.core.prepared import Prepared
+from rtlab.core.variant import Variant
 from rtlab.view.panel import Scene
 from rtlab.view.panels.recurrence import recurrence
 
@@ -15,10 +17,8 @@ from rtlab.view.panels.recurrence import recurrence
 def scene(steps: int) -> Scene:
     """Of an LSTM whose steps are all unrolled, three layers each."""
     model = recurrent_model("LSTM", steps, batch=4, inputs=16, head=False)
-    engine, nothing = listing(steps, inputs=16), Mapping((), ())
-    result = SimpleNamespace(
-        name="fp32", engine=engine, prepared=SimpleNamespace(model=model), mapping=nothing
-    )
+    engine = listing(steps, inputs=16)
+    result = Facts("fp32", Variant.of("fp32"), model, Prepared(model, model), engine)
     return Scene(SimpleNamespace(model=model, forms={}), result)
 
 

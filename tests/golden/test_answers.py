@@ -98,7 +98,7 @@ def test_findings_and_words_of_a_sample(name: str, golden: Any) -> None:
             tables[head] = findings(result)
             words[head] = [
                 f"{s['origin']}{' (warning)' if s['warning'] else ''}: {_timeless(s['text'])}"
-                for s in status(made, variant)
+                for s in status(made.snapshot(), variant)
                 if not s["text"].startswith("compiled: ")
             ]
         else:

@@ -90,7 +90,7 @@ def _said(chip: Any) -> str:
 
 def table(result: Any, model: Any) -> list[str]:
     """The lines of one engine, each checked."""
-    view = engine_view(result, model)
+    view = engine_view(result.facts, model)
     boxes = {b["id"]: b for b in view["graph"]["boxes"]}
     for layer in result.engine.layers:
         check(layer, boxes[layer.id], linked=bool(view["pairs"]))

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import grimp
 import importlinter.api
+import networkx
 import pytest
 from PIL import Image
 
@@ -25,7 +27,8 @@ CONFINED = {
     "onnxruntime": ({"backends"}, True),
     # A data loader of Polygraphy is one of the sources of data, which are core.
     "polygraphy": ({"backends", "core"}, True),
-    "ipywidgets": ({"widgets"}, False),
+    # The bar that long work shows below a cell.
+    "ipywidgets": ({"widgets", "session"}, False),
     "anywidget": ({"widgets"}, False),
     "plotly": ({"widgets", "report"}, False),
     "dask": (set(), True),
@@ -66,6 +69,48 @@ def test_every_package_has_a_place():
 
     assert "True" == layers["exhaustive"]
     assert ["rtlab"] == layers["containers"]
+
+
+def test_no_file_needs_itself() -> None:
+    """Files in a circle cannot be read, tested or changed alone; what is imported in a function counts too."""
+    graph = grimp.build_graph("rtlab", exclude_type_checking_imports=False, cache_dir=None)
+    imports = networkx.DiGraph(
+        (module, other)
+        for module in graph.modules
+        for other in graph.find_modules_directly_imported_by(module)
+    )
+    assert [] == [sorted(c) for c in networkx.strongly_connected_components(imports) if len(c) > 1]
+
+
+def test_rows_count_what_is_imported_for_types_alone() -> None:
+    """A type that is only named pulls nothing in, and yet its file has to be known to read this one."""
+    options = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["session_options"]
+    assert "False" == options["exclude_type_checking_imports"]
+
+
+#: Files that import a package by a name which is their datum: the binding of a backend, a plug-in of ONNX Runtime's;
+#: SymPy, which comes later; and ``core.optional``, which says in words which package is missing.
+NAMED = {
+    "backends/live/compiler.py",
+    "backends/live/loaded.py",
+    "backends/live/sensors.py",
+    "backends/live/timing_cache.py",
+    "backends/providers.py",
+    "core/later.py",
+    "core/optional.py",
+}
+IMPORTING = {"importlib.import_module", "import_module", "__import__"}
+
+
+def test_nothing_of_rtlab_is_imported_by_a_string() -> None:
+    """What a computed name imports is unseen by mypy, by the contract of the rows, and by whoever reads."""
+    found = {
+        str(path.relative_to(ROOT / "rtlab"))
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTING
+    }
+    assert NAMED == found
 
 
 def test_confined_packages_are_imported_where_they_belong():

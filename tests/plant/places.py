@@ -30,7 +30,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "analysis": ("rtlab/analysis",),
     "quantize": ("rtlab/quantize",),
     "readers": ("rtlab/backends/files", "rtlab/backends/log"),
-    "study": ("rtlab/study",),
+    "study": ("rtlab/study.py", "rtlab/session", "rtlab/experiments", "rtlab/questions"),
 }
 #: Kinds of syntax that an operator of Cosmic Ray may change.
 _KINDS = frozenset(

@@ -81,7 +81,7 @@ FIELDS = {
 }
 TOLD = {
     "table": lambda r, _: r.table(),
-    "document": lambda r, s: json.dumps(document(r, s.model), allow_nan=False),
+    "document": lambda r, s: json.dumps(document(r.facts, s.model), allow_nan=False),
     "memory": lambda r, _: r.memory(),
     "memory of four": lambda r, _: r.memory(batch=4),
     "roofline": lambda r, _: r.roofline("A100"),
@@ -91,7 +91,9 @@ TOLD = {
     "reformats": lambda r, _: r.reformats(),
     "difference": lambda _, s: json.dumps(compared(s.difference("engine", "engine", gpu="A100"), s.model)),
     **{
-        name: lambda r, s, n=name: json.dumps(answer(n, Scene(s, r, None, {}, "")), allow_nan=False)
+        name: lambda r, s, n=name: json.dumps(
+            answer(n, Scene(s.snapshot(), r.facts, None, {}, "")), allow_nan=False
+        )
         for name in PANELS
     },
 }

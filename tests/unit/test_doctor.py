@@ -19,7 +19,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, Unavailable
-from rtlab.study.doctor import Check, Report, clean, doctor, examine
+from rtlab.experiments.doctor import Check, Report, clean, doctor, examine
 
 needs_lists = pytest.mark.skipif(
     not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"

@@ -16,7 +16,7 @@ from rtlab.core.buildlog import TacticTime
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import absent
 from rtlab.errors import ReadError, RtlabError, VariantError
-from rtlab.study import forcing
+from rtlab.experiments import forcing
 from rtlab.testing import tiny_model
 
 LOG = Path(__file__).parents[3] / "shared/recorded/build-logs/mnist-trt10.16-h100-level5.log"
@@ -172,7 +172,7 @@ def test_other_backends_say_where_tactics_are_timed() -> None:
     with pytest.raises(VariantError, match=r'"onnxruntime" times no tactics .*or study\.tune\(\)'):
         study.tactics("fp32")
     result = study["fp32"]
-    rtx = dataclasses.replace(result, engine=dataclasses.replace(result.engine, backend="tensorrt-rtx"))
+    rtx = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, backend="tensorrt-rtx"))
     for ask in (lambda: forcing.tactics(rtx), lambda: forcing.force(rtx, {"a": "b"}, "c")):
         with pytest.raises(
             VariantError,
@@ -180,7 +180,7 @@ def test_other_backends_say_where_tactics_are_timed() -> None:
         ):
             ask()
     silent = dataclasses.replace(
-        result, engine=dataclasses.replace(result.engine, backend="tensorrt", log="")
+        result.facts, engine=dataclasses.replace(result.engine, backend="tensorrt", log="")
     )
     with pytest.raises(VariantError, match="no log tells of a tactic that was timed"):
         forcing.tactics(silent)

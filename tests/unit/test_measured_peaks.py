@@ -10,7 +10,7 @@ import pytest
 
 from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled
-from rtlab.study.peaks import measured_peaks
+from rtlab.experiments.peaks import measured_peaks
 
 
 def test_the_cpu_has_roofs_that_are_measured() -> None:
@@ -46,7 +46,7 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest(
         def release(self, engine: object) -> None:
             told.append("released")
 
-    monkeypatch.setattr("rtlab.study.peaks.OnnxRuntime", Runner)
+    monkeypatch.setattr("rtlab.experiments.peaks.OnnxRuntime", Runner)
     progress = Silent()
     found = measured_peaks(progress, product=10, moved=1000)
     # A multiply-accumulate is two operations; every number of four bytes is read and written.

@@ -12,6 +12,7 @@ import pytest
 
 import rtlab
 from rtlab import Study
+from rtlab.backends.reference import runner_of
 from rtlab.errors import ModelError, ReadError, VariantError
 from rtlab.samples import load
 from rtlab.testing import tiny_model
@@ -72,7 +73,7 @@ def test_an_engine_without_its_model_is_shown_all_the_same(files, tmp_path) -> N
     study = rtlab.read(layers=files / "layers.json", name="jetson")
     result = study["jetson"]
     assert 0 == len(study.model.nodes)
-    view = decode(encode(engine_view(result, study.model), EngineView))
+    view = decode(encode(engine_view(result.facts, study.model), EngineView))
     assert len(result.engine.layers) == sum(b["kind"] == "layer" for b in view["graph"]["boxes"])
     explorer = study.explore()
     assert ["layer"] == list(explorer.state.panes)
@@ -144,7 +145,7 @@ def test_a_recorded_engine_tells_its_document(tmp_path) -> None:
         model=MOBILENET / "model.structure-only.onnx",
     )  # fmt: skip
     result = study["engine"]
-    told = json.loads(json.dumps(document(result, study.model), allow_nan=False))
+    told = json.loads(json.dumps(document(result.facts, study.model), allow_nan=False))
     rows = json.loads((MOBILENET / "engine.profile.json").read_text(encoding="utf-8"))[1:]
     assert len(rows) == len(told["timing"]["layers"])
     assert pytest.approx(sum(r["medianMs"] for r in rows)) == told["timing"]["sum_of_layers_ms"]
@@ -173,7 +174,7 @@ def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
     study.add("fp32", target="cpu")
     study.run(compare=False)
     batch = next(sample.calibration.batches(sample.model, 2))
-    runner = rtlab.study.job.runner_of("onnxruntime")
+    runner = runner_of("onnxruntime")
     out = runner.outputs(study["fp32"].measured or study["fp32"].engine, batch)
     wrong = {k: v + np.float32(0.01) for k, v in out.items()}
     rows = [
@@ -193,7 +194,7 @@ def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
 
 
 def lines(study: Study) -> str:
-    return "\n".join(s["text"] for s in chrome.status(study, "engine"))
+    return "\n".join(s["text"] for s in chrome.status(study.snapshot(), "engine"))
 
 
 @recorded
@@ -239,7 +240,7 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
     profile = session.end_profiling()
     for files in ((profile, tmp_path / "optimized.onnx"), (tmp_path / "optimized.onnx",)):
         study = rtlab.read(*files)
-        (chip,) = chrome.chips(study, baseline="")
+        (chip,) = chrome.chips(study.snapshot(), baseline="")
         assert ("engine", "fp32 · CPU") == (chip["label"], chip["about"])
         assert "GPU" not in json.dumps([chip, lines(study), study._repr_html_()], ensure_ascii=False)
 
@@ -248,7 +249,7 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
 def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> None:
     """A program must not have to know which share is in percent, nor take 0 s for a measured build."""
     study = rtlab.read(QAT / "engine.graph.json", QAT / "engine.profile.json", QAT / "engine.metadata.json")
-    told = document(study["engine"], study.model)
+    told = document(study["engine"].facts, study.model)
     for rows in (told["summary"]["kinds"], told["summary"]["precisions"], told["timing"]["layers"]):
         assert pytest.approx(1.0) == sum(r["share"] for r in rows)
     assert {"name": None, "opset": None, "nodes": []} == told["model"]
@@ -258,7 +259,7 @@ def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> 
     int8 = next(y for y in told["engine"]["layers"] if y["name"].startswith("conv1.weight"))
     assert ("int8", "fp32") == (int8["reads"], int8["writes"])
     silent = rtlab.read(QAT / "engine.graph.json")
-    told = document(silent["engine"], silent.model)
+    told = document(silent["engine"].facts, silent.model)
     assert {None} == {s["share"] for s in told["summary"]["kinds"]} == {f["origin"] for f in told["findings"]}
     assert told["summary"]["origin"] is None
 

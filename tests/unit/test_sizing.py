@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, load
 from rtlab.core.model import Model
-from rtlab.study import sizing
-from rtlab.study.sizing import batch_size, fixed_batch, sizes_of
+from rtlab.experiments import sizing
+from rtlab.experiments.sizing import batch_size, fixed_batch, sizes_of
 
 FLOAT = TensorProto.FLOAT
 

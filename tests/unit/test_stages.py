@@ -106,9 +106,9 @@ def test_what_is_missing_is_told_wherever_the_variant_is_shown(model, stage) -> 
     with pytest.raises(Cancelled):
         study.run(progress=Stopping(stage))
     text = f"not {stage}: it was cancelled"
-    assert text in [s["text"] for s in chrome.status(study, "int8")]
-    assert text in [s["text"] for s in standings(study["int8"])]
-    found = document(study["int8"], model)["stages"]
+    assert text in [s["text"] for s in chrome.status(study.snapshot(), "int8")]
+    assert text in [s["text"] for s in standings(study["int8"].facts)]
+    found = document(study["int8"].facts, model)["stages"]
     assert ("missing", "cancelled", text) == next(
         (s["state"], s["why"], s["text"]) for s in found if s["stage"] == stage
     )
@@ -116,7 +116,7 @@ def test_what_is_missing_is_told_wherever_the_variant_is_shown(model, stage) -> 
 
 def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, monkeypatch) -> None:
     """A first answer rests on what there was time for: here on one batch of each."""
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *given: 4)
+    monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
     study = planned(model)
     study.run(budget_s=1e-9)
     result = study["int8"]
@@ -129,7 +129,7 @@ def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, m
 
 def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
     """What was seen before is neither lost nor counted twice: the same samples, the same sums, the same score."""
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *given: 4)
+    monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
     whole, parts = planned(model), planned(model)
     whole.run(budget_s=math.inf)
     parts.run(budget_s=1e-9)
@@ -203,7 +203,9 @@ def test_a_worker_that_dies_while_it_measures_takes_no_engine_with_it(model) -> 
     assert study["int8"].engine.layers
     text = 'not scored: Cannot measure "int8": a worker of the executor ended in the middle of its work'
     assert text in study["int8"].stages[Stage.SCORED].text
-    assert study["int8"].stages[Stage.SCORED].text in [s["text"] for s in chrome.status(study, "int8")]
+    assert study["int8"].stages[Stage.SCORED].text in [
+        s["text"] for s in chrome.status(study.snapshot(), "int8")
+    ]
 
 
 def test_a_budget_is_a_number_of_seconds(model) -> None:
@@ -246,7 +248,7 @@ def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) 
 def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monkeypatch) -> None:
     """Every value once; the products before what is added to them."""
     from rtlab.analysis.accuracy import comparable
-    from rtlab.study import measuring
+    from rtlab.session import measuring
 
     names = comparable(model, model)
     each = measuring.value_bytes(model, names)
@@ -261,7 +263,7 @@ def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monk
 def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
     whole, parts = planned(model), planned(model)
     whole.run()
-    monkeypatch.setattr("rtlab.study.measuring._READ_BYTES", 1)
+    monkeypatch.setattr("rtlab.session.measuring._READ_BYTES", 1)
     parts.run()
     found, wanted = ([v.sqnr for v in s["int8"].accuracy.values] for s in (parts, whole))
     # What else is read decides what ONNX Runtime fuses, and so the last bits.

@@ -7,8 +7,8 @@ import datetime
 import numpy as np
 import pytest
 
+from rtlab.analysis.batches import BatchTime, Sweep
 from rtlab.analysis.samples import spread
-from rtlab.study.sweep import BatchTime, Sweep
 
 
 def swept(rates: dict[int, float]) -> Sweep:

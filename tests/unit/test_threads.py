@@ -13,7 +13,7 @@ import pytest
 
 from rtlab import CalibrationData, Study, report
 from rtlab.errors import RtlabError, VariantError
-from rtlab.study.job import compiled
+from rtlab.session.job import compiled
 from rtlab.testing import tiny_model
 from rtlab.view import panels
 from rtlab.widgets.explorer import Explorer
@@ -57,7 +57,7 @@ def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str],
     return {
         "result": lambda name: study[name].table(),
         "result's repr": lambda name: (repr(study[name]), study[name].findings, study[name].memory()),
-        "names": lambda _: ([study.variants[n] for n in tuple(study.snapshot())], len(study)),
+        "names": lambda _: ([*study.snapshot().variants.values()], len(study)),
         "tables": lambda _: [[*t.items()] for t in (study.variants, study.results, study.failures, study.sweeps)],
         "built": lambda _: [study.results.get(n) for n in study],
         "repr": lambda _: (repr(study), study._repr_html_(), repr(explorer)),
@@ -116,7 +116,7 @@ class Asking:
                 self.do("remove", study.remove, name)
             if turn % 3 == 2:
                 self.do("remove", study.remove, "int8")
-                self.do("adopt", study._adopt, kept)
+                self.do("adopt", study._adopt, kept.facts)
         self.over.set()
 
 
@@ -149,8 +149,8 @@ class Vanishing(Study):
     def __init__(self, study: Study) -> None:
         self.left, self.by = [0], threading.Thread(target=self.remove, args=("int8",))
         super().__init__(study.model, data=study.data)
-        for result in study.results.values():
-            self._adopt(result)
+        for facts in study.facts.values():
+            self._adopt(facts)
 
     @property
     def _kept(self):
@@ -219,7 +219,7 @@ def test_a_variant_that_is_removed_while_it_is_built_does_not_come_back(study, m
         study.remove(job.name)
         return compiled(job, *given)
 
-    monkeypatch.setattr("rtlab.study.compiled", removed)
+    monkeypatch.setattr("rtlab.session.compiled", removed)
     study.add("gone", precision="fp16", target="cpu", backend="onnxruntime")
     with pytest.raises(VariantError) as told:
         study.run()
@@ -239,7 +239,7 @@ def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name(stud
             study.add("mine", precision="fp32", target="cpu", backend="onnxruntime")
         return compiled(job, *given)
 
-    monkeypatch.setattr("rtlab.study.compiled", replaced)
+    monkeypatch.setattr("rtlab.session.compiled", replaced)
     study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
     with pytest.raises(
         VariantError, match=r'"mine": it was planned anew while .* Run study.run\(\) for the new one'
@@ -255,11 +255,9 @@ def test_a_snapshot_stays_what_it_was(study) -> None:
     still, before = study.snapshot(), study.results
     study.remove("int8")
     study.add("later", precision="fp16", target="cpu", backend="onnxruntime")
-    assert ["fp32", "int8"] == list(still) == list(before)
-    assert "int8" == still["int8"].name
+    assert ["fp32", "int8"] == list(still.variants) == list(still.facts) == list(before)
+    assert "int8" == still.facts["int8"].name
     assert ["fp32", "later"] == list(study)
-    still.remove("fp32")
-    assert "fp32" in study.results
 
 
 def test_tables_of_a_study_are_for_reading(study) -> None:

@@ -17,11 +17,11 @@ import rtlab
 from rtlab.backends.bench import Bench, Opened
 from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, VariantError
+from rtlab.experiments.race import FEWEST, LEAST, Race, difference
+from rtlab.experiments.tuning import tune
 from rtlab.formulations import Formulation, layer, offered, tunable
 from rtlab.formulations.convolutions import small_kernel
 from rtlab.formulations.tiles import tiled, winograd
-from rtlab.study.race import FEWEST, LEAST, Race, difference
-from rtlab.study.tuning import tune
 
 Times = Callable[[str, int], float]
 
@@ -264,8 +264,8 @@ def test_a_layer_that_would_not_fit_is_not_begun(monkeypatch) -> None:
     """What the one before took tells; one of a hundredth of the operations fits where a like one does not."""
     clock = [0.0]
     still = types.SimpleNamespace(monotonic=lambda: clock[0])
-    monkeypatch.setattr("rtlab.study.tuning.time", still)
-    monkeypatch.setattr("rtlab.study.race.time", still)
+    monkeypatch.setattr("rtlab.experiments.tuning.time", still)
+    monkeypatch.setattr("rtlab.experiments.race.time", still)
 
     class Slow(Scripted):
         def open(self, model: bytes, batch, threads: int) -> Timed:
@@ -291,7 +291,7 @@ class Clocked(Scripted):
         self.clock, self.seconds, self.first = time.monotonic(), seconds, first
         still = types.SimpleNamespace(monotonic=lambda: self.clock)
         for module in ("tuning", "race"):
-            monkeypatch.setattr(f"rtlab.study.{module}.time", still)
+            monkeypatch.setattr(f"rtlab.experiments.{module}.time", still)
 
     def values(self, model, names, batch):
         self.clock += self.first

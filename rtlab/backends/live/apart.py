@@ -12,13 +12,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from rtlab.backends.live import inference
 from rtlab.backends.live.child import Bounds, Session, Work
 from rtlab.backends.live.inference import Order
 from rtlab.backends.live.rooms import Rooms
-from rtlab.core.data import Batch
+from rtlab.core.arrays import Batch
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import BackendError, BuildError, RunError
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from rtlab.backends.placement import Part
     from rtlab.backends.watch import Times
 
-_SIDE = "rtlab.backends.live.inference"
+P = TypeVar("P")
+R = TypeVar("R")
+
 #: Seconds for which a child without sessions waits for work.
 _IDLE = 60.0
 #: Variables that change all the time, and that no library reads.
@@ -59,9 +62,7 @@ class _Child:
 
     def __init__(self) -> None:
         self.rooms = Rooms()
-        self.session = Session(
-            Limits(), work=RUNNING, modules=(_SIDE, "onnxruntime"), files=self.rooms.numbers
-        )
+        self.session = Session(Limits(), work=RUNNING, first=inference.ready, files=self.rooms.numbers)
         self.environment = _environment()
         self.used = time.monotonic()
         #: Numbers of the sessions that it keeps, and of those of them that nobody wants any more.
@@ -111,14 +112,14 @@ class _Child:
         wanted = self.kept - self.unwanted
         return not wanted and not self.session.busy and time.monotonic() - self.used > seconds
 
-    def do(self, function: str, payload: object, progress: Progress, bounds: Bounds) -> Any:
+    def do(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
         """What a function of ``inference`` gives."""
         if self.unwanted:
             gone = tuple(self.unwanted)
-            self.session.do(f"{_SIDE}:forget", gone, progress, bounds)
+            self.session.do(inference.forget, gone, progress, bounds)
             self.kept.difference_update(gone)
             self.unwanted.difference_update(gone)
-        found = self.session.do(f"{_SIDE}:{function}", payload, progress, bounds)
+        found = self.session.do(function, payload, progress, bounds)
         self.used = time.monotonic()
         return found
 
@@ -127,7 +128,7 @@ class _Child:
         if self.session.alive and not self.session.busy:
             with contextlib.suppress(BackendError):
                 self.rooms.clear()
-                self.do("rest", None, Silent(), Bounds.of("Cannot end a session", RUNNING, Limits()))
+                self.do(inference.rest, None, Silent(), Bounds.of("Cannot end a session", RUNNING, Limits()))
 
 
 def _environment() -> dict[str, str]:
@@ -174,13 +175,12 @@ class Errand:
             BuildError: ONNX Runtime refuses the model.
             Unavailable: the provider cannot start.
         """
-        found: tuple[Part, ...] = self.call(_Child.free(), "optimize", order)
-        return found
+        return self.call(_Child.free(), inference.optimize, order)
 
     def keep(self, order: Order) -> Kept:
         """Make a session that stays. Errors are those of ``optimize``."""
         child = _Child.free()
-        return Kept(child, *self.call(child, "keep", order))
+        return Kept(child, *self.call(child, inference.keep, order))
 
     def time(
         self,
@@ -198,10 +198,9 @@ class Errand:
             RunError: ONNX Runtime fails on the batch.
         """
         payload = *orders, dict(batch), runs, warmup, seconds, most
-        found: tuple[Times, Mapping[str, Kernel]] = self.call(_Child.free(), "time", payload)
-        return found
+        return self.call(_Child.free(), inference.time, payload)
 
-    def call(self, child: _Child, function: str, payload: object) -> Any:
+    def call(self, child: _Child, function: Callable[[P, Any], R], payload: P) -> R:
         """What a function of ``inference`` gives in a child."""
         return child.do(function, payload, self._progress, self._bounds)
 
@@ -235,7 +234,7 @@ class Kept:
         room = rooms.take()
         payload = self._number, tuple(names), dict(batch), room
         try:
-            found = errand.call(self._child, "run", payload)
+            found = errand.call(self._child, inference.run, payload)
         except BaseException:
             rooms.back(room)
             raise

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from rtlab.backends.live import calibrator, child, compiler, refusals
+from rtlab.backends.live.order import Calibration, Order
 from rtlab.backends.live.running import Running
 from rtlab.backends.log import listing
 from rtlab.core import files, scratch
@@ -97,7 +98,7 @@ def build(
     with scratch.folder() as room:
         log = Path(room) / "log"
         file, names = _written(request.model, Path(room), static=not profiles, progress=progress)
-        order = compiler.Order(
+        order = Order(
             binding,
             str(file),
             variant.target.sm,
@@ -118,7 +119,7 @@ def build(
         )
         try:
             built: compiler.Built = child.call(
-                "rtlab.backends.live.compiler:compile_plan",
+                compiler.compile_plan,
                 order,
                 limits=request.limits,
                 progress=progress,
@@ -284,7 +285,7 @@ def _calibration(
     *,
     progress: Progress,
     doing: str,
-) -> calibrator.Calibration:
+) -> Calibration:
     """What TensorRT's calibrator reads: the text of a cache, or samples, which go to files in ``room``."""
     if request.cache:
         header = request.cache.partition("\n")[0].strip()
@@ -295,7 +296,7 @@ def _calibration(
                 "first line is such as TRT-100300-EntropyCalibration2."
             )
         there = {name: fresh for fresh, name in names.values.items()}
-        return calibrator.Calibration(algorithm, room, cache=_renamed(request.cache, there).encode())
+        return Calibration(algorithm, room, cache=_renamed(request.cache, there).encode())
     how = request.variant.calibrator
     if request.data is None or how is None:
         raise CalibrationError(
@@ -317,7 +318,7 @@ def _calibration(
         progress.advance(request.data.samples_in(model, batch))
         count += 1
     quantile = how["p"] / 100 if how.method is Method.PERCENTILE else 1.0
-    return calibrator.Calibration(ALGORITHMS[how.method], room, quantile, count, shapes)
+    return Calibration(ALGORITHMS[how.method], room, quantile, count, shapes)
 
 
 def _fit(array: np.ndarray) -> np.ndarray:

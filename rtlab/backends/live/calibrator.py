@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlab.errors import CalibrationError, VariantError
 
 if TYPE_CHECKING:
-    from rtlab.backends.live.compiler import Order
+    from rtlab.backends.live.order import Calibration, Order
 
 _HEADER = re.compile(rb"TRT-(\d+)-(\w+)")
-
-
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-    """What a calibrator reads.
-
-    ``algorithm`` is TensorRT's word in the header of a cache, such as ``EntropyCalibration2``; ``quantile``, in
-    [0, 1], counts for ``LegacyCalibration`` only. ``folder`` is there to write to; it holds ``count`` batches, one
-    pickled mapping of arrays each. ``shapes`` are those of one batch, where the graph leaves some open. ``cache`` is a
-    cache's text, which is used instead of samples.
-    """
-
-    algorithm: str
-    folder: str
-    quantile: float = 1.0
-    count: int = 0
-    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    cache: bytes = b""
 
 
 def exists(product: str) -> bool:

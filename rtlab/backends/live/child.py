@@ -19,14 +19,17 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from rtlab.core import scratch
 from rtlab.core.progress import check
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import UNCONFINE, BackendError, BuildError, RunError, confined, starved
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 _START = (
     "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
@@ -109,8 +112,8 @@ class Bounds:
             )
 
 
-def call(target: str, payload: object, *, limits: Limits, progress: Progress, doing: str) -> Any:
-    """Call ``module:function(payload, report)`` in a child process of its own and return its result.
+def call(function: Callable[[P, Any], R], payload: P, *, limits: Limits, progress: Progress, doing: str) -> R:
+    """Call ``function(payload, report)``, a function of a module, in a child process of its own and return its result.
 
     ``doing`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``.
 
@@ -120,15 +123,15 @@ def call(target: str, payload: object, *, limits: Limits, progress: Progress, do
         RtlabError: whatever the function itself raised.
     """
     with contextlib.closing(Session(limits)) as session:
-        return session.call(target, payload, progress=progress, doing=doing)
+        return session.call(function, payload, progress=progress, doing=doing)
 
 
 class Session:
     """A child process that answers calls one after the other, and keeps in its modules what they leave there.
 
     ``work`` tells the kind of error for a crash or a passed limit. After either, and after a cancelled call, the child
-    is gone: ``alive`` is false then. Limits count for each call. ``modules`` are those that it imports at once,
-    ``files`` the numbers of open files that it inherits.
+    is gone: ``alive`` is false then. Limits count for each call. ``first`` is called at once
+    in it, and may fail; ``files`` are the numbers of open files that it inherits.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class Session:
         limits: Limits,
         *,
         work: Work = BUILDING,
-        modules: Sequence[str] = (),
+        first: Callable[[], object] | None = None,
         files: Sequence[int] = (),
     ) -> None:
         self._limits, self._work = limits, work
@@ -160,7 +163,7 @@ class Session:
         self._process = _process(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
         # So little goes into the pipe whether or not anybody reads it yet.
-        _send(self._child, (sys.path, limits.stack, tuple(modules)))
+        _send(self._child, (sys.path, limits.stack, pickle.dumps(first)))
 
     @property
     def alive(self) -> bool:
@@ -186,30 +189,37 @@ class Session:
         self._end.detach()
 
     def call(
-        self, target: str, payload: object, *, progress: Progress, doing: str, seconds: float | None = None
-    ) -> Any:
-        """Call ``module:function(payload, report)`` in the child; errors are those of the module's ``call``.
+        self,
+        function: Callable[[P, Any], R],
+        payload: P,
+        *,
+        progress: Progress,
+        doing: str,
+        seconds: float | None = None,
+    ) -> R:
+        """Call ``function(payload, report)`` in the child; errors are those of the module's ``call``.
 
         The limit of time is ``seconds`` where it is given.
         """
         limits = self._limits if seconds is None else dataclasses.replace(self._limits, seconds=seconds)
-        return self.do(target, payload, progress, Bounds.of(doing, self._work, limits))
+        return self.do(function, payload, progress, Bounds.of(doing, self._work, limits))
 
-    def do(self, target: str, payload: object, progress: Progress, bounds: Bounds) -> Any:
+    def do(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
         """The same within bounds of the caller's."""
         while not self._lock.acquire(timeout=_TICK):
             check(progress, bounds.what)
         try:
             check(progress, bounds.what)
-            threading.Thread(target=_send, args=(self._child, (target, payload)), daemon=True).start()
+            threading.Thread(target=_send, args=(self._child, (function, payload)), daemon=True).start()
             try:
-                return self._attend(progress, bounds)
+                found: R = self._attend(progress, bounds)
             except _Told as told:
                 # The child lives on: its function raised, as it may.
                 raise _starved(told.error, bounds) from None
             except BaseException:
                 self.close()
                 raise
+            return found
         finally:
             self._lock.release()
 

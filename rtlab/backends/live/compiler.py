@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends.live import calibrator, refusals, settings
-from rtlab.core.options import BuildOptions, Shapes
+from rtlab.backends.live.order import Order
 from rtlab.errors import BuildError
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
@@ -24,41 +24,6 @@ QUANTIZING = frozenset({
 })  # fmt: skip
 # Names that a listing line cannot mistake for one of its own keys.
 _PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """One build, as the child process gets it: ``model`` is the path of an ONNX file, which is only read.
-
-    ``binding`` is ``tensorrt_rtx`` or ``tensorrt``, ``product`` its name for people; ``sm`` the compute capability that
-    TensorRT-RTX compiles for. ``times`` says that this compiler times kernels, and so can keep a timing cache.
-    ``tf32`` lets products of FP32 be computed in TF32, ``sparse`` lets kernels skip the zeros of 2:4 weights, ``debug``
-    lets the values that fusion leaves be read while the engine runs.
-    ``profiles`` are those of ``options`` with every dynamic input, ``timing`` the bytes of a timing cache (None where
-    none is wanted), ``calibration`` what TensorRT 10's own calibrator reads. ``log`` is the file that the verbose log
-    goes to, line by line, so that it outlives a crash.
-    """
-
-    binding: str
-    model: str
-    sm: int | None
-    label: str
-    product: str = "TensorRT"
-    times: bool = False
-    keep_plan: bool = False
-    tf32: bool = False
-    sparse: bool = False
-    debug: bool = False
-    options: BuildOptions = dataclasses.field(default_factory=BuildOptions)
-    profiles: tuple[Mapping[str, Shapes], ...] = ()
-    timing: bytes | None = None
-    calibration: calibrator.Calibration | None = None
-    log: str = ""
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether a GPU takes part: one that times kernels, or one that the engine is to run on."""
-        return self.times or self.debug
 
 
 @dataclasses.dataclass(frozen=True)

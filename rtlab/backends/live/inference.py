@@ -63,6 +63,11 @@ class Order:
     without: tuple[str, ...] = ()
 
 
+def ready() -> None:
+    """Import what every call needs, before the first comes."""
+    import onnxruntime  # noqa: F401
+
+
 def optimize(order: Order, report: Progress) -> tuple[Part, ...]:  # noqa: ARG001 - every call gets one
     """Make a session, which writes its graph where the order says so; which provider takes what, where it was asked."""
     made = session(order, settings(order))

@@ -9,16 +9,16 @@ from __future__ import annotations
 import collections
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rtlab.backends.files import inspector
 from rtlab.backends.live import child, driver, loaded
 from rtlab.backends.live.lane import Port
-from rtlab.core.data import Batch
+from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.options import Shapes
 from rtlab.core.progress import Silent
@@ -29,6 +29,9 @@ from rtlab.errors import ReadError, RunError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 #: Engines kept on the GPU; a comparison reads two in turn.
 _KEPT = 2
@@ -73,7 +76,7 @@ class Running:
         session = child.Session(self.limits, work=child.RUNNING)
         try:
             found: loaded.Facts = session.call(
-                "rtlab.backends.live.loaded:open_plan",
+                loaded.open_plan,
                 self._order(plan, doing),
                 progress=progress,
                 doing=doing,
@@ -169,7 +172,7 @@ class Running:
         """
         doing = f'Backend "{self.name}" cannot profile'
         wanted = _feed(inputs), runs, warmup, seconds
-        timed: loaded.Timed = self._call(engine, "profile", wanted, progress, doing, limit_s=limit_s)
+        timed: loaded.Timed = self._call(engine, loaded.profile, wanted, progress, doing, limit_s=limit_s)
         samples, notes = joined(timed.layers, engine.layers)
         profiled = float(np.median(timed.profiled)) if len(timed.profiled) else 0.0
         note = [
@@ -212,7 +215,7 @@ class Running:
         wanted = _feed(inputs), tuple(names)
         # Its phases are those of one batch among many.
         silent = _Quiet(progress or Silent())
-        found: Outputs = self._call(engine, "outputs", wanted, silent, doing, limit_s=limit_s)
+        found: Outputs = self._call(engine, loaded.outputs, wanted, silent, doing, limit_s=limit_s)
         return found
 
     def unfused(
@@ -226,7 +229,7 @@ class Running:
         """
         doing = f'Backend "{self.name}" cannot run'
         found: tuple[str, ...] = self._call(
-            engine, "unfused", _feed(inputs), progress, doing, limit_s=limit_s
+            engine, loaded.unfused, _feed(inputs), progress, doing, limit_s=limit_s
         )
         return found
 
@@ -254,7 +257,7 @@ class Running:
                 f"{self.limits.seconds:g} s."
             )
         counted: loaded.Counted = self._call(
-            engine, "throughput", (_feed(inputs), streams, seconds, warmup), progress, doing
+            engine, loaded.throughput, (_feed(inputs), streams, seconds, warmup), progress, doing
         )
         return Throughput(
             source=f"{self.product} {engine.version}",
@@ -279,8 +282,8 @@ class Running:
     def _call(
         self,
         engine: Engine,
-        function: str,
-        payload: object,
+        function: Callable[[P, Any], R],
+        payload: P,
         progress: Progress,
         doing: str,
         *,
@@ -289,7 +292,7 @@ class Running:
         try:
             session = self._session(engine, progress, doing)
             return session.call(
-                f"rtlab.backends.live.loaded:{function}",
+                function,
                 payload,
                 progress=progress,
                 doing=doing,
@@ -312,9 +315,7 @@ class Running:
         session = child.Session(self.limits, work=child.RUNNING)
         # The engine is kept too, so that its id stays its own.
         self._sessions[id(engine)] = engine, session
-        session.call(
-            "rtlab.backends.live.loaded:open_plan", self._order(plan, doing), progress=progress, doing=doing
-        )
+        session.call(loaded.open_plan, self._order(plan, doing), progress=progress, doing=doing)
         return session
 
 

@@ -6,7 +6,6 @@ It imports as little as possible, because every build pays for it: no ONNX, no N
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import pickle
 import queue
@@ -14,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from rtlab.errors import BackendError
 
@@ -55,7 +55,7 @@ class _Report:
 def serve() -> None:
     """The child's side: do each call that arrives, on one thread with the wanted stack, until the parent is gone."""
     stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
-    modules = pickle.load(sys.stdin.buffer)  # noqa: S301 - the same
+    first = pickle.load(sys.stdin.buffer)  # noqa: S301 - the same
     # The vendor may print: keep the real standard output for our messages and give it standard error instead.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -66,19 +66,18 @@ def serve() -> None:
             pickle.dump((kind, value), out, protocol=pickle.HIGHEST_PROTOCOL)
             out.flush()
 
-    calls: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
+    calls: queue.SimpleQueue[tuple[Callable[[Any, Any], object], object]] = queue.SimpleQueue()
 
     def work() -> None:
-        for name in modules:
-            # What is missing is missed by the call that needs it.
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
+        # What is missing is missed by the call that needs it.
+        with contextlib.suppress(Exception):
+            if (ready := pickle.loads(first)) is not None:  # noqa: S301 - the same
+                ready()
         while True:
-            target, payload = calls.get()
+            function, payload = calls.get()
             try:
-                module, _, function = target.partition(":")
                 report = _Report(say)
-                result = getattr(importlib.import_module(module), function)(payload, report)
+                result = function(payload, report)
                 report.tell()
                 say("result", result)
                 # What it holds, such as the weights of a model, must not wait for the next call.
@@ -96,7 +95,7 @@ def serve() -> None:
     # Reading on while a call is at work, we learn of the parent's end at once: its side of the pipe closes then.
     with contextlib.suppress(EOFError):
         while True:
-            target = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
-            calls.put((target, pickle.load(sys.stdin.buffer)))  # noqa: S301 - the same
+            function = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+            calls.put((function, pickle.load(sys.stdin.buffer)))  # noqa: S301 - the same
     # The vendor's destructors may crash at exit, after the result was sent.
     os._exit(0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.errors import BuildError, VariantError
 
 if TYPE_CHECKING:
-    from rtlab.backends.live.compiler import Order
+    from rtlab.backends.live.order import Order
 
 #: Attributes of a configuration that are not the user's, and what to do instead.
 _OURS = {

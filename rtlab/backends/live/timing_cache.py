@@ -183,7 +183,7 @@ def _edited(
             f"{doing}: {error.strerror or error}. Name a file that a build has written."
         ) from error
     made: Edited = child.call(
-        "rtlab.backends.live.timing_cache:edit",
+        edit,
         Edit(backend.binding, content, doing, keys, entries),
         limits=Limits(),
         progress=progress or Silent(),

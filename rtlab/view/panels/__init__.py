@@ -1,27 +1,43 @@
 """The analyses that the page asks for, one module each: time, memory, streams, tuning, recurrence.
 
-Each module has one function of its own name, from a ``Scene`` to a ``Panel``. It is imported and asked when its tab is
-open, and asked again when one of its settings changes, so that nobody waits for what nobody looks at.
+Each module has one function of its own name, from a ``Scene`` to a ``Panel``. It is asked when its tab is open, and
+again when one of its settings changes, so that nobody waits for what nobody looks at.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.core.heap import growing
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.contract import Panel, PanelName
 from rtlab.view.panel import Scene, panel
+from rtlab.view.panels.batches import batches
+from rtlab.view.panels.difference import difference
+from rtlab.view.panels.formulations import formulations
+from rtlab.view.panels.memory import memory
+from rtlab.view.panels.recurrence import recurrence
+from rtlab.view.panels.roofline import roofline
+from rtlab.view.panels.samples import samples
+from rtlab.view.panels.schedule import schedule
+from rtlab.view.panels.variants import variants
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 #: In the order of the tabs.
-PANELS: tuple[PanelName, ...] = (
-    "roofline", "samples", "batches", "difference", "variants", "memory", "schedule", "formulations", "recurrence",
-)  # fmt: skip
+PANELS: Mapping[PanelName, Callable[[Scene], Panel]] = {
+    "roofline": roofline,
+    "samples": samples,
+    "batches": batches,
+    "difference": difference,
+    "variants": variants,
+    "memory": memory,
+    "schedule": schedule,
+    "formulations": formulations,
+    "recurrence": recurrence,
+}
 #: Operators that carry a state from step to step.
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 
@@ -38,14 +54,13 @@ def answer(name: PanelName | str, scene: Scene) -> Panel:
     Raises:
         VariantError: there is no such panel.
     """
-    if name not in PANELS:
+    known: PanelName | None = next((n for n in PANELS if n == name), None)
+    if known is None:
         raise VariantError(
             f'Cannot show panel "{name}": there is none of this name. Choose {", ".join(PANELS)}.'
         )
-    module = importlib.import_module(f"{__name__}.{name}")
-    make: Callable[[Scene], Panel] = getattr(module, name)
     try:
         with growing():
-            return make(scene)
+            return PANELS[known](scene)
     except RtlabError as error:
-        return panel(scene, name, "", "", problem=str(error))
+        return panel(scene, known, "", "", problem=str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rtlab import questions
 from rtlab.analysis.diff import Difference, Group, Half, Side
 from rtlab.analysis.mapping import placed
 from rtlab.core.peaks import TABLE, peaks
@@ -41,7 +42,7 @@ _BASIS = {
 def difference(scene: Scene) -> Panel:
     """The variant shown against another one of the study, as a waterfall and as a table."""
     study, result = scene.study, scene.result
-    others = [n for n in study.results if n != result.name]
+    others = [n for n in study.facts if n != result.name]
     chosen = scene.settings.get("from") or (scene.baseline.name if scene.baseline else "")
     other = chosen if chosen in others else next(iter(others), "")
     if not other:
@@ -54,15 +55,16 @@ def difference(scene: Scene) -> Panel:
             "precision or for another GPU for example, or read an engine from files.",
         )
     called = titles(study)
-    timed = all(study.results[n].timing is not None for n in (other, result.name))
+    timed = all(questions.timing(study.facts[n]) is not None for n in (other, result.name))
     estimates = {_TARGET: "estimated for the GPU of each"}
     estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
-    sides = (study.results[other], result)
-    emulated = all(r.estimate is not None for r in sides)
+    sides = (study.facts[other], result)
+    guesses = [questions.estimate(r) for r in sides]
+    emulated = all(g is not None for g in guesses)
     here = "measured on the CPU that stands in for the GPU" if emulated else "measured"
     measured = {_MEASURED: here} if timed else {}
     # The CPU runs other kernels than the GPU that the engines are for, and emulates some precisions.
-    enough = emulated and all(r.estimate is not None and r.estimate.known.enough for r in sides)
+    enough = all(g is not None and g.known.enough for g in guesses)
     sources = {_TARGET: estimates[_TARGET], **measured, **estimates} if enough else {**measured, **estimates}
     # What was chosen for two other variants may not be had for these.
     gpu = _source(scene.settings.get("times", ""), sources) or next(iter(sources))
@@ -75,7 +77,9 @@ def difference(scene: Scene) -> Panel:
     ]
     own = {p.name: p for p in study.processors}
     try:
-        found = study.difference(other, result.name, gpu=None if gpu == _MEASURED else own.get(gpu, gpu))
+        found = questions.difference(
+            study.facts[other], result, gpu=None if gpu == _MEASURED else own.get(gpu, gpu)
+        )
     except RtlabError as error:
         # Other times may be had: the choice stays at hand.
         return panel(scene, "difference", _TITLE, _LEAD, settings=settings, problem=str(error))
@@ -370,7 +374,7 @@ def _row(group: Group, key: str, model: Model, factor: float, *, told: bool) -> 
 def _links(found: Difference, keys: dict[int, str], scene: Scene) -> dict[str, Link]:
     """Nodes by their places; layers of the engine on screen, which may be another one than was timed."""
     model = scene.model
-    mappings = {name: placed(r.mapping, model) for name, r in scene.study.results.items()}
+    mappings = {name: placed(questions.mapping(r), model) for name, r in scene.study.facts.items()}
     table: dict[str, Link] = {}
     for group in found.groups:
         places = [p for n in group.nodes if n in model.by_id for p in model.where(n)]
@@ -381,7 +385,7 @@ def _links(found: Difference, keys: dict[int, str], scene: Scene) -> dict[str, L
 
 
 def _shown(side: Side, half: Half, places: list[str], scene: Scene, mapping: Any) -> list[str]:
-    result = scene.study.results[side.name]
+    result = scene.study.facts[side.name]
     if side.engine is result.engine:
         return list(half.layers)
     return list(dict.fromkeys(i for p in places for i in mapping.layers(p)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rtlab import questions
 from rtlab.analysis.mapping import placed
 from rtlab.analysis.tuning import contests
 from rtlab.core.whole import whole
@@ -39,7 +40,7 @@ def formulations(scene: Scene) -> Panel:
         VariantError: a setting names a layer, or a way of tuning, that there is not.
     """
     found: Tuned | None = scene.study.tuned
-    log = scene.result.log
+    log = questions.log(scene.result)
     told = contests(log) if log is not None else ()
     sources = {}
     if found is not None or scene.model.nodes:
@@ -82,21 +83,21 @@ def _here(scene: Scene, found: Tuned | None, settings: list[Setting]) -> Panel:
         work=work,
         facts=tuned.facts(found),
         notes=tuned.notes(found),
-        **tuned.parts(found, titles, placed(scene.result.mapping, scene.model), layer),
+        **tuned.parts(found, titles, placed(questions.mapping(scene.result), scene.model), layer),
     )
 
 
 def _builder(scene: Scene, told: tuple[Contest, ...], settings: list[Setting]) -> Panel:
     names = {"": "all layers", **{c.layer: c.layer for c in told}}
     layer = _option(scene, "contest", names, "")
-    mapping = placed(scene.result.mapping, scene.model)
+    mapping = placed(questions.mapping(scene.result), scene.model)
     return panel(
         scene,
         "formulations",
         _TITLE,
         contested.ONE_LEAD if layer else contested.LEAD,
         settings=[*settings, choices("contest", "Layer", names, layer)],
-        facts=contested.facts(told, scene.result.log),
+        facts=contested.facts(told, questions.log(scene.result)),
         notes=contested.notes(told),
         **contested.parts(told, scene.result.engine, mapping, layer),
     )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rtlab import questions
 from rtlab.analysis.mapping import Mapping, placed
 from rtlab.analysis.plan import RESERVATION, MemoryPlan, plan
 from rtlab.core.value import shape_text
@@ -68,7 +69,7 @@ def memory(scene: Scene) -> Panel:
             column("At the peak"),
         ],
         rows=_rows(found, told, scale),
-        links=_links(found, engine, placed(scene.result.mapping, scene.model)),
+        links=_links(found, engine, placed(questions.mapping(scene.result), scene.model)),
         notes=_notes(found, one, engine),
     )
 

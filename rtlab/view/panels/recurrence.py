@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rtlab import questions
 from rtlab.analysis.recurrence import Fused, Piece, Recurrence, fused, recurrences
 from rtlab.formulations.recurrent import FORMS, Timed
 from rtlab.view.contract import Fact, Figure, Link, Panel, Row, Work
@@ -52,7 +53,7 @@ def recurrence(scene: Scene) -> Panel:
             problem='This model has no LSTM, GRU or RNN. Open the sample "digits_lstm" or "digits_gru" to see steps '
             'unrolled and gates merged, for example with rtlab.samples.load("digits_lstm").',
         )
-    found = fused(model, result.prepared.model, result.engine, result.mapping)
+    found = fused(model, result.prepared.model, result.engine, questions.mapping(result))
     names = {f.before.node: model.node(f.before.node).title for f in found}
     chosen = scene.settings.get("node") or ""
     at = next((f for f in found if f.before.node == chosen), found[0])

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rtlab import questions
 from rtlab.analysis.layerwork import batch_of
 from rtlab.analysis.mapping import placed
 from rtlab.analysis.roofline import Bound, Point, Roofline, efficiency_of
@@ -22,7 +23,7 @@ from rtlab.view.table import number, storage, storage_unit
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine
-    from rtlab.study import Result
+    from rtlab.core.facts import Facts
 
 _TITLE = "Roofline"
 _BATCHES = tuple(2**i for i in range(9))
@@ -50,7 +51,7 @@ def roofline(scene: Scene) -> Panel:
     default = _default(result, known)
     roofs = known.get(scene.settings.get("gpu") or default.name) or peaks(scene.settings["gpu"])
     batch = scene.number("batch", 0) if scene.settings.get("batch") else None
-    mapping = placed(result.mapping, scene.model)
+    mapping = placed(questions.mapping(result), scene.model)
     try:
         own = batch_of(result.engine, scene.model)
         times, why = _times(result, roofs, own if batch is None else batch, own)
@@ -109,15 +110,15 @@ def _processors(scene: Scene) -> dict[str, Peaks]:
     return {p.name: p for p in (*given, *TABLE)}
 
 
-def _default(result: Result, known: Mapping[str, Peaks]) -> Peaks:
+def _default(result: Facts, known: Mapping[str, Peaks]) -> Peaks:
     """This CPU for what runs on it, once it was measured; else the GPU that is usual for the engine."""
     measured = [p for p in known.values() if p.origin == "measured"]
     return measured[0] if measured and result.engine.target.name == "cpu" else usual(result.engine)
 
 
-def _times(result: Result, roofs: Peaks, batch: int, own: int) -> tuple[dict[str, float], str]:
+def _times(result: Facts, roofs: Peaks, batch: int, own: int) -> tuple[dict[str, float], str]:
     """Measured milliseconds by layer, if this processor took them at this batch; and else why there are none."""
-    timing = result.timing
+    timing = questions.timing(result)
     if timing is None or not timing.layers:
         return {}, "Nothing was measured, so the figure shows estimates."
     if batch != own:
@@ -133,8 +134,8 @@ def _times(result: Result, roofs: Peaks, batch: int, own: int) -> tuple[dict[str
     if not here:
         where = timing.device or result.engine.device or "another processor"
         return {}, f"Times were measured on {where}, not on {roofs.name}, so the figure shows estimates."
-    times = {i: t.median for i, t in result.layer_times.items() if t.shared == 1}
-    joined = result.own_times is None
+    times = {i: t.median for i, t in questions.layer_times(result).items() if t.shared == 1}
+    joined = questions.own_times(result) is None
     return times, "Times are those of the engine that ran, joined by node." if joined else ""
 
 

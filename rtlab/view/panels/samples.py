@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtlab import questions
 from rtlab.analysis.samples import WORDS, spread
 from rtlab.view.contract import Fact, Panel, Row
 from rtlab.view.figure import FAINT, MAIN, WORSE, axis, figure, logarithmic
@@ -39,7 +40,7 @@ def _layers(times: Timing, unit: str, factor: float) -> list[Fact]:
 
 def samples(scene: Scene) -> Panel:
     """Times of whole inferences in their order and as a histogram."""
-    times = scene.result.timing
+    times = questions.timing(scene.result)
     found = None if times is None else spread(times.samples)
     if times is None or found is None:
         advice = (

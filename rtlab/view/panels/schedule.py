@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from rtlab.analysis.mapping import placed, relate
+from rtlab import questions
+from rtlab.analysis.mapping import placed
 from rtlab.analysis.roofline import estimates
 from rtlab.analysis.schedule import Schedule, divided, unit_durations
 from rtlab.analysis.schedule import schedule as scheduled
@@ -28,8 +29,8 @@ from rtlab.view.table import number, storage, storage_unit, time_unit
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine
+    from rtlab.core.facts import Facts
     from rtlab.core.variant import Variant
-    from rtlab.study import Result
 
 _TITLE = "Streams"
 #: Auxiliary streams that the slider offers; builders use no more on branching networks than there are branches.
@@ -46,7 +47,7 @@ class _Source:
     id: str
     label: str
     origin: Origin | Literal[""]
-    of: Callable[[Result], Mapping[str, float]]
+    of: Callable[[Facts], Mapping[str, float]]
     note: str = ""
 
 
@@ -122,21 +123,21 @@ def _unit(plan: Schedule) -> tuple[str, float]:
 def _sources(scene: Scene) -> dict[str, _Source]:
     """What durations the variant may have, the best first."""
     result, gpu = scene.result, _gpu(scene)
-    found = []
-    if result.own_times is not None and result.own_times.layers:
-        device = result.own_times.device or "device not told"
-        found.append(_Source("measured", f"measured, {device}", "measured", _own))
+    found, times = [], questions.own_times(result)
+    if times is not None and times.layers:
+        device = times.device or "device not told"
+        found.append(_Source("measured", f"measured, {device}", "measured", questions.milliseconds))
     note = f"Each layer's duration is estimated from its operations and bytes on {gpu}."
     found.append(
         _Source(
             "estimated",
             f"estimated, {gpu}",
             "estimated",
-            lambda other: estimates(other.engine, other.mapping, scene.model, gpu),
+            lambda other: estimates(other.engine, questions.mapping(other), scene.model, gpu),
             note,
         )
     )
-    if result.own_times is None and result.layer_times:
+    if times is None and questions.layer_times(result):
         note = "Measured on the CPU with another engine: only the order of the steps is this engine's."
         joined = functools.partial(_joined, result)
         found.append(_Source("cpu", "measured on the CPU", "measured", joined, note))
@@ -152,20 +153,17 @@ def _gpu(scene: Scene) -> str:
     return usual(scene.result.engine).name
 
 
-def _own(result: Result) -> Mapping[str, float]:
-    return {} if result.own_times is None else {t.layer: t.median for t in result.own_times.layers}
-
-
-def _joined(measured: Result, shown: Result) -> Mapping[str, float]:
+def _joined(measured: Facts, shown: Facts) -> Mapping[str, float]:
     """The times of one variant on the layers of one that was built from the same model: two runs are never equal."""
-    if measured.timing is None or measured.measured is None:
+    times = questions.timing(measured)
+    if times is None or measured.measured is None:
         return {}
-    shared = measured.layer_times
+    shared = questions.layer_times(measured)
     if shown is not measured:
         built = measured.prepared.model
-        ran, other = relate(built, built, measured.measured), relate(built, built, shown.engine)
-        shared = on_layers(measured.timing, ran, other)
-    return divided(measured.timing, shared)
+        ran, other = (questions.related(e, built, built) for e in (measured.measured, shown.engine))
+        shared = on_layers(times, ran, other)
+    return divided(times, shared)
 
 
 def _settings(scene: Scene, sources: Mapping[str, _Source], chosen: _Source) -> list[Setting]:
@@ -214,7 +212,7 @@ def _auxiliary(count: int) -> str:
     return f"{count} auxiliary stream{'s' * (count != 1)}"
 
 
-def _siblings(scene: Scene) -> list[Result]:
+def _siblings(scene: Scene) -> list[Facts]:
     """Variants of the study that differ from the one shown in their streams only, and that one itself."""
 
     def rest(variant: Variant) -> Variant:
@@ -228,12 +226,12 @@ def _siblings(scene: Scene) -> list[Result]:
     if result.recorded:
         return [result]
     mine = rest(result.variant)
-    others = [r for r in scene.study.results.values() if r.name != result.name and not r.recorded]
+    others = [r for r in scene.study.facts.values() if r.name != result.name and not r.recorded]
     same = [r for r in others if r.engine.backend == result.engine.backend and rest(r.variant) == mine]
     return [result, *same]
 
 
-def _beside(scene: Scene, chosen: _Source, plan: Schedule) -> list[tuple[Result, Schedule]]:
+def _beside(scene: Scene, chosen: _Source, plan: Schedule) -> list[tuple[Facts, Schedule]]:
     """The variant and its siblings with their schedules, those with the fewest streams first."""
     timed = ((other, chosen.of(other)) for other in _siblings(scene)[1:_BESIDE])
     others = [(r, scheduled(r.engine, times, origin=chosen.origin)) for r, times in timed if times]
@@ -280,7 +278,7 @@ def _notes(scene: Scene, plan: Schedule, chosen: _Source) -> list[str]:
     return [*notes, f"{why} {tip}"]
 
 
-def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Result, Schedule]]) -> list[Fact]:
+def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Facts, Schedule]]) -> list[Fact]:
     made, unit = _made(plan), plan.unit
     share = f" ({plan.bought / plan.serial:.0%})" if plan.serial else ""
     few = plan.streams[:8]
@@ -362,11 +360,11 @@ def _rows(plan: Schedule, engine: Engine, called: Mapping[str, str], factor: flo
 
 
 def _links(scene: Scene, plan: Schedule) -> dict[str, Link]:
-    mapping = placed(scene.result.mapping, scene.model)
+    mapping = placed(questions.mapping(scene.result), scene.model)
     return {s.layer: link(mapping.nodes(s.layer), [s.layer]) for s in plan.steps if not s.sync}
 
 
-def _compared(beside: list[tuple[Result, Schedule]], called: Mapping[str, str]) -> Figure:
+def _compared(beside: list[tuple[Facts, Schedule]], called: Mapping[str, str]) -> Figure:
     labels = [
         f"{html.escape(called[r.name])}<br>{len(p.streams)} stream{'s' * (len(p.streams) != 1)}"
         for r, p in beside

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rtlab import questions
+from rtlab.questions.variations import offered
 from rtlab.view.contract import Column, Figure, Panel, Row, Work
 from rtlab.view.figure import MAIN, OTHER, axis, figure
 from rtlab.view.naming import titles
@@ -11,7 +13,7 @@ from rtlab.view.panel import Scene, column, fact, link, panel
 from rtlab.view.table import counted, number, storage_unit
 
 if TYPE_CHECKING:
-    from rtlab.study import Result
+    from rtlab.core.facts import Facts
 
 _LEAD = (
     "One choice at a time: build the same model for another GPU, with other options or sparse weights, and see what "
@@ -21,7 +23,7 @@ _LEAD = (
 
 def variants(scene: Scene) -> Panel:
     """One row per variant that is built, and buttons that build those which differ in one choice."""
-    results = list(scene.study.results.values())
+    results = list(scene.study.facts.values())
     here = scene.result
     kept = storage_unit(max((r.engine.totals.get("activation") or 0 for r in results), default=0))
     weights = storage_unit(max((r.engine.totals.get("weights") or 0 for r in results), default=0))
@@ -48,14 +50,13 @@ def variants(scene: Scene) -> Panel:
 
 
 def _works(scene: Scene) -> list[Work]:
-    offered = scene.study.varied(scene.result.name)
     return [
         Work(work="rebuild", label=label, values={"what": what}, enabled=not reason, reason=reason)
-        for what, (label, reason) in offered.items()
+        for what, (label, reason) in offered(scene.result.name, scene.result.variant, scene.result).items()
     ]
 
 
-def _kinds(results: list[Result]) -> list[str]:
+def _kinds(results: list[Facts]) -> list[str]:
     """What steps of these engines are called, the layers of compilers first: they are counted apart."""
     return sorted({counted(r.engine) for r in results}, key=lambda kind: kind.startswith("ONNX Runtime"))
 
@@ -77,9 +78,9 @@ def _columns(kinds: list[str], kept: str, weights: str) -> list[Column]:
     ]
 
 
-def _row(result: Result, names: tuple[str, str], kinds: list[str], kept: float, weights: float) -> Row:
+def _row(result: Facts, names: tuple[str, str], kinds: list[str], kept: float, weights: float) -> Row:
     title, shown = names
-    engine, times = result.engine, result.timing
+    engine, times = result.engine, questions.timing(result)
     sparse = f"2:4 {','.join(result.variant.sparsity)}".replace(" *", "") if result.variant.sparsity else ""
     told = " ".join(filter(None, (str(result.variant.options or ""), sparse)))
     cells: list[str | float | None] = [
@@ -103,7 +104,7 @@ def _by(nbytes: int | None, scale: float) -> float | None:
     return nbytes / scale if nbytes else None
 
 
-def _figure(results: list[Result], names: list[str], shown: str, unit: str, scale: float) -> Figure:
+def _figure(results: list[Facts], names: list[str], shown: str, unit: str, scale: float) -> Figure:
     """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants.
 
     Layers are those of the compiled engines; ONNX Runtime's nodes are drawn where there is nothing else.
@@ -152,7 +153,7 @@ def _figure(results: list[Result], names: list[str], shown: str, unit: str, scal
     )
 
 
-def _notes(results: list[Result]) -> list[str]:
+def _notes(results: list[Facts]) -> list[str]:
     notes = []
     if len(kinds := _kinds(results)) > 1:
         notes.append(
@@ -163,7 +164,7 @@ def _notes(results: list[Result]) -> list[str]:
         notes.append(
             "TensorRT-RTX's listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
         )
-    if any(r.timing and r.timing.processor == "CPU" for r in results):
+    if any(t.processor == "CPU" for r in results if (t := questions.timing(r))):
         notes.append(
             "Times on the CPU are those of ONNX Runtime's kernels, which know neither target nor options of TensorRT."
         )

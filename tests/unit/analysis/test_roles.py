@@ -146,7 +146,7 @@ def study() -> Study:
 def test_the_first_card_of_an_int8_engine_quantizes_and_the_second_convolves(study: Study) -> None:
     """A room saw image -> Conv -> Conv."""
     first, second = [
-        b for b in engine_view(study["int8"], study.model)["graph"]["boxes"] if b["kind"] == "layer"
+        b for b in engine_view(study["int8"].facts, study.model)["graph"]["boxes"] if b["kind"] == "layer"
     ][:2]
     assert ("Q for Conv", True, []) == (first["title"], first["slim"], first["chips"])
     assert (False, ["Conv"]) == (second["slim"], [c["title"] for c in second["chips"]])
@@ -171,7 +171,7 @@ def test_tables_and_json_tell_the_role_of_each_node(study: Study) -> None:
     table = study["int8"].table()
     assert ("Q for Conv",) == table.operators.iloc[0]
     assert ("Conv",) == table.operators.iloc[1]
-    layers = document(study["int8"], study.model)["engine"]["layers"]
+    layers = document(study["int8"].facts, study.model)["engine"]["layers"]
     assert {"/stem/conv/Conv": "Q"} == layers[0]["roles"]
     assert {"/stem/conv/Conv": "work"} == layers[1]["roles"]
 
@@ -188,7 +188,9 @@ def test_data_of_a_model_with_pairs_of_its_own_makes_a_lone_quantization_visible
     made = Study(sample.model, data=CalibrationData.random(sample.model, samples=2))
     made.add("fp32", target="sm86", backend="tensorrt-rtx")
     made.run(compare=False)
-    first = next(b for b in engine_view(made["fp32"], made.model)["graph"]["boxes"] if b["kind"] == "layer")
+    first = next(
+        b for b in engine_view(made["fp32"].facts, made.model)["graph"]["boxes"] if b["kind"] == "layer"
+    )
     assert ("Q for Conv", True) == (first["title"], first["slim"])
 
 

@@ -469,10 +469,13 @@ def test_estimates_that_lack_their_inputs_are_not_compared() -> None:
     told = compared(found, study.model)
     assert (None, None) == (told["difference_ms"], told["outside_layers_ms"])
     assert all("No estimate of the whole is given" in v["withheld"] for v in told["variants"])
-    panel = answer("difference", Scene(study, study["fp16"], None, {"from": "fp32", "times": "RTX 3090"}))
+    panel = answer(
+        "difference",
+        Scene(study.snapshot(), study["fp16"].facts, None, {"from": "fp32", "times": "RTX 3090"}),
+    )
     assert 2 == sum("No estimate of the whole is given" in note for note in panel["notes"])
     assert {None} == {cell for row in panel["rows"] for cell in row["cells"][3:6]}
-    assert None is document(study["fp32"], study.model)["estimate"]["sum_of_layers_ms"]
+    assert None is document(study["fp32"].facts, study.model)["estimate"]["sum_of_layers_ms"]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

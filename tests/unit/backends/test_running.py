@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import importlib
 import os
 import time
 from pathlib import Path
@@ -247,17 +248,17 @@ def _session(limits: Limits, work: child.Work = child.RUNNING) -> child.Session:
 def here(monkeypatch):
     """This file under a name that the child can import."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    return Path(__file__).stem
+    return importlib.import_module(Path(__file__).stem)
 
 
 def test_a_session_answers_many_calls_in_one_process_and_survives_errors(here):
     session = _session(Limits())
     try:
-        first = session.call(f"{here}:echo", 1, progress=Silent(), doing="X")
+        first = session.call(here.echo, 1, progress=Silent(), doing="X")
         with pytest.raises(ReadError) as caught:
-            session.call(f"{here}:refuse", None, progress=Silent(), doing="X")
+            session.call(here.refuse, None, progress=Silent(), doing="X")
         assert "more" == caught.value.details
-        second = session.call(f"{here}:echo", 2, progress=Silent(), doing="X")
+        second = session.call(here.echo, 2, progress=Silent(), doing="X")
     finally:
         session.close()
     assert [1, 2] == [first[0], second[0]]
@@ -273,14 +274,14 @@ def test_a_session_answers_many_calls_in_one_process_and_survives_errors(here):
 def test_a_crash_is_the_kind_of_error_that_was_asked_for(here, work, who):
     session = _session(Limits(), work)
     with pytest.raises(work.failure, match=f"X: {who} crashed with SIGSEGV"):
-        session.call(f"{here}:crash", None, progress=Silent(), doing="X")
+        session.call(here.crash, None, progress=Silent(), doing="X")
     assert not session.alive
 
 
 def test_a_call_beyond_its_time_ends_the_child(here):
     session = _session(Limits(seconds=0.2))
     with pytest.raises(RunError, match=r"X: it was not finished after 0\.2 s, which is the limit"):
-        session.call(f"{here}:sleep", 60.0, progress=Silent(), doing="X")
+        session.call(here.sleep, 60.0, progress=Silent(), doing="X")
     assert not session.alive
 
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nets import passing
-from rtlab.core.data import CalibrationData, Predictions, Task
+from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, load
 from rtlab.core.rows import Rows
+from rtlab.core.task import Predictions, Task
 from rtlab.errors import CalibrationError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, Study, load
-from rtlab.core.data import Task
+from rtlab.core.task import Task
 from rtlab.errors import ModelError
 from rtlab.view.chrome import status
 
@@ -267,7 +267,7 @@ def test_what_was_put_right_stands_in_the_status_line_and_in_the_results_notes()
     net = load(paddle(size=8))
     study = Study(net, data=CalibrationData.random(net, samples=2))
     study.add("int8", target="cpu")
-    assert list(net.notes) == [s["text"] for s in status(study, "int8")]
+    assert list(net.notes) == [s["text"] for s in status(study.snapshot(), "int8")]
     study.run()
     assert net.notes[0] in study["int8"].prepared.notes
-    assert 1 == sum(s["text"] == net.notes[0] for s in status(study, "int8"))
+    assert 1 == sum(s["text"] == net.notes[0] for s in status(study.snapshot(), "int8"))

@@ -157,12 +157,12 @@ def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(scratch, "_made", None)
     session = Session(Limits(), work=RUNNING)
-    left = Path(session.call(f"{__name__}:leave", "live", progress=Silent(), doing="Cannot leave"))
+    left = Path(session.call(leave, "live", progress=Silent(), doing="Cannot leave"))
     assert left.is_file()
     assert scratch._own() in left.parents
     if how == "die":
         with pytest.raises(RunError, match="crashed with SIGKILL"):
-            session.call(f"{__name__}:leave", "die", progress=Silent(), doing="Cannot leave")
+            session.call(leave, "die", progress=Silent(), doing="Cannot leave")
     else:
         session.close()
     assert [] == list(tmp_path.rglob("vendor-*"))

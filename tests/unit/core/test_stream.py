@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nets import passing
-from rtlab.core.data import CalibrationData
+from rtlab.core.data import CalibrationData, Stream
 from rtlab.core.model import Model, load
-from rtlab.core.stream import KEPT, Stream
+from rtlab.core.stream import KEPT
 from rtlab.errors import CalibrationError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from rtlab import load
 from rtlab.core.model import wrap
 from rtlab.errors import ModelError
+from rtlab.experiments.race import difference
 from rtlab.formulations import DIRECT, FORMULATIONS, Layer, alone, composed, layer, offered, tunable
 from rtlab.formulations.tiles import fourier, winograd
-from rtlab.study.race import difference
 
 ONE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

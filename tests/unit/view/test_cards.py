@@ -44,26 +44,28 @@ def test_a_layer_has_one_name_on_card_bar_row_and_panel_and_for_programs(study: 
     result, model = study["int8"], study.model
     layers = result.engine.layers
     by_step = {step: layers[step - 1].id for step in CALLED}
-    named = cards.names(result, model)
+    named = cards.names(result.facts, model)
     assert CALLED == {step: named[id_] for step, id_ in by_step.items()}
-    view = engine_view(result, model)
+    view = engine_view(result.facts, model)
     boxes = {b["id"]: b for b in view["graph"]["boxes"]}
     assert CALLED == {step: cards.name(boxes[id_]) for step, id_ in by_step.items()}
     bars = {bar.layer: bar.label for bar in charts.bars(view, "estimate")}
     assert CALLED == {step: bars[id_] for step, id_ in by_step.items()}
     for panel, place in (("roofline", 1), ("schedule", 1)):
-        rows = {row["key"]: row["cells"] for row in answer(panel, Scene(study, result))["rows"]}
+        rows = {
+            row["key"]: row["cells"] for row in answer(panel, Scene(study.snapshot(), result.facts))["rows"]
+        }
         assert CALLED == {step: rows[id_][place] for step, id_ in by_step.items()}, panel
         assert [*CALLED] == [rows[id_][0] for id_ in by_step.values()], panel
     table = result.table()
     assert CALLED == {step: table.title[id_] for step, id_ in by_step.items()}
-    told = {y["id"]: y["title"] for y in document(result, model)["engine"]["layers"]}
+    told = {y["id"]: y["title"] for y in document(result.facts, model)["engine"]["layers"]}
     assert CALLED == {step: told[id_] for step, id_ in by_step.items()}
 
 
 def test_an_explanation_calls_a_layer_as_its_card_does(study: Study) -> None:
     result = study["int8"]
-    called = cards.names(result, study.model)
+    called = cards.names(result.facts, study.model)
     by_id = {y.id: y for y in result.engine.layers}
     for node in ("/stem/conv/Conv", "/stem/relu/Relu", "/pool1/MaxPool"):
         told = study.explain(node, variant="int8")
@@ -88,7 +90,7 @@ def test_what_a_kernel_takes_in_of_a_models_own_pairs_is_one_mark(trained: Study
     box = layer(trained, "/stem/Conv_myl0_1")
     assert [("Conv", "work"), ("Q/DQ", "Q/DQ")] == [(c["op"], c["role"]) for c in box["chips"]]
     assert "Q/DQ for Conv" == box["chips"][1]["title"]
-    assert "Conv · Q/DQ" == cards.names(result, model)[box["id"]]
+    assert "Conv · Q/DQ" == cards.names(result.facts, model)[box["id"]]
     # The mark stands for a node of the model, which a click can show.
     assert model.by_id[box["chips"][1]["node"]].op in {"QuantizeLinear", "DequantizeLinear"}
 
@@ -115,4 +117,4 @@ def layer(study: Study, part: str) -> cards.Box:
     """The box of the first layer whose name holds a text."""
     result = study["fp32"]
     found: Layer = next(y for y in result.engine.layers if part in y.name)
-    return cards.Cards(result, study.model, placed(result.mapping, study.model)).box(found)
+    return cards.Cards(result.facts, study.model, placed(result.mapping, study.model)).box(found)

@@ -18,7 +18,7 @@ from rtlab.view.frame import layers_frame
 def frame(folder, **more) -> tuple[pd.DataFrame, object]:
     model = tiny_model()
     result = Study(model).read("elsewhere", **recorded.files(folder) | more)
-    return layers_frame(result, model), result
+    return layers_frame(result.facts, model), result
 
 
 @recorded.each
@@ -71,8 +71,10 @@ def test_bytes_are_what_shapes_and_counts_say() -> None:
 def test_a_layer_without_a_time_is_blank_and_not_zero() -> None:
     folder = recorded.FOLDER / "trex-resnet18-pytorch-a100-fp16"
     _, result = frame(folder)
-    short = dataclasses.replace(result.timing, layers=result.timing.layers[1:])
-    table = layers_frame(dataclasses.replace(result, timing=short))
+    first = result.timing.layers[0].layer
+    samples = {i: s for i, s in result.profile.samples.items() if i != first}
+    short = dataclasses.replace(result.profile, samples=samples)
+    table = layers_frame(dataclasses.replace(result.facts, profile=short))
     assert [True] + [False] * (len(table) - 1) == list(table["time_ms"].isna())
 
 
@@ -80,7 +82,7 @@ def test_a_file_of_names_gives_a_table_of_names(tmp_path) -> None:
     """Dtypes hold where every value is unknown."""
     path = tmp_path / "layers.json"
     path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
-    table = layers_frame(Study(tiny_model()).read("bare", layers=path))
+    table = layers_frame(Study(tiny_model()).read("bare", layers=path).facts)
     assert ["conv1", "relu1"] == list(table["name"])
     assert table[["time_ms", "sparse", "output_bytes", "weight_bytes"]].isna().all(axis=None)
     assert "Int64" == str(table["weight_bytes"].dtype)
@@ -94,7 +96,7 @@ def test_nodes_and_operators_are_the_model_s(tmp_path) -> None:
     }  # fmt: skip
     path.write_text(json.dumps({"Layers": [layer], "Bindings": []}))
     model = tiny_model()
-    table = layers_frame(Study(model).read("a", layers=path), model)
+    table = layers_frame(Study(model).read("a", layers=path).facts, model)
     row = table.iloc[0]
     assert {"stem/Conv", "stem/Relu"} <= set(row["nodes"])
     assert tuple(model.by_id[n].op for n in row["nodes"]) == row["operators"]
@@ -104,7 +106,7 @@ def test_every_column_is_told_of_in_the_docstring_with_its_type(tmp_path) -> Non
     """A table in the docstring, against the table itself."""
     path = tmp_path / "layers.json"
     path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
-    table = layers_frame(Study(tiny_model()).read("bare", layers=path))
+    table = layers_frame(Study(tiny_model()).read("bare", layers=path).facts)
     told: dict[str, str] = {}
     for names, dtype in re.findall(r"^    \| (``.*?``) \| (\w+)", layers_frame.__doc__ or "", re.MULTILINE):
         told.update(dict.fromkeys(re.findall(r"``(\w+)``", names), dtype))

@@ -11,13 +11,12 @@ from onnx import helper
 
 from rtlab import CalibrationData, Study
 from rtlab.analysis.accuracy import Comparison
-from rtlab.analysis.mapping import relate
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.facts import Facts
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target, Variant
 from rtlab.quantize import Prepared
 from rtlab.samples import load
-from rtlab.study.job import Result
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView, Later
 from rtlab.view.families import family
@@ -34,7 +33,7 @@ def study():
 
 @pytest.fixture(scope="module")
 def view(study):
-    return engine_view(study["fp32"], study.model)
+    return engine_view(study["fp32"].facts, study.model)
 
 
 def test_the_source_graph_has_every_node_once_and_a_pill_at_each_end() -> None:
@@ -56,12 +55,12 @@ def test_every_edge_carries_the_shape_and_type_of_its_value() -> None:
 
 def test_a_picture_and_what_follows_it_are_the_whole(study, view) -> None:
     """A large engine is drawn before its numbers are worked out; nothing may be lost between the two."""
-    picture = engine_view(study["fp32"], study.model, later=True)
+    picture = engine_view(study["fp32"].facts, study.model, later=True)
     assert ([], None, []) == (picture["overlays"], picture["summary"], picture["findings"])
     assert picture["graph"]["later"]
     assert not any(b["inputs"] or b["outputs"] or b["details"] for b in picture["graph"]["boxes"])
     assert all(b["lines"] for b in picture["graph"]["boxes"] if b["kind"] in {"input", "output"})
-    found = engine_later(study["fp32"], study.model)
+    found = engine_later(study["fp32"].facts, study.model)
     assert alike(found, decode(encode(found, Later)))
     complete(picture, found)
     assert view == picture
@@ -151,7 +150,7 @@ def test_a_step_that_only_quantizes_is_not_called_by_its_node() -> None:
     made = Study(model, data=CalibrationData.random(model, samples=2))
     made.add("int8", precision="int8", target="cpu", backend="onnxruntime")
     made.run(compare=False)
-    view = engine_view(made["int8"], model)
+    view = engine_view(made["int8"].facts, model)
     boxes = {b["id"]: b for b in view["graph"]["boxes"]}
     mine = [boxes[p["layer"]] for p in view["pairs"] if p["node"] == "stem/Conv"]
     assert [["Conv"], [], [], []] == [[c["op"] for c in b["chips"]] for b in mine]
@@ -165,7 +164,7 @@ NOTHING = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
 
 def read(
     *layers: tuple[str, str, str, str], inputs: str = "", outputs: str = "", model: Model = NOTHING
-) -> Result:
+) -> Facts:
     """An engine as files tell it, beside a model or without one; a layer is name, kind, what it reads and writes."""
     made = tuple(
         Layer(
@@ -176,19 +175,17 @@ def read(
     )  # fmt: skip
     ends = {"inputs": tuple(map(Tensor, inputs.split())), "outputs": tuple(map(Tensor, outputs.split()))}
     engine = Engine("trtexec", "", Target("unknown"), made, **ends)
-    mapping = relate(model, model, engine)
-    return Result(
+    return Facts(
         "read",
         Variant.of("fp32", target="sm86"),
         model,
         Prepared(model, model),
         engine,
-        mapping,
         recorded=True,
     )
 
 
-def joined(result: Result, model: Model = NOTHING) -> list[tuple[str, str]]:
+def joined(result: Facts, model: Model = NOTHING) -> list[tuple[str, str]]:
     graph = engine_view(result, model)["graph"]
     titles = [b["id"].partition(":")[2] or b["id"] for b in graph["boxes"]]
     return [(titles[e["source"]], titles[e["target"]]) for e in graph["edges"]]
@@ -264,7 +261,7 @@ def test_the_error_of_a_layer_is_that_of_the_value_that_it_writes() -> None:
     compared = Comparison(model, ["stem", "act", "left"])
     off = {"stem": 2.0, "act": 1.0, "left": 0.1}
     compared.add(dict.fromkeys(off, x), {n: x - np.float32(e) for n, e in off.items()}, samples=1)
-    result = dataclasses.replace(result, accuracy=compared.result("here"))
+    result = dataclasses.replace(result, errors=compared.errors("here"))
     (error,) = [o for o in engine_view(result, model)["overlays"] if o["id"] == "error"]
     values = {i: r["value"] for i, r in error["layers"].items()}
     expected = {"0:stem/Conv + stem/Relu": 10 * math.log10(16), "1:left/Conv": 10 * math.log10(1600)}
@@ -290,5 +287,4 @@ def test_a_layer_that_reads_under_another_name_is_joined_through_the_model() -> 
     # Where all layers stand in reverse order there is none before, and no edge against the order.
     layers = tuple(dataclasses.replace(y, index=i) for i, y in enumerate(reversed(result.engine.layers)))
     turned = dataclasses.replace(result, engine=dataclasses.replace(result.engine, layers=layers))
-    turned = dataclasses.replace(turned, mapping=relate(model, model, turned.engine))
     assert ("stem/Conv + stem/Relu", "left/Conv") not in joined(turned, model)

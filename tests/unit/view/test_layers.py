@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 import strategies
 from rtlab import Study
-from rtlab.analysis.mapping import relate
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.core.variant import Target, Variant
 from rtlab.quantize import Prepared
-from rtlab.study import Result
 from rtlab.testing import tiny_model
 from rtlab.view.layers import layers_model
 
@@ -23,10 +22,10 @@ def attributes(node: onnx.NodeProto) -> dict:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
-def built(model: Model, engine: Engine) -> Result:
+def built(model: Model, engine: Engine) -> Facts:
     """A result of this engine, as if it had been built."""
     variant = Variant.of("fp32", target="sm86")
-    return Result("x", variant, model, Prepared(model, model), engine, relate(model, model, engine))
+    return Facts("x", variant, model, Prepared(model, model), engine)
 
 
 def test_layers_carry_what_the_compiler_told() -> None:
@@ -34,7 +33,7 @@ def test_layers_carry_what_the_compiler_told() -> None:
     study = Study(tiny_model())
     study.add("fp32", target="cpu", backend="onnxruntime")
     result = study.run()["fp32"]
-    proto = layers_model(result)
+    proto = layers_model(result.facts)
     onnx.checker.check_model(proto)
     for layer, node in zip(result.engine.layers, proto.graph.node, strict=True):
         told = attributes(node)

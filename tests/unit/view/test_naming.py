@@ -20,7 +20,7 @@ from rtlab.view.panels import answer
 
 
 def planned(**variants: Variant) -> SimpleNamespace:
-    return SimpleNamespace(variants=variants, results={})
+    return SimpleNamespace(variants=variants, facts={})
 
 
 def of(**choice: str) -> Variant:
@@ -67,13 +67,13 @@ def test_chips_tables_panels_and_figures_use_one_title() -> None:
                   backend="onnxruntime")  # fmt: skip
     study.run()
     names = list(study.results)
-    wanted = [titles(study)[n] for n in names]
-    assert wanted == [c["label"] for c in chrome.chips(study, baseline=names[0])]
+    wanted = [titles(study.snapshot())[n] for n in names]
+    assert wanted == [c["label"] for c in chrome.chips(study.snapshot(), baseline=names[0])]
     assert all(f"<td>{title}</td>" in study._repr_html_() for title in wanted)
-    shown = answer("difference", Scene(study, study[names[1]], study[names[0]]))
+    shown = answer("difference", Scene(study.snapshot(), study[names[1]].facts, study[names[0]].facts))
     assert f"From {wanted[0]} to {wanted[1]}" == shown["title"]
     assert [wanted[0]] == [o["label"] for s in shown["settings"] if s["key"] == "from" for o in s["options"]]
-    beside = answer("variants", Scene(study, study[names[1]]))
+    beside = answer("variants", Scene(study.snapshot(), study[names[1]].facts))
     assert [wanted[0], f"▸ {wanted[1]}"] == [row["cells"][0] for row in beside["rows"]]
     assert [wanted[0], f"▸ {wanted[1]}"] == list(beside["figures"][0]["data"][0]["y"])
 
@@ -103,14 +103,14 @@ def test_the_report_and_the_graphs_alone_use_the_titles_of_the_screen() -> None:
         study.add(name, target="cpu", backend="onnxruntime")
     study.run(compare=False)
     wanted = {"fp32": "fp32", "int8": "int8·auto"}
-    assert wanted == {c["id"]: c["label"] for c in report.saved(study)["chips"]}
+    assert wanted == {c["id"]: c["label"] for c in report.saved(study.snapshot())["chips"]}
     assert wanted == dict(study.graph("fp32", "int8").titles)
 
 
 def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(a_recorded_study: Study) -> None:
-    (chip,) = chrome.chips(a_recorded_study, baseline="")
+    (chip,) = chrome.chips(a_recorded_study.snapshot(), baseline="")
     assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
-    assert {"a100": "a100"} == titles(a_recorded_study)
+    assert {"a100": "a100"} == titles(a_recorded_study.snapshot())
 
 
 @pytest.fixture

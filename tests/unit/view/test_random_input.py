@@ -49,13 +49,13 @@ def real(model) -> Study:
 
 def words_of(study: Study) -> dict[str, str]:
     """Everything that is shown of the int8 variant where its errors are shown."""
-    view = engine_view(study["int8"], study.model)
-    chip = next(c for c in chrome.chips(study, baseline="fp32") if c["id"] == "int8")
+    view = engine_view(study["int8"].facts, study.model)
+    chip = next(c for c in chrome.chips(study.snapshot(), baseline="fp32") if c["id"] == "int8")
     (error,) = [o for o in view["overlays"] if o["id"] == "error"]
-    kept = saved(study)
+    kept = saved(study.snapshot())
     return {
         "chip": chip["random"],
-        "status": " ".join(s["text"] for s in chrome.status(study, "int8") if s["warning"]),
+        "status": " ".join(s["text"] for s in chrome.status(study.snapshot(), "int8") if s["warning"]),
         "table": study._repr_html_(),
         "overlay": error["title"] + error["source"],
         "chart": charts.accuracy(view)["layout"]["title"]["text"],
@@ -81,16 +81,17 @@ def test_errors_on_data_of_ones_own_bear_no_mark(real) -> None:
 def test_on_noise_no_value_is_called_the_worst(noise, real) -> None:
     """A number in the title stands there like a finding."""
     titles = [
-        charts.accuracy(engine_view(s["int8"], s.model))["layout"]["title"]["text"] for s in (noise, real)
+        charts.accuracy(engine_view(s["int8"].facts, s.model))["layout"]["title"]["text"]
+        for s in (noise, real)
     ]
     assert [False, True] == ["worst" in t for t in titles]
 
 
 def test_the_document_tells_what_rests_on_noise(noise, real) -> None:
     """A program that reads the JSON must not take noise for accuracy; what was not measured is no answer."""
-    told = [document(s["int8"], s.model)["random_input"] for s in (noise, real)]
+    told = [document(s["int8"].facts, s.model)["random_input"] for s in (noise, real)]
     assert [{"accuracy": True, "scales": True}, {"accuracy": False, "scales": False}] == told
-    assert None is document(noise["fp32"], noise.model)["random_input"]["scales"]
+    assert None is document(noise["fp32"].facts, noise.model)["random_input"]["scales"]
 
 
 def test_the_command_line_says_it_above_its_table(capsys, tmp_path, model) -> None:

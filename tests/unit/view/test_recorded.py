@@ -8,12 +8,11 @@ from onnx import helper
 
 import recorded
 from rtlab import Study
-from rtlab.analysis.mapping import relate
 from rtlab.backends.trtexec import Trtexec
+from rtlab.core.facts import Facts
 from rtlab.core.model import wrap
 from rtlab.core.variant import Variant
 from rtlab.quantize import Prepared
-from rtlab.study.job import Result
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
@@ -30,7 +29,7 @@ def test_every_recorded_engine_crosses_to_the_browser_whole(folder) -> None:
     """Each layer is a box once, edges join boxes that exist, and every reading belongs to a layer."""
     model = tiny_model()
     result = Study(model).read("elsewhere", **files(folder))
-    view = decode(encode(engine_view(result, model), EngineView))
+    view = decode(encode(engine_view(result.facts, model), EngineView))
     boxes = view["graph"]["boxes"]
     layers = [b["id"] for b in boxes if b["kind"] == "layer"]
     assert [y.id for y in result.engine.layers] == layers
@@ -45,9 +44,8 @@ def test_every_recorded_engine_is_drawn_in_its_order_without_a_model(folder) -> 
     """Names tell operators; every tensor comes from before, and nothing but calls of shapes stands alone."""
     nothing = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
     engine = Trtexec().read({"layers": files(folder)["layers"]}).engine
-    mapping = relate(nothing, nothing, engine)
     variant = Variant.of("fp32", target="sm86")
-    result = Result("read", variant, nothing, Prepared(nothing, nothing), engine, mapping, recorded=True)
+    result = Facts("read", variant, nothing, Prepared(nothing, nothing), engine, recorded=True)
     graph = engine_view(result, nothing)["graph"]
     boxes = graph["boxes"]
     assert [] == [e for e in graph["edges"] if e["source"] >= e["target"]]
@@ -77,7 +75,7 @@ def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
     """Files beside another model: the engine can still be read as what it is."""
     study = Study(tiny_model())
     result = study.read("int8", **files(recorded.FOLDER / "trex-resnet18-pytorch-a100-int8-qat"))
-    view = engine_view(result, study.model)
+    view = engine_view(result.facts, study.model)
     drawn = {b["id"]: b for b in view["graph"]["boxes"]}
     for layer in result.engine.layers:
         box = drawn[layer.id]

@@ -232,7 +232,7 @@ def test_every_link_of_an_engine_ends_at_boxes(make) -> None:
     """A pair that names no box lights up nothing, and a node in neither list vanishes."""
     study = Study(load(make()))
     study.add("fp32", target="cpu", backend="onnxruntime")
-    view = engine_view(study.run()["fp32"], study.model)
+    view = engine_view(study.run()["fp32"].facts, study.model)
     nodes = {b["id"] for b in graph_of(study.model)["boxes"] if b["kind"] == "node"}
     linked = {p["node"] for p in view["pairs"]} | {u["node"] for u in view["unmapped"]}
     constants = {p.id for p in study.model.places.values() if p.node.op == "Constant"}

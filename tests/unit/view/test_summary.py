@@ -18,7 +18,7 @@ from rtlab.view.summary import summary
 def test_what_is_shown_adds_up_to_the_engine(folder) -> None:
     model = tiny_model()
     result = Study(model).read("elsewhere", **recorded.files(folder))
-    found = summary(result, model)
+    found = summary(result.facts, model)
     assert set(typing.get_type_hints(contract.Summary)) == set(found)
     count = len(result.engine.layers)
     for slices in (found["kinds"], found["precisions"], found["transitions"]):
@@ -45,7 +45,7 @@ def test_every_entry_has_the_fields_of_its_contract() -> None:
     """A field that is missing would fail in the browser only."""
     model = tiny_model()
     folder = recorded.FOLDER / "trex-resnet18-pytorch-a100-int8-qat"
-    found = summary(Study(model).read("elsewhere", **recorded.files(folder)), model)
+    found = summary(Study(model).read("elsewhere", **recorded.files(folder)).facts, model)
     for name, kind in (
         ("kinds", contract.Slice),
         ("transitions", contract.Transition),
@@ -60,8 +60,8 @@ def test_times_of_another_engine_are_left_out() -> None:
     """Where a CPU engine ran in place of the one that is shown, its layers are not these layers."""
     folder = recorded.FOLDER / "trex-resnet18-pytorch-a100-fp16"
     result = Study(tiny_model()).read("elsewhere", **recorded.files(folder))
-    assert summary(result)["ratio"] is not None
-    other = dataclasses.replace(result, measured=dataclasses.replace(result.engine))
+    assert summary(result.facts)["ratio"] is not None
+    other = dataclasses.replace(result.facts, measured=dataclasses.replace(result.engine))
     found = summary(other)
     assert ("", "", None, None, None) == tuple(
         found[k] for k in ("processor", "source", "total", "summed", "ratio")

@@ -21,7 +21,7 @@ def view():
     study = Study(model, data=CalibrationData.random(model, samples=4))
     study.add("int8", calibrator="minmax", target="cpu")
     study.run()
-    return engine_view(study["int8"], model)
+    return engine_view(study["int8"].facts, model)
 
 
 @pytest.mark.parametrize("times", [True, False], ids=["with numbers", "without"])

@@ -403,7 +403,7 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
     def compiled(job, progress):
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
-    monkeypatch.setattr("rtlab.study.compiled", compiled)
+    monkeypatch.setattr("rtlab.session.compiled", compiled)
     gesture(shown, "rebuild", "fp32")
     shown.wait(300)
     assert before is shown.study["fp32"]
@@ -754,7 +754,7 @@ def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
     assert not explorer.build["running"]
     picture, later = decode(explorer.engine), decode(explorer.engine_later)
     complete(picture, later)
-    whole = decode(encode(engine_view(study["engine"], model), EngineView))
+    whole = decode(encode(engine_view(study["engine"].facts, model), EngineView))
     assert whole == picture
     assert {"time", "memory"} <= {o["id"] for o in whole["overlays"]}
     assert 1_200 <= len(explorer.charts["timing"]["data"][0]["ids"])
@@ -922,7 +922,7 @@ def test_a_variation_that_is_stopped_leaves_nothing_planned(shown, monkeypatch) 
     def run(study, names, **_given) -> None:
         if names == ["fp32 b"]:
             raise Cancelled("stopped")
-        study._adopt(dataclasses.replace(study["fp32"], name=names[0]))
+        study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
 
     rebuilding(shown, monkeypatch, run)
     assert ["fp32", "fp32 a"] == list(shown.study.variants)
@@ -937,7 +937,7 @@ def test_a_variation_goes_on_after_a_failure_and_tells_it(shown, monkeypatch) ->
             error = BuildError("It cannot be.")
             study._change(lambda kept: kept.failed("fp32 b", error))
             raise error
-        study._adopt(dataclasses.replace(study["fp32"], name=names[0]))
+        study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
 
     rebuilding(shown, monkeypatch, run)
     assert {"fp32", "fp32 a", "fp32 c"} == set(shown.study.results)

@@ -11,6 +11,7 @@ import pytest
 import recorded
 import rtlab
 from rtlab import samples
+from rtlab.view import panels
 from rtlab.view.panel import Scene
 from rtlab.view.panels import PANELS, answer, offered
 
@@ -36,7 +37,10 @@ def studies() -> dict[str, tuple]:
 
 def scenes(studies: dict[str, tuple]) -> list[tuple[str, Scene]]:
     return [
-        (title, Scene(study, study[name], study[other] if other else None, {}, "asked"))
+        (
+            title,
+            Scene(study.snapshot(), study[name].facts, study[other].facts if other else None, {}, "asked"),
+        )
         for title, (study, name, other) in studies.items()
     ]
 
@@ -79,7 +83,7 @@ def test_links_lead_to_nodes_and_layers_that_there_are(name, studies) -> None:
         found = answer(name, scene)
         layers = {y.id for y in scene.result.engine.layers}
         # The third pane may show any other variant.
-        others = {y.id for r in scene.study.results.values() for y in r.engine.layers}
+        others = {y.id for r in scene.study.facts.values() for y in r.engine.layers}
         for key, link in found["links"].items():
             assert set(link["nodes"]) <= set(scene.model.places), (title, key)
             assert set(link["layers"]) <= layers, (title, key)
@@ -94,8 +98,8 @@ def test_no_search_for_garbage_while_a_panel_is_made(studies, monkeypatch) -> No
     def look(_scene: Scene) -> None:
         seen.append(gc.isenabled())
 
-    monkeypatch.setattr("rtlab.view.panels.variants.variants", look)
-    answer("variants", Scene(study, study[name]))
+    monkeypatch.setattr(panels, "PANELS", {"variants": look})
+    answer("variants", Scene(study.snapshot(), study[name].facts))
     assert [False] == seen
     assert gc.isenabled()
 

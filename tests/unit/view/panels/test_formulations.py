@@ -71,8 +71,8 @@ def study() -> Study:
 def scene(found: Tuned | None = None, log: BuildLog | None = None, model=None, **settings: str) -> Scene:
     """What the page asks, of a study that has been run once for all tests."""
     run = study()
-    result = dataclasses.replace(run["fp32"], told=log)
-    asked = types.SimpleNamespace(model=model or run.model, tuned=found, results={"fp32": result})
+    result = dataclasses.replace(run["fp32"].facts, told=log)
+    asked = types.SimpleNamespace(model=model or run.model, tuned=found, facts={"fp32": result})
     return Scene(asked, result, settings=settings)
 
 

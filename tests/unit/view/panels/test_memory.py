@@ -21,7 +21,7 @@ ALEXNET = "fuzzy-alexnet-rtx3060laptop-fp16"
 
 def scene(**files) -> Scene:
     study = rtlab.read(**files)
-    return Scene(study, next(iter(study.results.values())))
+    return Scene(study.snapshot(), next(iter(study.results.values())).facts)
 
 
 def asked(given: Scene, **settings: str) -> Panel:

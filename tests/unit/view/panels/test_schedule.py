@@ -16,15 +16,13 @@ import pytest
 import recorded
 import strategies
 from rtlab import BuildOptions, Study
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.timing import Timing, timing
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.facts import Facts
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import Prepared
-from rtlab.study import Result
 from rtlab.view.contract import Panel
 from rtlab.view.panel import Scene
 from rtlab.view.panels.schedule import schedule
@@ -69,13 +67,11 @@ TWO = (("stem", 0), ("signal1", 0), ("left1", 0), ("wait1", 1), ("right", 1), ("
 ONE = tuple((n, 0) for n, _ in TWO if not n.startswith(("signal", "wait")))
 
 
-def timed(engine: Engine, times: Mapping[str, float] = MappingProxyType(TIMES)) -> Timing:
+def timed(engine: Engine, times: Mapping[str, float] = MappingProxyType(TIMES)) -> Profile:
     day = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
     known = {y.id: times.get(y.id.removeprefix("cpu ")) for y in engine.layers}
     samples = {i: np.array([t]) for i, t in known.items() if t is not None}
-    return timing(
-        Profile("tensorrt-rtx", "RTX 3090", samples, np.array([7.0]), 1, day, processor="GPU"), engine
-    )
+    return Profile("tensorrt-rtx", "RTX 3090", samples, np.array([7.0]), 1, day, processor="GPU")
 
 
 def result(
@@ -87,22 +83,22 @@ def result(
     memory: int = 30_000_000,
     measured: bool = True,
     times: Mapping[str, float] = MappingProxyType(TIMES),
-) -> Result:
+) -> Facts:
     layers = tuple(step(model, n, s, event=int(n[-1]) if n[-1] in "12" else None) for n, s in steps)
     engine = Engine("tensorrt-rtx", "1.7", Target("sm86"), layers, totals={"activation": memory})
     options = None if aux is None else BuildOptions.of(max_aux_streams=aux)
     variant = Variant.of("fp32", target="sm86", options=options)
-    made = Result(name, variant, model, Prepared(model, model), engine, relate(model, model, engine))
+    made = Facts(name, variant, model, Prepared(model, model), engine)
     if not measured:
         return made
-    return dataclasses.replace(made, measured=engine, timing=timed(engine, times))
+    return dataclasses.replace(made, measured=engine, profile=timed(engine, times))
 
 
-def scene(*results: Result, **settings: str) -> Scene:
+def scene(*results: Facts, **settings: str) -> Scene:
     study = Study(results[0].source)
     for result in results:
         study._adopt(result)
-    return Scene(study, results[0], settings=settings, asked="?")
+    return Scene(study.snapshot(), results[0], settings=settings, asked="?")
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +245,7 @@ def test_the_slider_offers_to_rebuild_with_so_many_auxiliary_streams(model) -> N
 
 
 def test_the_slider_stands_at_what_was_built(model) -> None:
-    def at(found: Result) -> str:
+    def at(found: Facts) -> str:
         return next(s["value"] for s in schedule(scene(found))["settings"] if s["key"] == "aux")
 
     assert ["1", "6"] == [at(result(model)), at(result(model, aux=6))]
@@ -295,7 +291,7 @@ def test_times_of_the_cpu_are_divided_among_the_layers_and_said_to_be_from_there
     mine, one = result(model, measured=False), result(model, "one", ONE, aux=0, measured=False)
     layers = tuple(dataclasses.replace(y, id=f"cpu {y.id}") for y in one.engine.layers)
     ran = dataclasses.replace(one.engine, layers=layers)
-    mine = dataclasses.replace(mine, measured=ran, timing=timed(ran))
+    mine = dataclasses.replace(mine, measured=ran, profile=timed(ran))
     layers = tuple(dataclasses.replace(y, id=f"one {y.id}") for y in one.engine.layers)
     one = dataclasses.replace(one, engine=dataclasses.replace(one.engine, layers=layers))
     panel = schedule(scene(mine, one, times="cpu"))
@@ -328,12 +324,8 @@ def test_an_engine_without_layers_is_a_problem(model) -> None:
 
 @recorded.present
 def test_a_recorded_engine_is_drawn_with_its_own_times(model) -> None:
-    engine, times = recorded.read("trex-resnet50-tf-rtx3090-fp32")
-    variant, mapping = Variant(target=engine.target), relate(model, model, engine)
-    found = Result(
-        "r", variant, model, Prepared(model, model), engine, mapping, measured=engine, timing=times
-    )
-    found = dataclasses.replace(found, recorded=True)
+    found = Study(model).read("r", **recorded.files(recorded.FOLDER / "trex-resnet50-tf-rtx3090-fp32")).facts
+    engine = found.engine
     panel = schedule(scene(found))
     checked(panel)
     assert "measured" == next(s["value"] for s in panel["settings"] if s["key"] == "times")

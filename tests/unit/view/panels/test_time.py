@@ -10,6 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import recorded
 import rtlab
+from profiles import retimed
+from rtlab import questions
 from rtlab import samples as models
 from rtlab.errors import ModelError, VariantError
 from rtlab.view.panel import Scene
@@ -28,12 +30,8 @@ def study():
 
 def timed(result, whole: float, each: list[float]):
     """The variant with these times in milliseconds: of the whole, and of its layers one by one."""
-    layers = tuple(
-        dataclasses.replace(y, median=t, share=t / sum(each))
-        for y, t in zip(result.timing.layers, each, strict=True)
-    )
-    given = dataclasses.replace(result.timing, total=whole, summed=sum(each), layers=layers, processor="CPU")
-    return dataclasses.replace(result, timing=given)
+    layers = dict(zip((y.layer for y in result.timing.layers), each, strict=True))
+    return dataclasses.replace(result.facts, profile=retimed(result.facts, whole, layers, processor="CPU"))
 
 
 def compared(study, times: dict[str, tuple[float, float]]) -> rtlab.Study:
@@ -61,7 +59,7 @@ def facts(panel) -> dict[str, str]:
 
 def test_the_samples_are_those_that_were_measured(study) -> None:
     """Median and counts on screen are those of the times in the result, not of a summary of them."""
-    shown = answer("samples", Scene(study, study["fp32"]))
+    shown = answer("samples", Scene(study.snapshot(), study["fp32"].facts))
     times = study["fp32"].timing
     median, unit = facts(shown)["Median"].split()
     # Facts, figure and table are of one unit.
@@ -82,7 +80,7 @@ def test_the_samples_are_those_that_were_measured(study) -> None:
 
 def test_the_waterfall_ends_where_the_second_variant_is(exact) -> None:
     """Bars that do not add up are a lie about where the time went."""
-    shown = answer("difference", Scene(exact, exact["int8"], exact["fp32"]))
+    shown = answer("difference", Scene(exact.snapshot(), exact["int8"].facts, exact["fp32"].facts))
     (trace,) = shown["figures"][0]["data"]
     assert ["absolute", *["relative"] * (len(trace["y"]) - 2), "total"] == trace["measure"]
     assert trace["y"][-1] == pytest.approx(sum(trace["y"][:-1]))
@@ -95,8 +93,8 @@ def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
     """Fourteen bars of +0 tell nothing."""
     same = rtlab.Study(study.model, data=study.data)
     for name in ("one", "two"):
-        same._adopt(dataclasses.replace(study["fp32"], name=name))
-    shown = answer("difference", Scene(same, same["two"], same["one"]))
+        same._adopt(dataclasses.replace(study["fp32"].facts, name=name))
+    shown = answer("difference", Scene(same.snapshot(), same["two"].facts, same["one"].facts))
     assert ([], "") == (shown["figures"], shown["problem"])
     assert any("takes as long in both" in note for note in shown["notes"])
     assert facts(shown)["Difference"].startswith("0 ")
@@ -119,22 +117,22 @@ def test_a_bar_names_a_module_once_where_its_exporter_wrote_it_in_the_next_one_t
     for name, whole in (("fp32", 1.0), ("int8", 2.0)):
         count = len(made[name].timing.layers)
         made._adopt(timed(made[name], whole, [whole / count] * count))
-    labels = answer("difference", Scene(made, made["int8"], made["fp32"]))["figures"][0]["layout"]["xaxis"][
-        "ticktext"
-    ]
+    labels = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))["figures"][
+        0
+    ]["layout"]["xaxis"]["ticktext"]
     assert {f"features.{k}/block.2/fc1" for k in range(3)} <= set(labels)
 
 
 def test_bars_of_places_that_end_alike_have_names_of_their_own(exact) -> None:
     """Two inception blocks have a branch5x5/reduce/conv each."""
-    shown = answer("difference", Scene(exact, exact["int8"], exact["fp32"]))
+    shown = answer("difference", Scene(exact.snapshot(), exact["int8"].facts, exact["fp32"].facts))
     labels = shown["figures"][0]["layout"]["xaxis"]["ticktext"]
     assert len(set(labels)) == len(labels)
 
 
 def test_a_difference_tells_times_in_one_unit(exact) -> None:
     """The axis, the facts, the table and what a bar tells when it is pointed at."""
-    shown = answer("difference", Scene(exact, exact["int8"], exact["fp32"]))
+    shown = answer("difference", Scene(exact.snapshot(), exact["int8"].facts, exact["fp32"].facts))
     (unit,) = {c["unit"] for c in shown["columns"] if c["unit"]}
     figure = shown["figures"][0]
     assert unit == figure["layout"]["yaxis"]["title"]["text"]
@@ -148,7 +146,7 @@ def test_a_difference_tells_times_in_one_unit(exact) -> None:
 
 def test_engines_on_other_streams_are_told_to_be_compared_elsewhere(study) -> None:
     """A sum of layers is the same however many run at a time."""
-    first = dataclasses.replace(study["fp32"], name="one")
+    first = dataclasses.replace(study["fp32"].facts, name="one")
     layers = (dataclasses.replace(first.measured.layers[0], stream=1), *first.measured.layers[1:])
     other = dataclasses.replace(
         first, name="two", measured=dataclasses.replace(first.measured, layers=layers)
@@ -156,13 +154,13 @@ def test_engines_on_other_streams_are_told_to_be_compared_elsewhere(study) -> No
     both = rtlab.Study(study.model, data=study.data)
     for made in (first, other):
         both._adopt(made)
-    shown = answer("difference", Scene(both, other, first))
+    shown = answer("difference", Scene(both.snapshot(), other, first))
     assert any("run on 1 and 2 streams" in note for note in shown["notes"])
 
 
 def test_rows_and_bars_of_a_difference_select_the_nodes_of_their_group(study) -> None:
     """From a bar one gets to the nodes, in both engines."""
-    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    shown = answer("difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts))
     held = [set(link["nodes"]) for link in shown["links"].values()]
     assert len(set().union(*held)) == sum(map(len, held))
     mapped = {p.node for n in ("fp32", "int8") for p in study[n].measured_mapping.pairs}
@@ -186,24 +184,29 @@ def test_a_layer_that_quantizes_for_the_next_node_does_not_join_the_two() -> Non
 
 def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> None:
     """The baseline is only where one starts."""
-    shown = answer("difference", Scene(study, study["fp32"], None, {"from": "int8", "order": "time"}))
+    shown = answer(
+        "difference", Scene(study.snapshot(), study["fp32"].facts, None, {"from": "int8", "order": "time"})
+    )
     assert "From int8·auto to fp32" == shown["title"]
     alone = rtlab.Study(study.model, data=study.data)
     alone._adopt(study["fp32"])
-    assert "nothing to compare with" in answer("difference", Scene(alone, study["fp32"]))["problem"]
+    assert (
+        "nothing to compare with"
+        in answer("difference", Scene(alone.snapshot(), study["fp32"].facts))["problem"]
+    )
 
 
 def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study, exact) -> None:
     """Settings stay when another variant is shown; of one without times none are measured."""
     untimed = rtlab.Study(study.model, data=study.data)
     for result in study.results.values():
-        untimed._adopt(dataclasses.replace(result, timing=None))
+        untimed._adopt(dataclasses.replace(result.facts, profile=None))
     for asked, of, wanted in (
         ({"times": "measured"}, untimed, {"times": "target", "order": "size"}),
         ({"times": "nonsense", "order": "nonsense"}, exact, {"times": "measured", "order": "size"}),
         ({"times": "H100"}, exact, {"times": "H100 SXM"}),
     ):
-        shown = answer("difference", Scene(of, of["int8"], of["fp32"], asked))
+        shown = answer("difference", Scene(of.snapshot(), of["int8"].facts, of["fp32"].facts, asked))
         assert "" == shown["problem"]
         for setting in shown["settings"]:
             assert setting["value"] in [o["id"] for o in setting["options"]]
@@ -214,10 +217,12 @@ def test_a_processor_of_ones_own_can_be_compared_for(study) -> None:
     """What ``measure_peaks`` found, or the user added, is as good as the table."""
     own = rtlab.Peaks("my GPU", bandwidth=1e9, cores={"fp32": 1e9})
     asked = rtlab.Study(study.model, data=study.data)
-    for result in study.results.values():
-        asked._adopt(result)
+    for facts_ in study.facts.values():
+        asked._adopt(facts_)
     asked.processors.append(own)
-    shown = answer("difference", Scene(asked, study["int8"], study["fp32"], {"times": "my GPU"}))
+    shown = answer(
+        "difference", Scene(asked.snapshot(), study["int8"].facts, study["fp32"].facts, {"times": "my GPU"})
+    )
     told = study.difference("fp32", "int8", gpu=own)
     assert f"{told.totals[0]:.4g} → {told.totals[1]:.4g} ms" == facts(shown)["Sum of the layers"]
 
@@ -228,19 +233,21 @@ def test_times_that_cannot_be_had_leave_the_choice_of_others(study, monkeypatch)
     def refuse(*_args, **_given):
         raise ModelError("Cannot count. Name sizes.")
 
-    monkeypatch.setattr(type(study), "difference", refuse)
-    shown = answer("difference", Scene(study, study["int8"], study["fp32"], {"times": "H100"}))
+    monkeypatch.setattr(questions, "difference", refuse)
+    shown = answer(
+        "difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts, {"times": "H100"})
+    )
     assert "Cannot count. Name sizes." == shown["problem"]
     assert ["from", "times", "order"] == [s["key"] for s in shown["settings"]]
 
 
 def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -> None:
     """Samples per second are the batch divided by its median, whatever is shown."""
-    before = answer("batches", Scene(study, study["fp32"]))
+    before = answer("batches", Scene(study.snapshot(), study["fp32"].facts))
     assert ("sweep", True) == (before["work"][0]["work"], before["work"][0]["enabled"])
     found = study.sweep("fp32", (4, 1, 2))
     assert [1, 2, 4] == [r.batch for r in found.rows]
-    shown = answer("batches", Scene(study, study["fp32"]))
+    shown = answer("batches", Scene(study.snapshot(), study["fp32"].facts))
     (unit,) = {c["unit"] for c in shown["columns"] if c["title"] in {"Median", "Per sample"}}
     for batch, rate, median, lower, upper, each, runs in (r["cells"] for r in shown["rows"]):
         assert rate == pytest.approx(batch / median * {"ms": 1e3, "µs": 1e6}[unit])
@@ -280,7 +287,7 @@ def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
     fixed.run()
     with pytest.raises(VariantError, match="dynamic_axes"):
         fixed.sweep("fp32")
-    shown = answer("batches", Scene(fixed, fixed["fp32"]))
+    shown = answer("batches", Scene(fixed.snapshot(), fixed["fp32"].facts))
     assert "fixed batch dimension" in shown["problem"]
     assert not shown["work"][0]["enabled"]
 
@@ -289,7 +296,7 @@ def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
 def test_recorded_times_of_inferences_tell_the_levels_of_the_clock() -> None:
     """1,600 latencies of an A100: their median is the file's, and what stands apart is explained."""
     read = rtlab.read(**recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-fp32"))
-    shown = answer("samples", Scene(read, read["engine"]))
+    shown = answer("samples", Scene(read.snapshot(), read["engine"].facts))
     assert read["engine"].timing.total == pytest.approx(float(np.median(read["engine"].timing.samples)))
     assert "1,600" == facts(shown)["Runs"]
     assert any("in a row" in note for note in shown["notes"])
@@ -318,7 +325,10 @@ def test_a_choice_that_changes_nothing_says_so(study) -> None:
             study.vary("int8", what)
     with pytest.raises(VariantError, match='Cannot vary variant "gone"'):
         study.varied("gone")
-    offered = {w["values"]["what"]: w for w in answer("variants", Scene(study, study["int8"]))["work"]}
+    offered = {
+        w["values"]["what"]: w
+        for w in answer("variants", Scene(study.snapshot(), study["int8"].facts))["work"]
+    }
     assert not offered["tf32"]["enabled"]
     assert offered["tf32"]["reason"]
     assert offered["sparsity"]["enabled"]
@@ -327,7 +337,7 @@ def test_a_choice_that_changes_nothing_says_so(study) -> None:
 def test_one_row_for_each_variant_that_is_built(study) -> None:
     """The table is the comparison; a variant that is only planned is none."""
     study.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
-    shown = answer("variants", Scene(study, study["int8"]))
+    shown = answer("variants", Scene(study.snapshot(), study["int8"].facts))
     assert ["fp32", "▸ int8·auto"] == [r["cells"][0] for r in shown["rows"]]
     study.remove("fp16")
 
@@ -339,7 +349,7 @@ def test_layers_of_a_compiler_and_nodes_of_onnx_runtime_are_counted_apart() -> N
     made.add("ort", precision="fp32", target="cpu", backend="onnxruntime")
     made.run(compare=False)
     count = {n: len(made[n].engine.layers) - made[n].engine.sync for n in ("rtx", "ort")}
-    shown = answer("variants", Scene(made, made["rtx"]))
+    shown = answer("variants", Scene(made.snapshot(), made["rtx"].facts))
     heads = [c["title"] for c in shown["columns"]]
     layers, nodes = heads.index("Layers"), heads.index("ONNX Runtime nodes")
     told = {r["key"]: (r["cells"][layers], r["cells"][nodes]) for r in shown["rows"]}
@@ -351,7 +361,7 @@ def test_layers_of_a_compiler_and_nodes_of_onnx_runtime_are_counted_apart() -> N
     made.remove("rtx")
     made.add("again", precision="fp32", target="cpu", backend="onnxruntime")
     made.run(compare=False)
-    alone = answer("variants", Scene(made, made["ort"]))
+    alone = answer("variants", Scene(made.snapshot(), made["ort"].facts))
     assert "Layers" not in [c["title"] for c in alone["columns"]]
     assert "ONNX Runtime nodes, reported" == alone["figures"][0]["layout"]["xaxis"]["title"]["text"]
     assert not any("counted apart" in note for note in alone["notes"])
@@ -382,7 +392,7 @@ def test_a_waterfall_stands_only_where_the_layers_explain_the_difference(
     assert [delta, rest] == pytest.approx([found.delta, found.rest])
     assert hidden == (abs(rest) > abs(delta) + 1e-12) == found.unexplained
 
-    shown = answer("difference", Scene(made, made["int8"], made["fp32"]))
+    shown = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))
     assert hidden == (not shown["figures"]) == bool(shown["problem"])
     differences = {row["cells"][5] for row in shown["rows"]}
     assert hidden == (differences == {None})
@@ -390,7 +400,7 @@ def test_a_waterfall_stands_only_where_the_layers_explain_the_difference(
 
 def test_what_hides_a_waterfall_is_told_with_its_numbers_and_a_way_out(study) -> None:
     made = compared(study, {"fp32": (0.4, 0.68), "int8": (0.6, 1.86)})
-    shown = answer("difference", Scene(made, made["int8"], made["fp32"]))
+    shown = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))
     assert (
         "The layers cannot tell where +200 µs come from: −980 µs lie outside of them. Timed one by one, with the cost "
         "of timing each, they sum to 1.7 and 3.1 times the whole inferences. Choose estimated times, or build both for "
@@ -402,7 +412,7 @@ def test_what_hides_a_waterfall_is_told_with_its_numbers_and_a_way_out(study) ->
 
 def test_nodes_of_onnx_runtime_are_not_called_layers(study) -> None:
     """They stand beside TensorRT's layers on one page, and there are three times as many."""
-    shown = answer("difference", Scene(study, study["int8"], study["fp32"]))
+    shown = answer("difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts))
     count = [len(study[n].measured.layers) for n in ("fp32", "int8")]
     assert f"{count[0]} → {count[1]}" == facts(shown)["ONNX Runtime nodes"]
     assert ["ONNX Runtime nodes before", "ONNX Runtime nodes after"] == [
@@ -428,7 +438,7 @@ def gpu():
 @rtx
 def test_variants_for_a_gpu_are_compared_by_their_estimates_first(gpu) -> None:
     """A room must not learn from an emulation on the CPU that INT8 is twice slower."""
-    shown = answer("difference", Scene(gpu, gpu["int8"], gpu["fp32"]))
+    shown = answer("difference", Scene(gpu.snapshot(), gpu["int8"].facts, gpu["fp32"].facts))
     (times,) = [s for s in shown["settings"] if s["key"] == "times"]
     assert ["target", "measured"] == [o["id"] for o in times["options"]][:2]
     assert "target" == times["value"]
@@ -449,19 +459,21 @@ def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> N
 
     result = gpu["int8"]
     told = result.roofline("RTX 3090")
-    view = engine_view(result, gpu.model)
+    view = engine_view(result.facts, gpu.model)
     times = [o for o in view["overlays"] if o["unit"] == "ms"]
     assert ["estimate", "time"] == [o["id"] for o in times]
     assert ["estimated", "RTX 3090 time"] == [times[0][k] for k in ("origin", "title")]
     assert told.estimated == pytest.approx(sum(r["value"] for r in times[0]["layers"].values()))
 
-    chip = next(c for c in chrome.chips(gpu, baseline="fp32") if c["id"] == "int8")
+    chip = next(c for c in chrome.chips(gpu.snapshot(), baseline="fp32") if c["id"] == "int8")
     assert ("RTX 3090", told.estimated) == (chip["estimate_gpu"], chip["estimate"])
-    assert chip in saved(gpu)["chips"]
+    assert chip in saved(gpu.snapshot())["chips"]
     html = gpu._repr_html_()
     assert 0 < html.index(" RTX 3090,") < html.index(" CPU</td>")
     first, second = [
-        s["text"] for s in chrome.status(gpu, "int8") if s["text"].startswith(("estimated", "measured"))
+        s["text"]
+        for s in chrome.status(gpu.snapshot(), "int8")
+        if s["text"].startswith(("estimated", "measured"))
     ]
     assert first.startswith("estimated: ")
     assert second.startswith("measured: ONNX Runtime")
@@ -469,7 +481,7 @@ def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> N
     figure = charts.timing(view)
     assert figure["layout"]["title"]["text"].startswith("○ RTX 3090 time")
     # Without a run there is the estimate all the same.
-    untimed = engine_view(dataclasses.replace(result, timing=None, measured=None), gpu.model)
+    untimed = engine_view(dataclasses.replace(result.facts, profile=None, measured=None), gpu.model)
     assert figure["data"][0]["y"] == charts.timing(untimed)["data"][0]["y"]
 
 
@@ -481,8 +493,8 @@ def test_an_estimate_that_is_withheld_leaves_what_was_measured(gpu, monkeypatch)
     from rtlab.view.graph import engine_view
 
     monkeypatch.setattr(roofline, "ENOUGH", 1.1)
-    view = engine_view(gpu["int8"], gpu.model)
+    view = engine_view(gpu["int8"].facts, gpu.model)
     assert ["time"] == [o["id"] for o in view["overlays"] if o["unit"] == "ms"]
-    chip = next(c for c in chrome.chips(gpu, baseline="fp32") if c["id"] == "int8")
+    chip = next(c for c in chrome.chips(gpu.snapshot(), baseline="fp32") if c["id"] == "int8")
     assert (None, "RTX 3090") == (chip["estimate"], chip["estimate_gpu"])
     assert chip["estimate_source"].startswith("No estimate of the whole is given")

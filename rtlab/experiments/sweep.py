@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,63 +10,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab import backends
-from rtlab.analysis.samples import Spread, spread
-from rtlab.core.data import Batch, CalibrationData
+from rtlab.analysis.batches import BatchTime, Sweep
+from rtlab.analysis.samples import spread
+from rtlab.core.arrays import Batch
+from rtlab.core.data import CalibrationData
+from rtlab.core.facts import Facts
 from rtlab.core.progress import check
 from rtlab.core.protocols import Progress
-from rtlab.core.trace import Processor
 from rtlab.core.whole import whole
 from rtlab.errors import RtlabError, RunError, VariantError
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
-    from rtlab.study.job import Result
 
 #: Powers of two, as kernels are made for; a laptop's CPU is done with them in a minute.
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
-@dataclasses.dataclass(frozen=True)
-class BatchTime:
-    """Measured milliseconds of whole inferences of ``batch`` samples."""
-
-    batch: int
-    times: Spread
-
-    @property
-    def rate(self) -> float:
-        """Samples per second at the median."""
-        return self.batch / self.times.median * 1e3 if self.times.median else 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Sweep:
-    """Times of one variant by batch size, in rising order; ``note`` says why it ended before the last."""
-
-    variant: str
-    source: str
-    device: str
-    processor: Processor
-    taken: datetime.datetime
-    rows: tuple[BatchTime, ...]
-    note: str = ""
-
-    def __repr__(self) -> str:
-        return f"<Sweep {self.variant}: batch {', '.join(str(r.batch) for r in self.rows)}, measured>"
-
-    @property
-    def best(self) -> BatchTime:
-        """The batch of most samples per second."""
-        return max(self.rows, key=lambda r: r.rate)
-
-    @property
-    def knee(self) -> BatchTime:
-        """The smallest batch that reaches nine tenths of the highest rate: beyond it only the latency grows."""
-        return next(r for r in self.rows if r.rate >= 0.9 * self.best.rate)
-
-
 def sweep(
-    result: Result, data: CalibrationData, batches: Sequence[int], progress: Progress, *, runs: int = 20
+    facts: Facts, data: CalibrationData, batches: Sequence[int], progress: Progress, *, runs: int = 20
 ) -> Iterator[Sweep]:
     """Time a variant's measured engine at each batch size; what is known so far after each of them.
 
@@ -78,13 +39,13 @@ def sweep(
         RunError: not even the first batch can be run.
         Cancelled: ``progress`` asked to stop.
     """
-    name, engine = result.name, result.measured
+    name, engine = facts.name, facts.measured
     doing = f'Cannot time "{name}" at several batch sizes'
-    if engine is None or result.recorded:
+    if engine is None or facts.recorded:
         raise VariantError(
             f"{doing}: it was not run here. Build it where it can run; backend onnxruntime runs anywhere."
         )
-    if not result.prepared.model.dynamic_batch:
+    if not facts.prepared.model.dynamic_batch:
         raise VariantError(
             f"{doing}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
             'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
@@ -97,7 +58,7 @@ def sweep(
         check(progress, "timing batch sizes")
         note = ""
         try:
-            profile = runner.profile(engine, _filled(data, result.prepared.model, size), progress, runs=runs)
+            profile = runner.profile(engine, _filled(data, facts.prepared.model, size), progress, runs=runs)
         except RunError as error:
             if not rows:
                 raise

@@ -1,4 +1,4 @@
-"""Engines that TensorRT built on another machine: from files to a result beside the others."""
+"""Engines that TensorRT built on another machine: from files to facts beside the others."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import cast
 
 import numpy as np
 
-from rtlab.analysis import accuracy as _accuracy
+from rtlab import questions
 from rtlab.analysis import timing as _timing
-from rtlab.analysis.mapping import Mapping, relate
+from rtlab.analysis.accuracy import Comparison
 from rtlab.analysis.rebuilt import rebuilt
 from rtlab.analysis.replay import replay
+from rtlab.analysis.timing import Timing
 from rtlab.backends.files import reading, recognise
-from rtlab.core.data import Batch
+from rtlab.backends.reference import reference, runner_of
+from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
+from rtlab.core.facts import Errors, Facts
 from rtlab.core.heap import growing
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
@@ -27,13 +30,11 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ReadError
 from rtlab.quantize import Prepared
 from rtlab.quantize.cache import CalibrationCache
-from rtlab.study.job import Result, reference, runner_of
 
 #: Share of the layers below which one must ask whether the model is the right one.
 _FEW = 0.1
 #: Sum of layers by latency below which times are in doubt; over the recorded engines it is 1.02 to 1.78.
 _LEAST_RATIO = 0.9
-_JOINED = "The decisions of the build log joined the node into this layer (inferred)."
 _STRUCTURE = (
     "The file with the model's weights is not here: the graph is shown, and what needs a weight, as a build does, "
     "says so."
@@ -76,7 +77,7 @@ def recorded(
     *,
     inputs: Batch | None = None,
     profile: int | None = None,
-) -> Result:
+) -> Facts:
     """Read an engine's files as a variant of a model.
 
     Args:
@@ -111,19 +112,16 @@ def result(
     *,
     inputs: Batch | None = None,
     cache: Path | None = None,
-) -> Result:
-    """A recording as a result: related to the model, with times and errors as far as the files have them."""
-    engine, times = _completed(found, built), found.profile
-    mapping = relate(model, built, engine)
-    if engine.layers and not found.engine.layers:
-        pairs = (p._replace(evidence="inferred", note=_JOINED) for p in mapping.pairs)
-        mapping = Mapping(tuple(pairs), mapping.missing)
+) -> Facts:
+    """A recording as facts: related to the model, with times and errors as far as the files have them."""
+    engine = _completed(found, built)
     scales = CalibrationCache.read(cache).scales() if cache else {}
     errors, said = _errors(model, found, inputs)
-    timing = _timing.timing(times, engine) if times else None
-    doubts = (said, _other_model(model, engine, mapping), _other_times(timing), _STRUCTURE * model.weightless)
-    engine = dataclasses.replace(engine, notes=(*engine.notes, *filter(None, doubts)))
-    return Result(
+    times = _timing.timing(found.profile, engine) if found.profile else None
+    doubts = tuple(filter(None, (said, _other_times(times), _STRUCTURE * model.weightless)))
+    if doubts:
+        engine = dataclasses.replace(engine, notes=(*engine.notes, *doubts))
+    facts = Facts(
         name,
         Variant(
             narrowest(engine),
@@ -134,27 +132,31 @@ def result(
         model,
         Prepared(built, built, scales=scales),
         engine,
-        mapping,
-        measured=engine if times else None,
-        measured_mapping=mapping if times else None,
-        timing=timing,
-        accuracy=errors,
+        measured=engine if found.profile else None,
+        profile=found.profile,
+        errors=errors,
         recorded=True,
+        inferred=bool(engine.layers) and not found.engine.layers,
         told=found.log,
         outputs=found.outputs,
     )
+    if not (doubt := _other_model(facts)):
+        return facts
+    doubted = dataclasses.replace(engine, notes=(*engine.notes, doubt))
+    return dataclasses.replace(facts, engine=doubted, measured=doubted if found.profile else None)
 
 
-def _other_model(model: Model, engine: Engine, mapping: Mapping) -> str:
+def _other_model(facts: Facts) -> str:
     """A doubt, where hardly a layer belongs to a node of the model."""
-    held = len({p.layer for p in mapping.pairs})
+    model, engine = facts.source, facts.engine
+    held = len({p.layer for p in questions.mapping(facts).pairs})
     if not model.nodes or not engine.layers or held > _FEW * len(engine.layers):
         return ""
     many = f"Only {held} of {len(engine.layers)} layers name" if held else "No layer names"
     return f'{many} a node of model "{model.name}": is it the same model?'
 
 
-def _other_times(timing: _timing.Timing | None) -> str:
+def _other_times(timing: Timing | None) -> str:
     """A doubt, where the whole takes longer than its layers, which are timed one after the other, can explain."""
     if timing is None or timing.ratio is None or timing.ratio >= _LEAST_RATIO:
         return ""
@@ -181,7 +183,7 @@ def _completed(found: Recording, built: Model) -> Engine:
     return dataclasses.replace(engine, layers=layers, notes=(note,))
 
 
-def _errors(model: Model, found: Recording, inputs: Batch | None) -> tuple[_accuracy.Accuracy | None, str]:
+def _errors(model: Model, found: Recording, inputs: Batch | None) -> tuple[Errors | None, str]:
     """Errors of the tensors in the files, against those of a second runner in them or of ONNX Runtime here."""
     if found.outputs is None:
         return None, ""
@@ -206,9 +208,7 @@ def _errors(model: Model, found: Recording, inputs: Batch | None) -> tuple[_accu
     return _compared(model, before, found.outputs, "ONNX Runtime here")
 
 
-def _compared(
-    model: Model, before: Outputs, after: Outputs, by: str
-) -> tuple[_accuracy.Accuracy | None, str]:
+def _compared(model: Model, before: Outputs, after: Outputs, by: str) -> tuple[Errors | None, str]:
     names = [
         n
         for n in after
@@ -219,9 +219,9 @@ def _compared(
     ]
     if not names:
         return None, f"The outputs in the files are not compared: {by} has none of the same names and sizes."
-    comparison = _accuracy.Comparison(model, names)
+    comparison = Comparison(model, names)
     comparison.add(before, after, 1)
-    return comparison.result(f"tensors from files, against {by}"), ""
+    return comparison.errors(f"tensors from files, against {by}"), ""
 
 
 def _numeric(array: object) -> bool:

@@ -1,45 +1,13 @@
-"""From what a user asks for to a variant that can be built."""
+"""Which backend builds what a user asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 from rtlab import backends
-from rtlab.core.model import Model
-from rtlab.core.variant import Precision, Target, Variant
+from rtlab.core.variant import Target, Variant
 from rtlab.errors import Unavailable, VariantError
-from rtlab.quantize import Scale, assign, sparsity
-from rtlab.quantize.cache import CalibrationCache
 
-#: What a user may give in place of a calibrator.
-Scales = CalibrationCache | Mapping[str, Scale | float] | str | Path | None
 #: Where an engine is built for when the user does not say.
 _DEFAULT_SM = "sm86"
-
-
-def resolve(
-    model: Model,
-    name: str,
-    precision: str | Precision | Mapping[str, str | Precision] | None,
-    *,
-    scales: Scales,
-    **choice: Any,
-) -> tuple[Variant, Mapping[str, Scale] | None]:
-    """A variant that fits the model, and its given scales.
-
-    Raises:
-        VariantError: the combination cannot exist, or a pattern fits no node.
-        ReadError: the cache is damaged.
-    """
-    if precision is None:
-        precision = name if name in {p.value for p in Precision} else Precision.FP32
-    label, given = _given(scales)
-    variant = Variant.of(precision, scales=label, **choice)
-    assign(model, variant)
-    sparsity.matching(model, variant.sparsity)
-    return variant, given
 
 
 def default_target(builder: str) -> str:
@@ -105,30 +73,3 @@ def builder_for(backend: str | None, target: str | Target | None) -> str:
             'Choose target="cpu", or see rtlab.available().'
         )
     return "onnxruntime"
-
-
-def _given(
-    scales: Scales,
-) -> tuple[str, Mapping[str, Scale] | None]:
-    """Scales that the user has already, and what to call them."""
-    if scales is None:
-        return "", None
-    if isinstance(scales, CalibrationCache):
-        return "cache", scales.scales()
-    if isinstance(scales, (str, Path)):
-        return Path(scales).name, CalibrationCache.read(scales).scales()
-    if not isinstance(scales, Mapping):
-        raise VariantError(
-            f"Cannot use {type(scales).__name__} as scales. Give a calibration cache, its path, or amax by value."
-        )
-    return "given", {v: s if isinstance(s, Scale) else Scale(_amax(v, s)) for v, s in scales.items()}
-
-
-def _amax(value: str, given: Any) -> float:
-    try:
-        return float(given)
-    except (TypeError, ValueError):
-        raise VariantError(
-            f'Cannot use {given!r} as the scale of value "{value}": it is no number. Give its amax, the magnitude that '
-            "the largest quantized number stands for."
-        ) from None

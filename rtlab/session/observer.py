@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.analysis import tensors as _tensors
+from rtlab.backends.reference import reference, runner_of
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
@@ -20,10 +21,9 @@ from rtlab.core.protocols import Progress
 from rtlab.core.ranges import Ranges
 from rtlab.core.value import dtype_text
 from rtlab.errors import CalibrationError, RunError
+from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import display, quantizable
 from rtlab.quantize.ranges import STRIDE, Collector
-from rtlab.study.job import reference, runner_of
-from rtlab.study.sizing import batch_size, fixed_batch
 
 #: Samples on which a node is observed that calibration did not watch.
 _OBSERVED = 4

@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from rtlab.analysis.batches import Sweep
+    from rtlab.core.facts import Facts
+    from rtlab.core.scale import Scale
     from rtlab.core.variant import Variant
     from rtlab.errors import RtlabError
     from rtlab.formulations.recurrent import Timed
-    from rtlab.quantize import Scale
-    from rtlab.study.job import Job, Result
-    from rtlab.study.sweep import Sweep
+    from rtlab.session.job import Job
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class Kept:
     """
 
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=_nothing)
-    results: Mapping[str, Result] = dataclasses.field(default_factory=_nothing)
+    facts: Mapping[str, Facts] = dataclasses.field(default_factory=_nothing)
     failures: Mapping[str, RtlabError] = dataclasses.field(default_factory=_nothing)
     scales: Mapping[str, Mapping[str, Scale]] = dataclasses.field(default_factory=_nothing)
     sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=_nothing)
@@ -58,11 +59,11 @@ class Kept:
         """Whether the variant that a job was made for is still the one of its name."""
         return self.same(job.name, job.variant, job.scales)
 
-    def built(self, result: Result) -> Kept:
-        """With the result of a variant, which is no failure any more."""
-        name = result.name
+    def built(self, facts: Facts) -> Kept:
+        """With the facts of a variant, which is no failure any more."""
+        name = facts.name
         return dataclasses.replace(
-            self, results=_with(self.results, name, result), failures=_without(self.failures, name)
+            self, facts=_with(self.facts, name, facts), failures=_without(self.failures, name)
         )
 
     def failed(self, name: str, error: RtlabError) -> Kept:
@@ -79,12 +80,12 @@ class Kept:
 
     def settled(self, *names: str) -> Kept:
         """Without the failures of variants that have an engine."""
-        gone = self.results.keys() & set(names)
+        gone = self.facts.keys() & set(names)
         return dataclasses.replace(self, failures=_without(self.failures, *gone))
 
     def without(self, name: str) -> Kept:
         """Without a variant and all there is of it."""
-        tables = ("variants", "results", "failures", "scales", "sweeps")
+        tables = ("variants", "facts", "failures", "scales", "sweeps")
         rest = {t: _without(getattr(self, t), name) for t in tables}
         return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})
 

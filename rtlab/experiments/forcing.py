@@ -13,16 +13,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rtlab import backends
+from rtlab import backends, questions
 from rtlab.analysis.tuning import contests
 from rtlab.backends.live.timing_cache import FLAG, Entry, Operator, operators, read
 from rtlab.backends.live.timing_cache import force as edited
 from rtlab.core.buildlog import TacticTime
+from rtlab.core.facts import Facts
 from rtlab.core.options import BuildOptions
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.study.job import Result
 
 _TENSORRT, _RTX = "tensorrt", "tensorrt-rtx"
 _ADVICE = f'Add it with backend="{_TENSORRT}", options={{"flags": ["{FLAG}"], "timing_cache": "new.cache"}} and run it'
@@ -59,7 +59,7 @@ class Tactics:
 
 
 def tactics(
-    result: Result, others: Iterable[Result] = (), progress: Progress | None = None
+    result: Facts, others: Iterable[Facts] = (), progress: Progress | None = None
 ) -> tuple[Tactics, ...]:
     """The tactics of each layer: first the operators of the graph compiler, then the layers of other runners.
 
@@ -85,7 +85,7 @@ def tactics(
         told = {o.key for o in own}
         own = (*own, *(o for key, o in known.items() if key in remembered and key not in told))
     found = [_of(o, remembered.get(o.key)) for o in own]
-    log = result.log
+    log = questions.log(result)
     found += [
         Tactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
         for contest in (contests(log) if log is not None else ())
@@ -99,10 +99,10 @@ def tactics(
 
 
 def force(
-    result: Result,
+    result: Facts,
     wanted: Mapping[str, str | int],
     copy: str | Path,
-    others: Iterable[Result] = (),
+    others: Iterable[Facts] = (),
     progress: Progress | None = None,
 ) -> Variant:
     """The variant whose build takes other tactics; its edited timing cache is written to ``copy``.
@@ -147,7 +147,7 @@ def force(
     return dataclasses.replace(result.variant, options=dataclasses.replace(options, timing_cache=Path(copy)))
 
 
-def copy_path(result: Result, name: str, given: str | Path | None, variants: Mapping[str, Variant]) -> Path:
+def copy_path(result: Facts, name: str, given: str | Path | None, variants: Mapping[str, Variant]) -> Path:
     """Where the edited cache of a variant ``name`` goes: where it is told to, else beside the one that is read.
 
     Raises:
@@ -175,7 +175,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
-def _check_backend(doing: str, result: Result) -> None:
+def _check_backend(doing: str, result: Facts) -> None:
     if _RTX in {result.engine.backend, result.variant.backend}:
         raise VariantError(
             f"{doing}: TensorRT-RTX tunes on the GPU when it loads an engine, and its builds time nothing. Choose "
@@ -188,7 +188,7 @@ def _check_backend(doing: str, result: Result) -> None:
         )
 
 
-def _locked(result: Result) -> str:
+def _locked(result: Facts) -> str:
     """Why a variant has no timing cache that can be edited here; empty where it has one."""
     options = result.variant.options
     if result.recorded:
@@ -198,14 +198,14 @@ def _locked(result: Result) -> str:
     return ""
 
 
-def _cache(result: Result) -> Path:
+def _cache(result: Facts) -> Path:
     path = result.variant.options.timing_cache if result.variant.options else None
     if path is None:
         raise VariantError(f'Variant "{result.name}" has no timing cache. {_ADVICE}.')
     return path
 
 
-def _backend(result: Result) -> Any:
+def _backend(result: Facts) -> Any:
     return backends.get(result.engine.backend)
 
 

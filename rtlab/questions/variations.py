@@ -6,9 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rtlab import backends
+from rtlab.backends.choosing import builder_for
+from rtlab.core.facts import Facts
 from rtlab.core.options import BuildOptions
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.errors import VariantError
+from rtlab.errors import RtlabError, VariantError
 
 #: What can be varied, and how a button says it.
 VARIATIONS: Mapping[str, str] = {
@@ -40,6 +43,26 @@ def variations(
             f'Cannot vary "{what}" of "{name}": nothing would differ. Choose among {", ".join(VARIATIONS)}.'
         )
     return {f"{name} {label}": {**_given(variant), **changes} for label, changes in made.items()}
+
+
+def offered(name: str, variant: Variant, facts: Facts | None) -> dict[str, tuple[str, str]]:
+    """What can be varied of a variant: by choice the label of a button, and why it cannot be had."""
+    if facts is not None and facts.recorded:
+        return {w: (label, "It was read from files of another machine") for w, label in VARIATIONS.items()}
+    found = {}
+    for what, label in VARIATIONS.items():
+        try:
+            able = backends.get(builder_for(variant.backend, variant.target)).capabilities()
+            variations(name, variant, what, able.targets)
+            reason = (
+                "Only a TensorRT builder has options"
+                if what in {"streams", "levels"} and not able.options
+                else ""
+            )
+        except RtlabError:
+            reason = "Nothing would differ from this variant"
+        found[what] = (label, reason)
+    return found
 
 
 def _made(variant: Variant, what: str, targets: Iterable[Target]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Study: composes the stages and keeps their results.
+"""Plans, jobs and what came of them: the one thing that changes. ``Study`` is its handle in a notebook.
 
 A variant's layers come from the best builder, its times and tensors from what can run here. They are joined by
 ONNX node, never by layer, and every number keeps the name of the engine and device that it came from.
@@ -6,88 +6,80 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 
 from __future__ import annotations
 
-__all__ = [
-    "Calibration", "Job", "Ranked", "Result", "Score", "Stage", "Standing", "Study", "available", "explore", "read",
-]  # fmt: skip
-
 import contextlib
-import copy
 import dataclasses
-import json
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from rtlab import backends
-from rtlab.analysis import pairs as _pairs
-from rtlab.analysis.diff import Difference, difference
-from rtlab.analysis.mapping import placed
-from rtlab.analysis.pairs import PairUse
-from rtlab.analysis.roles import QUANTIZING_OPS
-from rtlab.analysis.trust import usual
+from rtlab import backends, questions
+from rtlab.analysis.batches import Sweep
 from rtlab.backends.bench import Bench
+from rtlab.backends.choosing import builder_for, check_capable, default_target
 from rtlab.backends.live.apart import warm
-from rtlab.core.data import Batch, CalibrationData, Task
-from rtlab.core.files import write
+from rtlab.core.arrays import Batch
+from rtlab.core.data import CalibrationData
+from rtlab.core.facts import Facts
 from rtlab.core.finding import Finding
 from rtlab.core.heap import growing
-from rtlab.core.model import Model, absent, load
+from rtlab.core.model import Model, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
+from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress, View
 from rtlab.core.ranges import Ranges
-from rtlab.core.stage import BUDGET_S, Budget, Stage, Standing, budget_of
+from rtlab.core.scale import Scale
+from rtlab.core.stage import BUDGET_S, Budget, budget_of
+from rtlab.core.task import Task
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Target, Variant
 from rtlab.errors import (
     CalibrationError,
     Cancelled,
-    ReadError,
     RtlabError,
-    RunError,
     Unavailable,
     VariantError,
     boundary,
     told,
 )
+from rtlab.experiments.forcing import Tactics, copy_path
+from rtlab.experiments.forcing import force as forced
+from rtlab.experiments.forcing import tactics as timed_tactics
+from rtlab.experiments.peaks import measured_peaks
+from rtlab.experiments.ranking import rank
+from rtlab.experiments.sweep import BATCHES, sweep
+from rtlab.experiments.tuning import tune
 from rtlab.formulations.recurrent import Timed, recurrent, timed
 from rtlab.formulations.trial import Tuned
-from rtlab.quantize import Prepared, Scale, export, findings, scales
+from rtlab.quantize import export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.ranges import STRIDE
 from rtlab.quantize.sparsity import SparseWeight
-from rtlab.study.calibrating import Calibration, Ranked, rank
-from rtlab.study.forcing import Tactics, copy_path
-from rtlab.study.forcing import force as forced
-from rtlab.study.forcing import tactics as timed_tactics
-from rtlab.study.job import Job, Result, Score, compiled, prepared
-from rtlab.study.kept import Kept
-from rtlab.study.measuring import broken, last, measured, planned
-from rtlab.study.observer import Observer, observe_values
-from rtlab.study.peaks import measured_peaks
-from rtlab.study.planning import Scales, builder_for, check_capable, default_target, resolve
-from rtlab.study.recorded import gathered, narrowest, recorded
-from rtlab.study.sweep import BATCHES, Sweep, sweep
-from rtlab.study.tuning import tune
-from rtlab.study.variations import VARIATIONS, variations
-from rtlab.study.watching import watching
-from rtlab.view.cards import Cards
-from rtlab.view.cards import name as named
-from rtlab.view.layers import layers_json
-from rtlab.view.table import random_input
+from rtlab.questions.calibration import Calibration
+from rtlab.questions.snapshot import Snapshot
+from rtlab.questions.variations import variations
+from rtlab.session.job import Job, compiled, prepared
+from rtlab.session.kept import Kept
+from rtlab.session.measuring import broken, last, measured, planned
+from rtlab.session.observer import Observer, observe_values
+from rtlab.session.planning import Scales, resolve
+from rtlab.session.recorded import gathered, narrowest, recorded
+from rtlab.session.watching import watching
 
 if TYPE_CHECKING:
     import onnx
+    from typing_extensions import Self
 
     from rtlab.analysis.tensors import TensorStats
-    from rtlab.widgets.explorer import Explorer
-    from rtlab.widgets.graph import Graph
+    from rtlab.core.facts import Ranked
+
+R = TypeVar("R")
 
 #: The part of a budget that calibration may take, so that the engine is not kept waiting.
 _CALIBRATING = 1 / 3
@@ -95,8 +87,8 @@ _CALIBRATING = 1 / 3
 _TICK_S = 0.1
 
 
-class Study:
-    """One model, several variants.
+class Session(Generic[R]):
+    """One model, several variants. ``R`` is how it hands out what is known of one: ``rtlab.Result`` in a notebook.
 
     Args:
         model: A loaded model, or what ``rtlab.load`` accepts.
@@ -144,9 +136,9 @@ class Study:
         return self._kept.variants
 
     @property
-    def results(self) -> Mapping[str, Result]:
-        """What was built or read, by name, at this moment."""
-        return self._kept.results
+    def facts(self) -> Mapping[str, Facts]:
+        """What is known of those that were built or read, by name, at this moment."""
+        return self._kept.facts
 
     @property
     def failures(self) -> Mapping[str, RtlabError]:
@@ -163,15 +155,14 @@ class Study:
         """The forms of recurrent nodes that were timed here, by node, at this moment."""
         return self._kept.forms
 
-    def snapshot(self) -> Study:
-        """The study as it is now, for whoever reads several things of it while others add, run or remove variants.
-
-        What becomes of the study does not show in it, nor what becomes of it in the study.
-        """
-        with self._lock:
-            still = copy.copy(self)
-        still.views, still.processors = weakref.WeakSet(), list(self.processors)
-        return still
+    def snapshot(self) -> Snapshot:
+        """The study as it is now, for whoever reads several things of it while others add, run or remove variants."""
+        kept = self._kept
+        return Snapshot(
+            self.model, kept.variants, kept.facts, kept.failures, kept.sweeps, kept.forms,
+            tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
+            task=self.task,
+        )  # fmt: skip
 
     @property
     def data(self) -> CalibrationData:
@@ -184,7 +175,7 @@ class Study:
             self._data = CalibrationData.random(self.model)
         return self._data
 
-    def use(self, data: Any) -> Study:
+    def use(self, data: Any) -> Self:
         """Take other samples for calibration and comparison from now on: ``study.use("samples.npz").run()``.
 
         Variants that are built stay on screen and say what they rest on; ``run`` builds those anew whose errors or
@@ -207,8 +198,8 @@ class Study:
 
     def outdated(self, name: str) -> bool:
         """Whether a built variant rests on random input although the study has other data by now."""
-        result = self.results.get(name)
-        if result is None or result.recorded or not random_input(result):
+        result = self.facts.get(name)
+        if result is None or result.recorded or not questions.random_input(result):
             return False
         return not self.data.synthetic
 
@@ -217,20 +208,20 @@ class Study:
         """The samples that somebody gave; None where random ones are drawn when they are needed."""
         return self._data if self._data is not None and not self._data.synthetic else None
 
-    def __repr__(self) -> str:
-        kept = self._kept
-        return f"<Study {self.model.name}: {len(kept.results)} of {len(kept.variants)} variants built>"
+    def _handle(self, facts: Facts) -> R:
+        """What is handed out of a variant."""
+        raise NotImplementedError
 
-    def _repr_html_(self) -> str:
-        from rtlab.view.table import study_html
+    def facts_of(self, name: str) -> Facts:
+        """What is known of a variant.
 
-        return study_html(self.snapshot())
-
-    def __getitem__(self, name: str) -> Result:
+        Raises:
+            VariantError: it is not built; or what it failed with.
+        """
         # A list has no hash to look for.
         called, kept = isinstance(name, str), self._kept
-        if called and name in kept.results:
-            return kept.results[name]
+        if called and name in kept.facts:
+            return kept.facts[name]
         if called and name in kept.failures:
             raise kept.failures[name]
         known = ", ".join(f'"{n}"' for n in kept.variants) or "none yet"
@@ -240,12 +231,6 @@ class Study:
             else f"Add it with study.add; there is {known}."
         )
         raise VariantError(f'Cannot show variant "{name}": it is not built. {hint}')
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.variants)
-
-    def __len__(self) -> int:
-        return len(self.variants)
 
     def add(
         self,
@@ -320,7 +305,7 @@ class Study:
             )
             if not self._kept.same(name, *planned):
                 self._plan(name, *planned, build=False)
-        if (built := self.results.get(name)) is not None:
+        if (built := self.facts.get(name)) is not None:
             return built.prepared
         with watching(progress) as watched:
             return prepared(self._job(name, watched, build=False), watched)
@@ -353,7 +338,7 @@ class Study:
         inputs: Batch | str | Path | None = None,
         optimization_profile: int | None = None,
         **more: str | Path,
-    ) -> Result:
+    ) -> R:
         """Read an engine of this model that another machine built, as a variant beside the others.
 
         Args:
@@ -393,7 +378,7 @@ class Study:
 
     def open(
         self, name: str, plan: str | Path, *, backend: str = "tensorrt", progress: Progress | None = None
-    ) -> Result:
+    ) -> R:
         """Open a serialized engine of this model on the GPU that it was built for, time it and compare its values.
 
         Elsewhere nothing can open it: export its layers there, and ``read`` them.
@@ -422,21 +407,6 @@ class Study:
         precise = dataclasses.replace(variant, precision=narrowest(result.engine))
         return self._adopt(dataclasses.replace(result, variant=precise, recorded=True))
 
-    def save_engine(self, name: str, path: str | Path) -> Path:
-        """Write a variant's serialized engine, for ``open`` and for any TensorRT of its release on its GPU.
-
-        Raises:
-            VariantError: the variant is not built.
-            RunError: its backend kept no serialized engine, or the file cannot be written.
-        """
-        result = self[name]
-        if result.engine.plan is None:
-            raise RunError(
-                f'Cannot save the engine of "{name}": backend "{result.engine.backend}" kept no serialized engine. '
-                'Build it where a GPU is, with backend="tensorrt".'
-            )
-        return write(path, result.engine.plan, what="the engine", model=self.model)
-
     def throughput(
         self, name: str, *, streams: int = 2, seconds: float = 2.0, progress: Progress | None = None
     ) -> Throughput:
@@ -447,7 +417,7 @@ class Study:
             Unavailable: its backend runs no engines here.
             RunError: the engine cannot be run.
         """
-        result = self[name]
+        result = self.facts_of(name)
         backend: Any = backends.get(result.engine.backend)
         if not hasattr(backend, "throughput") or not backend.availability().ok or result.engine.plan is None:
             raise Unavailable(
@@ -472,7 +442,7 @@ class Study:
             RunError: not even the first batch can be run.
             Cancelled: the work was stopped.
         """
-        result = self[name]
+        result = self.facts_of(name)
         with watching(progress) as watched:
             for found in sweep(result, self.data, batches, watched):
                 self._change(lambda kept, found=found: kept.swept(name, found))  # type: ignore[misc]
@@ -488,7 +458,7 @@ class Study:
         progress: Progress | None = None,
         **more: Any,
     ) -> Tuned:
-        """Tune the model's convolutions and products on this CPU: see ``rtlab.study.tuning.tune``.
+        """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.tune``.
 
         Stopped before the end, it gives what was tuned until then.
 
@@ -511,14 +481,16 @@ class Study:
         return self.tuned
 
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[Tactics, ...]:
-        """What the builder timed for each layer of a variant, and what its timing cache holds: see ``study.forcing``.
+        """What the builder timed for each layer of a variant, and what its timing cache holds.
+
+        See ``rtlab.experiments.forcing``.
 
         Raises:
             VariantError: the variant is not built, or no log tells of tactics.
             ReadError: the timing cache cannot be read.
         """
         with watching(progress) as watched:
-            return timed_tactics(self[name], self.results.values(), watched)
+            return timed_tactics(self.facts_of(name), self.facts.values(), watched)
 
     def force(
         self,
@@ -544,10 +516,10 @@ class Study:
             ReadError: the timing cache cannot be read.
             RtlabError: the edited one cannot be written.
         """
-        result = self[name]
+        result = self.facts_of(name)
         with watching(progress) as watched:
             made = forced(
-                result, tactics, copy_path(result, as_, cache, self.variants), self.results.values(), watched
+                result, tactics, copy_path(result, as_, cache, self.variants), self.facts.values(), watched
             )
         return self._plan(as_, made, self._kept.scales.get(name))
 
@@ -588,25 +560,6 @@ class Study:
         self._changed()
         return found
 
-    def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
-        """Where the time went from one variant to another, by groups of ONNX nodes: see ``rtlab.analysis.diff``.
-
-        Args:
-            first: The variant before.
-            second: The variant after.
-            gpu: In place of what was measured, times of both engines are estimated for this GPU; ``"target"`` takes
-                for each one of the GPUs that it was built for.
-
-        Raises:
-            VariantError: one of them is not built, or the GPU is not known.
-            ModelError: a dimension has no size.
-        """
-        still = self.snapshot()
-        before, after = (
-            r.side(usual(r.engine) if gpu == "target" else gpu) for r in (still[first], still[second])
-        )
-        return difference(before, after, self.model)
-
     def vary(self, name: str, what: str) -> tuple[str, ...]:
         """Plan the variants that differ from one in a single choice; returns their names, for ``run``.
 
@@ -627,35 +580,13 @@ class Study:
                 self.add(title, **choice)
         return tuple(made)
 
-    def varied(self, name: str) -> dict[str, tuple[str, str]]:
-        """What ``vary`` can do with a variant: by choice the label of a button, and why it cannot be had."""
-        variant, result = self._known(name, "vary"), self.results.get(name)
-        if result is not None and result.recorded:
-            return {
-                w: (label, "It was read from files of another machine") for w, label in VARIATIONS.items()
-            }
-        found = {}
-        for what, label in VARIATIONS.items():
-            try:
-                able = backends.get(builder_for(variant.backend, variant.target)).capabilities()
-                variations(name, variant, what, able.targets)
-                reason = (
-                    "Only a TensorRT builder has options"
-                    if what in {"streams", "levels"} and not able.options
-                    else ""
-                )
-            except RtlabError:
-                reason = "Nothing would differ from this variant"
-            found[what] = (label, reason)
-        return found
-
-    def _adopt(self, result: Result) -> Result:
+    def _adopt(self, result: Facts) -> R:
         """Keep what was read, in the place of any variant of its name."""
         self._change(
             lambda kept: kept.without(result.name).planned(result.name, result.variant, None).built(result)
         )
         self._changed()
-        return result
+        return self._handle(result)
 
     def _changed(self) -> None:
         for view in tuple(self.views):
@@ -677,7 +608,7 @@ class Study:
         compare: bool = True,
         budget_s: float = BUDGET_S,
         again: bool = False,
-    ) -> Study:
+    ) -> Self:
         """Build, time, compare and score what is not built yet, or rests on random input although data came since.
 
         What was cancelled before goes on. Results come in stages (``Result.stages``): what is compiled is there, and
@@ -707,16 +638,16 @@ class Study:
         wanted = wanted or [n for n in kept.variants if n not in kept.unbuilt]
         for name in wanted:
             self._known(name, "run")
-            if again and name in kept.results and kept.results[name].recorded:
+            if again and name in kept.facts and kept.facts[name].recorded:
                 raise VariantError(
                     f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
                 )
         # By name the engine where only what was cancelled is to go on.
-        todo: dict[str, Result | None] = {
-            n: None for n in wanted if again or n not in kept.results or self.outdated(n)
+        todo: dict[str, Facts | None] = {
+            n: None for n in wanted if again or n not in kept.facts or self.outdated(n)
         }
         if seconds:
-            todo |= {n: kept.results[n] for n in wanted if n not in todo and _cancelled(kept.results[n])}
+            todo |= {n: kept.facts[n] for n in wanted if n not in todo and _cancelled(kept.facts[n])}
         if seconds and todo and executor is None and not self.views:
             # Its process starts while the first variant is compiled; where somebody waits for the picture, after that.
             warm()
@@ -737,7 +668,7 @@ class Study:
         return self
 
     @boundary("measure the variant")
-    def measure(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
+    def measure(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> R:
         """Go on measuring a built variant where it stopped: more runs, more samples, and what failed, once more.
 
         Args:
@@ -749,11 +680,11 @@ class Study:
             VariantError: the variant is not built here, or the budget is no number of seconds.
             Cancelled: the work was stopped; what was measured is kept.
         """
-        result, seconds = self[name], budget_of(budget_s)
+        result, seconds = self.facts_of(name), budget_of(budget_s)
         if self.outdated(name):
             # What was found on random input is no beginning for what real samples tell.
             self.run([name], budget_s=seconds, progress=progress)
-            return self[name]
+            return self._handle(self.facts_of(name))
         if result.recorded:
             raise VariantError(
                 f'Cannot measure "{name}": it was read from files of another machine. Its times are in those files; '
@@ -761,10 +692,10 @@ class Study:
             )
         with watching(progress) as watched:
             self._follow(self._job(name, watched), result, watched, Budget(seconds))
-        return self[name]
+        return self._handle(self.facts_of(name))
 
     @boundary("calibrate the variant")
-    def calibrate(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
+    def calibrate(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> R:
         """Observe the samples that a variant was not calibrated on yet, and build it again with the scales of all.
 
         Where nothing was observed since it was built, it stays. So it does when this is cancelled while it observes;
@@ -780,7 +711,7 @@ class Study:
             CalibrationError: a value is not finite.
             Cancelled: the work was stopped.
         """
-        result, seconds = self[name], budget_of(budget_s)
+        result, seconds = self.facts_of(name), budget_of(budget_s)
         if result.recorded or result.variant.calibrator is None:
             why = (
                 "it was read from files of another machine"
@@ -798,9 +729,9 @@ class Study:
                 budget = Budget(seconds)
                 job = self._job(name, watched, budget=budget)
                 self._follow(job, compiled(job, watched), watched, budget)
-        return self[name]
+        return self._handle(self.facts_of(name))
 
-    def _follow(self, job: Job, result: Result, progress: Progress, budget: Budget) -> None:
+    def _follow(self, job: Job, result: Facts, progress: Progress, budget: Budget) -> None:
         """Keep a compiled variant, and each stage as it is done."""
         if not budget.seconds:
             self._keep(job, planned(job, result, "not asked"))
@@ -818,7 +749,7 @@ class Study:
 
     def _spread(
         self,
-        todo: Mapping[str, Result | None],
+        todo: Mapping[str, Facts | None],
         executor: Executor,
         progress: Progress,
         seconds: float,
@@ -829,9 +760,9 @@ class Study:
             What failed.
         """
         failed: list[RtlabError] = []
-        pending: dict[Future[Result], tuple[Job, Result | None]] = {}
+        pending: dict[Future[Facts], tuple[Job, Facts | None]] = {}
 
-        def measure(job: Job, found: Result) -> None:
+        def measure(job: Job, found: Facts) -> None:
             full = dataclasses.replace(job, data=self.data)
             pending[executor.submit(last, full, found, Budget(seconds))] = job, found
 
@@ -848,7 +779,7 @@ class Study:
                 check(progress, "the study")
                 for future in done:
                     job, engine = pending.pop(future)
-                    made: Result | None = None
+                    made: Facts | None = None
                     with self._noting(job.name, failed, engine):
                         result = future.result()
                         if engine is None:
@@ -875,7 +806,7 @@ class Study:
         return found
 
     @contextlib.contextmanager
-    def _noting(self, name: str, failed: list[RtlabError], built: Result | None = None) -> Iterator[None]:
+    def _noting(self, name: str, failed: list[RtlabError], built: Facts | None = None) -> Iterator[None]:
         """Note the failure of one variant, so that the others are tried.
 
         Args:
@@ -894,14 +825,14 @@ class Study:
                 kept = self._kept
                 stays = before is not None and before == kept.variants.get(name)
                 if stays and built is not None:
-                    self._kept = kept.built(broken(kept.results.get(name, built), words))
+                    self._kept = kept.built(broken(kept.facts.get(name, built), words))
                 elif stays:
                     self._kept = kept.failed(name, words)
             if built is None or not stays:
                 failed.append(words)
             self._changed()
 
-    def _keep(self, job: Job, result: Result) -> None:
+    def _keep(self, job: Job, result: Facts) -> None:
         """Keep what was found of a variant, unless that is none of the study's any more.
 
         Raises:
@@ -925,7 +856,7 @@ class Study:
         if builder.startswith("onnxruntime:"):
             runner = builder
         implicit = variant.options is not None and variant.options.implicit
-        built = kept.results.get(name)
+        built = kept.facts.get(name)
         if built is not None and budget is None:
             ranges = built.ranges
         else:
@@ -1083,16 +1014,9 @@ class Study:
         Raises:
             VariantError: the variant is not built.
         """
-        return findings.check(self.model, calibrated=True) if name is None else self[name].findings
-
-    def pairs(self, name: str) -> tuple[PairUse, ...]:
-        """Where each Q/DQ pair that the model brought along went in a variant's engine: absorbed, or a step of its own.
-
-        Raises:
-            VariantError: the variant is not built.
-        """
-        result = self[name]
-        return _pairs.pairs(self.model, result.mapping, result.engine)
+        if name is None:
+            return findings.check(self.model, calibrated=True)
+        return questions.findings(self.facts_of(name))
 
     def repaired(
         self, chosen: Iterable[Finding | str] | None = None, *, progress: Progress | None = None
@@ -1142,22 +1066,6 @@ class Study:
         ready = self.prepare(name)
         return export.export(self.model, variant, ready, path, cache=cache, version=version)
 
-    def export_layers(self, name: str, path: str | Path) -> Path:
-        """Write the layers of a built variant as TensorRT 11's inspector would, for ``read`` elsewhere.
-
-        Raises:
-            VariantError: the variant is not built, or its files list no layers.
-            RtlabError: the file cannot be written, or is the one that the model was read from.
-        """
-        engine = self[name].engine
-        if not engine.layers:
-            raise VariantError(
-                f'Cannot export the layers of "{name}": its files list none. Read it with a layer file, from trtexec '
-                "--exportLayerInfo."
-            )
-        text = json.dumps(layers_json(engine), indent=1, ensure_ascii=False)
-        return write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
-
     def weights(self, node: str) -> tuple[TensorStats, ...]:
         """Statistics of the constants that a node reads.
 
@@ -1178,59 +1086,8 @@ class Study:
         """
         return self._observer.activations(node, self.data, progress or Silent())
 
-    @boundary("show the Explorer")
-    def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
-        """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""
-        from rtlab.widgets.explorer import Explorer
 
-        return Explorer(self, baseline=baseline, height=height)
-
-    @boundary("write the report")
-    def to_html(self, path: str | Path) -> Path:
-        """Write the Explorer on all built variants as one HTML file, which needs no kernel and no network.
-
-        Raises:
-            VariantError: no variant is built.
-            RtlabError: the file cannot be written there.
-        """
-        from rtlab import report
-
-        return report.write(self.snapshot(), path)
-
-    def graph(self, name: str, other: str | None = None, *, height: int = 480) -> Graph:
-        """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
-        from rtlab.widgets.graph import Graph
-
-        return Graph(self.snapshot(), name, other, height=height)
-
-    def explain(self, node: str, *, variant: str) -> str:
-        """In words: which layers a node became and how we know, or why it has none."""
-        result = self[variant]
-        found = self.model.node(node)
-        layers = result.mapping.layers(found.id)
-        if not layers:
-            missing = result.mapping.why(found.id)
-            return f'"{found.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
-        lines = []
-        cards = Cards(result, self.model, placed(result.mapping, self.model))
-        by_id = {layer.id: layer for layer in result.engine.layers}
-        for pair in sorted(result.mapping.pairs, key=lambda p: p.role != "work"):
-            if pair.node == found.id:
-                layer = by_id[pair.layer]
-                # A Q or DQ that the model brought along is overhead of what reads it.
-                runs = "is quantization" if found.op in QUANTIZING_OPS else "runs"
-                does = runs if pair.role == "work" else f"has its {pair.role}"
-                box = cards.box(layer)
-                others = [c["title"] for c in box["chips"] if c["node"] != found.id]
-                shared = f" with {', '.join(others)}" if others else ""
-                lines.append(
-                    f'"{found.title}" {does} in layer {layer.index + 1}, "{named(box)}" ("{layer.name}"){shared} '
-                    f"({pair.evidence}). {pair.note}"
-                )
-        return "\n".join(lines)
-
-
-def _cancelled(result: Result) -> bool:
+def _cancelled(result: Facts) -> bool:
     return any(s.why == "cancelled" for s in result.stages.values())
 
 
@@ -1245,68 +1102,3 @@ def _gone(name: str, *, planned: bool = False) -> VariantError:
 def _called(name: object) -> None:
     if not isinstance(name, str):
         raise VariantError(f'Cannot call a variant "{name}": it is no name. Choose a name such as "int8".')
-
-
-def explore(
-    model: Model | str | Path | bytes | onnx.ModelProto | None = None,
-    *,
-    data: Any = None,
-    task: Task | None = None,
-    height: int | None = None,
-) -> Explorer:
-    """Open the Explorer on a model; without one, on the first sample with its data and task.
-
-    The fp32 variant is built at once, so that there is something to see. ``height`` is in pixels; None takes what the
-    window has room for.
-    """
-    if model is None:
-        from rtlab import samples
-
-        sample = samples.load("digits_inception")
-        model, data, task = sample.model, sample.calibration, sample.task
-    study = Study(model, data=data, task=task)
-    study.add("fp32")
-    return study.explore(height=height).run()
-
-
-def read(
-    *files: str | Path, model: Model | str | Path | None = None, name: str = "engine", **given: Any
-) -> Study:
-    """Read an engine that another machine built, with its ONNX model or without.
-
-    Args:
-        files: Files whose kind is found by what is in them, an ONNX model among them.
-        model: The ONNX model, where it is not among the files.
-        name: What the variant is called.
-        given: Files by kind and options, as ``Study.read`` takes them.
-
-    Returns:
-        A study with that one variant: ``rtlab.read(...).explore()`` shows it.
-
-    Raises:
-        ReadError: a file is damaged, or files belong to different engines.
-        ModelError: the model cannot be loaded.
-    """
-    options: dict[str, Any] = {k: given.pop(k) for k in ("inputs", "optimization_profile") if k in given}
-    found = gathered(files, given)
-    if set(found) == {"model"}:
-        raise ReadError(
-            f'Cannot read an engine from "{found["model"].name}": it is an ONNX model. Give the engine\'s files beside '
-            'it, such as layers="layers.json"; rtlab.explore opens a model alone.'
-        )
-    onnx_file = found.pop("model", None)
-    source = model if model is not None else onnx_file
-    if source is not None and onnx_file is not None and source is not onnx_file:
-        found["model"] = onnx_file
-    if source is None:
-        source = absent()
-    elif not isinstance(source, Model):
-        source = load(source, weights=False)
-    study = Study(source)
-    study.read(name, **(options | found))
-    return study
-
-
-def available() -> Mapping[str, Any]:
-    """Backends by name with version, or with the reason why one is missing."""
-    return backends.available()

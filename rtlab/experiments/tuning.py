@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import EncodeError
 
 from rtlab.backends.bench import Bench as OnnxRuntime
-from rtlab.core.data import Batch
+from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
+from rtlab.experiments.race import Bench, Entrant, Race
 from rtlab.formulations import DIRECT, FORMULATIONS, Formulation, Layer, composed, offered, tunable
 from rtlab.formulations import layer as formulated
 from rtlab.formulations.cache import timing_cache
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole, clearly
-from rtlab.study.race import Bench, Entrant, Race
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

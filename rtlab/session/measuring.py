@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import backends
 from rtlab.analysis import accuracy as _accuracy
-from rtlab.analysis import timing as _timing
 from rtlab.analysis.accuracy import Comparison
-from rtlab.analysis.mapping import relate
 from rtlab.analysis.work import works
 from rtlab.backends.live.inference import free_memory
-from rtlab.core.data import Predictions
+from rtlab.backends.reference import reference, runner_of
 from rtlab.core.engine import Engine
+from rtlab.core.facts import SCORED, Facts, Score
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Budget, Stage, Standing, Why, Within
+from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import Cancelled, RtlabError, told
-from rtlab.study.job import SCORED, Job, Result, Score, reference, runner_of
-from rtlab.study.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.session.job import Job
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
@@ -38,8 +38,6 @@ _RUNS, _COMPARED = 30, 32
 _PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
 #: Bytes of values of one sample that are read at once; more are read in several passes, the largest layers first.
 _READ_BYTES = 256 << 20
-#: What ONNX Runtime's CPU kernels compute in; of other precisions it runs FP32 kernels between conversions.
-_NATIVE = {Precision.FP32, Precision.INT8}
 _AGAIN: dict[Why, str] = {
     "cancelled": "it was cancelled",
     "not asked": "the variant was only compiled",
@@ -47,7 +45,7 @@ _AGAIN: dict[Why, str] = {
 }
 
 
-def planned(job: Job, result: Result, why: Why = "") -> Result:
+def planned(job: Job, result: Facts, why: Why = "") -> Facts:
     """A compiled result with the standing of each later stage: under way, or missing for a reason."""
     stages = dict(result.stages)
     for stage in _PARTS:
@@ -63,7 +61,7 @@ def planned(job: Job, result: Result, why: Why = "") -> Result:
     return dataclasses.replace(result, stages=stages)
 
 
-def _never(job: Job, result: Result, stage: Stage) -> str | None:
+def _never(job: Job, result: Facts, stage: Stage) -> str | None:
     """Why a stage has nothing to find out; None where it has."""
     if job.runner is None:
         return "nothing here can run the model"
@@ -77,12 +75,12 @@ def _never(job: Job, result: Result, stage: Stage) -> str | None:
     return None
 
 
-def is_reference(result: Result) -> bool:
+def is_reference(result: Facts) -> bool:
     """Whether a variant's values are those of the model itself in fp32 on the CPU, so that comparing tells nothing."""
     return result.prepared.emulated is result.source and not _ran_itself(result)
 
 
-def _ran_itself(result: Result) -> bool:
+def _ran_itself(result: Facts) -> bool:
     """Whether the engine is run by what built it, on its own processor."""
     engine = result.engine
     own = engine.plan is not None or engine.backend.startswith("onnxruntime:")
@@ -100,7 +98,7 @@ def _missing(stage: Stage, known: Standing | None, why: Why, words: str = "") ->
     return Standing(stage, state, why, f"{said}: {words or _AGAIN[why]}", done, wanted, unit)  # type: ignore[arg-type]
 
 
-def measured(job: Job, result: Result, progress: Progress, budget: Budget) -> Iterator[Result]:
+def measured(job: Job, result: Facts, progress: Progress, budget: Budget) -> Iterator[Facts]:
     """The result after each stage that was not done yet.
 
     What a stage has when it is cancelled or fails comes too, before the error.
@@ -115,7 +113,7 @@ def measured(job: Job, result: Result, progress: Progress, budget: Budget) -> It
         work.close()
 
 
-def broken(result: Result, error: RtlabError) -> Result:
+def broken(result: Facts, error: RtlabError) -> Facts:
     """A compiled result whose stages under way ended with an error outside them, such as a worker that died."""
     stages = {
         k: _missing(k, s, "failed", str(error)) if s.state == "waiting" else s
@@ -124,7 +122,7 @@ def broken(result: Result, error: RtlabError) -> Result:
     return dataclasses.replace(result, stages=stages)
 
 
-def last(job: Job, result: Result, budget: Budget, progress: Progress | None = None) -> Result:
+def last(job: Job, result: Facts, budget: Budget, progress: Progress | None = None) -> Facts:
     """The result after all stages; an executor's process may find it out, and reports nothing."""
     for found in measured(job, result, progress or Silent(), budget):
         result = found
@@ -134,7 +132,7 @@ def last(job: Job, result: Result, budget: Budget, progress: Progress | None = N
 class _Measuring:
     """One variant under measurement."""
 
-    def __init__(self, job: Job, result: Result, progress: Progress, budget: Budget) -> None:
+    def __init__(self, job: Job, result: Facts, progress: Progress, budget: Budget) -> None:
         self.job, self.result, self.progress, self.budget = job, result, progress, budget
         self._itself = _ran_itself(result)
         self.runner: Any = (
@@ -142,7 +140,7 @@ class _Measuring:
         )
         self._computing: Engine | None = None
 
-    def stages(self) -> Iterator[Result]:
+    def stages(self) -> Iterator[Facts]:
         works = {Stage.TIMED: self._time, Stage.COMPARED: self._compare, Stage.SCORED: self._score}
         for stage, work in works.items():
             if self.result.stages[stage].state != "waiting":
@@ -208,18 +206,7 @@ class _Measuring:
         )
         if known is not None:
             profile = known.merged(profile)
-        foreign = (
-            sorted(str(p) for p in job.variant.precisions - _NATIVE) if profile.processor == "CPU" else []
-        )
-        kernels = f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
-        note = ". ".join(filter(None, (kernels if foreign else "", profile.note)))
-        self.result = dataclasses.replace(
-            result,
-            measured=engine,
-            measured_mapping=result.measured_mapping or relate(job.model, result.prepared.model, engine),
-            profile=profile,
-            timing=_timing.timing(profile, engine, note=note),
-        )
+        self.result = dataclasses.replace(result, measured=engine, profile=profile)
         self._stand(Stage.TIMED, _runs(profile), wanted, "runs")
         self._settle(Stage.TIMED)
 
@@ -260,7 +247,7 @@ class _Measuring:
             )
             return
         data = (job.task.data if job.task else self._data).take(max(_COMPARED, fixed_batch(model)))
-        comparison = Comparison(model, names, self.result.accuracy)
+        comparison = Comparison(model, names, self.result.errors)
         wanted = len(data)
         reader = runner_of("onnxruntime")
         plain = reference(model, within)
@@ -279,9 +266,9 @@ class _Measuring:
         finally:
             reader.release(plain)
             self.runner.release(engine)
-            accuracy = comparison.result(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
-            if accuracy.counted:
-                self.result = dataclasses.replace(self.result, accuracy=accuracy)
+            errors = comparison.errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
+            if errors.counted:
+                self.result = dataclasses.replace(self.result, errors=errors)
                 self._stand(Stage.COMPARED, comparison.samples_of(names), wanted, "samples")
         self._settle(Stage.COMPARED)
 

@@ -17,7 +17,7 @@ from rtlab import backends
 from rtlab.core.progress import check as check_progress
 from rtlab.core.protocols import Backend, Builder, Progress, Runner
 from rtlab.errors import Cancelled, RtlabError
-from rtlab.study import trials
+from rtlab.experiments import trials
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -181,10 +181,8 @@ def _user() -> str:
 
 
 def _versions(table: Mapping[str, Backend]) -> dict[str, str]:
-    import rtlab
-
     found = {
-        "rtlab": rtlab.__version__,
+        "rtlab": _installed("rtlab"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         # Of the system's version only the release: the rest may name who built it.
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",

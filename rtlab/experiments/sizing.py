@@ -16,7 +16,8 @@ from rtlab.core.variant import Variant
 from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
-    from rtlab.core.data import Batch, CalibrationData
+    from rtlab.core.arrays import Batch
+    from rtlab.core.data import CalibrationData
     from rtlab.core.sizes import Sizes
 
 #: Bytes of the values of one batch: larger batches save no time, and memory holds them more than once.

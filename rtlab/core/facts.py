@@ -1,0 +1,131 @@
+"""What is known of one variant, stage by stage, and nothing that is computed from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rtlab.core.answers import Noun
+from rtlab.core.buildlog import BuildLog
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
+from rtlab.core.ranges import Ranges
+from rtlab.core.stage import Stage, Standing
+from rtlab.core.task import Predictions
+from rtlab.core.trace import Outputs, Profile
+from rtlab.core.variant import Calibrator, Precision, Variant
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+#: Samples that the task is scored on; they bound the waiting time.
+SCORED = 2000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Errors(Noun):
+    """Sums over the samples compared so far, from which the errors of each value follow.
+
+    ``sums`` holds by value a float64 array of shape ``(8,)``: the sums of x², (x - y)², xy and y² of the reference x
+    and the variant y over elements that are finite in the variant, the largest magnitude of x - y, and how many
+    elements are finite, are not, and are zero in the variant alone. ``counted`` is how many samples each value saw.
+    ``source`` names runner and data; ``synthetic`` says that the samples were random.
+    """
+
+    source: str
+    sums: Mapping[str, NDArray[np.float64]] = dataclasses.field(repr=False)
+    counted: Mapping[str, int] = dataclasses.field(repr=False)
+    synthetic: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """The task's metric for one variant, measured on ``samples`` held-out samples.
+
+    ``held`` are the model's outputs on these samples, so that scoring can go on with others.
+    """
+
+    name: str
+    value: float
+    unit: str
+    samples: int
+    source: str
+    held: Predictions = dataclasses.field(default_factory=Predictions, repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """One calibrator on the task, measured on the CPU.
+
+    ``sqnr`` is that of the model's first output in decibel, over ``samples`` samples; ``score`` is None without a
+    task, ``delta`` its difference from fp32 in the same unit.
+    """
+
+    calibrator: Calibrator
+    precision: Precision
+    score: Score | None
+    delta: float | None
+    sqnr: float
+    samples: int
+    source: str
+
+    def __repr__(self) -> str:
+        score = f"{self.score.value:.2f} {self.score.unit}, " if self.score else ""
+        delta = f"{self.delta:+.2f} to fp32, " if self.delta is not None else ""
+        return f"<Ranked {self.calibrator}: {score}{delta}output {decibel(self.sqnr)}>"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Facts(Noun):
+    """What is known of one variant; ``rtlab.questions`` computes from it.
+
+    What it is: ``name``, ``variant``, and ``source``, the model that the study is of.
+
+    Prepared: ``prepared``; ``ranges`` is what the calibrator saw, and ``random_scales`` says that it was random input.
+
+    Compiled: ``engine``. ``recorded`` says that it was read from files of another machine; ``told`` is the build log
+    that was among them, and ``inferred`` says that the layers are not the compiler's own words but follow from that
+    log's decisions.
+
+    Timed: ``profile``, of ``measured``, which is ``engine`` itself or, where that cannot run here, another one of the
+    same prepared model.
+
+    Compared: ``errors``, and ``outputs``, the tensors that were among the files. Scored: ``score``.
+
+    What is not known is None; ``stages`` tells how far each came, and why one is missing.
+    """
+
+    name: str
+    variant: Variant
+    source: Model
+    prepared: Prepared
+    engine: Engine
+    measured: Engine | None = None
+    profile: Profile | None = None
+    errors: Errors | None = None
+    score: Score | None = None
+    ranges: Ranges | None = None
+    random_scales: bool = False
+    recorded: bool = False
+    inferred: bool = False
+    told: BuildLog | None = None
+    outputs: Outputs | None = None
+    stages: Mapping[Stage, Standing] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Facts {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
+
+    @property
+    def missing(self) -> tuple[Standing, ...]:
+        """Stages in which there is more to find out, with what is in the way."""
+        return tuple(s for s in self.stages.values() if s.more)
+
+
+def decibel(value: float) -> str:
+    """A signal to noise ratio as text."""
+    return f"{value:.1f} dB" if math.isfinite(value) else "equal" if value > 0 else "—"

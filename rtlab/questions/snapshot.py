@@ -1,0 +1,42 @@
+"""What a study holds at one moment, for whoever reads several things of it while others change it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from rtlab.analysis.batches import Sweep
+from rtlab.core.data import CalibrationData
+from rtlab.core.facts import Facts
+from rtlab.core.model import Model
+from rtlab.core.peaks import Peaks
+from rtlab.core.task import Task
+from rtlab.core.variant import Variant
+from rtlab.errors import RtlabError
+from rtlab.formulations.recurrent import Timed
+from rtlab.formulations.trial import Tuned
+from rtlab.questions.calibration import Calibration
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A study as it was: nothing of it changes any more.
+
+    ``variants`` were planned, ``facts`` are of those that were built or read, ``failures`` say why one could not be,
+    and ``sweeps`` what was timed at several batch sizes, each by the name of the variant; ``forms`` are those of
+    recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
+    ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
+    gave, None where random ones are drawn when they are needed.
+    """
+
+    model: Model
+    variants: Mapping[str, Variant]
+    facts: Mapping[str, Facts]
+    failures: Mapping[str, RtlabError]
+    sweeps: Mapping[str, Sweep]
+    forms: Mapping[str, tuple[Timed, ...]]
+    tuned: Tuned | None = None
+    processors: tuple[Peaks, ...] = ()
+    calibration: Calibration | None = None
+    given: CalibrationData | None = None
+    task: Task | None = None

@@ -1,0 +1,157 @@
+"""One variant's work, from a model to an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rtlab import backends, questions
+from rtlab.analysis.mapping import Mapping as NodeMapping
+from rtlab.core.data import CalibrationData
+from rtlab.core.engine import Engine
+from rtlab.core.facts import Facts
+from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress
+from rtlab.core.ranges import Ranges
+from rtlab.core.scale import Scale
+from rtlab.core.stage import Stage, Standing
+from rtlab.core.task import Task
+from rtlab.core.variant import Precision, Variant
+from rtlab.errors import Unavailable
+from rtlab.quantize import assign, prepare, sparsity
+from rtlab.quantize.export import cache_of
+
+_NARROW = {"fp16", "bf16", "int8", "fp8"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one variant's work needs; it can be pickled.
+
+    ``data`` may be left out where the variant is only compiled. ``wanted`` is how many samples calibration would have
+    seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized engine to
+    open in place of a build.
+    """
+
+    name: str
+    variant: Variant
+    model: Model
+    data: CalibrationData | None
+    task: Task | None
+    ranges: Ranges | None
+    scales: Mapping[str, Scale] | None
+    limits: Limits
+    builder: str
+    runner: str | None
+    wanted: int = 0
+    plan: str = ""
+    random_ranges: bool = False
+
+
+def compiled(job: Job, progress: Progress | None = None) -> Facts:
+    """The first stage: a variant prepared, built and related to its model; an executor's process may run it."""
+    progress = progress or Silent()
+    progress.phase(f"Preparing {job.variant.name}")
+    ready = prepared(job, progress)
+    if job.ranges is not None and job.ranges.samples < job.wanted:
+        seen = (
+            f"calibrated on {job.ranges.samples} of {job.wanted} samples, in the time that the budget left: "
+            f'study.calibrate("{job.name}") goes on with the others and builds it again (in the Explorer: More in the '
+            "Calibration tab, then Build again; on the command line: a larger --budget)"
+        )
+        ready = dataclasses.replace(ready, notes=(seen, *ready.notes))
+    builder = backends.get(job.builder)
+    if not isinstance(builder, Builder):
+        raise Unavailable(
+            f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().'
+        )
+    engine = _opened(job, builder) if job.plan else builder.build(_request(job, ready, builder), progress)
+    # Related here, beside the build, and not where somebody waits for the picture.
+    if narrowed := _narrowed(job, engine, questions.related(engine, job.model, ready.model)):
+        engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed))
+    return Facts(
+        job.name, job.variant, job.model, ready, engine,
+        ranges=job.ranges, random_scales=job.random_ranges and job.ranges is not None,
+        stages={Stage.COMPILED: Standing(Stage.COMPILED, "done")},
+    )  # fmt: skip
+
+
+def _request(job: Job, ready: Prepared, builder: Any) -> BuildRequest:
+    """What is built; with what TensorRT's own calibrator reads, where the variant asks for it."""
+    implicit = _implicit(job.variant)
+    given = cache_of(job.variant, ready).encode().decode("ascii") if implicit and job.scales else ""
+    return BuildRequest(
+        ready.model,
+        job.variant,
+        job.limits,
+        keep_plan=builder.capabilities().runs,
+        data=job.data if implicit and not given else None,
+        cache=given,
+    )
+
+
+def _implicit(variant: Variant) -> bool:
+    return variant.options is not None and variant.options.implicit
+
+
+def _opened(job: Job, backend: Any) -> Engine:
+    """A serialized engine from a file.
+
+    Raises:
+        Unavailable: the backend opens none, or version or GPU do not match.
+        ReadError: the file is no plan.
+    """
+    if not hasattr(backend, "open_plan"):
+        raise Unavailable(
+            f'Backend "{job.builder}" cannot open "{job.plan}": it loads no engines. Choose backend="tensorrt" where '
+            "its GPU is; elsewhere export its layers there, and read them with study.read."
+        )
+    engine: Engine = backend.open_plan(job.plan)
+    return engine
+
+
+def _narrowed(job: Job, engine: Engine, mapping: NodeMapping) -> str:
+    """Which nodes pinned to fp32 are compiled in less: TensorRT-RTX 1.7 folds the casts around a kernel away."""
+    if not any(p is Precision.FP32 for _, p in job.variant.pins):
+        return ""
+    layers = {layer.id: layer for layer in engine.layers}
+    found = []
+    for node, precision in assign(job.model, job.variant).items():
+        mine = [layers[i] for i in mapping.layers(node)] if precision is Precision.FP32 else []
+        types = {t.dtype for layer in mine for t in (*layer.inputs, *layer.outputs, *layer.constants)}
+        if types & _NARROW and "fp32" not in types:
+            found.append(job.model.by_id[node].title)
+    if not found:
+        return ""
+    listed = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+    return (
+        f"pinned to fp32 but compiled in less, since all that a kernel reads and writes is narrower: {listed}"
+    )
+
+
+def prepared(job: Job, progress: Progress | None = None) -> Prepared:
+    """The model with its weights pruned, if asked for, and then in its precision; its notes before the others."""
+    ready = _prepared(job, progress)
+    return dataclasses.replace(ready, notes=(*job.model.notes, *ready.notes))
+
+
+def _prepared(job: Job, progress: Progress | None) -> Prepared:
+    if job.plan:
+        return Prepared(job.model, job.model)
+    if _implicit(job.variant):
+        # TensorRT chooses what runs in INT8; the graph stays as it is, and explicit pairs stand in on the CPU.
+        variant = dataclasses.replace(job.variant, options=None)
+        ready = _prepared(dataclasses.replace(job, variant=variant), progress)
+        note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
+        return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
+    model, variant = job.model, job.variant
+    if not variant.sparsity:
+        return prepare(model, variant, job.ranges, job.scales, progress=progress)
+    chosen = sparsity.matching(model, variant.sparsity)
+    ready = prepare(sparsity.prune(model, chosen), variant, job.ranges, job.scales, progress=progress)
+    count = f"{len(chosen)} node{'s' if len(chosen) != 1 else ''}"
+    note = f"2:4 by magnitude in the weights of {count}"
+    return dataclasses.replace(ready, notes=(note, *ready.notes))
