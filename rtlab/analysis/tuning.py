@@ -94,12 +94,18 @@ def prices(contest: Contest, engine: float) -> tuple[Price, ...]:
                 contest.layer,
                 candidate,
                 extra,
-                extra / least if least > 0 else None,
-                extra / engine if engine > 0 else None,
+                _share(extra, least),
+                _share(extra, engine),
                 candidate.formats != first.formats,
             )
         )
     return tuple(found)
+
+
+def _share(extra: float, whole: float) -> float | None:
+    """None of no time at all, and of one so short that no number is the share."""
+    share = extra / whole if whole > 0 else math.inf
+    return share if math.isfinite(share) else None
 
 
 def second_best(found: Sequence[Contest]) -> float:

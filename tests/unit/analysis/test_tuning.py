@@ -42,8 +42,9 @@ def test_the_price_of_a_tactic_is_what_it_adds() -> None:
     assert 0.5 == second_best((one, two))
 
 
-def test_layers_that_take_no_time_have_no_shares() -> None:
-    (price,) = prices(contest("one", ("a", 0.0), ("a", 0.5)), 0.0)
+@pytest.mark.parametrize("least", [0.0, 5e-324])
+def test_layers_that_take_no_time_have_no_shares(least: float) -> None:
+    (price,) = prices(contest("one", ("a", least), ("a", 0.5)), least)
     assert (0.5, None, None) == (price.milliseconds, price.of_layer, price.of_engine)
 
 
