@@ -101,8 +101,9 @@ def test_preprocessing_is_scikit_learns_standardisation_and_onnx_resize():
     standard = scaler.transform(images.reshape(-1, 64)).reshape(-1, 1, 8, 8).astype(np.float32)
     resize = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
     scales = np.array([1, 1, 4, 4], np.float32)
-    enlarged = ReferenceEvaluator(resize).run(None, {"x": standard[:20], "scales": scales})[0]
-    np.testing.assert_allclose(enlarged, samples.digits_input(images[:20], fit), atol=1e-4)
+    # The reference of onnx 1.19 takes seconds for each.
+    enlarged = ReferenceEvaluator(resize).run(None, {"x": standard[:5], "scales": scales})[0]
+    np.testing.assert_allclose(enlarged, samples.digits_input(images[:5], fit), atol=1e-4)
 
 
 def test_trained_samples_are_small():

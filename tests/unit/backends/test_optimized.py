@@ -71,7 +71,7 @@ def test_samples_are_times_of_kernels_in_the_order_of_their_runs():
     np.testing.assert_array_equal([1.0, 2.0], found["0:a"])
 
 
-NAMES = ["plain", 'a"b', "C:\\new", "two\nlines", 'x","args" : {"y', '{"cat" : "', "é"]
+NAMES = ["plain", "end\r\nof", 'a"b', "C:\\new", "two\nlines", 'x","args" : {"y', '{"cat" : "', "é"]
 
 
 @pytest.mark.parametrize("escaped", [False, True])

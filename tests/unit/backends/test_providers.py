@@ -475,7 +475,7 @@ def test_brief_inferences_are_timed_more_often_and_long_ones_less(monkeypatch, s
     [
         (0.0001, (300, 30), (5, 5)),  # a budget is no wish
         (0.01, (50, 30), (5, 5)),
-        (0.1, (22, 22), (3, 3)),  # a tenth of 2.5 s to warm up, and the rest in halves
+        (0.125, (17, 17), (3, 3)),  # a tenth of 2.5 s to warm up, and the other 4.25 s in halves
         (0.5, (4, 4), (1, 1)),
         (2.0, (1, 1), (1, 1)),
         (60.0, (1, 1), (1, 0)),  # one of each, whatever it costs, and nothing beyond

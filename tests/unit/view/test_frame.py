@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
 
@@ -108,7 +109,8 @@ def test_every_column_is_told_of_in_the_docstring_with_its_type(tmp_path) -> Non
     path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
     table = layers_frame(Study(tiny_model()).read("bare", layers=path).facts)
     told: dict[str, str] = {}
-    for names, dtype in re.findall(r"^    \| (``.*?``) \| (\w+)", layers_frame.__doc__ or "", re.MULTILINE):
+    words = inspect.getdoc(layers_frame) or ""
+    for names, dtype in re.findall(r"^\| (``.*?``) \| (\w+)", words, re.MULTILINE):
         told.update(dict.fromkeys(re.findall(r"``(\w+)``", names), dtype))
     assert list(table.columns) == list(told)
     kinds = {c: ("str" if str(d) in {"str", "string"} else str(d)) for c, d in table.dtypes.items()}

@@ -71,11 +71,10 @@ def test_a_name_that_leads_here_from_elsewhere_is_refused(beside: Path) -> None:
 def test_only_this_machine_can_connect(beside: Path) -> None:
     study = Study(load(beside))
     port = urllib.parse.urlsplit(study.explore().open_in_netron()).port
-    mine = [
-        c.laddr.ip
-        for c in psutil.Process().net_connections("tcp")
-        if c.status == "LISTEN" and c.laddr.port == port
-    ]
+    process = psutil.Process()
+    # Its name until psutil 6.
+    connections = getattr(process, "net_connections", None) or process.connections
+    mine = [c.laddr.ip for c in connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]
     assert ["127.0.0.1"] == mine
 
 
