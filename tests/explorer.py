@@ -14,7 +14,7 @@ GATED = """
 import threading
 import rtlab
 from rtlab.core.progress import check
-from rtlab.study import measuring
+from rtlab.session import measuring
 
 gates = {name: threading.Event() for name in ("_time", "_compare", "_score")}
 
