@@ -37,7 +37,7 @@ def edit(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> o
             "onnx_graphsurgeon.import_onnx(model.proto()).",
             details=str(error),
         ) from error
-    # GraphSurgeon before 0.6 writes the newest one, which ONNX Runtime may not know.
+    # The newest one ONNX Runtime may not know.
     proto.ir_version = max(source.ir_version, _MIN_IR)
     _restore(proto, source)
     return proto
