@@ -12,7 +12,7 @@ import pytest
 import engines
 from rtlab import Study
 from rtlab.core.engine import Engine, Layer
-from rtlab.study import Result
+from rtlab.core.facts import Facts
 from rtlab.view.panel import Scene
 from rtlab.view.panels.schedule import schedule
 
@@ -35,12 +35,12 @@ def spread(engine: Engine, streams: int = 4, run: int = 3) -> Engine:
     return dataclasses.replace(engine, layers=tuple(layers))
 
 
-def shown(folder: Path, layers: int) -> tuple[Study, Result]:
+def shown(folder: Path, layers: int) -> tuple[Study, Facts]:
     folder.mkdir()
     engines.write(folder, layers)
     study = Study(engines.model(folder))
     study.read("engine", folder / "layers.json", folder / "profile.json")
-    found = study["engine"]
+    found = study["engine"].facts
     engine = spread(found.engine)
     return study, dataclasses.replace(found, engine=engine, measured=engine)
 
@@ -50,14 +50,14 @@ def test_the_panel_of_5000_layers_takes_as_much_longer_as_it_has_layers(benchmar
     study, large = shown(tmp_path / "large", 5_000)
     seconds = {}
     for name, (home, found) in {"small": shown(tmp_path / "small", 500), "large": (study, large)}.items():
-        scene = Scene(home.snapshot(), found.facts)
+        scene = Scene(home.snapshot(), found)
         runs = []
         for _ in range(5):
             start = time.perf_counter()
             schedule(scene)
             runs.append(time.perf_counter() - start)
         seconds[name] = min(runs) / len(found.engine.layers)
-    panel = benchmark.pedantic(lambda: schedule(Scene(study.snapshot(), large.facts)), rounds=3)
+    panel = benchmark.pedantic(lambda: schedule(Scene(study.snapshot(), large)), rounds=3)
     benchmark.extra_info["megabytes"] = round(len(json.dumps(panel)) / 1e6, 1)
     benchmark.extra_info["per_step_beside_the_small_one"] = ratio = seconds["large"] / seconds["small"]
     assert ratio < 2
