@@ -1,5 +1,110 @@
-"""Benchmarks in the browser use the browser tests' own server and page."""
+"""Benchmarks in the browser use the browser tests' own server and page.
+
+``tests/run bench`` measures, and wants a machine that does nothing else. ``tests/run smoke`` gives ``--smoke``: each
+way through the code once and small, with bounds of time ``Care.WIDE`` times as wide, which still find what stopped to
+work or became slow by an order. Bounds of memory, of bytes and of growth are the same in both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, ClassVar, TypeVar
+
+import pytest
 
 from browser.conftest import chromium, lab, lab_page
 
 __all__ = ["chromium", "lab", "lab_page"]
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Care:
+    """How carefully is measured: whole, or in a smoke run."""
+
+    WIDE: ClassVar[float] = 4.0
+
+    smoke: bool
+
+    def size(self, whole: T, small: T) -> T:
+        """How large, how often or what a benchmark measures."""
+        return small if self.smoke else whole
+
+    def most(self, bound: float) -> float:
+        """What a time, or its ratio to a peer's, may be."""
+        return bound * self.WIDE if self.smoke else bound
+
+    def least(self, bound: float) -> float:
+        """How many times as fast as a peer it has to be."""
+        return bound / self.WIDE if self.smoke else bound
+
+
+class Once:
+    """Stands in for pytest-benchmark's fixture in a smoke run: no warm-up, and one round, or what a moment holds."""
+
+    #: Seconds after which no other round begins.
+    MOMENT: ClassVar[float] = 0.1
+
+    def __init__(self) -> None:
+        self.extra_info: dict[str, Any] = {}
+        self.stats: Any = None
+
+    def __call__(self, target: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Call and time it."""
+        return self.pedantic(target, arguments, named, rounds=5)
+
+    def pedantic(
+        self,
+        target: Callable[..., T],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        setup: Callable[[], object] | None = None,
+        rounds: int = 1,
+        **_: int,
+    ) -> T:
+        """The same, with what comes before each round."""
+        took: list[float] = []
+        while not took or (len(took) < rounds and sum(took) < self.MOMENT):
+            if setup is not None:
+                setup()
+            began = time.perf_counter()
+            found = target(*args, **(kwargs or {}))
+            took.append(time.perf_counter() - began)
+        self.stats = SimpleNamespace(stats=SimpleNamespace(median=statistics.median(took), min=min(took)))
+        return found
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option of a smoke run."""
+    parser.addoption("--smoke", action="store_true", help="each benchmark once and small, with wide bounds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The mark of what only a whole run measures."""
+    config.addinivalue_line("markers", "whole: another input of what a smoke run has gone through already")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to the whole run what is marked so."""
+    if config.getoption("--smoke", default=False):
+        left = [item for item in items if item.get_closest_marker("whole")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session")
+def care(request: pytest.FixtureRequest) -> Care:
+    """How carefully this run measures."""
+    return Care(smoke=request.config.getoption("--smoke", default=False))
+
+
+@pytest.fixture
+def benchmark(request: pytest.FixtureRequest, care: Care) -> Any:
+    """pytest-benchmark's own, or one round."""
+    return Once() if care.smoke else request.getfixturevalue("benchmark")

@@ -40,8 +40,8 @@ print(time.perf_counter() - started)
 
 
 @pytest.mark.skipif(not here.ok, reason=here.reason)
-@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
-def test_load_build_and_mapping_stay_near_the_bare_builder(benchmark, tmp_path, name: str) -> None:
+@pytest.mark.parametrize("name", ["googlenet", pytest.param("resnet50", marks=pytest.mark.whole)])
+def test_load_build_and_mapping_stay_near_the_bare_builder(benchmark, care, tmp_path, name: str) -> None:
     """At most one second plus 1.35 times the bare builder on the same file in the same run."""
     path = tmp_path / f"{name}.onnx"
     path.write_bytes(rtlab.samples.load(name).model.bytes())
@@ -63,10 +63,10 @@ def test_load_build_and_mapping_stay_near_the_bare_builder(benchmark, tmp_path, 
     benchmark.pedantic(ours, setup=peer, rounds=ROUNDS, warmup_rounds=1)
     took, peers = benchmark.stats.stats.median, statistics.median(bare)
     benchmark.extra_info |= {"bare_s": peers, "bound_s": 1 + 1.35 * peers, "ratio": took / peers}
-    assert took <= 1 + 1.35 * peers
+    assert took <= care.most(1 + 1.35 * peers)
 
 
-def test_import_costs_less_than_onnx(benchmark) -> None:
+def test_import_costs_less_than_onnx(benchmark, care) -> None:
     """Under 0.4 s asked; measured against importing onnx, which takes about as long, in the same run."""
 
     def seconds(statement: str) -> float:
@@ -74,9 +74,10 @@ def test_import_costs_less_than_onnx(benchmark) -> None:
         subprocess.run([sys.executable, "-c", statement], check=True)
         return time.perf_counter() - started
 
-    empty = min(seconds("pass") for _ in range(ROUNDS))
-    onnx = min(seconds("import onnx") for _ in range(ROUNDS)) - empty
-    benchmark.pedantic(lambda: seconds("import rtlab"), rounds=ROUNDS, warmup_rounds=1)
+    rounds = care.size(ROUNDS, 1)
+    empty = min(seconds("pass") for _ in range(rounds))
+    onnx = min(seconds("import onnx") for _ in range(rounds)) - empty
+    benchmark.pedantic(lambda: seconds("import rtlab"), rounds=rounds, warmup_rounds=1)
     took = benchmark.stats.stats.min - empty
     benchmark.extra_info |= {"seconds": took, "onnx_s": onnx, "ratio": took / onnx}
-    assert took <= onnx
+    assert took <= care.most(onnx)

@@ -75,8 +75,15 @@ def plain(name: str) -> float:
 
 # On a quiet machine 1.3, 2.7 and 1.15 are reached; the bounds leave room for a busy one, where two threads fight for
 # one cache. Counting all elements instead of a share breaks the first two.
-@pytest.mark.parametrize(("name", "bound"), [("resnet50", 1.7), ("mobilenet_v2", 3.5), ("bert", 1.4)])
-def test_calibration_costs_little_more_than_inference(benchmark, name: str, bound: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        pytest.param("resnet50", 1.7, marks=pytest.mark.whole),
+        ("mobilenet_v2", 3.5),
+        pytest.param("bert", 1.4, marks=pytest.mark.whole),
+    ],
+)
+def test_calibration_costs_little_more_than_inference(benchmark, care, name: str, bound: float) -> None:
     """Everything that all methods need, in one pass; peers take 4 to 16 times as long as inference."""
     model, data = sample(name).model, sample(name).calibration
     names = quantizable(model)
@@ -100,9 +107,9 @@ def test_calibration_costs_little_more_than_inference(benchmark, name: str, boun
             rounds=9 if name != "bert" else 5,
             warmup_rounds=1,
         )
-    ratios = sorted(ratios[1:])
+    ratios = sorted(ratios[1:] or ratios)
     benchmark.extra_info |= {"times_plain": ratios, "plain_ms": statistics.median(before) * 1e3}
-    assert statistics.median(ratios) <= bound
+    assert statistics.median(ratios) <= care.most(bound)
 
 
 #: What ``auto`` chooses from.
@@ -117,10 +124,12 @@ class _Reader(CalibrationDataReader):
         return self._left.pop(0) if self._left else None
 
 
-@pytest.mark.parametrize("name", ["resnet50", "bert"])
-def test_calibration_is_faster_than_onnxruntime_quantization(benchmark, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["resnet50", pytest.param("bert", marks=pytest.mark.whole)])
+def test_calibration_is_faster_than_onnxruntime_quantization(
+    benchmark, care, tmp_path: Path, name: str
+) -> None:
     """The peer observes the same values on the same samples; making the sessions counts for neither."""
-    model, data = sample(name).model, sample(name).calibration.take(3)
+    model, data = sample(name).model, sample(name).calibration.take(care.size(3, 1))
     names = list(quantizable(model))
     batches = [dict(b) for b in data.batches(model, 1)]
     file = tmp_path / "model.onnx"
@@ -160,9 +169,10 @@ def test_calibration_is_faster_than_onnxruntime_quantization(benchmark, tmp_path
     once = plain(name) * len(batches)
     benchmark.extra_info |= {f"{k}_times_plain": t / once for k, t in peers.items()}
     benchmark.extra_info |= {"all_five_times_plain": min(own) / once}
-    assert min(own) <= peers["Entropy"] / 2
+    assert min(own) <= care.most(peers["Entropy"] / 2)
 
 
+@pytest.mark.whole
 def test_calibration_is_faster_than_modelopt(benchmark, tmp_path: Path) -> None:
     """ModelOpt observes, sets scales and writes the model; so do we. It is no dependency, and skipped without it."""
     modelopt = pytest.importorskip("modelopt.onnx.quantization")
@@ -202,7 +212,7 @@ def test_calibration_is_faster_than_modelopt(benchmark, tmp_path: Path) -> None:
     assert () == check(rtlab.load(tmp_path / "peer.onnx"))
 
 
-def test_memory_is_bounded_and_the_same_for_16_and_256_images(benchmark, tmp_path: Path) -> None:
+def test_memory_is_bounded_and_the_same_for_16_and_256_images(benchmark, care, tmp_path: Path) -> None:
     """A peer keeps 111 MB per image, 14.7 GB at 128; the interpreter and its packages alone take 100 MiB."""
     file = tmp_path / "resnet50.onnx"
     file.write_bytes(sample("resnet50").model.bytes())
@@ -212,8 +222,8 @@ def test_memory_is_bounded_and_the_same_for_16_and_256_images(benchmark, tmp_pat
         return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     few = peak(16)
-    many = benchmark.pedantic(lambda: peak(256), rounds=1)
-    benchmark.extra_info |= {"peak_mib_at_16": few, "peak_mib_at_256": many}
+    many = benchmark.pedantic(lambda: peak(care.size(256, 48)), rounds=1)
+    benchmark.extra_info |= {"peak_mib_at_16": few, "peak_mib_of_many": many}
     assert many <= 470
     assert many <= 1.05 * few + 10
 
@@ -227,7 +237,7 @@ def activation() -> Ranges:
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=str)
-def test_a_threshold_costs_a_few_milliseconds(benchmark, calibrator: Calibrator) -> None:
+def test_a_threshold_costs_a_few_milliseconds(benchmark, care, calibrator: Calibrator) -> None:
     """Peers take 9 to 66 ms, and try fewer candidates; the unit is a sum of as many logarithms as the search has."""
     seen = activation()
     numbers = np.random.default_rng(0).random((1921, 128))
@@ -236,10 +246,10 @@ def test_a_threshold_costs_a_few_milliseconds(benchmark, calibrator: Calibrator)
     benchmark.extra_info |= {"ms": benchmark.stats.stats.min * 1e3, "units": benchmark.stats.stats.min / unit}
     # The default tries all the others, and takes one.
     tried = len(FIVE) if calibrator == Calibrator.AUTO else 1
-    assert benchmark.stats.stats.min <= 15 * unit * tried
+    assert benchmark.stats.stats.min <= care.most(15 * unit * tried)
 
 
-def test_another_calibrator_is_there_at_once(benchmark) -> None:
+def test_another_calibrator_is_there_at_once(benchmark, care) -> None:
     """Every method's threshold for all of ResNet-50 costs as much as a few inferences, and runs none."""
     model, data = sample("resnet50").model, sample("resnet50").calibration.take(1)
     names = quantizable(model)
@@ -250,7 +260,7 @@ def test_another_calibrator_is_there_at_once(benchmark) -> None:
     once = min(plain("resnet50") for _ in range(3))
     benchmark.pedantic(lambda: [thresholds(r) for r in seen.values.values()], rounds=3, warmup_rounds=1)
     benchmark.extra_info |= {"values": len(names), "s": benchmark.stats.stats.min}
-    assert benchmark.stats.stats.min <= 20 * once
+    assert benchmark.stats.stats.min <= care.most(20 * once)
 
 
 def _busy(work: Callable[[], object]) -> float:

@@ -34,16 +34,16 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def test_pruning_takes_a_fraction_of_polygraphys_time(benchmark) -> None:
+def test_pruning_takes_a_fraction_of_polygraphys_time(benchmark, care) -> None:
     """A network has millions of weights, and one looks at accuracy before and after in a notebook."""
-    weight = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32)
+    weight = np.random.default_rng(0).standard_normal((512, care.size(512, 128))).astype(np.float32)
     model = net("MatMul", ["N", 512], weight)
     with np.errstate(over="ignore"):  # it marks what it has seen by the largest float64
         theirs = seconds(lambda: SparsityPruner(model.proto()).prune())
     benchmark.extra_info["polygraphy_seconds"] = theirs
     benchmark(prune, model)
 
-    assert theirs > 5 * benchmark.stats.stats.median
+    assert theirs > care.least(5) * benchmark.stats.stats.median
 
 
 def test_a_stream_needs_no_more_memory_for_more_samples(benchmark) -> None:

@@ -24,7 +24,7 @@ from rtlab.quantize import prepare
 here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)
 
-SAMPLES = ("mobilenet_v2", "resnet50")
+SAMPLES = ("mobilenet_v2", pytest.param("resnet50", marks=pytest.mark.whole))
 OWN = sorted(Path(folder).glob("*.onnx")) if (folder := os.environ.get("RTLAB_MODELS")) else []
 ROUNDS = 2
 
@@ -73,7 +73,7 @@ def _written(name: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", [*SAMPLES, *(p.name for p in OWN)])
 def test_the_engine_is_on_screen_soon_after_the_bare_builder_would_have_it(
-    benchmark, lab_page, tmp_path: Path, name: str
+    benchmark, care, lab_page, tmp_path: Path, name: str
 ) -> None:
     """1.5 s and 1.35 times the bare builder asked, from Shift+Enter and from Build; Cancel to idle in 1 s.
 
@@ -123,10 +123,10 @@ def test_the_engine_is_on_screen_soon_after_the_bare_builder_would_have_it(
     told = {key: round(statistics.median(run[key] for run in runs), 2) for key in runs[0]}
     benchmark.extra_info |= told
     sys.stdout.write(f"{name}: {told}\n")
-    assert told["shift_enter_s"] <= told["bound_s"], told
-    assert told["build_s"] <= told["bound_s"], told
-    assert told["fp16_s"] <= told["bound_s"], told
-    assert told["cancel_s"] <= 1.0, told
+    assert told["shift_enter_s"] <= care.most(told["bound_s"]), told
+    assert told["build_s"] <= care.most(told["bound_s"]), told
+    assert told["fp16_s"] <= care.most(told["bound_s"]), told
+    assert told["cancel_s"] <= care.most(1.0), told
 
 
 def _build(page: Any, *choice: str) -> float:

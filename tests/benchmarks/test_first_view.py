@@ -8,7 +8,7 @@ import pytest
 
 PREPARE = """
 import rtlab
-model = rtlab.samples.{architecture}(nodes=1000)
+model = rtlab.samples.{architecture}(nodes={nodes})
 study = rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=1))
 study.add("fp32")
 study.run(compare=False)
@@ -32,12 +32,14 @@ WATCH = """
 """
 
 
-@pytest.mark.parametrize("architecture", ["inception_chain", "transformer_stack"])
+@pytest.mark.parametrize(
+    "architecture", [pytest.param("inception_chain", marks=pytest.mark.whole), "transformer_stack"]
+)
 def test_a_thousand_nodes_are_on_screen_soon_after_the_cells_output(
-    benchmark, lab_page, architecture: str
+    benchmark, care, lab_page, architecture: str
 ) -> None:
     """Two seconds asked, the bundle, plotly and the layout of both graphs included."""
-    lab_page.open([PREPARE.format(architecture=architecture), "explorer"])
+    lab_page.open([PREPARE.format(architecture=architecture, nodes=care.size(1_000, 200)), "explorer"])
     lab_page.page.evaluate(WATCH)
 
     def view() -> float:
@@ -49,8 +51,8 @@ def test_a_thousand_nodes_are_on_screen_soon_after_the_cells_output(
         "len(__import__('rtlab.view.payload').view.payload.decode(explorer.source)['boxes'])"
     )
     benchmark.extra_info |= {"first_view_s": took, "boxes": boxes}
-    assert boxes > 900
-    assert took <= 2
+    assert boxes > care.size(900, 180)
+    assert took <= care.most(2)
 
 
 LISTEN = """
@@ -65,9 +67,9 @@ ipywidgets.VBox([button, graph])
 """
 
 
-def test_a_click_reaches_the_kernel_about_as_soon_as_a_button_does(benchmark, lab_page) -> None:
+def test_a_click_reaches_the_kernel_about_as_soon_as_a_button_does(benchmark, care, lab_page) -> None:
     """150 ms asked, on a graph of 1,000 nodes; a plain button of ipywidgets on the same page is the floor."""
-    lab_page.open([PREPARE.format(architecture="inception_chain"), LISTEN])
+    lab_page.open([PREPARE.format(architecture="inception_chain", nodes=care.size(1_000, 200)), LISTEN])
     lab_page.run_all()
     page = lab_page.page
     page.wait_for_selector('.rt-graph[data-ready="1"]')
@@ -95,4 +97,4 @@ def test_a_click_reaches_the_kernel_about_as_soon_as_a_button_does(benchmark, la
     ours, floor = statistics.median(took), statistics.median(peers)
     benchmark.extra_info |= {"to_kernel_ms": ours, "button_ms": floor, "ratio": ours / floor}
     # The clocks of page and kernel are one, in whole milliseconds.
-    assert ours <= 2 * floor + 20
+    assert ours <= care.most(2 * floor + 20)

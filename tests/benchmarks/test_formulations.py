@@ -24,7 +24,7 @@ from rtlab.view.panels.formulations import formulations
 ROUNDS = 12
 
 
-def test_winograd_needs_less_time_than_the_product_it_replaces(benchmark) -> None:
+def test_winograd_needs_less_time_than_the_product_it_replaces(benchmark, care) -> None:
     """A 3×3 convolution of 64 channels on 56×56: 2.25 products for an output in place of 9, on one thread.
 
     The direct formulation of ONNX Runtime is told beside it; which of the two wins is the processor's affair.
@@ -46,19 +46,21 @@ def test_winograd_needs_less_time_than_the_product_it_replaces(benchmark) -> Non
         for name, ready in opened.items():
             least[name] = min(least[name], ready.time())
 
-    benchmark.pedantic(turn, rounds=ROUNDS, warmup_rounds=2)
+    turn()
+    benchmark.pedantic(turn, rounds=ROUNDS, warmup_rounds=1)
     ratios = {name: took / least["im2col"] for name, took in least.items()}
     benchmark.extra_info |= {"by im2col": ratios}
-    assert ratios["Winograd 4×4"] <= 1
+    assert ratios["Winograd 4×4"] <= care.most(1)
 
 
-@pytest.mark.parametrize("name", ["digits_inception", "mobilenet_v2"])
-def test_a_tuned_model_beside_the_runtimes_own_choice(benchmark, name: str) -> None:
+@pytest.mark.parametrize("name", ["digits_inception", pytest.param("mobilenet_v2", marks=pytest.mark.whole)])
+def test_a_tuned_model_beside_the_runtimes_own_choice(benchmark, care, name: str) -> None:
     """Told, not judged: which is faster depends on the processor. It computes the same, and keeps to its budget."""
     sample = rtlab.samples.load(name)
     batch = next(sample.calibration.batches(sample.model, 1))
+    budget = care.size(12.0, 3.0)
     found: Tuned = benchmark.pedantic(
-        lambda: tune(sample.model, batch, budget_s=12.0, threads=(1,)), rounds=1
+        lambda: tune(sample.model, batch, budget_s=budget, threads=(1,)), rounds=1
     )
     (whole,) = found.wholes
     won = [y.winner.formulation for y in found.layers if y.clear]
@@ -69,10 +71,10 @@ def test_a_tuned_model_beside_the_runtimes_own_choice(benchmark, name: str) -> N
     }
     assert whole.ok
     # A layer that has begun is finished.
-    assert found.seconds <= 3 * 12
+    assert found.seconds <= care.most(3 * budget)
 
 
-def test_the_panel_of_five_thousand_layers_takes_half_a_second(benchmark) -> None:
+def test_the_panel_of_five_thousand_layers_takes_half_a_second(benchmark, care) -> None:
     """With seven candidates each; the bound stands beside the time of writing it as JSON in the same run."""
     study = Study(tiny_model())
     study.add("fp32")
@@ -96,4 +98,4 @@ def test_the_panel_of_five_thousand_layers_takes_half_a_second(benchmark) -> Non
     written = json.dumps(panel)
     benchmark.extra_info |= {"json_s": time.perf_counter() - started, "bytes": len(written)}
     # Time of this process: it works in one thread, and others may be busy beside it.
-    assert min(spent) <= 0.5
+    assert min(spent) <= care.most(0.5)

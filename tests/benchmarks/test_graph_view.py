@@ -145,11 +145,11 @@ def p95(times: list[float]) -> float:
     return statistics.quantiles(times, n=20)[-1]
 
 
-def worst(sweep: Callable[[], list[float]]) -> float:
+def worst(sweep: Callable[[], list[float]], bound: float) -> float:
     """The 95th percentile of a sweep, taken again where it is high: what the machine does beside it does not return."""
     best = p95(sweep())
     for _ in range(2):
-        if best > EVEN:
+        if best > bound:
             best = min(best, p95(sweep()))
     return best
 
@@ -217,13 +217,14 @@ def netron_on(chromium: Browser, file: Path) -> Peer | None:
     ("architecture", "nodes", "times_faster"),
     [
         ("inception_chain", 1_000, 4),
-        ("transformer_stack", 1_000, 4),
-        ("random_dag", 1_000, 4),
-        ("inception_chain", 10_000, 10),
+        pytest.param("transformer_stack", 1_000, 4, marks=pytest.mark.whole),
+        pytest.param("random_dag", 1_000, 4, marks=pytest.mark.whole),
+        pytest.param("inception_chain", 10_000, 10, marks=pytest.mark.whole),
     ],
 )
 def test_a_graph_is_on_screen_many_times_sooner_than_in_netron(
     benchmark,
+    care,
     bench: Bench,
     chromium: Browser,
     tmp_path: Path,
@@ -241,31 +242,35 @@ def test_a_graph_is_on_screen_many_times_sooner_than_in_netron(
     ours = statistics.median(bench.call("pan", 0.7, 30))
     theirs = netron_on(chromium, file)
     benchmark.extra_info |= {k: round(v, 1) for k, v in steps.items()} | {"frame_ms": round(ours, 1)}
-    assert steps["total"] / FRAME <= DRAWN[nodes]
+    assert steps["total"] / FRAME <= care.most(DRAWN[nodes])
     if theirs is None:
         return
     benchmark.extra_info |= {"netron_s": round(theirs.seconds, 2), "netron_frame_ms": round(theirs.frame, 1)}
-    assert times_faster <= theirs.seconds * 1e3 / steps["total"]
-    assert ours <= theirs.frame * 1.05
+    assert care.least(times_faster) <= theirs.seconds * 1e3 / steps["total"]
+    assert ours <= care.most(theirs.frame * 1.05)
 
 
-@pytest.mark.parametrize("nodes", [10_000, 20_000])
+@pytest.mark.parametrize("nodes", [10_000, pytest.param(20_000, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("architecture", MAKERS)
 def test_large_graphs_are_drawn_in_time_and_move_evenly_at_every_scale(
-    benchmark, bench: Bench, architecture: str, nodes: int
+    benchmark, care, bench: Bench, architecture: str, nodes: int
 ) -> None:
     """One or two seconds to the picture; then 60 frames a second from the whole graph to one box, without a GPU."""
     payload_of(architecture, nodes)
     bench.show((architecture, 1_000))
     [steps] = benchmark.pedantic(lambda: bench.show((architecture, nodes)), rounds=1)
-    pans = {scale: worst(functools.partial(bench.call, "pan", scale, 40)) for scale in SCALES}
-    zoom = worst(lambda: bench.call("zoom", 160))
+    bound, frames = care.most(EVEN), care.size(40, 20)
+    pans = {
+        scale: worst(functools.partial(bench.call, "pan", scale, frames), bound)
+        for scale in care.size(SCALES, SCALES[::3])
+    }
+    zoom = worst(lambda: bench.call("zoom", 4 * frames), bound)
     # As with the sweeps: what the machine does beside it does not return.
     lit = min(
         statistics.median(
             bench.call("light", 0, [k, k + 1, k + 2]) for k in range(0, nodes // 2, nodes // 14)
         )
-        for _ in range(3)
+        for _ in range(care.size(3, 1))
     )
     benchmark.extra_info |= {k: round(v, 1) for k, v in steps.items()}
     benchmark.extra_info |= {f"pan_{scale}_p95_ms": round(value, 1) for scale, value in pans.items()}
@@ -274,31 +279,36 @@ def test_large_graphs_are_drawn_in_time_and_move_evenly_at_every_scale(
     if architecture != "random_dag":
         benchmark.extra_info["crossings"] = bench.call("crossings", 0)
     assert benchmark.extra_info["overlaps"] == 0
-    assert steps["total"] / FRAME <= DRAWN[nodes]
-    assert max(zoom, *pans.values()) <= EVEN
+    assert steps["total"] / FRAME <= care.most(DRAWN[nodes])
+    assert max(zoom, *pans.values()) <= bound
     # 16 ms; where the machine itself is slow, less than it takes to draw the picture anew in the same run.
-    assert lit <= max(FRAME, steps["frame"])
+    assert lit <= care.most(max(FRAME, steps["frame"]))
 
 
-def test_two_linked_panes_of_ten_thousand_nodes_move_evenly_together(benchmark, bench: Bench) -> None:
+def test_two_linked_panes_of_ten_thousand_nodes_move_evenly_together(benchmark, care, bench: Bench) -> None:
     """What no other viewer does: one hand moves both pictures, 60 times a second."""
-    graph = ("inception_chain", 10_000)
+    graph, bound = ("inception_chain", care.size(10_000, 5_000)), care.most(EVEN)
     bench.show(graph, graph)
     benchmark.pedantic(bench.call, ("together", 1, 60), rounds=1)
-    times = {s: worst(functools.partial(bench.call, "together", s, 60)) for s in (0.1, 0.5, 1)}
+    times = {
+        s: worst(functools.partial(bench.call, "together", s, 60), bound)
+        for s in care.size((0.1, 0.5, 1), (0.5,))
+    }
     lit = statistics.median(
-        bench.call("light", 0, [k]) + bench.call("light", 1, [k]) for k in range(0, 5_000, 700)
+        bench.call("light", 0, [k]) + bench.call("light", 1, [k])
+        for k in range(0, care.size(5_000, 2_500), 700)
     )
     benchmark.extra_info |= {f"together_{scale}_p95_ms": round(each, 1) for scale, each in times.items()}
     benchmark.extra_info["both_lit_ms"] = round(lit, 1)
-    assert max(times.values()) <= EVEN
-    assert lit <= FRAME
+    assert max(times.values()) <= bound
+    assert lit <= care.most(FRAME)
 
 
-def test_a_click_lights_both_sides_within_one_frame(benchmark, bench: Bench) -> None:
+def test_a_click_lights_both_sides_within_one_frame(benchmark, care, bench: Bench) -> None:
     """In the real widget, from the mouse button to both pictures: a node of 10,000 and the layer it went into."""
-    bench.call("widget", payload_of("transformer_stack", 10_000), engine_of("transformer_stack", 10_000))
-    nodes = [f"/layer{k}/attention/norm/LayerNormalization" for k in range(3, 300, 27)]
+    size = care.size(10_000, 3_000)
+    bench.call("widget", payload_of("transformer_stack", size), engine_of("transformer_stack", size))
+    nodes = [f"/layer{k}/attention/norm/LayerNormalization" for k in range(3, care.size(300, 90), 27)]
 
     def click(node: str) -> float:
         at = bench.call("boxAt", "node", node)
@@ -312,13 +322,14 @@ def test_a_click_lights_both_sides_within_one_frame(benchmark, bench: Bench) -> 
     took = [click(node) for node in nodes[1:]]
     benchmark.pedantic(click, (nodes[0],), rounds=1)
     benchmark.extra_info |= {"lit_ms": round(statistics.median(took), 1), "slowest_ms": round(max(took), 1)}
-    assert statistics.median(took) <= FRAME
+    assert statistics.median(took) <= care.most(FRAME)
 
 
-def test_the_morph_of_a_thousand_nodes_moves_evenly(benchmark, bench: Bench) -> None:
+def test_the_morph_of_a_thousand_nodes_moves_evenly(benchmark, care, bench: Bench) -> None:
     """A room watches the fusion happen: a stutter there would be all that it sees."""
     bench.call("show", [payload_of("inception_chain", 1_000), engine_of("inception_chain", 1_000)])
     benchmark.pedantic(bench.call, ("morphs", 60), rounds=1)
-    took = worst(lambda: bench.call("morphs", 60))
+    bound = care.most(EVEN)
+    took = worst(lambda: bench.call("morphs", 60), bound)
     benchmark.extra_info["morph_p95_ms"] = round(took, 1)
-    assert took <= EVEN
+    assert took <= bound

@@ -24,7 +24,7 @@ LAYERS = 5_000
 PATIENCE = 40
 
 
-def test_a_plan_of_five_thousand_layers_is_at_hand_at_once(benchmark, tmp_path: Path) -> None:
+def test_a_plan_of_five_thousand_layers_is_at_hand_at_once(benchmark, care, tmp_path: Path) -> None:
     """Half a second is asked, where nothing else runs; in seconds of CPU, because here others do."""
     engines.write(tmp_path, LAYERS)
     engine = Trtexec().read({"layers": tmp_path / "layers.json"}).engine
@@ -50,4 +50,4 @@ def test_a_plan_of_five_thousand_layers_is_at_hand_at_once(benchmark, tmp_path: 
     benchmark.extra_info |= told
     sys.stdout.write(f"{told}\n")
     assert len(engine.layers) >= LAYERS
-    assert told["times_counting"] <= PATIENCE, told
+    assert told["times_counting"] <= care.most(PATIENCE), told

@@ -91,7 +91,7 @@ def projected(make: str) -> tuple[Graph, EngineView]:
 
 
 @pytest.mark.parametrize("make", ["inception_chain", "transformer_stack"])
-def test_ten_thousand_nodes_with_all_overlays_take_at_most_150_kb(benchmark, make: str) -> None:
+def test_ten_thousand_nodes_with_all_overlays_take_at_most_150_kb(benchmark, care, make: str) -> None:
     """Both graphs together; JSON under gzip takes several times as much. Packing stays near the time of that JSON."""
     source, view = projected(make)
     assert {"estimate", "time", "share", "error", "memory"} == {o["id"] for o in view["overlays"]}
@@ -111,4 +111,4 @@ def test_ten_thousand_nodes_with_all_overlays_take_at_most_150_kb(benchmark, mak
         "ratio_to_json_time": benchmark.stats.stats.median / peer,
     }
     assert sum(map(len, packed)) <= 150_000
-    assert benchmark.stats.stats.median <= 4 * peer
+    assert benchmark.stats.stats.median <= care.most(4 * peer)

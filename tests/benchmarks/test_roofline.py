@@ -33,7 +33,7 @@ def distance(efficiency: Efficiency, rows: Rows) -> float:
     return float(np.abs(np.log(told / seen)).mean() + ranks + 0.3 * abs(np.log(told.sum() / seen.sum())))
 
 
-def fitted(engines: list[Rows]) -> Efficiency:
+def fitted(engines: list[Rows], steps: int) -> Efficiency:
     """What kernels reach on some engines; shares stay below 0.95."""
 
     def loss(logs: np.ndarray) -> float:
@@ -43,30 +43,31 @@ def fitted(engines: list[Rows]) -> Efficiency:
         return float(np.mean([distance(Efficiency(*reached), rows) for rows in engines]))
 
     start = np.log(dataclasses.astuple(GPU_EFFICIENCY))
-    found = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 180})
+    found = minimize(loss, start, method="Nelder-Mead", options={"maxiter": steps})
     return Efficiency(*(float(f"{v:.2g}") for v in np.exp(found.x)))
 
 
 @present
-def test_efficiencies_fitted_without_a_gpu(benchmark: BenchmarkFixture) -> None:
+def test_efficiencies_fitted_without_a_gpu(benchmark: BenchmarkFixture, care) -> None:
     """The constants that ``Efficiency`` and ``trust.WITHOUT`` hold stand in the benchmark's extra information."""
     groups: defaultdict[str, list[Rows]] = defaultdict(list)
     for folder in profiled():
         works, gpu, measured = judged_layers(folder)
         groups[gpu.name].append([(works[i], gpu, 1e3 * t) for i, t in measured.items()])
     every = [rows for group in groups.values() for rows in group]
-    found = benchmark.pedantic(fitted, (every,), rounds=1)
+    steps = care.size(180, 2)
+    found = benchmark.pedantic(fitted, (every, steps), rounds=1)
     benchmark.extra_info["all"] = repr(found)
     for name in groups:
         others = [rows for other, group in groups.items() if other != name for rows in group]
-        benchmark.extra_info[f"without {name}"] = repr(fitted(others))
+        benchmark.extra_info[f"without {name}"] = repr(fitted(others, steps))
     sys.stdout.write("\n" + "\n".join(f"{k}: {v}" for k, v in benchmark.extra_info.items()) + "\n")
     assert set(WITHOUT) == set(groups)
 
 
-def test_a_roofline_of_a_large_engine_beside_relating_its_layers(benchmark: BenchmarkFixture) -> None:
+def test_a_roofline_of_a_large_engine_beside_relating_its_layers(benchmark: BenchmarkFixture, care) -> None:
     """Both walk all nodes and layers."""
-    model = samples.transformer_stack(nodes=10_000)
+    model = samples.transformer_stack(nodes=care.size(10_000, 2_000))
     engine = engine_of(model, np.random.default_rng(0))
     started = time.perf_counter()
     mapping = relate(model, model, engine)

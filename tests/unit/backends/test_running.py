@@ -113,6 +113,7 @@ def test_a_plan_is_opened_profiled_run_counted_and_saved_in_a_child(binding, tmp
         backend.release(engine)
 
 
+@pytest.mark.own_child
 @needs_lists
 def test_streaming_keeps_one_child_and_release_ends_it(backend):
     """Loading an engine for every batch would take longer than the batches."""
@@ -127,6 +128,7 @@ def test_streaming_keeps_one_child_and_release_ends_it(backend):
     np.testing.assert_array_equal(np.maximum(2 * X, 0), backend.outputs(engine, {"x": X})["y"])
 
 
+@pytest.mark.own_child
 @needs_lists
 def test_only_two_engines_stay_on_the_gpu(backend):
     engines = [backend.open_plan(plan(spec())) for _ in range(3)]
@@ -135,6 +137,7 @@ def test_only_two_engines_stay_on_the_gpu(backend):
     assert [id(e) for e in engines[1:]] == list(backend._sessions)
 
 
+@pytest.mark.own_child
 @needs_lists
 def test_a_failure_ends_the_child_and_the_next_call_starts_anew(backend):
     """A CUDA error stays with its process."""
@@ -200,6 +203,7 @@ def test_throughput_that_makes_no_sense_is_refused(backend, streams, seconds):
         backend.throughput(engine, {"x": X}, Silent(), streams=streams, seconds=seconds)
 
 
+@pytest.mark.own_child
 @needs_lists
 def test_cancelling_ends_the_child_at_once(backend):
     engine = backend.open_plan(plan(spec()))

@@ -1,0 +1,21 @@
+"""What unit tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtlab.backends.live import child
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The mark of a test that is about the child itself."""
+    config.addinivalue_line("markers", "own_child: its children are its own from start to end")
+
+
+@pytest.fixture(autouse=True)
+def _lent_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children of the stand-ins serve one test after the other; see ``lent``."""
+    if "fake_trt" in vars(request.module) and not request.node.get_closest_marker("own_child"):
+        import lent
+
+        monkeypatch.setattr(child, "Session", lent.Lent)
