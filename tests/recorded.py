@@ -1,4 +1,4 @@
-"""Engines that real GPUs wrote. They lie beside the checkout, not in it."""
+"""Engines from elsewhere as files: those that real GPUs wrote lie beside the checkout, a few written by hand in it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
 
 FOLDER = Path(__file__).parents[2] / "shared" / "recorded" / "engines"
-ENGINES = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
-_REASON = "no ../shared/recorded beside the checkout"
-#: A test of one engine by its name.
-present = pytest.mark.skipif(not ENGINES, reason=_REASON)
+#: Those of real GPUs, which lie beside the checkout.
+REAL = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
+#: And those of the corpus, which are in it: written by hand.
+ENGINES = [*sorted((Path(__file__).parent / "corpus" / "engines").iterdir()), *REAL]
+#: A test of one engine of a real GPU by its name.
+present = pytest.mark.skipif(not REAL, reason="no ../shared/recorded beside the checkout")
 #: Engines whose layer file holds names and nothing else: built without detailed verbosity.
-NAMES_ONLY = frozenset({"detr-names-only"})
+NAMES_ONLY = frozenset({"detr-names-only", "written-names-only"})
 
 
 def _of(folders: list[Path]) -> pytest.MarkDecorator:
-    absent = pytest.param(None, marks=pytest.mark.skip(reason=_REASON))
-    return pytest.mark.parametrize("folder", folders or [absent], ids=lambda f: f.name if f else "none")
+    return pytest.mark.parametrize("folder", folders, ids=lambda f: f.name)
 
 
 #: A test of every engine, as ``folder``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recorded import ENGINES, NAMES_ONLY, files, read
+from recorded import NAMES_ONLY, REAL, files, read
 from rtlab.analysis.layerwork import LayerWork, layer_works
 from rtlab.analysis.mapping import relate
 from rtlab.core.model import Model, absent, load
@@ -13,7 +13,7 @@ from rtlab.core.peaks import Peaks, peaks
 
 def profiled() -> list[Path]:
     """The recordings that hold the time of each layer, and tell what it does and on which GPU."""
-    return [f for f in ENGINES if "profile" in files(f) and f.name not in NAMES_ONLY]
+    return [f for f in REAL if "profile" in files(f) and f.name not in NAMES_ONLY]
 
 
 def structure(folder: Path) -> Model:

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import rtlab
+from recorded import ENGINES
 from rtlab.core.model import absent, load
 from rtlab.errors import RtlabError
 
-RECORDED = Path(__file__).parents[2] / "shared" / "recorded" / "engines"
-ENGINES = sorted(RECORDED.iterdir()) if RECORDED.is_dir() else []
+#: What TensorRT-RTX 1.7.1 printed of samples: the name of the sample is the first word of the file's.
+BUILDS = sorted((Path(__file__).parent / "corpus" / "builds").glob("*.log"))
 #: Samples that are large and made on demand repeat what the small ones have.
 LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert"}
 SMALL = sorted(set(rtlab.samples.names()) - LARGE)
@@ -27,11 +28,10 @@ UNKEPT = {"detr-names-only"}
 samples = pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in SMALL])
 #: A test of every recorded engine as ``folder``.
 recorded = pytest.mark.parametrize(
-    "folder",
-    [pytest.param(f, marks=pytest.mark.xdist_group(f.name)) for f in ENGINES]
-    or [pytest.param(None, marks=pytest.mark.skip(reason="no ../shared/recorded beside the checkout"))],
-    ids=lambda f: f.name if f else "none",
+    "folder", [pytest.param(f, marks=pytest.mark.xdist_group(f.name)) for f in ENGINES], ids=lambda f: f.name
 )
+#: A test of every listing of a build that is kept, as ``path``: the same whatever compiler is installed.
+built = pytest.mark.parametrize("path", BUILDS, ids=lambda p: p.stem)
 
 
 @functools.cache
@@ -69,6 +69,13 @@ def engine(folder: Path) -> tuple[Any, Any]:
     profiles = [p for pattern in ("engine.profile.json", "*-profile.json") for p in folder.glob(pattern)]
     given = {"profile": profiles[0]} if profiles else {}
     return rtlab.Study(model).read("engine", layers=files[0], **given), model
+
+
+@functools.cache
+def listing(path: Path) -> tuple[Any, Any]:
+    """A build as its print is read, and the sample that was built."""
+    model = rtlab.samples.load(path.name.partition("-")[0], samples=1).model
+    return rtlab.Study(model).read("engine", path), model
 
 
 def steps(layer: Any) -> list[str]:

@@ -124,3 +124,11 @@ def test_findings_of_a_recorded_engine(folder: Any, golden: Any) -> None:
                 1 + 1e-9
             ), finding.id
     golden(f"findings/recorded-{folder.name}.txt", {f"# {result.engine.title}": findings(result)})
+
+
+@scenes.built
+def test_findings_of_a_kept_build(path: Any, golden: Any) -> None:
+    """What a print alone shows, without a time."""
+    result, model = scenes.listing(path)
+    check_findings(result, model)
+    golden(f"findings/built-{path.stem}.txt", {f"# {path.stem}": findings(result)})

@@ -111,3 +111,10 @@ def test_cards_of_a_recorded_engine_name_the_work_of_their_layers(folder: Any, g
     lines = table(result, model)
     if folder.name not in scenes.UNKEPT:
         golden(f"cards/recorded-{folder.name}.txt", {f"# {result.engine.title}": lines})
+
+
+@scenes.built
+def test_cards_of_a_kept_build_name_the_work_of_their_layers(path: Any, golden: Any) -> None:
+    """Of TensorRT-RTX for several cards and precisions."""
+    result, model = scenes.listing(path)
+    golden(f"cards/built-{path.stem}.txt", {f"# {path.stem}": table(result, model)})

@@ -178,3 +178,16 @@ def test_every_node_of_a_recorded_engine_is_where_its_label_says(folder: Any, go
         check_reasons(result, model)
         check_products(result, model)
         golden(f"mapping/recorded-{folder.name}.txt", {f"# {result.engine.title}": lines(result, model)})
+
+
+@scenes.built
+def test_every_node_of_a_kept_build_is_where_its_print_says(path: Any, golden: Any) -> None:
+    """The print of a build, whatever compiler is installed: its labels are read once more, line by line."""
+    result, model = scenes.listing(path)
+    printed = [x for x in path.read_text().rpartition("Layers:\n")[2].split("\n") if x.startswith("Name: ")]
+    assert [{*label(x.partition(", Metadata:")[2])} for x in printed] == [
+        {*y.origins} for y in result.engine.layers
+    ]
+    check_reasons(result, model)
+    check_products(result, model)
+    golden(f"mapping/built-{path.stem}.txt", {f"# {path.stem}": lines(result, model)})

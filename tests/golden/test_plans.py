@@ -167,3 +167,11 @@ def test_memory_and_streams_of_a_recorded_engine(folder: Any, golden: Any) -> No
         head = f"# {result.engine.title}"
         golden(f"memory/recorded-{folder.name}.txt", {head: memory})
         golden(f"schedule/recorded-{folder.name}.txt", {head: schedule}, within=1e-6)
+
+
+@scenes.built
+def test_memory_and_streams_of_a_kept_build(path: Any, golden: Any) -> None:
+    """Of TensorRT-RTX, with the strides that it printed."""
+    result, _ = scenes.listing(path)
+    golden(f"memory/built-{path.stem}.txt", {f"# {path.stem}": planned(result)})
+    golden(f"schedule/built-{path.stem}.txt", {f"# {path.stem}": timed(result)}, within=1e-6)

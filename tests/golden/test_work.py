@@ -197,3 +197,16 @@ def test_work_of_a_recorded_engine(folder: Any, golden: Any) -> None:
         for y in result.engine.layers
     ]
     golden(f"work/recorded-{folder.name}.txt", {f"# {result.engine.title}": told})
+
+
+@scenes.built
+def test_work_of_a_kept_build(path: Any, golden: Any) -> None:
+    """The sums of its layers are those of the nodes of the sample."""
+    result, model = scenes.listing(path)
+    done = layer_works(result.engine, result.mapping, model)
+    check_layers(result, model, works(model), done)
+    told = [
+        f"{y.index + 1:4} {scenes.spoken(y)}: {text(done[y.id])}  {done[y.id].precision}".rstrip()
+        for y in result.engine.layers
+    ]
+    golden(f"work/built-{path.stem}.txt", {f"# {path.stem}": told})

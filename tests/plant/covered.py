@@ -30,8 +30,8 @@ TESTS = ("--doctest-modules", "rtlab", "tests/golden", "tests/unit", "tests/prop
 PYTEST = ("-p", "tests.plant.covering", "-p", "no:cacheprovider", "--benchmark-disable", "-q")
 #: Seconds of tests, as long as they took under coverage, that one mutant may have.
 BUDGET = 120.0
-#: How many files of tests are tried before all others that cover a mutant are collected.
-NEAR = 3
+#: How many files of tests, and how many seconds, are tried before all others that cover a mutant.
+NEAR, SOON = 3, 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Covered:
             spent += cost
             groups.add(test.group)
             files[test.file] = None
-            portions[test.file not in [*files][:NEAR]].append(test)
+            portions[test.file not in [*files][:NEAR] or spent > max(SOON, cost)].append(test)
         return tuple(tuple(p) for p in portions if p)
 
     def _covering(self, place: Place) -> tuple[list[Test], list[Test]]:

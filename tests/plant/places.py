@@ -114,7 +114,11 @@ def mutant(place: Place, name: str, occurrence: int) -> Mutant | None:
     from cosmic_ray.plugins import get_operator
 
     source = (ROOT / place.path).read_text(encoding="utf-8")
-    code = mutate_code(source, get_operator(name)(), occurrence)
+    try:
+        code = mutate_code(source, get_operator(name)(), occurrence)
+    except AttributeError:
+        # Cosmic Ray knows names of exceptions, and none behind a point: "except errors.ReadError".
+        return None
     try:
         with warnings.catch_warnings():
             # Such as "is" with a number: Python itself notices.

@@ -248,44 +248,74 @@ def written(told: Sequence[str]) -> None:
     )
 
 
+class Rounds:
+    """Workers, and what they do with many mutants."""
+
+    def __init__(self, session: Session, known: Covered, workers: int) -> None:
+        self.shunned: set[str] = set()
+        self._session, self._known = session, known
+        self._staff = [Worker(str(i)) for i in range(workers)]
+        self._idle: queue.Queue[Worker] = queue.Queue()
+        for worker in self._staff:
+            self._idle.put(worker)
+
+    def examine(self, mutants: Sequence[Mutant], *, near: bool) -> None:
+        """One round: the nearest tests, or all others. What became of each is kept at once."""
+        with concurrent.futures.ThreadPoolExecutor(len(self._staff)) as pool:
+            futures = [pool.submit(self._one, m, near=near) for m in mutants]
+            try:
+                for at, future in enumerate(concurrent.futures.as_completed(futures), 1):
+                    mutant, found = future.result()
+                    before = {} if near else self._session.results().get(mutant.id, {})
+                    found.update({k: found[k] + before.get(k, 0) for k in ("seconds", "tests")})
+                    self._session.keep(mutant, found)
+                    say(f"{at:4}/{len(mutants)} {_line(mutant, found)}")
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def unsteady(self, killers: Sequence[str]) -> set[str]:
+        """Of the tests that noticed a bug, those that fail without one too; they are asked no more."""
+        bad = steady(self._staff[0], self._known, killers)
+        for name in sorted(bad):
+            say(f"fails without a bug too, and counts no more: {name}")
+        self.shunned |= bad
+        return bad
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._staff:
+            worker.close()
+
+    def _one(self, mutant: Mutant, *, near: bool) -> tuple[Mutant, dict[str, Any]]:
+        worker, choice = self._idle.get(), self._known.choice(mutant.place, self.shunned)
+        try:
+            found = examined(worker, mutant, choice[:1] if near else choice[1:])
+        finally:
+            self._idle.put(worker)
+        return mutant, {**found, "others": near and len(choice) > 1}
+
+
 def execute(mutants: Sequence[Mutant], session: Session, known: Covered, workers: int) -> None:
     """Examine what has no result yet. What noticed a bug must run without one too: else its bugs are examined again."""
-    shunned: set[str] = set()
-    staff = [Worker(str(i)) for i in range(workers)]
-    idle: queue.Queue[Worker] = queue.Queue()
-    for worker in staff:
-        idle.put(worker)
-
-    def examine(mutant: Mutant) -> tuple[Mutant, dict[str, Any]]:
-        worker = idle.get()
-        try:
-            return mutant, examined(worker, mutant, known.choice(mutant.place, shunned))
-        finally:
-            idle.put(worker)
-
+    rounds = Rounds(session, known, workers)
     left = [m for m in mutants if m.id not in session.results()]
     try:
-        while left:
-            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-                futures = [pool.submit(examine, m) for m in left]
-                try:
-                    for at, future in enumerate(concurrent.futures.as_completed(futures), 1):
-                        mutant, found = future.result()
-                        session.keep(mutant, found)
-                        say(f"{at:4}/{len(left)} {_line(mutant, found)}")
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+        while True:
+            # The nearest tests notice most; what is left after them is known early, and goes through all others then.
+            rounds.examine(left, near=True)
             results = session.results()
-            killers = sorted({results[m.id]["killer"] for m in mutants if m.id in results})
-            bad = steady(staff[0], known, killers)
-            for name in sorted(bad):
-                say(f"fails without a bug too, and counts no more: {name}")
-            shunned |= bad
-            left = [m for m in mutants if m.id in results and results[m.id]["killer"] in bad]
+            distant = [m for m in mutants if not results[m.id]["killer"] and results[m.id].get("others")]
+            if distant:
+                say(f"The nearest tests did not notice {len(distant)}: all others that cover them.")
+            rounds.examine(distant, near=False)
+            results = session.results()
+            bad = rounds.unsteady(sorted({results[m.id]["killer"] for m in mutants}))
+            left = [m for m in mutants if results[m.id]["killer"] in bad]
+            if not left:
+                return
     finally:
-        for worker in staff:
-            worker.close()
+        rounds.close()
 
 
 def _line(mutant: Mutant, found: Mapping[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """Fuzzing the readers with damaged copies of recorded files: an engine comes out, or an error that says where and why.
 
-The files are excerpts of the recordings beside the checkout, one of each kind and era, so that ten thousand of them
-take less than a minute. Chunks are seeded: what one run finds, the next one finds again.
+The files are excerpts of the corpus and, where there are some beside the checkout, of recordings, one of each kind and
+era, so that ten thousand of them take less than a minute. Chunks are seeded: what one run finds, the next one finds again.
 """
 
 from __future__ import annotations
 
 import base64
+import copy
 import io
 import json
 import random
@@ -33,10 +34,9 @@ PLACE = re.compile(
 )
 EXPECTED = re.compile(r"belongs? there|[Ee]xpected are|Give the layers and the \w+ of one engine|Choose one")
 
-pytestmark = [
-    pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"),
-    pytest.mark.timeout(240),
-]
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+pytestmark = pytest.mark.timeout(240)
 
 
 def loaded(path: Path) -> Any:
@@ -106,11 +106,16 @@ def written(folder: Path, files: dict[str, bytes]) -> dict[str, Path]:
     return {kind: folder / f"{kind}-file" for kind in files}
 
 
-@pytest.fixture(scope="session")
-def sets() -> list[dict[str, bytes]]:
-    """Files that belong together, by kind; each of them is damaged in turn."""
-    folders = sorted((RECORDED / "engines").iterdir())
-    found = [excerpt(f) for f in folders]
+def printed(log: Path) -> bytes:
+    """The first lines of what TensorRT-RTX printed, and its list of layers."""
+    raw = log.read_bytes()
+    listed = raw.rindex(b"Total Host Persistent Memory:")
+    return b"\n".join([*raw[:listed].split(b"\n")[:20], raw[listed:]])
+
+
+def real() -> list[dict[str, bytes]]:
+    """What TensorRT of many releases printed on real GPUs."""
+    found: list[dict[str, bytes]] = []
     cookbook = RECORDED / "engines" / "cookbook-mnist-h100-trt10.16"
     listing = (cookbook / "EngineInspector.log").read_bytes().split(b"\n")
     found.append({"layers": b"\n".join([*listing[4:12], *listing[22:26], b"", b"Bindings:", b"x", b"y"])})
@@ -135,6 +140,17 @@ def sets() -> list[dict[str, bytes]]:
             ("log", "i993-layer-lines-trt8.log"),
         )
     ]
+    return found
+
+
+@pytest.fixture(scope="session")
+def sets() -> list[dict[str, bytes]]:
+    """Files that belong together, by kind; each of them is damaged in turn."""
+    found = [excerpt(f) for f in recorded.ENGINES]
+    found.append({"log": printed(CORPUS / "builds" / "control_flow-fp16-sm86.log")})
+    found.append({"layers": printed(CORPUS / "builds" / "digits_inception-fp16-sm80.log")})
+    if RECORDED.is_dir():
+        found += real()
     io_tensors = [
         {
             "Name": "x", "IOMode": "Input", "DataType": "Float", "Dimensions": [-1, 4],
@@ -238,7 +254,7 @@ def restructure(raw: bytes, r: random.Random, _: bytes) -> bytes:
         holder, key = r.choice(found)
         action = r.choice(["swap", "swap", "delete", "double", "rename"])
         if action == "swap":
-            holder[key] = r.choice(STRANGE)
+            holder[key] = copy.deepcopy(r.choice(STRANGE))
         elif action == "delete":
             del holder[key]
         elif action == "double" and isinstance(holder[key], list):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from rtlab.backends.files.contents import Document, fault
-from rtlab.backends.log.listing import TENSOR
+from rtlab.backends.log.listing import EDGE, TENSOR
 
 #: The header that tools print, or the one that the inspector itself writes.
 INSPECTOR = re.compile(r"^(?:Engine information \(txt format\):?|Layers:)[ \t]*\r?$", re.MULTILINE)
@@ -34,6 +34,8 @@ _LINE = re.compile(
 )
 _KEY = re.compile(r", (?P<key>[A-Z]\w*): ")
 _SIDES = ("Inputs", "Outputs", "Constants")
+#: The sections of a listing. Tensors at the edge took the place of bindings in TensorRT 11 and RTX.
+_SECTIONS = frozenset({"Layers:", "Bindings:", "I/O Tensors:"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,21 +60,24 @@ def layers(text: str, file: str) -> Document:
     line = text.count("\n", 0, header.start()) + 1
     found: list[object] = []
     bindings: list[str] = []
+    edges: list[object] = []
     # What people paste begins with a layer.
     section = "Layers:" if header.re is ROW else ""
     for offset, raw in enumerate(text[header.start() :].split("\n")):
         row = raw.rstrip("\r")
-        if row in {"Layers:", "Bindings:"}:
+        if row in _SECTIONS:
             section = row
         elif not row.strip():
-            # A blank line ends the bindings; before them it divides the sections.
-            if section == "Bindings:":
+            # A blank line ends what is last; before that it divides the sections.
+            if section not in {"", "Layers:"}:
                 break
         elif section == "Bindings:":
             bindings.append(row)
+        elif section == "I/O Tensors:":
+            edges += _edge(row)
         elif section == "Layers:":
             found.append(_entry(row, f"line {line + offset}", file))
-    return Document({"Layers": found, "Bindings": bindings})
+    return Document({"Layers": found, **({"I/O Tensors": edges} if edges else {"Bindings": bindings})})
 
 
 def entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
@@ -116,6 +121,17 @@ def _parsed(row: str) -> dict[str, object] | None:
         end = next_.start() if next_ else len(rest)
         entry[mark["key"]] = _value(rest[mark.end() : end].strip())
     return entry
+
+
+def _edge(row: str) -> list[object]:
+    """A row of the tensors at the edge of an engine as its entry in JSON."""
+    found = EDGE.match(row)
+    if found is None:
+        return []
+    return [{
+        "Name": found["name"], "IOMode": found["mode"], "DataType": found["dtype"],
+        "Dimensions": _ints(found["shape"]),
+    }]  # fmt: skip
 
 
 def _value(text: str) -> object:

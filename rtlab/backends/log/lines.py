@@ -68,7 +68,7 @@ class LogLines:
         elif self.binary:
             found = "byte 0: its first bytes are no text; a log belongs there, and this may be an engine."
         elif self.head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[{", b"[\n", b"[ ")):
-            found = "at its first byte stands JSON, not a log. Give inspector JSON as layers=."
+            found = "byte 0: it is JSON, and a log belongs there. Give inspector JSON as layers=."
         else:
             found = (
                 f"none of its lines, 1 to {max(1, line)}, tells of a build. Expected are lines {_EXPECTED}."

@@ -26,7 +26,7 @@ TENSOR = re.compile(
     r"(?:, Strides: \[(?P<strides>[-\d, ]*)\])?(?:, StrideOrder: \[[-\d, ]*\])?"
     r"(?:, Format/Datatype: (?P<both>[^}]*?))?(?:, Data[tT]ype: (?P<dtype>\w+))?(?:, Format: (?P<format>[^}]*?))?\s*\}"
 )
-_IO = re.compile(
+EDGE = re.compile(
     r"^ ?Name: (?P<name>.*), IOMode: (?P<mode>Input|Output), DataType: (?P<dtype>\w+), "
     r"Dimensions: \[(?P<shape>[-\d, ]*)\]"
 )
@@ -126,7 +126,7 @@ def edge(line: str) -> tuple[bool, Tensor] | None:
 
     Tensors of a second profile and later ones repeat those of the first and are left out.
     """
-    found = _IO.match(line)
+    found = EDGE.match(line)
     if found is None or _PROFILE.search(found["name"]):
         return None
     return found["mode"] == "Input", Tensor(found["name"], _dtype(found["dtype"]), _ints(found["shape"]))

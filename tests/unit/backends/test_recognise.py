@@ -17,10 +17,16 @@ from rtlab.testing import tiny_model
 
 # Recordings live beside the checkout, not in it.
 RECORDED = Path(__file__).parents[4] / "shared" / "recorded"
+CORPUS = Path(__file__).parents[2] / "corpus"
 ABSENT = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
 #: What the recordings' own README says of their names.
 NAMES = {
     "engine.graph.json": "layers",
+    "profile.json": "ort_profile",
+    "optimized.onnx": "ort_model",
+    "digits_inception-fp16-sm80.log": "layers",
+    "digits_inception-int8-sm89.log": "layers",
+    "digits_vit-fp8-sm120.log": "layers",
     "resnet18_trt_engine_info.json": "layers",
     "EngineInspector.log": "layers",
     "engine.profile.json": "profile",
@@ -47,10 +53,10 @@ def put(folder: Path, content: bytes | str | object, name: str = "file") -> Path
     return path
 
 
-@ABSENT
-def test_every_recorded_file_is_recognised_under_a_name_that_tells_nothing(tmp_path) -> None:
+@pytest.mark.parametrize("home", [CORPUS, pytest.param(RECORDED, marks=ABSENT)], ids=["corpus", "recorded"])
+def test_every_recorded_file_is_recognised_under_a_name_that_tells_nothing(home, tmp_path) -> None:
     """People rename files; the README's table of names is the oracle."""
-    files = [p for p in RECORDED.rglob("*") if p.is_file() and p.suffix != ".md"]
+    files = [p for p in home.rglob("*") if p.is_file() and p.suffix not in {".md", ".py", ".pyc"}]
     expected = {p: NAMES.get(p.name, "log") for p in files}
     for number, path in enumerate(files):
         (tmp_path / str(number)).symlink_to(path)

@@ -28,7 +28,7 @@ def studies() -> dict[str, tuple]:
     study.add("int8", precision="int8", backend="onnxruntime", target="cpu")
     study.run()
     found["run here"] = (study, "int8", "fp32")
-    if recorded.ENGINES:
+    if recorded.REAL:
         for name in ("trex-resnet18-pytorch-a100-int8-qat", "cookbook-mnist-h100-trt10.16"):
             read = rtlab.read(**recorded.files(recorded.FOLDER / name))
             found[name] = (read, "engine", None)
