@@ -1,7 +1,7 @@
 """Fuzzing the readers with damaged copies of recorded files: an engine comes out, or an error that says where and why.
 
 The files are excerpts of the corpus and, where there are some beside the checkout, of recordings, one of each kind and
-era, so that ten thousand of them take less than a minute. Chunks are seeded: what one run finds, the next one finds again.
+era, so that ten thousand of them take less than a minute. Chunks are seeded: what one run finds, the next one finds.
 """
 
 from __future__ import annotations
