@@ -23,6 +23,7 @@ from rtlab.analysis.reformats import Reformat
 from rtlab.analysis.roofline import Roofline
 from rtlab.analysis.schedule import Schedule
 from rtlab.analysis.timing import Shared, Timing
+from rtlab.backends.roles import advice
 from rtlab.core.answers import kept
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
@@ -356,7 +357,7 @@ class Study(Session[Result]):
         if engine.plan is None:
             raise RunError(
                 f'Cannot save the engine of "{name}": backend "{engine.backend}" kept no serialized engine. '
-                'Build it where a GPU is, with backend="tensorrt".'
+                f"Build it where a GPU is, with {advice(lambda c: c.opens)}."
             )
         return write(path, engine.plan, what="the engine", model=self.model)
 
@@ -478,7 +479,9 @@ def read(
         ReadError: a file is damaged, or files belong to different engines.
         ModelError: the model cannot be loaded.
     """
-    options: dict[str, Any] = {k: given.pop(k) for k in ("inputs", "optimization_profile") if k in given}
+    options: dict[str, Any] = {
+        k: given.pop(k) for k in ("inputs", "optimization_profile", "backend") if k in given
+    }
     found = gathered(files, given)
     if set(found) == {"model"}:
         raise ReadError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rtlab.analysis.findings import findings
 from rtlab.analysis.timing import LayerTime, Timing
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.variant import Target
@@ -46,7 +47,8 @@ def engine(
     made = {t.name for y in layers for t in y.outputs}
     loose = {t.name: t for y in layers for t in y.inputs if t.name not in made}
     return Engine(
-        "trtexec", "8.6", Target(target), layers, inputs or tuple(loose.values()), outputs or layers[-1].outputs
+        "trtexec", "8.6", Target(target), layers, inputs or tuple(loose.values()), outputs or layers[-1].outputs,
+        maker=TENSORRT,
     )  # fmt: skip
 
 

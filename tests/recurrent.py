@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
@@ -111,4 +112,5 @@ def listing(steps: int, layers: int = 1, *, inputs: int = 8, hidden: int = 16, b
     return Engine(
         "tensorrt-rtx", "1.7", Target("sm86"), tuple(made),
         (tensor("x", steps, batch, inputs),), (tensor(value, steps, batch, hidden),),
+        maker=TENSORRT_RTX,
     )  # fmt: skip

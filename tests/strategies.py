@@ -16,6 +16,7 @@ import onnx
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
@@ -329,6 +330,7 @@ def engines(draw: st.DrawFn, model: Model, *, declare: bool = True) -> Engine:
         outputs=tuple(_tensor(model, n) for n in model.outputs),
         totals={"activations": draw(st.integers(0, 2**32))},
         seconds=draw(st.floats(0.01, 100)),
+        maker=TENSORRT_RTX,
     )
 
 

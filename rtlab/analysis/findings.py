@@ -31,8 +31,6 @@ from rtlab.core.finding import Finding
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 
-#: Backends whose engines TensorRT compiled: the rules are about its fusions and kernels.
-COMPILERS = frozenset({"trtexec", "tensorrt", "tensorrt-rtx"})
 #: The gravest first: this decides among findings whose cost is equal or unknown.
 RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     kernels.off_tensor_cores,
@@ -69,7 +67,8 @@ def findings(
     """Judge an engine by what its files tell. Nothing is said of what they do not tell.
 
     Args:
-        engine: Made or read by one of ``COMPILERS``; there is nothing to say of any other.
+        engine: One that a compiler of TensorRT's family made: the rules are about its fusions and kernels, and there is
+            nothing to say of any other.
         mapping: Relates its layers to nodes, so that findings name nodes and unknown layers are known by theirs.
         model: The source model of that mapping.
         timing: Times of this very engine; without them, costs are unknown and rules about time are silent.
@@ -81,7 +80,7 @@ def findings(
         layers only, one finding that tells how to get more.
     """
     reading = Reading(engine, mapping, model, timing, log, flow=flow)
-    if engine.backend not in COMPILERS or not engine.layers:
+    if not engine.maker.tensorrt or not engine.layers:
         return ()
     if bare := tuple(whole.names_only(reading)):
         return bare

@@ -17,12 +17,12 @@ _LAST_FLAGS = 10
 def release(engine: Engine) -> tuple[int, int] | None:
     """Major and minor number of the TensorRT that built it; None where its files do not tell, and for RTX."""
     found = _RELEASE.match(engine.version)
-    return (int(found[1]), int(found[2])) if found and engine.backend != "tensorrt-rtx" else None
+    return (int(found[1]), int(found[2])) if found and engine.maker.flags else None
 
 
 def by_model(engine: Engine) -> bool | None:
     """Whether the model alone decides the types; None where the release is not told."""
-    if engine.backend == "tensorrt-rtx":
+    if engine.maker.typed:
         return True
     found = release(engine)
     return None if found is None else found[0] > _LAST_FLAGS
@@ -53,7 +53,7 @@ def allow_half(engine: Engine) -> str:
 
 def more_kernels(engine: Engine) -> str:
     """How more kernels are tried, as a command."""
-    if engine.backend == "tensorrt-rtx":
+    if not engine.maker.flags:
         return "raise the workspace limit and builder_optimization_level"
     found = release(engine)
     if found is None:
@@ -66,6 +66,6 @@ def more_kernels(engine: Engine) -> str:
 
 def io_format(engine: Engine, side: str, dtype: str, layout: str) -> str:
     """How an input or output of the engine gets a layout, as a command."""
-    if engine.backend == "tensorrt-rtx":
+    if not engine.maker.flags:
         return f"set allowed_formats of the {side} to {layout}"
     return f"build with --{side}IOFormats={dtype}:{layout}"

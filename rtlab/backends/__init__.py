@@ -1,7 +1,7 @@
 """The only home of vendor imports, and the registry of backends.
 
 Built-in backends stand in a table; others register through the entry-point group ``rtlab.backends`` with an
-object or a class that follows ``core.protocols``.
+object or a class that follows ``core.protocols``, or are handed to ``Study.add``, which keeps them by ``register``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.errors import Unavailable
+from rtlab.errors import Unavailable, VariantError
 
 if TYPE_CHECKING:
     # Only named here: a child process imports this package for every build and should not load ONNX for it.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def registry() -> Mapping[str, Backend]:
+def registry() -> dict[str, Backend]:
     """Every backend by name, best builder first; those that cannot be used here come after those that can."""
     from rtlab.backends.onnxruntime import OnnxRuntime
     from rtlab.backends.tensorrt import TensorRT
@@ -33,8 +33,19 @@ def registry() -> Mapping[str, Backend]:
         try:
             found = point.load()
             backend = found() if isinstance(found, type) else found
+            refused = _refused(backend)
         except Exception as error:  # noqa: BLE001 - a broken plug-in must not take the others along
             warnings.warn(f'Cannot load backend "{point.name}": {error}', RuntimeWarning, stacklevel=2)
+            continue
+        if refused:
+            warnings.warn(f'Cannot use backend "{point.name}": {refused}', RuntimeWarning, stacklevel=2)
+            continue
+        if backend.name != point.name:
+            warnings.warn(
+                f'Cannot use backend "{point.name}": it calls itself "{backend.name}". Register it under that name.',
+                RuntimeWarning,
+                stacklevel=2,
+            )
             continue
         if point.name in table:
             warnings.warn(
@@ -43,6 +54,43 @@ def registry() -> Mapping[str, Backend]:
             continue
         table[point.name] = backend
     return table
+
+
+def _refused(backend: object) -> str:
+    """Why an object is no backend; empty where it is one."""
+    missing = [n for n in ("name", "availability", "capabilities") if not hasattr(backend, n)]
+    if not missing:
+        return ""
+    return (
+        f"{type(backend).__name__} has no {', '.join(missing)}. A backend follows rtlab.core.protocols: see "
+        "CONTRIBUTING.md."
+    )
+
+
+#: Backends that were handed over, which a later one of their name may replace, as when a cell runs again.
+_HANDED: set[str] = set()
+
+
+def register(backend: Backend) -> str:
+    """Keep a backend under its own name, for as long as this process lives.
+
+    Other processes, such as those of an executor, do not know it: there the entry-point group does.
+
+    Raises:
+        VariantError: the object is no backend, or its name is that of another one.
+    """
+    if refused := _refused(backend):
+        raise VariantError(f"Cannot use this backend: {refused}")
+    table, name = registry(), backend.name
+    if name in table and table[name] is not backend and name not in _HANDED:
+        raise VariantError(
+            f'Cannot use this {type(backend).__name__} as backend "{name}": another backend has this name. Give it '
+            "a name of its own."
+        )
+    if table.get(name) is not backend:
+        _HANDED.add(name)
+        table[name] = backend
+    return name
 
 
 def get(name: str) -> Backend:

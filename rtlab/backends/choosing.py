@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from rtlab import backends
+from rtlab.backends.roles import able, advice, role
+from rtlab.core.protocols import Backend, Reader
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Unavailable, VariantError
 
 #: Where an engine is built for when the user does not say.
 _DEFAULT_SM = "sm86"
+#: What reads the files that people have, when nobody says.
+_READER = "trtexec"
 
 
 def default_target(builder: str) -> str:
@@ -28,7 +32,7 @@ def check_capable(builder: str, variant: Variant) -> None:
     if variant.options is not None and not capable.options:
         raise VariantError(
             f'Backend "{builder}" cannot take options "{variant.options}": they are those of a TensorRT builder. '
-            'Leave them out, or choose backend="tensorrt-rtx" or "tensorrt".'
+            f"Leave them out, or choose {advice(lambda c: c.options)}."
         )
     for refused in sorted(variant.precisions - set(capable.precisions)):
         names = ", ".join(f'"{p}"' for p in capable.precisions)
@@ -37,22 +41,46 @@ def check_capable(builder: str, variant: Variant) -> None:
         )
 
 
-def builder_for(backend: str | None, target: str | Target | None) -> str:
+def usual_builder() -> str:
+    """The backend that an engine for a GPU is built with when nobody says which; where none is, what stands in."""
+    for name in able(lambda c: c.builds and any(t.sm for t in c.targets)):
+        if backends.get(name).availability().ok:
+            return name
+    return "onnxruntime"
+
+
+def opener_for(backend: str | Backend | None) -> str:
+    """The backend that is asked for, or the best one that opens serialized engines."""
+    if backend is not None:
+        return backend if isinstance(backend, str) else backends.register(backend)
+    openers = able(lambda c: c.opens)
+    ready = [n for n in openers if backends.get(n).availability().ok and backends.get(n).capabilities().runs]
+    # Its own words say what is missing.
+    return (ready or sorted(openers))[0]
+
+
+def reader_for(backend: str | Backend | None) -> Reader:
+    """The backend that is asked for, or rtlab's own, that reads what another machine wrote.
+
+    Raises:
+        Unavailable: it reads no files.
+        VariantError: it is handed over, and no backend.
+    """
+    if backend is not None and not isinstance(backend, str):
+        backend = backends.register(backend)
+    found: Reader = role(backend or _READER, "reads", "read files")
+    return found
+
+
+def builder_for(backend: str | Backend | None, target: str | Target | None) -> str:
     """The backend that is asked for, or the best one for a target.
 
     Raises:
         Unavailable: it is missing, or there is none.
+        VariantError: it is handed over, and no backend.
     """
     if backend is not None:
-        found = backends.get(backend)
-        here = found.availability()
-        if not here.ok:
-            raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
-        if not found.capabilities().builds:
-            raise Unavailable(
-                f'Backend "{backend}" cannot build: it only runs or reads. Choose another backend, or use study.read.'
-            )
-        return found.name
+        return _asked(backend if isinstance(backend, str) else backends.register(backend))
     if str(target) == "cpu":
         return "onnxruntime"
     builders = {
@@ -73,3 +101,19 @@ def builder_for(backend: str | None, target: str | Target | None) -> str:
             'Choose target="cpu", or see rtlab.available().'
         )
     return "onnxruntime"
+
+
+def _asked(backend: str) -> str:
+    """The builder of this name, by its own spelling; what it lacks is told before any work begins."""
+    found = backends.get(backend)
+    here, capable = found.availability(), found.capabilities()
+    if not here.ok:
+        raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
+    if not capable.builds:
+        raise Unavailable(
+            f'Backend "{backend}" cannot build: it only runs or reads. Choose another backend, or use study.read.'
+        )
+    role(found.name, "builds", "build")
+    if capable.runs:
+        role(found.name, "runs", "run")
+    return found.name

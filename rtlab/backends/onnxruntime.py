@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import onnx
 
-from rtlab.backends import exposed, placement, providers, watch
+from rtlab.backends import exposed, makers, placement, providers, watch
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import Kernel
@@ -93,7 +93,15 @@ class OnnxRuntime:
             builds=True,
             runs=True,
             options=self.provider != CPU,
+            times="layers" if self._waits else "inferences",
+            emulates=self.provider == CPU,
+            maker=makers.ONNX_RUNTIME,
         )
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the profiler tells how long a layer ran, and not only when it was handed over."""
+        return self.provider.waits or os.environ.get(self.provider.blocking) == "1"
 
     @property
     def source(self) -> str:
@@ -151,6 +159,7 @@ class OnnxRuntime:
             notes=(f"{_LEVEL}{level}", *notes),
             runnable=runnable,
             device="" if self.provider == CPU else self._device(target),
+            maker=makers.ONNX_RUNTIME,
         )
 
     def _optimized(
@@ -289,7 +298,7 @@ class OnnxRuntime:
         notes = []
         if engine.target.name != "cpu":
             notes.append("Inferences include copying inputs to the device and outputs from it")
-        if not provider.waits and os.environ.get(provider.blocking) != "1":
+        if not self._waits:
             remedy = (
                 f"; for them, set {provider.blocking}=1 before Python starts" if provider.blocking else ""
             )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from rtlab.backends.live import building, driver
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rtlab.backends.live import building, driver, timing_cache
 from rtlab.backends.live.running import Running
+from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.engine import Engine
 from rtlab.core.optional import PACKAGES
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
@@ -12,11 +16,12 @@ from rtlab.errors import Unavailable, VariantError
 
 
 class TensorRT(Running):
-    """Builder and runner for the local GPU, whose compute capability is the only target."""
+    """Builder, runner, opener and tuner for the local GPU, whose compute capability is the only target."""
 
     name = "tensorrt"
     binding = "tensorrt"
     product = "TensorRT"
+    flag = timing_cache.FLAG
 
     def availability(self) -> Availability:
         """Look for the package without importing it, and for a GPU at the driver."""
@@ -39,8 +44,14 @@ class TensorRT(Running):
             targets=(Target(f"sm{here.sm}"),) if here else (),
             precisions=tuple(Precision),
             builds=True,
-            options=True,
             runs=True,
+            options=True,
+            opens=True,
+            counts=True,
+            forces=True,
+            local=self.local,
+            device=self.device_words,
+            maker=self.maker,
         )
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
@@ -64,3 +75,23 @@ class TensorRT(Running):
             )
         plan = building.build(request, progress, self, version=here.version, times=True, runs=True)
         return building.opened(plan, request, progress, self)
+
+    def operators(self, log: str) -> tuple[Operator, ...]:
+        """The operators of TensorRT's graph compiler that the verbose log of a build lists."""
+        return timing_cache.operators(log)
+
+    def remembered(
+        self, cache: str | Path, keys: Sequence[str], progress: Progress | None = None
+    ) -> Mapping[str, Entry]:
+        """What a timing cache holds: see ``live.timing_cache.read``, whose errors it raises."""
+        return timing_cache.read(cache, keys, self, progress)
+
+    def forced(
+        self,
+        cache: str | Path,
+        copy: str | Path,
+        entries: Sequence[Entry],
+        progress: Progress | None = None,
+    ) -> Mapping[str, Entry]:
+        """Write an edited copy of a timing cache: see ``live.timing_cache.force``, whose errors it raises."""
+        return timing_cache.force(cache, copy, entries, self, progress)

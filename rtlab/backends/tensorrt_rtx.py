@@ -12,6 +12,7 @@ import importlib.util
 import platform
 import re
 
+from rtlab.backends import makers
 from rtlab.backends.files import inspector
 from rtlab.backends.live import building
 from rtlab.backends.live.running import Running
@@ -28,6 +29,7 @@ class TensorRTRTX(Running):
     name = "tensorrt-rtx"
     binding = "tensorrt_rtx"
     product = "TensorRT-RTX"
+    maker = makers.TENSORRT_RTX
 
     def availability(self) -> Availability:
         """Look for the package without importing it."""
@@ -50,8 +52,13 @@ class TensorRTRTX(Running):
             targets=tuple(Target(t) for t in KNOWN_TARGETS if t != "sm75"),
             precisions=tuple(Precision),
             builds=True,
-            options=True,
             runs=self.device is not None,
+            options=True,
+            opens=True,
+            counts=True,
+            local=self.local,
+            device=self.device_words,
+            maker=self.maker,
         )
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
@@ -113,6 +120,7 @@ class TensorRTRTX(Running):
             notes=(*plan.notes, *notes),
             plan=plan.built.plan,
             profiles=plan.profiles,
+            maker=self.maker,
         )
 
 

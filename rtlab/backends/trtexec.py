@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from rtlab.backends import makers
 from rtlab.backends.files import reading
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Recording
@@ -26,7 +27,7 @@ class Trtexec:
 
     def capabilities(self) -> Capabilities:
         """It reads; nothing is built or run."""
-        return Capabilities(targets=(), precisions=(), reads=True)
+        return Capabilities(targets=(), precisions=(), reads=True, maker=makers.TENSORRT)
 
     def read(self, files: Mapping[str, Path], *, select: int | None = None) -> Recording:
         """Read an engine and, where there is a profile, the times of its layers.

@@ -77,6 +77,34 @@ class TacticTime:
 
 
 @dataclasses.dataclass(frozen=True)
+class Operator:
+    """An operator that TensorRT's graph compiler tuned, as the log tells.
+
+    ``key`` is its own in the timing cache, empty where the build was not editable. ``nodes`` are the labels of its
+    ONNX nodes. ``timed`` are its tactics, the fastest first, by what the builder *reported*.
+    """
+
+    name: str
+    key: str
+    nodes: tuple[str, ...]
+    timed: tuple[TacticTime, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a timing cache remembers of one operator: a tactic by its hash, and its *reported* time."""
+
+    key: str
+    tactic: int
+    milliseconds: float
+
+    @property
+    def id(self) -> str:
+        """The tactic as the log writes it."""
+        return f"{self.tactic:#x}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Tuning:
     """The tactics of one runner that were timed for one layer with one combination of formats.
 

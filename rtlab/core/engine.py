@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from rtlab.core.answers import Noun
+from rtlab.core.maker import Maker
 from rtlab.core.options import Shapes
 from rtlab.core.variant import Target
 
@@ -115,7 +116,8 @@ class Engine(Noun):
     exists, ``runnable`` the model that a runner of the same backend executes, or its ONNX bytes. ``device`` names the
     GPU of an engine from elsewhere, empty where its files do not tell. ``profiles`` gives the bounds of each dynamic
     input by optimization profile, where they are told. ``calibration`` is the text of the calibration cache that
-    TensorRT's own calibrator used or made, empty where it had no part in the build.
+    TensorRT's own calibrator used or made, empty where it had no part in the build. ``maker`` tells what holds of all
+    engines of its compiler.
     """
 
     backend: str
@@ -136,6 +138,7 @@ class Engine(Noun):
     device: str = ""
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
     calibration: str = dataclasses.field(default="", repr=False)
+    maker: Maker = dataclasses.field(default_factory=Maker, repr=False)
 
     def __repr__(self) -> str:
         return f"<Engine {self.backend} {self.version} {self.target}: {len(self.layers)} layers>"
@@ -143,14 +146,12 @@ class Engine(Noun):
     @property
     def title(self) -> str:
         """Compiler, version and target: what every picture of this engine must say."""
-        names = {
-            "tensorrt-rtx": "TensorRT-RTX",
-            "tensorrt": "TensorRT",
-            "trtexec": "TensorRT",
-            "onnxruntime": "ONNX Runtime",
-        }
-        name = names.get(self.backend.partition(":")[0], self.backend)
-        return f"{name} {self.version or '(version not told)'} · {self.place}"
+        return f"{self.compiler} {self.version or '(version not told)'} · {self.place}"
+
+    @property
+    def compiler(self) -> str:
+        """The compiler in words."""
+        return self.maker.title or self.backend
 
     @property
     def place(self) -> str:

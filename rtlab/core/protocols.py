@@ -1,17 +1,26 @@
-"""What a backend may offer. Any object with these methods is a backend; no base class is needed."""
+"""What a backend may offer. Any object with these methods is a backend; no base class is needed.
+
+A backend is a ``Backend`` that follows one or more of ``Builder``, ``Runner``, ``Opener``, ``Counter``, ``Tuner`` and
+``Reader``, and whose ``Capabilities`` say which: rtlab calls what is said there, and nothing else. ``Evaluator`` is
+what rtlab itself computes references with. ``rtlab.testing.conformance`` checks a backend against all that stands here,
+and CONTRIBUTING.md has one in sixty lines.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from rtlab.core.arrays import Batch
+from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
+from rtlab.core.maker import Maker
 from rtlab.core.model import Model
-from rtlab.core.trace import Outputs, Profile, Recording
+from rtlab.core.trace import Outputs, Profile, Recording, Throughput
 from rtlab.core.variant import Precision, Target, Variant
 
 
@@ -66,7 +75,25 @@ class Availability:
 
 @dataclasses.dataclass(frozen=True)
 class Capabilities:
-    """What a backend can do here. ``options`` says whether it takes ``BuildOptions``."""
+    """What a backend can do here, as data: nothing above the backends asks for a name.
+
+    Attributes:
+        targets: What it compiles for, the default first.
+        precisions: Those that it compiles; for a single target ``Target.refusal`` may know more.
+        builds: Whether it is a ``Builder``.
+        runs: Whether it is a ``Runner``, and engines can be run here.
+        reads: Whether it is a ``Reader``.
+        options: Whether it takes ``BuildOptions``.
+        opens: Whether it is an ``Opener``.
+        counts: Whether it is a ``Counter``.
+        forces: Whether it is a ``Tuner``.
+        times: What ``profile`` times: each of the ``layers`` beside whole inferences, or ``inferences`` only.
+        emulates: Whether it lacks arithmetic for some precisions that it compiles, so that a variant's values are
+            those of ``Prepared.emulation`` at level ``basic``, and only its times are those of its engine.
+        local: The target that runs here, where others are compiled for; None where all of ``targets`` do.
+        device: The processor of ``local`` in words.
+        maker: What its engines say of it.
+    """
 
     targets: tuple[Target, ...]
     precisions: tuple[Precision, ...]
@@ -74,6 +101,18 @@ class Capabilities:
     runs: bool = False
     reads: bool = False
     options: bool = False
+    opens: bool = False
+    counts: bool = False
+    forces: bool = False
+    times: Literal["layers", "inferences"] = "layers"
+    emulates: bool = False
+    local: Target | None = None
+    device: str = ""
+    maker: Maker = dataclasses.field(default_factory=Maker)
+
+    def runs_itself(self, engine: Engine) -> bool:
+        """Whether an engine of the backend is run here, and its own times and values are those to show."""
+        return self.runs and not self.emulates and self.local in {None, engine.target}
 
 
 class View(Protocol):
@@ -84,7 +123,7 @@ class View(Protocol):
 
 
 class Backend(Protocol):
-    """What every backend has, whichever of the three other protocols it follows."""
+    """What every backend has, whichever of the other protocols it follows."""
 
     name: str
 
@@ -100,12 +139,26 @@ class Builder(Protocol):
     """Makes engines."""
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
-        """Compile; raises ``BuildError``, ``Unavailable`` or ``Cancelled``."""
+        """Compile.
+
+        The engine's ``backend`` is the name of this one, its ``maker`` that of the capabilities, and it can be pickled:
+        what a ``Runner`` needs of it stands in ``plan`` or ``runnable``.
+
+        Raises:
+            BuildError: the compiler refuses the model, crashes, or passes a limit.
+            VariantError: the target, the precision or an option is none of its own.
+            Unavailable: a package, driver or device is missing.
+            Cancelled: ``progress`` asked to stop.
+        """
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """Runs engines that it built itself."""
+    """Runs engines that it built itself, or opened."""
+
+    @property
+    def source(self) -> str:
+        """What to write beside a number: who ran, and where that matters on what."""
 
     def profile(
         self,
@@ -141,13 +194,138 @@ class Runner(Protocol):
         of ``profile``.
         """
 
+    def unfused(
+        self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
+    ) -> tuple[str, ...]:
+        """Names of the values that ``outputs`` can tell of an engine without changing what it computes.
+
+        Errors are those of ``outputs``. The outputs of the graph need not be among them.
+        """
+
     def release(self, engine: Engine) -> None:
         """Forget what is kept for an engine."""
+
+
+@runtime_checkable
+class Opener(Protocol):
+    """Opens serialized engines."""
+
+    def open_plan(self, plan: str | Path | bytes, progress: Progress | None = None) -> Engine:
+        """Open a serialized engine: a file, which is only read, or its bytes.
+
+        Raises:
+            ReadError: the file is missing, or no engine of this compiler.
+            Unavailable: version or device do not match the engine's.
+            RunError: the compiler's runtime fails on it.
+        """
+
+    def save(self, engine: Engine, path: str | Path) -> None:
+        """Write an engine that holds a plan to a file, which ``open_plan`` reads again; raises ``RunError``."""
+
+
+@runtime_checkable
+class Counter(Protocol):
+    """Counts inferences that run at the same time."""
+
+    def throughput(
+        self,
+        engine: Engine,
+        inputs: Batch,
+        progress: Progress,
+        *,
+        streams: int = 2,
+        seconds: float = 2.0,
+        warmup: int = 5,
+    ) -> Throughput:
+        """Count inferences of one batch over ``streams`` streams for some seconds.
+
+        Raises:
+            RunError: the engine cannot be run, or a number makes no sense.
+            Cancelled: ``progress`` asked to stop.
+        """
+
+
+@runtime_checkable
+class Tuner(Protocol):
+    """Times tactics while it builds, and remembers them in a cache that can be edited, so that others can be forced."""
+
+    @property
+    def flag(self) -> str:
+        """What ``BuildOptions.flags`` must hold for such a cache."""
+
+    def operators(self, log: str) -> tuple[Operator, ...]:
+        """The operators whose tactics the log of a build lists."""
+
+    def remembered(
+        self, cache: str | Path, keys: Sequence[str], progress: Progress | None = None
+    ) -> Mapping[str, Entry]:
+        """What a cache holds, by those of ``keys`` that it has.
+
+        Raises:
+            ReadError: the file cannot be read, or is of another version or device.
+            VariantError: the installed compiler cannot edit caches.
+            BackendError: it crashed or passed a limit.
+        """
+
+    def forced(
+        self,
+        cache: str | Path,
+        copy: str | Path,
+        entries: Sequence[Entry],
+        progress: Progress | None = None,
+    ) -> Mapping[str, Entry]:
+        """Write a copy of a cache with other tactics in it; errors are those of ``remembered``."""
 
 
 @runtime_checkable
 class Reader(Protocol):
     """Reads what another machine wrote."""
 
-    def read(self, files: Mapping[str, Path]) -> Recording:
-        """Read files by kind, such as ``layers``, ``profile`` and ``log``; raises ``ReadError``."""
+    def read(self, files: Mapping[str, Path], *, select: int | None = None) -> Recording:
+        """Read files by kind, such as ``layers``, ``profile`` and ``log``; none of them is written.
+
+        ``select`` is the optimization profile to show, where the engine has several.
+
+        Raises:
+            ReadError: a file is missing, damaged or of another kind, or files belong to different engines.
+        """
+
+
+@runtime_checkable
+class Evaluator(Builder, Runner, Protocol):
+    """Computes any value of any model here: what others are compared with, and calibration observes.
+
+    ``threads`` is the number of threads that it runs with.
+    """
+
+    name: str
+    threads: int
+
+    def reading(
+        self,
+        model: Model,
+        names: Sequence[str],
+        *,
+        progress: Progress | None = None,
+        limit_s: float | None = None,
+    ) -> AbstractContextManager[Callable[[Batch], Outputs]]:
+        """What returns the named values of a model, batch by batch, in the least time and memory."""
+
+
+#: By the field of ``Capabilities`` that says so, the protocol that a backend follows.
+ROLES: Mapping[str, type] = {
+    "builds": Builder,
+    "runs": Runner,
+    "opens": Opener,
+    "counts": Counter,
+    "forces": Tuner,
+    "reads": Reader,
+}
+
+
+def lacking(backend: object, role: str) -> tuple[str, ...]:
+    """The members of a role's protocol, a key of ``ROLES``, that an object does not have."""
+    members = [
+        n for n, m in vars(ROLES[role]).items() if n[0] != "_" and (callable(m) or isinstance(m, property))
+    ]
+    return tuple(n for n in members if not hasattr(backend, n))

@@ -9,13 +9,13 @@ import importlib.metadata
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from rtlab import backends
 from rtlab.core.progress import check as check_progress
-from rtlab.core.protocols import Backend, Builder, Progress, Runner
+from rtlab.core.protocols import Backend, Progress
 from rtlab.errors import Cancelled, RtlabError
 from rtlab.experiments import trials
 
@@ -117,6 +117,7 @@ def doctor(progress: Progress, *, backend: str | None = None) -> Report:
 def examine(table: Mapping[str, Backend], progress: Progress) -> Report:
     """``doctor`` over given backends."""
     checks: list[Check] = []
+    works: list[Backend] = []
 
     def attempt(name: str, action: Callable[[], str]) -> None:
         check_progress(progress, "the self-test")
@@ -126,7 +127,10 @@ def examine(table: Mapping[str, Backend], progress: Progress) -> Report:
     attempt("a small model on ONNX Runtime against NumPy", trials.small_model)
     for name, backend in table.items():
         attempt(f"{name}: available", functools.partial(trials.available, backend))
-        if checks[-1].status != "ok" or name == "onnxruntime" or not isinstance(backend, Builder):
+        if checks[-1].status != "ok":
+            continue
+        works.append(backend)
+        if backend.capabilities().emulates or not isinstance(backend, trials.Building):
             continue
         here = trials.local(backend)
         for target in backend.capabilities().targets:
@@ -134,12 +138,12 @@ def examine(table: Mapping[str, Backend], progress: Progress) -> Report:
             if target != here:
                 attempt(f"{name}: build for {target}", functools.partial(trials.build, backend, target))
         attempt(f"{name}: a build stops when asked", functools.partial(trials.cancel, backend))
-        if isinstance(backend, Runner):
+        if isinstance(backend, trials.Running):
             trial = trials.Trial(backend)
             for what, action in trial.steps():
                 attempt(f"{name}: {what}", action)
             trial.close()
-    return Report(_versions(table), tuple(checks))
+    return Report(_versions(works), tuple(checks))
 
 
 def _attempt(name: str, action: Callable[[], str]) -> Check:
@@ -180,17 +184,16 @@ def _user() -> str:
         return ""
 
 
-def _versions(table: Mapping[str, Backend]) -> dict[str, str]:
+def _versions(works: Iterable[Backend]) -> dict[str, str]:
     found = {
         "rtlab": _installed("rtlab"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         # Of the system's version only the release: the rest may name who built it.
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
-    for backend in table.values():
-        device: Any = getattr(backend, "device", None)
-        if device is not None:
-            found["gpu"] = f"{device.name}, sm{device.sm}, driver for CUDA {device.cuda}"
+    for backend in works:
+        if device := backend.capabilities().device:
+            found["gpu"] = device
     found |= {package: _installed(package) for package in _PACKAGES}
     return {k: clean(v) for k, v in found.items()}
 

@@ -11,21 +11,17 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from rtlab import backends, questions
 from rtlab.analysis.tuning import contests
-from rtlab.backends.live.timing_cache import FLAG, Entry, Operator, operators, read
-from rtlab.backends.live.timing_cache import force as edited
-from rtlab.core.buildlog import TacticTime
+from rtlab.backends.roles import able, advice, role
+from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.facts import Facts
 from rtlab.core.options import BuildOptions
-from rtlab.core.protocols import Progress
+from rtlab.core.protocols import Capabilities, Progress, Tuner
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
 
-_TENSORRT, _RTX = "tensorrt", "tensorrt-rtx"
-_ADVICE = f'Add it with backend="{_TENSORRT}", options={{"flags": ["{FLAG}"], "timing_cache": "new.cache"}} and run it'
 #: Candidates that a message names.
 _NAMED = 6
 
@@ -73,15 +69,15 @@ def tactics(
     """
     doing = f'Cannot list the tactics of variant "{result.name}"'
     _check_backend(doing, result)
-    own = operators(result.engine.log)
+    own = _operators(result)
     remembered: Mapping[str, Entry] = {}
     if not _locked(result):
         known = {o.key: o for o in own if o.key}
         for other in others:
             if other is not result and not _locked(other) and _alike(result.variant, other.variant):
-                known |= {o.key: o for o in operators(other.engine.log) if o.key and o.key not in known}
+                known |= {o.key: o for o in _operators(other) if o.key and o.key not in known}
         if known:
-            remembered = read(_cache(result), tuple(known), _backend(result), progress)
+            remembered = _tuner(result.engine.backend).remembered(_cache(result), tuple(known), progress)
         told = {o.key for o in own}
         own = (*own, *(o for key, o in known.items() if key in remembered and key not in told))
     found = [_of(o, remembered.get(o.key)) for o in own]
@@ -93,7 +89,7 @@ def tactics(
     if not found:
         raise VariantError(
             f"{doing}: no log tells of a tactic that was timed, since there is none, it is not verbose, or the timing "
-            f"cache knew all. {_ADVICE}, or read the log of trtexec --verbose."
+            f"cache knew all. {_advice()}, or read the log of trtexec --verbose."
         )
     return tuple(found)
 
@@ -125,7 +121,7 @@ def force(
     doing = f'Cannot force tactics of variant "{result.name}"'
     _check_backend(doing, result)
     if reason := _locked(result):
-        raise VariantError(f"{doing}: {reason} {_ADVICE}.")
+        raise VariantError(f"{doing}: {reason} {_advice()}.")
     if not wanted:
         raise VariantError(
             f"{doing}: none is named. Choose among those of study.tactics({result.name!r}), as "
@@ -142,7 +138,7 @@ def force(
             f"{doing}: its timing cache holds these already, so nothing would differ. Choose others of "
             f"study.tactics({result.name!r})."
         )
-    edited(_cache(result), copy, tuple(entries.values()), _backend(result), progress)
+    _tuner(result.engine.backend).forced(_cache(result), copy, tuple(entries.values()), progress)
     options = result.variant.options or BuildOptions()
     return dataclasses.replace(result.variant, options=dataclasses.replace(options, timing_cache=Path(copy)))
 
@@ -176,15 +172,16 @@ def _plain(name: str) -> str:
 
 
 def _check_backend(doing: str, result: Facts) -> None:
-    if _RTX in {result.engine.backend, result.variant.backend}:
+    engine = result.engine
+    if engine.maker.tunes == "load":
         raise VariantError(
-            f"{doing}: TensorRT-RTX tunes on the GPU when it loads an engine, and its builds time nothing. Choose "
-            f'backend="{_TENSORRT}".'
+            f"{doing}: {engine.compiler} tunes on the GPU when it loads an engine, and its builds time nothing. Choose "
+            f"{advice(_forces)}."
         )
-    if result.engine.backend != _TENSORRT and not result.recorded:
+    if not result.recorded and not backends.get(engine.backend).capabilities().forces:
         raise VariantError(
-            f'{doing}: backend "{result.engine.backend}" times no tactics while it builds. Choose '
-            f'backend="{_TENSORRT}", or study.tune() for formulations on this CPU.'
+            f'{doing}: backend "{engine.backend}" times no tactics while it builds. Choose '
+            f"{advice(_forces)}, or study.tune() for formulations on this CPU."
         )
 
 
@@ -193,7 +190,8 @@ def _locked(result: Facts) -> str:
     options = result.variant.options
     if result.recorded:
         return "it was read from files of another machine, and a timing cache serves only where it was made."
-    if options is None or FLAG not in options.flags or options.timing_cache is None:
+    flag = _tuner(result.engine.backend).flag
+    if options is None or flag not in options.flags or options.timing_cache is None:
         return "its build kept no timing cache that can be edited."
     return ""
 
@@ -201,12 +199,31 @@ def _locked(result: Facts) -> str:
 def _cache(result: Facts) -> Path:
     path = result.variant.options.timing_cache if result.variant.options else None
     if path is None:
-        raise VariantError(f'Variant "{result.name}" has no timing cache. {_ADVICE}.')
+        raise VariantError(f'Variant "{result.name}" has no timing cache. {_advice()}.')
     return path
 
 
-def _backend(result: Facts) -> Any:
-    return backends.get(result.engine.backend)
+def _forces(capable: Capabilities) -> bool:
+    return capable.forces
+
+
+def _tuner(name: str) -> Tuner:
+    found: Tuner = role(name, "forces", "edit a timing cache")
+    return found
+
+
+def _operators(result: Facts) -> tuple[Operator, ...]:
+    """What the log of a build made here lists; files of another machine bring a log of their own."""
+    return () if result.recorded else _tuner(result.engine.backend).operators(result.engine.log)
+
+
+def _advice() -> str:
+    """How a variant is built whose tactics can be forced."""
+    return " or ".join(
+        f'Add it with backend="{name}", options={{"flags": ["{_tuner(name).flag}"], "timing_cache": "new.cache"}} '
+        "and run it"
+        for name in able(_forces)
+    )
 
 
 def _alike(one: Variant, other: Variant) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.reference import evaluator
 from rtlab.core.model import wrap
 from rtlab.core.peaks import Peaks
 from rtlab.core.progress import Silent
@@ -50,7 +50,7 @@ def measured_peaks(
     }
     line = rng.random(moved, np.float32) - np.float32(0.5)
     bandwidth = 2 * line.nbytes / _seconds(_model("Relu", line, None), {"x": line}, progress)
-    runner = OnnxRuntime()
+    runner = evaluator()
     name = platform.processor() or platform.machine()
     return Peaks(
         name="this CPU",
@@ -77,7 +77,7 @@ def _model(op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | Non
 
 def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], progress: Progress) -> float:
     """The fastest run of a model's one node."""
-    runner = OnnxRuntime()
+    runner = evaluator()
     op = proto.graph.node[0].op_type
     engine = runner.build(BuildRequest(wrap(proto, name=f"peak of {op}"), Variant.of("fp32")), progress)
     try:

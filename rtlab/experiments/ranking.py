@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.backends.reference import runner_of
+from rtlab.backends.reference import evaluator
 from rtlab.core.facts import SCORED, Ranked, Score
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
@@ -47,7 +47,7 @@ def rank(
         Unavailable: nothing here can run the model.
         Cancelled: the work was stopped.
     """
-    runner = runner_of("onnxruntime")
+    runner = evaluator()
     samples = task.data if task is not None else data
     samples = samples.take(max(SCORED if task is not None else _COMPARED, fixed_batch(model)))
     size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples)

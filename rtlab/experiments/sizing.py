@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx
 
-from rtlab import backends
 from rtlab.analysis.memory import nbytes
+from rtlab.backends.reference import evaluator, stand_in
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -80,10 +80,10 @@ def _learn(model: Model, sizes: Sizes, batch: Batch) -> None:
     for name, shape in zip(names, told, strict=True):
         proto.graph.node.append(onnx.helper.make_node("Shape", [name], [shape], shape))
         proto.graph.output.append(onnx.helper.make_tensor_value_info(shape, onnx.TensorProto.INT64, [None]))
-    runner: Any = backends.get("onnxruntime")
     found: dict[str, Sequence[int]] = {}
     try:
-        if runner.availability().ok:
+        if stand_in() is not None:
+            runner = evaluator()
             measured = wrap(proto, name=model.name, shapes=model.shapes)
             engine = runner.build(BuildRequest(measured, Variant.of("fp32"), level="basic"), Silent())
             try:

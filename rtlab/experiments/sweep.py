@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab import backends
 from rtlab.analysis.batches import BatchTime, Sweep
 from rtlab.analysis.samples import spread
+from rtlab.backends.reference import runner_of, stand_in
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts
@@ -43,7 +43,7 @@ def sweep(
     doing = f'Cannot time "{name}" at several batch sizes'
     if engine is None or facts.recorded:
         raise VariantError(
-            f"{doing}: it was not run here. Build it where it can run; backend onnxruntime runs anywhere."
+            f"{doing}: it was not run here. Build it where it can run; backend {stand_in()} runs anywhere."
         )
     if not facts.prepared.model.dynamic_batch:
         raise VariantError(
@@ -51,7 +51,7 @@ def sweep(
             'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
         )
     sizes = _sizes(batches, doing)
-    runner: Any = backends.get(engine.backend)
+    runner = runner_of(engine.backend)
     rows: list[BatchTime] = []
     for number, size in enumerate(sizes):
         progress.phase(f"Timing batch {size}, {number + 1} of {len(sizes)}")

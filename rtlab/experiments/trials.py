@@ -7,19 +7,20 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from rtlab import backends, samples
+from rtlab import samples
 from rtlab.analysis.coverage import coverage
 from rtlab.analysis.mapping import relate
+from rtlab.backends.reference import evaluator
 from rtlab.core import scratch
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Backend, Builder, BuildRequest
+from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Opener, Runner
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RunError
 
@@ -36,6 +37,16 @@ _TOLERANCE = 1e-3
 _COUNTING = 0.5
 #: Inner tensors that are asked for one by one where not all exist.
 _SINGLY = 12
+
+
+@runtime_checkable
+class Building(Backend, Builder, Protocol):
+    """What builds."""
+
+
+@runtime_checkable
+class Running(Building, Runner, Protocol):
+    """What builds and runs."""
 
 
 class Skipped(Exception):  # noqa: N818 - not a fault
@@ -82,13 +93,12 @@ def build(backend: Builder, target: Target) -> str:
     return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_mapped(_sample().model, engine)}"
 
 
-def local(backend: Any) -> Target | None:
+def local(backend: Backend) -> Target | None:
     """The target of the GPU that is here, where the backend knows of one."""
-    device = getattr(backend, "device", None)
-    return None if device is None else Target(f"sm{device.sm}")
+    return backend.capabilities().local
 
 
-def cancel(backend: Any) -> str:
+def cancel(backend: Building) -> str:
     """Ask a build to stop as soon as the compiler works."""
     progress = _Stopping()
     target = backend.capabilities().targets[0]
@@ -115,7 +125,7 @@ class _Stopping(Silent):
 class Trial:
     """One engine on the GPU, built and then run in every way. A step that needs what failed before is skipped."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Running) -> None:
         self._backend = backend
         self._engine: Engine | None = None
 
@@ -184,19 +194,23 @@ class Trial:
 
     def throughput(self) -> str:
         """One stream against two."""
-        engine = self._built()
+        engine, counter = self._built(), self._backend
+        if not isinstance(counter, Counter):
+            raise Skipped("it does not count inferences that run at the same time")
         one, two = (
-            self._backend.throughput(engine, _batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
+            counter.throughput(engine, _batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
         )
         return f"{one.rate:.0f} inferences/s on one stream, {two.rate:.0f} on two"
 
     def reopen(self) -> str:
         """Save the engine, open it, and compare what it computes."""
-        engine = self._built()
+        engine, opener = self._built(), self._backend
+        if not isinstance(opener, Opener):
+            raise Skipped("it opens no serialized engines")
         with scratch.folder() as folder:
             file = Path(folder) / "engine.plan"
-            self._backend.save(engine, file)
-            again = self._backend.open_plan(file)
+            opener.save(engine, file)
+            again = opener.open_plan(file)
         before, after = self._backend.outputs(engine, _batch()), self._backend.outputs(again, _batch())
         self._backend.release(again)
         told = _compared(before, after)
@@ -204,7 +218,7 @@ class Trial:
 
     def cache(self) -> str:
         """Build twice with one timing cache."""
-        if self._backend.name != "tensorrt":
+        if self._backend.capabilities().maker.tunes != "build":
             raise Skipped("this compiler times its kernels when it runs")
         target = self._target()
         with scratch.folder() as folder:
@@ -255,11 +269,10 @@ def _expected(names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
 def _reference(
     model: Model, batch: Mapping[str, NDArray[Any]], names: tuple[str, ...]
 ) -> Mapping[str, NDArray[Any]]:
-    runner: Any = backends.get("onnxruntime")
+    runner = evaluator()
     engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
     try:
-        found: Mapping[str, NDArray[Any]] = runner.outputs(engine, batch, names)
-        return found
+        return runner.outputs(engine, batch, names)
     finally:
         runner.release(engine)
 

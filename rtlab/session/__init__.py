@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rtlab import backends, questions
 from rtlab.analysis.batches import Sweep
 from rtlab.backends.bench import Bench
-from rtlab.backends.choosing import builder_for, check_capable, default_target
+from rtlab.backends.choosing import builder_for, check_capable, default_target, opener_for
 from rtlab.backends.live.apart import warm
+from rtlab.backends.reference import stand_in
+from rtlab.backends.roles import advice, role
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts
@@ -31,7 +33,7 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent, check
-from rtlab.core.protocols import Limits, Progress, View
+from rtlab.core.protocols import Backend, Counter, Limits, Progress, View
 from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.stage import BUDGET_S, Budget, budget_of
@@ -239,7 +241,7 @@ class Session(Generic[R]):
         precision: str | Precision | Mapping[str, str | Precision] | None = None,
         calibrator: str | Calibrator | None = None,
         target: str | Target | None = None,
-        backend: str | None = None,
+        backend: str | Backend | None = None,
         weights: str = "channel",
         sparsity: bool | str | Sequence[str] = False,
         scales: Scales = None,
@@ -255,7 +257,8 @@ class Session(Generic[R]):
             calibrator: How activations get their scales, such as ``percentile(99.9)``; auto for int8, minmax
                 for fp8 by default.
             target: ``cpu`` or a compute capability; None takes the builder's default.
-            backend: The builder; None takes the best one available.
+            backend: The builder by its name, or one of your own: any object that follows ``rtlab.core.protocols``.
+                None takes the best one available.
             weights: One scale per output ``channel``, or per ``tensor``.
             sparsity: Prune weights to 2:4, all that can be (True) or those of the nodes that a pattern fits, and
                 tell the compiler to look for sparse weights.
@@ -337,6 +340,7 @@ class Session(Generic[R]):
         model: str | Path | None = None,
         inputs: Batch | str | Path | None = None,
         optimization_profile: int | None = None,
+        backend: str | Backend | None = None,
         **more: str | Path,
     ) -> R:
         """Read an engine of this model that another machine built, as a variant beside the others.
@@ -356,6 +360,8 @@ class Session(Generic[R]):
                 ``export`` wrote, for example.
             inputs: What ``output`` was computed from, arrays by input or an ``.npz``, so that errors can be told.
             optimization_profile: Which of several optimization profiles to show; the first by default.
+            backend: What reads them, by its name or an object that follows ``rtlab.core.protocols``; rtlab's own reader
+                by default.
             more: Files by another kind that ``rtlab.backends.files.recognise`` tells, such as ``archive``.
 
         Raises:
@@ -374,14 +380,21 @@ class Session(Generic[R]):
         if data is not None:
             data.check(self.model)
         batch = None if data is None else next(data.batches(self.model, len(data)))
-        return self._adopt(recorded(self.model, name, given, inputs=batch, profile=optimization_profile))
+        found = recorded(self.model, name, given, inputs=batch, profile=optimization_profile, backend=backend)
+        return self._adopt(found)
 
     def open(
-        self, name: str, plan: str | Path, *, backend: str = "tensorrt", progress: Progress | None = None
+        self,
+        name: str,
+        plan: str | Path,
+        *,
+        backend: str | Backend | None = None,
+        progress: Progress | None = None,
     ) -> R:
         """Open a serialized engine of this model on the GPU that it was built for, time it and compare its values.
 
-        Elsewhere nothing can open it: export its layers there, and ``read`` them.
+        Elsewhere nothing can open it: export its layers there, and ``read`` them. None takes the backend that opens
+        engines here, which is that of TensorRT where there is one.
 
         Raises:
             Unavailable: backend, driver or GPU are missing, or version or GPU are not the engine's.
@@ -389,6 +402,7 @@ class Session(Generic[R]):
             RunError: it cannot be run.
         """
         _called(name)
+        backend = opener_for(backend)
         found = backends.get(backend)
         if not (here := found.availability()).ok:
             raise Unavailable(
@@ -400,7 +414,7 @@ class Session(Generic[R]):
         variant = Variant(target=targets[0] if targets else Target("unknown"), backend=backend)
         with watching(progress) as watched:
             job = Job(
-                name, variant, self.model, self.data, self.task, None, None, self.limits, backend, "onnxruntime",
+                name, variant, self.model, self.data, self.task, None, None, self.limits, backend, stand_in(),
                 plan=str(plan),
             )  # fmt: skip
             result = last(job, compiled(job, watched), Budget(BUDGET_S), watched)
@@ -418,18 +432,18 @@ class Session(Generic[R]):
             RunError: the engine cannot be run.
         """
         result = self.facts_of(name)
-        backend: Any = backends.get(result.engine.backend)
-        if not hasattr(backend, "throughput") or not backend.availability().ok or result.engine.plan is None:
+        engine = result.engine
+        backend = backends.get(engine.backend)
+        capable = backend.capabilities()
+        if not (capable.counts and backend.availability().ok and capable.runs_itself(engine)):
             raise Unavailable(
-                f'Cannot measure the throughput of "{name}": backend "{result.engine.backend}" keeps no engine on a '
-                'GPU here. Build it where a GPU is, with backend="tensorrt".'
+                f'Cannot measure the throughput of "{name}": backend "{engine.backend}" keeps no engine on a '
+                f"GPU here. Build it where a GPU is, with {advice(lambda c: c.counts)}."
             )
+        counter: Counter = role(engine.backend, "counts", "measure throughput")
         batch = next(self.data.batches(result.prepared.model, 1))
         with watching(progress) as watched:
-            found: Throughput = backend.throughput(
-                result.engine, batch, watched, streams=streams, seconds=seconds
-            )
-        return found
+            return counter.throughput(engine, batch, watched, streams=streams, seconds=seconds)
 
     @boundary("time the batch sizes")
     def sweep(
@@ -504,7 +518,7 @@ class Session(Generic[R]):
         """Plan a variant that is built with other tactics, for ``run`` and ``difference``.
 
         Args:
-            name: A variant that was built with backend ``tensorrt`` and the options ``flags=["EDITABLE_TIMING_CACHE"]``
+            name: A variant that was built with TensorRT and the options ``flags=["EDITABLE_TIMING_CACHE"]``
                 and ``timing_cache``; that file is only read.
             tactics: By layer one that ``study.tactics`` lists: its id, or its kernel's name.
             as_: What the new variant is called.
@@ -852,9 +866,6 @@ class Session(Generic[R]):
             raise _gone(name)
         variant = kept.variants[name]
         builder = variant.backend or (builder_for(None, variant.target) if build else "")
-        runner = "onnxruntime" if backends.get("onnxruntime").availability().ok else None
-        if builder.startswith("onnxruntime:"):
-            runner = builder
         implicit = variant.options is not None and variant.options.implicit
         built = kept.facts.get(name)
         if built is not None and budget is None:
@@ -872,7 +883,7 @@ class Session(Generic[R]):
             scales=kept.scales.get(name),
             limits=self.limits,
             builder=builder,
-            runner=runner,
+            runner=stand_in(),
             wanted=(self.data.count or 0) if ranges is not None else 0,
             random_ranges=ranges is not None and self._observer_of(variant).synthetic(self.data),
         )

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from rtlab import backends, questions
 from rtlab.analysis.mapping import Mapping as NodeMapping
+from rtlab.backends.roles import advice, role
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Builder, BuildRequest, Limits, Progress
+from rtlab.core.protocols import Builder, BuildRequest, Limits, Opener, Progress
 from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Task
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import Unavailable
+from rtlab.errors import BuildError, Unavailable
 from rtlab.quantize import assign, prepare, sparsity
 from rtlab.quantize.export import cache_of
 
@@ -33,7 +33,7 @@ class Job:
 
     ``data`` may be left out where the variant is only compiled. ``wanted`` is how many samples calibration would have
     seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized engine to
-    open in place of a build.
+    open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself.
     """
 
     name: str
@@ -63,12 +63,12 @@ def compiled(job: Job, progress: Progress | None = None) -> Facts:
             "Calibration tab, then Build again; on the command line: a larger --budget)"
         )
         ready = dataclasses.replace(ready, notes=(seen, *ready.notes))
-    builder = backends.get(job.builder)
-    if not isinstance(builder, Builder):
-        raise Unavailable(
-            f'Backend "{job.builder}" cannot build: it only runs or reads. See rtlab.available().'
+    engine = _opened(job) if job.plan else _built(job, ready, progress)
+    if engine.backend != job.builder:
+        raise BuildError(
+            f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '
+            f'Build it as Engine(backend="{job.builder}", ...).'
         )
-    engine = _opened(job, builder) if job.plan else builder.build(_request(job, ready, builder), progress)
     # Related here, beside the build, and not where somebody waits for the picture.
     if narrowed := _narrowed(job, engine, questions.related(engine, job.model, ready.model)):
         engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed))
@@ -79,7 +79,12 @@ def compiled(job: Job, progress: Progress | None = None) -> Facts:
     )  # fmt: skip
 
 
-def _request(job: Job, ready: Prepared, builder: Any) -> BuildRequest:
+def _built(job: Job, ready: Prepared, progress: Progress) -> Engine:
+    builder: Builder = role(job.builder, "builds", "build")
+    return builder.build(_request(job, ready), progress)
+
+
+def _request(job: Job, ready: Prepared) -> BuildRequest:
     """What is built; with what TensorRT's own calibrator reads, where the variant asks for it."""
     implicit = _implicit(job.variant)
     given = cache_of(job.variant, ready).encode().decode("ascii") if implicit and job.scales else ""
@@ -87,7 +92,7 @@ def _request(job: Job, ready: Prepared, builder: Any) -> BuildRequest:
         ready.model,
         job.variant,
         job.limits,
-        keep_plan=builder.capabilities().runs,
+        keep_plan=backends.get(job.builder).capabilities().runs,
         data=job.data if implicit and not given else None,
         cache=given,
     )
@@ -97,20 +102,21 @@ def _implicit(variant: Variant) -> bool:
     return variant.options is not None and variant.options.implicit
 
 
-def _opened(job: Job, backend: Any) -> Engine:
+def _opened(job: Job) -> Engine:
     """A serialized engine from a file.
 
     Raises:
         Unavailable: the backend opens none, or version or GPU do not match.
         ReadError: the file is no plan.
     """
-    if not hasattr(backend, "open_plan"):
+    if not backends.get(job.builder).capabilities().opens:
         raise Unavailable(
-            f'Backend "{job.builder}" cannot open "{job.plan}": it loads no engines. Choose backend="tensorrt" where '
-            "its GPU is; elsewhere export its layers there, and read them with study.read."
+            f'Backend "{job.builder}" cannot open "{job.plan}": it loads no engines. Choose '
+            f"{advice(lambda c: c.opens)} where its GPU is; elsewhere export its layers there, and read them with "
+            "study.read."
         )
-    engine: Engine = backend.open_plan(job.plan)
-    return engine
+    opener: Opener = role(job.builder, "opens", f'open "{job.plan}"')
+    return opener.open_plan(job.plan)
 
 
 def _narrowed(job: Job, engine: Engine, mapping: NodeMapping) -> str:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rtlab import backends
 from rtlab.analysis import accuracy as _accuracy
 from rtlab.analysis.accuracy import Comparison
 from rtlab.analysis.work import works
 from rtlab.backends.live.inference import free_memory
-from rtlab.backends.reference import reference, runner_of
+from rtlab.backends.reference import evaluator, reference, runner_of
 from rtlab.core.engine import Engine
 from rtlab.core.facts import SCORED, Facts, Score
 from rtlab.core.progress import Silent, check
-from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.core.protocols import BuildRequest, Progress, Runner
 from rtlab.core.stage import Budget, Stage, Standing, Why, Within
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
@@ -63,7 +63,7 @@ def planned(job: Job, result: Facts, why: Why = "") -> Facts:
 
 def _never(job: Job, result: Facts, stage: Stage) -> str | None:
     """Why a stage has nothing to find out; None where it has."""
-    if job.runner is None:
+    if job.runner is None and not _ran_itself(result):
         return "nothing here can run the model"
     if stage is Stage.COMPARED and is_reference(result):
         precision = str(result.variant.precision)
@@ -83,8 +83,7 @@ def is_reference(result: Facts) -> bool:
 def _ran_itself(result: Facts) -> bool:
     """Whether the engine is run by what built it, on its own processor."""
     engine = result.engine
-    own = engine.plan is not None or engine.backend.startswith("onnxruntime:")
-    return own and bool(backends.get(engine.backend).capabilities().runs)
+    return backends.get(engine.backend).capabilities().runs_itself(engine)
 
 
 def _missing(stage: Stage, known: Standing | None, why: Why, words: str = "") -> Standing:
@@ -135,9 +134,9 @@ class _Measuring:
     def __init__(self, job: Job, result: Facts, progress: Progress, budget: Budget) -> None:
         self.job, self.result, self.progress, self.budget = job, result, progress, budget
         self._itself = _ran_itself(result)
-        self.runner: Any = (
-            backends.get(result.engine.backend) if self._itself else runner_of(job.runner or "onnxruntime")
-        )
+        #: What computes in the place of an engine that is not run by its own backend.
+        self._stand_in = None if self._itself else evaluator()
+        self.runner: Runner = self._stand_in or runner_of(result.engine.backend)
         self._computing: Engine | None = None
 
     def stages(self) -> Iterator[Facts]:
@@ -193,9 +192,9 @@ class _Measuring:
     def _time(self, within: Within) -> None:
         job, result = self.job, self.result
         engine = result.measured or result.engine
-        if engine.backend != self.runner.name:
+        if self._stand_in is not None and engine.backend != self._stand_in.name:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
-            engine = self.runner.build(request, self.progress)
+            engine = self._stand_in.build(request, self.progress)
         known, wanted = result.profile, _RUNS
         left = wanted - (0 if known is None else _runs(known))
         # It keeps to its time by itself, and has something to tell at the end of it.
@@ -219,7 +218,7 @@ class _Measuring:
 
     def _engine(self, within: Within) -> Engine:
         """What computes the variant's values: the engine itself, or its emulation on the CPU."""
-        if self._itself:
+        if self._stand_in is None:
             return self.result.engine
         if self._computing is None:
             # Not within the budget: what is half made cannot be gone on with.
@@ -227,7 +226,7 @@ class _Measuring:
             # It took three times as much to make, while the engines that are compared are still to come.
             free_memory()
             request = BuildRequest(emulation, self.job.variant, level="basic")
-            self._computing = self.runner.build(request, within)
+            self._computing = self._stand_in.build(request, within)
         return self._computing
 
     def _compare(self, within: Within) -> None:
@@ -249,7 +248,7 @@ class _Measuring:
         data = (job.task.data if job.task else self._data).take(max(_COMPARED, fixed_batch(model)))
         comparison = Comparison(model, names, self.result.errors)
         wanted = len(data)
-        reader = runner_of("onnxruntime")
+        reader = evaluator()
         plain = reference(model, within)
         within.phase("Comparing values", wanted)
         limit = job.limits.seconds

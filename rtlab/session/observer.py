@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.analysis import tensors as _tensors
-from rtlab.backends.reference import reference, runner_of
+from rtlab.backends.reference import evaluator, reference
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
@@ -55,7 +55,7 @@ def _observe(
     skip: int = 0,
 ) -> None:
     """Run the model on the samples after the first ``skip`` and count what it computes."""
-    runner = runner_of("onnxruntime")
+    runner = evaluator()
     names = quantizable(model) if names is None else names
     size = batch_size(model, names, data)
     progress.phase("Calibrating", None if data.count is None else data.count - skip)
@@ -219,7 +219,7 @@ class Observer:
     def _sampled(
         self, names: Sequence[str], data: CalibrationData, progress: Progress
     ) -> dict[str, _tensors.TensorStats]:
-        runner = runner_of("onnxruntime")
+        runner = evaluator()
         with self._busy:
             if self._engine is None:
                 self._engine = reference(self.model, progress)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -16,15 +15,16 @@ from rtlab.analysis.accuracy import Comparison
 from rtlab.analysis.rebuilt import rebuilt
 from rtlab.analysis.replay import replay
 from rtlab.analysis.timing import Timing
-from rtlab.backends.files import reading, recognise
-from rtlab.backends.reference import reference, runner_of
+from rtlab.backends.choosing import reader_for
+from rtlab.backends.files import recognise
+from rtlab.backends.reference import evaluator, reference
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, Facts
 from rtlab.core.heap import growing
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Runner
+from rtlab.core.protocols import Backend
 from rtlab.core.trace import Outputs, Recording
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ReadError
@@ -77,6 +77,7 @@ def recorded(
     *,
     inputs: Batch | None = None,
     profile: int | None = None,
+    backend: str | Backend | None = None,
 ) -> Facts:
     """Read an engine's files as a variant of a model.
 
@@ -87,10 +88,12 @@ def recorded(
             itself, ``cache`` a calibration cache.
         inputs: What the outputs in the files were computed from, so that ONNX Runtime can compute the same.
         profile: The optimization profile to show; the first by default.
+        backend: What reads them; rtlab's own reader by default.
 
     Raises:
         ReadError: a file is damaged, or files belong to different engines.
         ModelError: the model cannot be loaded.
+        Unavailable: the backend reads no files.
     """
     told = {k: p for k, p in files.items() if k not in ASIDE}
     if not told:
@@ -100,7 +103,7 @@ def recorded(
             'Give layers="layers.json" from trtexec --exportLayerInfo, or log= with a verbose build log.'
         )
     built = load(files["model"], weights=False) if "model" in files else model
-    found = reading.read(told, select=profile)
+    found = reader_for(backend).read(told, select=profile)
     return result(model, built, name, found, inputs=inputs, cache=files.get("cache"))
 
 
@@ -199,7 +202,7 @@ def _errors(model: Model, found: Recording, inputs: Batch | None) -> tuple[Error
     names = [n for n in found.outputs if n in model.values]
     if not names or not model.nodes:
         return None, f'The outputs in the files are not compared: none is a value of model "{model.name}".'
-    runner = cast("Runner", runner_of("onnxruntime"))
+    runner = evaluator()
     engine = reference(model, Silent())
     try:
         before = runner.outputs(engine, inputs, names)

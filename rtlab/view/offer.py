@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtlab import backends, samples
+from rtlab.backends.choosing import default_target, usual_builder
 from rtlab.core.model import Model
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.view.contract import Choice, Controls, Option, Pin
@@ -14,23 +15,19 @@ from rtlab.view.contract import Choice, Controls, Option, Pin
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
 #: Why nothing can be chosen for an engine whose model nobody gave.
 NO_MODEL = 'No ONNX model was given: drop one here, or read the engine with model="model.onnx"'
-#: Makes the engine where no TensorRT builder is installed.
-_STAND_IN = "onnxruntime"
 
 
 def start() -> Variant:
     """What is chosen at first: fp32 for a GPU that the best builder compiles for."""
-    known = [str(t) for t in backends.get(_builder()).capabilities().targets]
-    return Variant.of("fp32", target="sm86" if "sm86" in known else known[0])
+    return Variant.of("fp32", target=default_target(usual_builder()))
 
 
 def notice() -> str:
-    """What a reader must know of the builder here; empty where it is a TensorRT."""
-    if _builder() != _STAND_IN:
+    """What a reader must know of the builder here; empty where it builds for GPUs."""
+    usual = backends.get(usual_builder()).capabilities()
+    if any(t.sm for t in usual.targets):
         return ""
-    return (
-        "No TensorRT builder is installed here, so ONNX Runtime's optimized graph stands in for the engine."
-    )
+    return f"No TensorRT builder is installed here, so {usual.maker.title}'s optimized graph stands in for the engine."
 
 
 def choice(model: Model, variant: Variant) -> Choice:
@@ -40,7 +37,7 @@ def choice(model: Model, variant: Variant) -> Choice:
         precision=str(variant.precision),
         calibrator=str(variant.calibrator or ""),
         target=str(variant.target),
-        backend=variant.backend or _builder(),
+        backend=variant.backend or usual_builder(),
         pins=[Pin(pattern=pattern, precision=str(p)) for pattern, p in variant.pins],
         weights=variant.weights,
         sparsity=list(variant.sparsity),
@@ -65,7 +62,7 @@ def wanted(chosen: Mapping[str, Any]) -> Variant:
 
 def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
     """What the top row offers beside a ``Choice``."""
-    capable = backends.get(_builder()).capabilities()
+    capable = backends.get(usual_builder()).capabilities()
     models = dict.fromkeys([model.name, *samples.names()])
     offered = set(capable.precisions)
     target = next((t for t in capable.targets if str(t) == chosen.get("target")), capable.targets[0])
@@ -82,7 +79,7 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
                 enabled=not none and p in offered and target.refusal(p) is None,
                 reason=none
                 or target.refusal(p)
-                or ("" if p in offered else f'Backend "{_builder()}" has no {p}'),
+                or ("" if p in offered else f'Backend "{usual_builder()}" has no {p}'),
             )
             for p in Precision
         ],
@@ -111,12 +108,3 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
 
 def _pinned(chosen: Mapping[str, Any]) -> list[Precision]:
     return [p for pin in chosen.get("pins") or () for p in Precision if p.value == pin.get("precision")]
-
-
-def _builder() -> str:
-    """The backend that an engine is built with when nobody says which."""
-    for name, backend in backends.registry().items():
-        capable = backend.capabilities()
-        if capable.builds and backend.availability().ok and any(t.sm for t in capable.targets):
-            return name
-    return _STAND_IN

@@ -44,7 +44,7 @@ def story(
         )
         first += steps
     return {
-        "title": engine.title if engine and engine.backend not in {"", "trtexec"} else _title(log),
+        "title": engine.title if engine and engine.log else _title(log),
         "counts": list(log.attempts[log.chosen].counts) if log.attempts else [],
         "passes": passes,
         "steps": [_step(step) for step in played.steps],

@@ -97,7 +97,7 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
 
 def counted(engine: Engine) -> str:
     """What one step of an engine is called, so that nobody compares layers of two compilers by their number."""
-    return "ONNX Runtime node" if engine.backend.startswith("onnxruntime") else engine.detail
+    return engine.maker.step or engine.detail
 
 
 def estimate_source(result: Facts) -> str:

@@ -15,6 +15,7 @@ from benchmarks.test_memory_per_node import peak
 from rtlab import backends
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.timing import on_nodes, timing
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
@@ -57,7 +58,7 @@ def one_kernel(model: Model) -> Engine:
     behind = Layer(
         "1:s", "__myl_Neg_myl0_1", "kgen", 1, inside.outputs, (Tensor("u", "fp32", (1, 8)),)
     )  # fmt: skip
-    return Engine("tensorrt-rtx", "", Target("sm86"), (inside, behind))
+    return Engine("tensorrt-rtx", "", Target("sm86"), (inside, behind), maker=TENSORRT_RTX)
 
 
 def test_four_times_the_nodes_in_one_kernel_take_four_times_as_long(benchmark, care) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rtlab import samples
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Errors, Facts
 from rtlab.core.model import Model
@@ -62,7 +63,7 @@ def engine_of(model: Model, rng: np.random.Generator) -> Engine:
             )
         )
     ends = (tuple(map(tensor, names)) for names in (model.inputs, model.outputs))
-    return Engine("tensorrt-rtx", "1.7.1", Target("sm86"), tuple(layers), *ends)
+    return Engine("tensorrt-rtx", "1.7.1", Target("sm86"), tuple(layers), *ends, maker=TENSORRT_RTX)
 
 
 @functools.cache

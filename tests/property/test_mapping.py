@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import strategies
 from rtlab.analysis.mapping import relate
 from rtlab.analysis.timing import on_nodes, timing
+from rtlab.backends.makers import TENSORRT
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
@@ -173,7 +174,7 @@ def written(draw: st.DrawFn) -> tuple[Model, Engine, dict[str, str]]:
             ),
             Layer(f"L{at + 1}", f"Reformatting CopyNode for Input Tensor 0 to {run[0].name}", "Reformat", at + 1),
         ]  # fmt: skip
-    return model, Engine("trtexec", "8.4", Target("unknown"), tuple(layers)), truth
+    return model, Engine("trtexec", "8.4", Target("unknown"), tuple(layers), maker=TENSORRT), truth
 
 
 @given(written())
@@ -206,6 +207,6 @@ def test_any_name_is_read_without_an_error(model, texts):
     forms = ("{}", "PWN({})", "{{ForeignNode[{}]}}", "{{ForeignNode[{0}...{0}]}}", "{} copy", "[A]-[b]-[{}]")
     names = [f.format(t) for t in texts for f in forms]
     layers = tuple(Layer(f"L{i}", n, "kgen", i) for i, n in enumerate(names))
-    engine = Engine("trtexec", "8.4", Target("unknown"), layers)
+    engine = Engine("trtexec", "8.4", Target("unknown"), layers, maker=TENSORRT)
 
     check_partition(model, engine, relate(model, model, engine))

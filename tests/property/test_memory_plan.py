@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rtlab.analysis.arena import PACKAGES, largest, place
 from rtlab.analysis.lifetimes import Life, lifetimes
 from rtlab.analysis.plan import plan
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import absent
 from rtlab.core.variant import Target
@@ -72,7 +73,7 @@ def truths(draw: st.DrawFn, most_streams: int = 4) -> Truth:
         uses[name] = [at]
         for n in chosen:
             uses[n].append(at)
-    engine = Engine("tensorrt-rtx", "1", Target("sm86"), tuple(layers))
+    engine = Engine("tensorrt-rtx", "1", Target("sm86"), tuple(layers), maker=TENSORRT_RTX)
     return Truth(engine, uses, sizes, order)
 
 

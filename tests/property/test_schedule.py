@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from rtlab.analysis.schedule import Schedule, schedule, unit_durations
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
@@ -19,7 +20,7 @@ EXACT = 1 / 64  # durations are multiples of it, so that sums of floats are exac
 
 
 def of(layers: list[Layer]) -> Engine:
-    return Engine("tensorrt-rtx", "1.7", Target("sm86"), tuple(layers))
+    return Engine("tensorrt-rtx", "1.7", Target("sm86"), tuple(layers), maker=TENSORRT_RTX)
 
 
 @st.composite

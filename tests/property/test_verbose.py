@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rtlab.analysis.replay import replay
 from rtlab.analysis.tuning import contests
 from rtlab.backends.log.verbose import Parsed, parse
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.errors import ReadError
@@ -86,7 +87,7 @@ def read(data: bytes) -> Parsed | None:
     assert all(len(t.timed) <= 20 for t in log.tunings)
     assert list(range(len(parsed.layers))) == [layer.index for layer in parsed.layers]
     model = net()
-    engine = Engine("trtexec", log.version, log.target, parsed.layers)
+    engine = Engine("trtexec", log.version, log.target, parsed.layers, maker=TENSORRT)
     found = replay(log, model, engine)
     assert found.coverage[1] == len(found.steps)
     for k in (0, len(found.steps) // 2, len(found.steps)):

@@ -42,7 +42,10 @@ class Fake(Running):
         return Availability(ok=True, version="10.16.1")
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(targets=(Target("sm86"),), precisions=tuple(Precision), builds=True, runs=True)
+        return Capabilities(
+            targets=(Target("sm86"),), precisions=tuple(Precision), builds=True, runs=True, local=self.local,
+            device=self.device_words, maker=self.maker,
+        )  # fmt: skip
 
     def build(self, request, progress):
         progress.phase("Compiling")

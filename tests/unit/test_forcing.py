@@ -12,6 +12,7 @@ import pytest
 import fake_trt
 from fake_gpu import VERSIONS, Here
 from rtlab import Study, backends
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.buildlog import TacticTime
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import absent
@@ -172,7 +173,7 @@ def test_other_backends_say_where_tactics_are_timed() -> None:
     with pytest.raises(VariantError, match=r'"onnxruntime" times no tactics .*or study\.tune\(\)'):
         study.tactics("fp32")
     result = study["fp32"]
-    rtx = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, backend="tensorrt-rtx"))
+    rtx = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, maker=TENSORRT_RTX))
     for ask in (lambda: forcing.tactics(rtx), lambda: forcing.force(rtx, {"a": "b"}, "c")):
         with pytest.raises(
             VariantError,

@@ -380,4 +380,4 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
 
 
 def _sparse(reading: Reading) -> str:
-    return "SPARSE_WEIGHTS" if reading.engine.backend == "tensorrt-rtx" else "--sparsity=enable"
+    return "--sparsity=enable" if reading.engine.maker.flags else "SPARSE_WEIGHTS"

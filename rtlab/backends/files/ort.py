@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rtlab.backends import makers
 from rtlab.backends.files import contents, optimized
 from rtlab.backends.files.contents import fault, number, shown
 from rtlab.backends.files.measured import listed, mismatch
@@ -56,6 +57,7 @@ def read(profile: Path | None, model: Path | None) -> Recording:
         outputs=outputs,
         notes=read_notes,
         device="" if providers in ([], [_CPU]) else ", ".join(providers),
+        maker=makers.ONNX_RUNTIME,
     )
     return Recording(engine, _profile(profile, events, engine) if profile is not None else None)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rtlab.backends import makers
 from rtlab.backends.files import archive, contents, inspector, measured, printed, recognise
 from rtlab.core import scratch
 from rtlab.core.buildlog import BuildLog
@@ -198,6 +199,7 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
         notes=tuple(notes),
         device=device.name,
         profiles=inspected.shapes,
+        maker=makers.TENSORRT,
     )
     outputs: Outputs | None = None
     reference: Outputs | None = None
@@ -351,13 +353,15 @@ def _tensors(path: Path) -> Recording:
     runner, outputs, reference, notes = results.read(path)
     types = {v: k for k, v in measured.NUMPY.items()}
     told = tuple(Tensor(n, types.get(str(v.dtype), str(v.dtype)), tuple(v.shape)) for n, v in outputs.items())
+    theirs = runner.startswith("onnxrt")
     engine = Engine(
-        "onnxruntime" if runner.startswith("onnxrt") else "trtexec",
+        "onnxruntime" if theirs else "trtexec",
         "",
         Target("unknown"),
         (),
         outputs=told,
         notes=(*notes, _ONLY_TENSORS),
+        maker=makers.ONNX_RUNTIME if theirs else makers.TENSORRT,
     )
     return Recording(engine, outputs=outputs, reference=reference)
 

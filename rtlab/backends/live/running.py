@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rtlab.backends import makers
 from rtlab.backends.files import inspector
 from rtlab.backends.live import child, driver, loaded
 from rtlab.backends.live.lane import Port
@@ -38,7 +39,7 @@ _KEPT = 2
 
 
 class Running:
-    """The half of a TensorRT backend that runs engines; a backend sets ``name``, ``binding`` and ``product``.
+    """The half of a TensorRT backend that runs engines; it sets ``name``, ``binding``, ``product`` and ``maker``.
 
     ``cuda`` and ``libraries`` name the modules that reach the CUDA runtime and the driver.
     """
@@ -46,6 +47,7 @@ class Running:
     name: str
     binding: str
     product: str
+    maker = makers.TENSORRT
     cuda = "polygraphy.cuda"
     libraries = "ctypes"
     limits = Limits()
@@ -57,6 +59,17 @@ class Running:
     def device(self) -> driver.Device | None:
         """The GPU that engines run on."""
         return driver.device()
+
+    @property
+    def local(self) -> Target | None:
+        """That GPU as a target."""
+        return Target(f"sm{self.device.sm}") if self.device else None
+
+    @property
+    def device_words(self) -> str:
+        """That GPU in words."""
+        here = self.device
+        return f"{here.name}, sm{here.sm}, driver for CUDA {here.cuda}" if here else ""
 
     @property
     def source(self) -> str:
@@ -133,6 +146,7 @@ class Running:
             plan=plan,
             device=here.name if here else "",
             profiles=_profiles(facts.ports),
+            maker=self.maker,
         )
 
     def save(self, engine: Engine, path: str | Path) -> None:

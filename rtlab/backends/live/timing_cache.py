@@ -19,7 +19,7 @@ from rtlab.backends.live import child
 from rtlab.backends.live.running import Running
 from rtlab.backends.log import listing
 from rtlab.core import files
-from rtlab.core.buildlog import TacticTime
+from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import ReadError, VariantError
@@ -34,34 +34,6 @@ _OPERATOR = re.compile(
 _ROW = re.compile(
     r"(?:^|\s)\d+, (?P<time>[^,\s]+), [^,\s]+, [^,\s]+, (?P<name>.+?), (?P<tactic>0x[0-9a-fA-F]{1,16}),"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Operator:
-    """An operator that TensorRT's graph compiler tuned, as the log tells.
-
-    ``key`` is its own in the timing cache, empty where the build was not editable. ``nodes`` are the labels of its
-    ONNX nodes. ``timed`` are its tactics, the fastest first, by what the builder *reported*.
-    """
-
-    name: str
-    key: str
-    nodes: tuple[str, ...]
-    timed: tuple[TacticTime, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """What a cache remembers of one operator: a tactic by its hash, and its time as the builder *reported* it."""
-
-    key: str
-    tactic: int
-    milliseconds: float
-
-    @property
-    def id(self) -> str:
-        """The tactic as the log writes it."""
-        return f"{self.tactic:#x}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -149,7 +149,7 @@ def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fa
         facts.append(
             fact("Compiler's total", storage(found.reported), "reported", f"at batch {found.own_batch or 'as built'}")
         )  # fmt: skip
-        if engine.backend == "tensorrt-rtx" and found.reservations and not found.scaled:
+        if engine.maker.reserves and found.reservations and not found.scaled:
             rest = found.reported - found.reservations * RESERVATION
             off = f"{found.reservations} of {_RESERVED} taken off"
             facts.append(fact("Without reservations", storage(rest), "estimated", off))
@@ -171,7 +171,7 @@ def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fa
 
 def _notes(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[str]:
     notes = ["Addresses are rtlab's plan: compilers do not tell theirs."]
-    if found.reported and engine.backend == "tensorrt-rtx":
+    if found.reported and engine.maker.reserves:
         told = "The compiler reports the same total as scratch: it does not tell tensors and scratch apart."
         if found.reservations:
             told = (
@@ -192,9 +192,9 @@ def _notes(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[st
             "Streams run side by side, so that a tensor is free only when every stream is known to be past its last "
             "reader. The lower curve follows the order of issue; the bound counts what may be alive at a time."
         )
-    if engine.backend.partition(":")[0] == "onnxruntime":
+    if engine.maker.memory == "running":
         notes.append(
-            "ONNX Runtime allocates while it runs: this is what its layers would need in a planned arena."
+            f"{engine.compiler} allocates while it runs: this is what its layers would need in a planned arena."
         )
     if found.unsized:
         count = len(found.unsized)

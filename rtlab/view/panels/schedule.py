@@ -17,6 +17,8 @@ from rtlab.analysis.schedule import Schedule, divided, unit_durations
 from rtlab.analysis.schedule import schedule as scheduled
 from rtlab.analysis.timing import on_layers
 from rtlab.analysis.trust import usual
+from rtlab.backends.choosing import default_target
+from rtlab.backends.roles import able
 from rtlab.core.peaks import TABLE
 from rtlab.errors import RtlabError, VariantError
 from rtlab.view.cards import exact, names, numbered
@@ -37,7 +39,6 @@ _TITLE = "Streams"
 _AUX = range(8)
 #: Variants beside each other.
 _BESIDE = 8
-_BACKENDS = {"tensorrt", "tensorrt-rtx"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,8 +196,8 @@ def _rebuild(scene: Scene) -> Work:
     reason = ""
     if result.recorded:
         reason = "This engine was read from files. Build the model in a study to choose its streams."
-    elif result.engine.backend not in _BACKENDS:
-        reason = 'ONNX Runtime has no streams to choose. Build with backend="tensorrt-rtx", such as for target sm86.'
+    elif "streams" not in result.engine.maker.reports:
+        reason = f"{result.engine.compiler} has no streams to choose. {_with_streams()}"
     elif same:
         reason = f'Variant "{same}" is built with {_auxiliary(wanted)}.'
     return {
@@ -206,6 +207,13 @@ def _rebuild(scene: Scene) -> Work:
         "enabled": not reason,
         "reason": reason,
     }
+
+
+def _with_streams() -> str:
+    """What builds engines whose streams can be chosen, those that are installed here first."""
+    for name in able(lambda c: c.builds and "streams" in c.maker.reports):
+        return f'Build with backend="{name}", such as for target {default_target(name)}.'
+    return "Build with another backend."
 
 
 def _auxiliary(count: int) -> str:
@@ -266,7 +274,7 @@ def _notes(scene: Scene, plan: Schedule, chosen: _Source) -> list[str]:
         free = number(plan.serial - plan.chain, plan.unit)
         why = f"Its tensors would allow it to end up to {free} earlier, were layers to run side by side."
     engine = scene.result.engine
-    if engine.backend not in _BACKENDS or scene.result.recorded:
+    if "streams" not in engine.maker.reports or scene.result.recorded:
         return [*notes, why]
     if _aux(scene.result.variant) == 0:
         tip = "It was built with max_aux_streams=0: rebuild it with more."

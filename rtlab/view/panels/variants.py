@@ -58,7 +58,8 @@ def _works(scene: Scene) -> list[Work]:
 
 def _kinds(results: list[Facts]) -> list[str]:
     """What steps of these engines are called, the layers of compilers first: they are counted apart."""
-    return sorted({counted(r.engine) for r in results}, key=lambda kind: kind.startswith("ONNX Runtime"))
+    kinds = {counted(r.engine): bool(r.engine.maker.step) for r in results}
+    return sorted(sorted(kinds), key=kinds.__getitem__)
 
 
 def _columns(kinds: list[str], kept: str, weights: str) -> list[Column]:
@@ -160,12 +161,16 @@ def _notes(results: list[Facts]) -> list[str]:
             f"A {kinds[0]} of a compiled engine may run many nodes, a node of ONNX Runtime's graph is one or few of "
             "them: the two are counted apart, and the figure shows those of compiled engines."
         )
-    if any(r.engine.backend == "tensorrt-rtx" and r.variant.sparsity for r in results):
-        notes.append(
-            "TensorRT-RTX's listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
-        )
-    if any(t.processor == "CPU" for r in results if (t := questions.timing(r))):
-        notes.append(
-            "Times on the CPU are those of ONNX Runtime's kernels, which know neither target nor options of TensorRT."
-        )
+    untold = (r.engine for r in results if r.variant.sparsity and r.engine.maker.tunes == "load")
+    notes += dict.fromkeys(
+        f"{engine.compiler}'s listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
+        for engine in untold
+        if "sparsity" not in engine.maker.reports
+    )
+    notes += dict.fromkeys(
+        f"Times on the CPU are those of {r.measured.compiler}'s kernels, which know neither target nor options of "
+        "TensorRT."
+        for r in results
+        if r.measured and (t := questions.timing(r)) and t.processor == "CPU"
+    )
     return notes

@@ -8,6 +8,7 @@ import pytest
 import recorded
 from rtlab.analysis.breakdown import by_kind, by_precision, transitions
 from rtlab.analysis.timing import LayerTime, Timing
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
@@ -77,7 +78,7 @@ def planted() -> Engine:
         layer(1, "Conv", "bf16", "fp32"),
         layer(2, "Pool", "fp32", "fp32"),
     )
-    return Engine("trtexec", "", Target("unknown"), layers)
+    return Engine("trtexec", "", Target("unknown"), layers, maker=TENSORRT)
 
 
 def test_bf16_is_shown_as_bf16() -> None:

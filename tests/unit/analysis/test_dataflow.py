@@ -6,6 +6,7 @@ import pytest
 
 import recorded
 from rtlab.analysis.dataflow import MOVES, Dataflow, work
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
@@ -28,6 +29,7 @@ def engine(*layers: Layer, inputs: str = "x", outputs: str = "y") -> Engine:
     return Engine(
         "trtexec", "", Target("unknown"), layers,
         tuple(Tensor(i, "fp16") for i in inputs.split()), tuple(Tensor(o, "fp16") for o in outputs.split()),
+        maker=TENSORRT,
     )  # fmt: skip
 
 
@@ -93,6 +95,7 @@ def test_parts_of_one_tensor_have_one_reader() -> None:
             Layer("1", "B", "B", 1, (), (half,)),
             Layer("2", "C", "C", 2, (whole,), (Tensor("y", "fp16"),)),
         ),
+        maker=TENSORRT,
     )
     flow, (a, b, c) = Dataflow(found), found.layers
     assert b == flow.writer(c, whole)

@@ -9,6 +9,7 @@ import pytest
 import recorded
 from rtlab.analysis.diff import Side, difference
 from rtlab.analysis.mapping import Mapping, Pair
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import absent, load
 from rtlab.core.variant import Target
@@ -19,7 +20,7 @@ def engine(*names: str, kind: str = "kgen", precision: str = "fp32") -> Engine:
     layers = tuple(
         Layer(n, n, kind, i, outputs=(Tensor(f"{n} out", precision, (1,)),)) for i, n in enumerate(names)
     )
-    return Engine("tensorrt", "10", Target("sm86"), layers)
+    return Engine("tensorrt", "10", Target("sm86"), layers, maker=TENSORRT)
 
 
 @pytest.fixture

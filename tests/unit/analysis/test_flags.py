@@ -7,12 +7,14 @@ import dataclasses
 import pytest
 
 from rtlab.analysis import flags
+from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.maker import Maker
 from rtlab.core.variant import Target
 
 
-def engine(version: str, backend: str = "trtexec") -> Engine:
-    return Engine(backend, version, Target("sm80"), ())
+def engine(version: str, maker: Maker = TENSORRT) -> Engine:
+    return Engine("any", version, Target("sm80"), (), maker=maker)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ def engine(version: str, backend: str = "trtexec") -> Engine:
         (engine("10.16.1.11"), (10, 16), False),
         (engine("11.4.0"), (11, 4), True),
         (engine(""), None, None),
-        (engine("1.7.1", "tensorrt-rtx"), None, True),
+        (engine("1.7.1", TENSORRT_RTX), None, True),
     ],
 )
 def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by_model) -> None:
@@ -57,6 +59,6 @@ def test_more_kernels_are_asked_for_in_the_words_of_the_release(version, expecte
 
 def test_rtx_is_told_by_its_api() -> None:
     """It has no trtexec."""
-    rtx = engine("1.7.1", "tensorrt-rtx")
+    rtx = engine("1.7.1", TENSORRT_RTX)
     assert "--" not in flags.more_kernels(rtx) + flags.io_format(rtx, "input", "fp16", "hwc8")
     assert "build with --outputIOFormats=fp16:chw" == flags.io_format(engine("8.6"), "output", "fp16", "chw")

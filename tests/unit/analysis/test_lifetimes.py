@@ -6,6 +6,7 @@ import pytest
 
 import recorded
 from rtlab.analysis.lifetimes import Life, clocks, lifetimes
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
@@ -18,7 +19,15 @@ def engine(*steps, inputs=("x",), outputs=("y",)) -> Engine:
         layers.append(
             Layer(str(i), f"layer {i}", kind, i, tensors(reads), tensors(writes), stream=stream, event=event)
         )
-    return Engine("tensorrt-rtx", "1", Target("sm86"), tuple(layers), tensors(inputs), tensors(outputs))
+    return Engine(
+        "tensorrt-rtx",
+        "1",
+        Target("sm86"),
+        tuple(layers),
+        tensors(inputs),
+        tensors(outputs),
+        maker=TENSORRT_RTX,
+    )
 
 
 def tensors(names) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import strategies
 from rtlab import load
 from rtlab.analysis.memory import nbytes, of_layers, of_nodes
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.testing import tiny_model
@@ -59,7 +60,7 @@ def engine_of(*outputs: Tensor, **rest) -> Engine:
     layers = tuple(
         Layer(id=t.name, name=t.name, kind="kgen", index=i, outputs=(t,)) for i, t in enumerate(outputs)
     )
-    return Engine("tensorrt", "11", Target("sm86"), layers, **rest)
+    return Engine("tensorrt", "11", Target("sm86"), layers, **rest, maker=TENSORRT)
 
 
 def test_what_the_compiler_reported_goes_before_the_estimate() -> None:

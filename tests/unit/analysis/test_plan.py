@@ -12,6 +12,7 @@ import recorded
 import strategies
 from rtlab import load
 from rtlab.analysis.plan import plan
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import absent
 from rtlab.core.variant import Target
@@ -24,7 +25,9 @@ def engine(*steps, inputs=(), outputs=(), **more) -> Engine:
         Layer(str(i), f"layer {i}", "kgen", i, tuple(reads), tuple(writes))
         for i, (reads, writes) in enumerate(steps)
     )
-    return Engine("tensorrt-rtx", "1", Target("sm86"), layers, tuple(inputs), tuple(outputs), **more)
+    return Engine(
+        "tensorrt-rtx", "1", Target("sm86"), layers, tuple(inputs), tuple(outputs), **more, maker=TENSORRT_RTX
+    )
 
 
 def tensor(name, *shape, dtype="int8", **more) -> Tensor:

@@ -12,6 +12,7 @@ from rtlab.analysis.mapping import relate
 from rtlab.analysis.rebuilt import COPY, rebuilt
 from rtlab.analysis.replay import replay
 from rtlab.backends.log import verbose
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.variant import Target
@@ -76,7 +77,7 @@ def test_what_an_eliminated_concat_wrote_is_written_by_its_producers(googlenet) 
 
 def test_the_layers_relate_to_the_model_that_they_came_of(googlenet) -> None:
     model, layers = googlenet
-    mapping = relate(model, model, Engine("trtexec", "5.1", Target("unknown"), layers))
+    mapping = relate(model, model, Engine("trtexec", "5.1", Target("unknown"), layers, maker=TENSORRT))
     assert () == mapping.missing
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import recorded
 from rtlab.analysis.reformats import layout, packed, reformats
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
@@ -61,7 +62,7 @@ def test_every_reformat_of_the_file_is_there_with_its_time(folder) -> None:
 
 
 def engine(*layers: Layer, inputs: tuple[Tensor, ...] = (), outputs: tuple[Tensor, ...] = ()) -> Engine:
-    return Engine("trtexec", "8.6", Target("sm80"), layers, inputs, outputs)
+    return Engine("trtexec", "8.6", Target("sm80"), layers, inputs, outputs, maker=TENSORRT)
 
 
 def tensor(name: str, dtype: str, format_: str = LINEAR, channels: int = 64) -> Tensor:

@@ -14,6 +14,7 @@ from rtlab.analysis.mapping import Mapping, Pair
 from rtlab.analysis.replay import Replay, replay
 from rtlab.analysis.tuning import contests
 from rtlab.backends.log.verbose import parse
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
@@ -67,7 +68,7 @@ def played(text: str, *nodes: str, engine: Engine | None = None, mapping: Mappin
 
 def engine(*names: str) -> Engine:
     layers = tuple(Layer(f"{i}:{n}", n, "x", i) for i, n in enumerate(names))
-    return Engine("trtexec", "8.6", Target("unknown"), layers)
+    return Engine("trtexec", "8.6", Target("unknown"), layers, maker=TENSORRT)
 
 
 @recorded
@@ -165,7 +166,7 @@ def log_of(log: BuildLog, attempt: int) -> BuildLog:
 
 def _engine_of(path: Path) -> tuple[Engine]:
     parsed = parse(path)
-    return (Engine("trtexec", "10.16", Target("sm90"), parsed.layers),)
+    return (Engine("trtexec", "10.16", Target("sm90"), parsed.layers, maker=TENSORRT),)
 
 
 def test_counts_that_do_not_add_up_are_not_told() -> None:

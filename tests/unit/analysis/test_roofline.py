@@ -21,6 +21,7 @@ from rtlab.analysis.mapping import Mapping, Pair, relate
 from rtlab.analysis.roofline import GPU_EFFICIENCY, estimate, estimates, point, roofline
 from rtlab.analysis.trust import HELD_OUT, RECORDED, WITHOUT, Judged, judge, known_error, usual
 from rtlab.analysis.work import works
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks, peaks
@@ -40,7 +41,7 @@ def sample(name: str) -> Model:
 
 
 def engine(*layers: Layer, inputs: tuple[Tensor, ...] = ()) -> Engine:
-    return Engine("trtexec", "10.0", Target("sm86"), layers, inputs or layers[0].inputs)
+    return Engine("trtexec", "10.0", Target("sm86"), layers, inputs or layers[0].inputs, maker=TENSORRT)
 
 
 def layer(kind: str, reads: Tensor, writes: Tensor, index: int = 0, **attributes: object) -> Layer:

@@ -12,6 +12,7 @@ import recorded
 from rtlab.analysis.schedule import Schedule, divided, schedule, unit_durations
 from rtlab.analysis.timing import LayerTime, Shared, Timing
 from rtlab.backends.log import listing
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
@@ -28,7 +29,7 @@ def layer(
 
 
 def engine(*layers: Layer) -> Engine:
-    return Engine("tensorrt-rtx", "1.7", Target("sm86"), layers)
+    return Engine("tensorrt-rtx", "1.7", Target("sm86"), layers, maker=TENSORRT_RTX)
 
 
 #: stem, then left (2 layers) on stream 0 beside right on stream 1, then join.

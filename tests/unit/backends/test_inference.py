@@ -14,6 +14,7 @@ import nets
 from rtlab.backends import exposed
 from rtlab.backends.live import inference
 from rtlab.backends.live.inference import Order
+from rtlab.backends.makers import ONNX_RUNTIME
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.progress import Silent
@@ -126,12 +127,12 @@ def test_the_run_before_timing_is_left_out_of_every_session(monkeypatch, tmp_pat
 def test_what_the_profiler_keeps_is_bounded_by_bytes(layers: int, kept: int | None) -> None:
     """3,000 bytes of each kernel that ran, 32 MiB at a time."""
     listed = tuple(Layer(f"{i}:n", "n", "Neg", i) for i in range(layers))
-    engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=nets.chain("a"))
+    engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=nets.chain("a"), maker=ONNX_RUNTIME)
     assert kept == OnnxRuntime()._kept(engine, 35)
 
 
 def test_a_session_of_large_weights_is_made_once() -> None:
     """It takes as long to make as many runs, and its weights take more memory than what the profiler keeps."""
     listed = tuple(Layer(f"{i}:n", "n", "Neg", i) for i in range(1_000))
-    engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=bytes(110_000_000))
+    engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=bytes(110_000_000), maker=ONNX_RUNTIME)
     assert OnnxRuntime()._kept(engine, 35) is None

@@ -16,6 +16,7 @@ from rtlab import backends
 from rtlab.analysis.mapping import relate
 from rtlab.backends import placement, providers, watch
 from rtlab.backends.files import optimized
+from rtlab.backends.makers import ONNX_RUNTIME
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import wrap
@@ -561,7 +562,7 @@ def test_times_of_handing_work_over_are_not_shown_as_times_of_layers(monkeypatch
     """CUDA's kernels run on after the profiler has stopped its watch, unless each launch waits."""
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
     layer = Layer("0:det", "det", "Det", 0)
-    engine = Engine("onnxruntime:cuda", "", Target("gpu"), (layer,))
+    engine = Engine("onnxruntime:cuda", "", Target("gpu"), (layer,), maker=ONNX_RUNTIME)
     events = [event("det", 5, "CUDAExecutionProvider", 0)]
     runner = OnnxRuntime(CUDA)
     found, notes = runner._samples(engine, optimized.kernels(events))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rtlab.backends.makers import ONNX_RUNTIME, TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 
@@ -40,7 +41,7 @@ def test_a_layer_has_the_precision_of_its_narrowest_data(types, precision):
 
 def test_an_engine_says_compiler_version_and_target():
     """A plan for one card is not a plan for another."""
-    engine = Engine("tensorrt-rtx", "1.7.1", Target("sm86"), (layer("fp32"),))
+    engine = Engine("tensorrt-rtx", "1.7.1", Target("sm86"), (layer("fp32"),), maker=TENSORRT_RTX)
 
     assert "TensorRT-RTX 1.7.1 · sm86" == engine.title
     assert "<Engine tensorrt-rtx 1.7.1 sm86: 1 layers>" == repr(engine)
@@ -51,6 +52,8 @@ def test_an_engine_says_compiler_version_and_target():
 
 def test_the_repr_of_an_engine_is_one_short_line():
     """Logs and plans are megabytes; a notebook must not print them."""
-    engine = Engine("onnxruntime", "1", Target("cpu"), (), log="x" * 10_000, plan=b"y" * 10_000)
+    engine = Engine(
+        "onnxruntime", "1", Target("cpu"), (), log="x" * 10_000, plan=b"y" * 10_000, maker=ONNX_RUNTIME
+    )
 
     assert len(repr(engine)) < 100

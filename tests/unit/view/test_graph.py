@@ -11,6 +11,7 @@ from onnx import helper
 
 from rtlab import CalibrationData, Study
 from rtlab.analysis.accuracy import Comparison
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model, wrap
@@ -174,7 +175,7 @@ def read(
         for i, (name, kind, reads, writes) in enumerate(layers)
     )  # fmt: skip
     ends = {"inputs": tuple(map(Tensor, inputs.split())), "outputs": tuple(map(Tensor, outputs.split()))}
-    engine = Engine("trtexec", "", Target("unknown"), made, **ends)
+    engine = Engine("trtexec", "", Target("unknown"), made, **ends, maker=TENSORRT)
     return Facts(
         "read",
         Variant.of("fp32", target="sm86"),

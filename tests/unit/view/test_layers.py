@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import strategies
 from rtlab import Study
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
@@ -62,5 +63,5 @@ def test_any_type_of_tensor_can_be_written(dtype) -> None:
     """A type that ONNX lacks is left open."""
     model = tiny_model()
     layer = Layer("l", "l", "", 0, inputs=(Tensor("a", dtype, (1, -1)),), outputs=(Tensor("b", dtype, None),))
-    engine = Engine("tensorrt", "11", Target("sm86"), (layer,))
+    engine = Engine("tensorrt", "11", Target("sm86"), (layer,), maker=TENSORRT)
     assert ["a"] == [i.name for i in layers_model(built(model, engine)).graph.input]

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import strategies
 from rtlab import Study, load
 from rtlab.analysis.mapping import Mapping, Pair, placed, relate
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
@@ -318,5 +319,5 @@ def test_a_function_that_multiplies_is_cut_before_it_fills_the_memory() -> None:
     model = load(proto)
     assert 1000 < len(model.places) <= 100_000
     layer = Layer(id="l", name="l", kind="kgen", index=0, origins=("start",))
-    engine = Engine("tensorrt-rtx", "1", Target("sm86"), (layer,))
+    engine = Engine("tensorrt-rtx", "1", Target("sm86"), (layer,), maker=TENSORRT_RTX)
     assert "start" in {p.node for p in placed(relate(model, model, engine), model).pairs}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rtlab.backends.log.verbose import parse
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target
@@ -25,7 +26,7 @@ recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded b
 def test_the_story_of_a_recorded_build_survives_the_way_to_the_browser(path: Path) -> None:
     """The payload is the contract's type to the letter; numbers keep four digits."""
     parsed = parse(path)
-    engine = Engine("trtexec", parsed.log.version, parsed.log.target, parsed.layers)
+    engine = Engine("trtexec", parsed.log.version, parsed.log.target, parsed.layers, maker=TENSORRT)
     told = story(parsed.log, tiny_model(), engine)
     back = decode(encode(told, contract.BuildStory))
     for ours, theirs in zip(told["contests"], back["contests"], strict=True):
@@ -58,7 +59,7 @@ def test_passes_point_at_their_steps() -> None:
 def test_contests_and_notes_tell_of_the_attempt_that_was_taken() -> None:
     """Of three networks the second became the engine."""
     parsed = parse(LOGS / "mnist-trt10.16-h100-level5.log")
-    engine = Engine("trtexec", "10.16.1", Target("sm90"), parsed.layers)
+    engine = Engine("trtexec", "10.16.1", Target("sm90"), parsed.layers, maker=TENSORRT)
     told = story(parsed.log, tiny_model(), engine)
     assert "TensorRT 10.16.1 · NVIDIA H100 PCIe" == told["title"]
     assert 3 == told["attempts"]

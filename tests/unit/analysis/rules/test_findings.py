@@ -30,6 +30,7 @@ from rtlab.analysis.findings import findings
 from rtlab.analysis.mapping import Mapping, Pair
 from rtlab.analysis.reformats import reformats
 from rtlab.analysis.timing import timing
+from rtlab.backends.makers import ONNX_RUNTIME, TENSORRT, TENSORRT_RTX
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -38,7 +39,7 @@ from rtlab.core.variant import Target
 def test_an_engine_of_another_compiler_is_not_judged_by_tensorrts_rules() -> None:
     found = single(SIMT)
     assert findings(found)
-    assert () == findings(dataclasses.replace(found, backend="onnxruntime"))
+    assert () == findings(dataclasses.replace(found, maker=ONNX_RUNTIME))
     assert () == findings(dataclasses.replace(found, layers=()))
 
 
@@ -125,26 +126,26 @@ def test_every_finding_has_its_parts_and_the_time_of_its_layers(folder) -> None:
 
 @recorded.each
 @pytest.mark.parametrize(
-    ("backend", "version", "gone"),
+    ("maker", "version", "gone"),
     [
-        ("trtexec", "8.2.1", r"--memPoolSize|--builderOptimizationLevel|TensorRT 1[01]"),
-        ("trtexec", "10.16.1", r"--workspace|TensorRT 1[01]"),
+        (TENSORRT, "8.2.1", r"--memPoolSize|--builderOptimizationLevel|TensorRT 1[01]"),
+        (TENSORRT, "10.16.1", r"--workspace|TensorRT 1[01]"),
         (
-            "trtexec",
+            TENSORRT,
             "11.4.0",
             r"--fp16|--int8|--layerPrecisions|--precisionConstraints|TensorRT 10|--workspace",
         ),
         (
-            "tensorrt-rtx",
+            TENSORRT_RTX,
             "1.7.1",
             r"--fp16|--layerPrecisions|IOFormats|--memPool|--workspace|--builder|TensorRT \d",
         ),
     ],
 )
-def test_no_remedy_names_a_flag_that_the_release_lacks(folder, backend, version, gone) -> None:
+def test_no_remedy_names_a_flag_that_the_release_lacks(folder, maker, version, gone) -> None:
     """TensorRT 11 and RTX take types from the model alone; the same engine, as if of each of them."""
     engine_, times = recorded.read(folder)
-    found = dataclasses.replace(engine_, backend=backend, version=version)
+    found = dataclasses.replace(engine_, maker=maker, version=version)
     said = [f.fix for f in findings(found, timing=times)] + [r.fix for r in reformats(found)]
     assert [] == [s for s in said if re.search(gone, s)]
 
@@ -257,7 +258,7 @@ _layers = st.builds(
 def test_no_engine_is_too_strange_to_judge(drawn, inputs, outputs, known) -> None:
     """Files of unknown releases: whatever they hold, there is an answer about layers that exist."""
     every = tuple(dataclasses.replace(y, id=f"{i}", index=i) for i, y in enumerate(drawn))
-    found = Engine("trtexec", "", Target("unknown"), every, tuple(inputs), tuple(outputs))
+    found = Engine("trtexec", "", Target("unknown"), every, tuple(inputs), tuple(outputs), maker=TENSORRT)
     ids = {y.id for y in every}
     for f in findings(found, timing=timed(found, 1.0) if known and every else None):
         assert set(f.layers) <= ids

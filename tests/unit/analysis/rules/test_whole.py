@@ -10,6 +10,7 @@ from judged import (
     timed,
 )
 from rtlab.analysis.findings import findings
+from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 
@@ -34,7 +35,11 @@ def test_a_latency_far_from_the_sum_of_the_layers(total, expected) -> None:
 def test_names_alone_give_one_finding() -> None:
     """Nothing else can be said of such a file, so nothing else is."""
     bare = Engine(
-        "trtexec", "", Target("unknown"), (Layer("0", "conv", "", 0), Layer("1", "Reformat", "", 1))
+        "trtexec",
+        "",
+        Target("unknown"),
+        (Layer("0", "conv", "", 0), Layer("1", "Reformat", "", 1)),
+        maker=TENSORRT,
     )
     (found,) = findings(bare)
     assert "names-only" == found.rule

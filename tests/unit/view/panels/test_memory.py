@@ -11,6 +11,7 @@ import pytest
 
 import recorded
 import rtlab
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.errors import VariantError
 from rtlab.view.contract import Panel
 from rtlab.view.panel import Scene
@@ -204,7 +205,7 @@ def test_scratch_is_explained_as_far_as_the_total_holds_any(tmp_path: Path, tota
     """TensorRT-RTX of an engine without library kernels reserves nothing."""
     given = small(tmp_path)
     engine = dataclasses.replace(
-        given.result.engine, backend="tensorrt-rtx", totals={"activation": total, "scratch": total}
+        given.result.engine, maker=TENSORRT_RTX, totals={"activation": total, "scratch": total}
     )
     shown = memory(Scene(given.study, dataclasses.replace(given.result, engine=engine)))
     notes = [note for note in shown["notes"] if "scratch" in note]

@@ -16,6 +16,7 @@ import pytest
 import recorded
 import strategies
 from rtlab import BuildOptions, Study
+from rtlab.backends.makers import ONNX_RUNTIME, TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model, load
@@ -85,7 +86,9 @@ def result(
     times: Mapping[str, float] = MappingProxyType(TIMES),
 ) -> Facts:
     layers = tuple(step(model, n, s, event=int(n[-1]) if n[-1] in "12" else None) for n, s in steps)
-    engine = Engine("tensorrt-rtx", "1.7", Target("sm86"), layers, totals={"activation": memory})
+    engine = Engine(
+        "tensorrt-rtx", "1.7", Target("sm86"), layers, totals={"activation": memory}, maker=TENSORRT_RTX
+    )
     options = None if aux is None else BuildOptions.of(max_aux_streams=aux)
     variant = Variant.of("fp32", target="sm86", options=options)
     made = Facts(name, variant, model, Prepared(model, model), engine)
@@ -255,14 +258,14 @@ def test_the_slider_stands_at_what_was_built(model) -> None:
     ("changes", "why"),
     [
         ({"recorded": True}, "read from files"),
-        ({"engine": "onnxruntime"}, "ONNX Runtime has no streams"),
+        ({"engine": ONNX_RUNTIME}, "ONNX Runtime has no streams"),
         ({"variant": 1}, 'Variant "fp32" is built with 1 auxiliary stream'),
     ],
 )
 def test_a_rebuild_that_cannot_be_is_disabled_with_the_reason(model, changes, why) -> None:
     found = result(model, aux=changes.pop("variant", None))
-    if backend := changes.pop("engine", None):
-        engine = dataclasses.replace(found.engine, backend=backend)
+    if maker := changes.pop("engine", None):
+        engine = dataclasses.replace(found.engine, maker=maker)
         found = dataclasses.replace(found, engine=engine, measured=engine)
     (work,) = schedule(scene(dataclasses.replace(found, **changes)))["work"]
     assert not work["enabled"]

@@ -1,0 +1,175 @@
+"""A backend that rtlab has never heard of: what it builds, times and computes is what is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+
+import numpy as np
+import pytest
+
+import rtlab
+from rtlab import backends
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.maker import Maker
+from rtlab.core.protocols import Availability, Capabilities
+from rtlab.core.stage import Stage
+from rtlab.core.trace import Profile
+from rtlab.core.variant import Precision, Target
+from rtlab.errors import BuildError, Unavailable, VariantError
+from rtlab.testing import tiny_model
+
+#: Milliseconds that no clock gives.
+TIMES = np.array([1.25, 1.5, 1.75])
+
+
+class Abacus:
+    """Builds one layer, which takes a time that only it knows, and answers a half everywhere."""
+
+    name, source = "abacus", "Abacus 7"
+    planned = False
+
+    def availability(self):
+        return Availability(ok=True, version="7")
+
+    def capabilities(self):
+        return Capabilities(
+            (Target("cpu"),), (Precision.FP32,), builds=True, runs=True, maker=Maker("Abacus")
+        )
+
+    def build(self, request, progress):
+        layer = Layer("0:all", "all", "Beads", 0, origins=tuple(n.id for n in request.model.top))
+        return Engine(
+            self.name, "7", request.variant.target, (layer,), maker=Maker("Abacus"), runnable=request.model,
+            plan=b"beads" if self.planned else None,
+        )  # fmt: skip
+
+    def profile(self, engine, inputs, progress, *, runs=30, warmup=5, seconds=None, limit_s=None):
+        took, now = np.resize(TIMES, runs), datetime.datetime.now(datetime.timezone.utc)
+        return Profile(self.source, "a frame of wood", {"0:all": took}, took, 0, now, runs=runs)
+
+    def outputs(self, engine, inputs, names=(), *, progress=None, limit_s=None):
+        (batch,) = {len(v) for v in inputs.values()}
+        return dict.fromkeys(names or ("y",), np.full((batch, 4), 0.5, np.float32))
+
+    def unfused(self, engine, inputs, progress, *, limit_s=None):
+        return ()
+
+    def release(self, engine):
+        """Nothing is kept."""
+
+
+class Planned(Abacus):
+    """The same, with a serialized engine."""
+
+    name, planned = "planned-abacus", True
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """What a test hands over is gone after it."""
+    before = dict(backends.registry())
+    yield
+    backends.registry().clear()
+    backends.registry().update(before)
+    backends._HANDED.clear()
+
+
+@pytest.mark.parametrize("kind", [Abacus, Planned])
+@pytest.mark.parametrize("way", ["handed over", "registered"])
+def test_its_own_times_and_values_are_those_on_screen(kind, way, monkeypatch) -> None:
+    """Once, ONNX Runtime's stood in for them without a word; and with a plan, an attribute was missing."""
+    backend = kind()
+    if way == "registered":
+        point = importlib.metadata.EntryPoint(kind.name, f"{__name__}:{kind.__name__}", "rtlab.backends")
+        known = importlib.metadata.entry_points
+        monkeypatch.setattr(
+            importlib.metadata, "entry_points",
+            lambda **given: [point] if given == {"group": "rtlab.backends"} else known(**given),
+        )  # fmt: skip
+        fresh = backends.registry.__wrapped__()
+        backends.registry().update({kind.name: fresh[kind.name]})
+    model = tiny_model()
+    study = rtlab.Study(model)
+    study.add("theirs", precision="fp32", backend=backend if way == "handed over" else kind.name)
+    study.run()
+    result = study["theirs"]
+    assert {} == dict(study.failures)
+    assert "Abacus 7 · cpu" == result.engine.title
+    assert ("Abacus 7", "a frame of wood") == (result.timing.source, result.timing.device)
+    assert (1.5, 30) == (result.timing.total, result.timing.runs)
+    assert result.own_times is not None
+    assert 1.5 == result.layer_times["0:all"].median
+    assert result.accuracy.source.startswith("Abacus 7, ")
+    # Half, against what the network computes.
+    runner = backends.get("onnxruntime")
+    (value,) = result.accuracy.values
+    assert "y" == value.value
+    assert runner.source not in study._repr_html_()
+    shown = study.explore().status
+    assert any("Abacus 7" in line["text"] for line in shown)
+    assert not [line for line in shown if "ONNX Runtime" in line["text"] and "measured" in line["text"]]
+    assert result.stages[Stage.TIMED].state == result.stages[Stage.COMPARED].state == "done"
+
+
+def test_a_backend_without_a_runner_says_whose_times_stand_in() -> None:
+    class Compiler(Abacus):
+        name = "compiler"
+
+        def capabilities(self):
+            return dataclasses.replace(super().capabilities(), runs=False)
+
+    study = rtlab.Study(tiny_model())
+    study.add("theirs", precision="fp32", backend=Compiler())
+    study.run()
+    assert study["theirs"].timing.source.startswith("ONNX Runtime ")
+    assert study["theirs"].own_times is None
+
+
+def test_a_role_that_is_claimed_and_not_there_is_told_before_work_begins() -> None:
+    class Boaster(Abacus):
+        name = "boaster"
+
+        def __getattribute__(self, name):
+            if name == "unfused":
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    study = rtlab.Study(tiny_model())
+    with pytest.raises(
+        Unavailable,
+        match=r'"boaster" cannot run: it says that it does and has no "unfused"\. Complete it after rtlab\.core\.protocols, '
+        r"or leave runs=True out of its capabilities\.",
+    ):
+        study.add("theirs", precision="fp32", backend=Boaster())
+
+
+def test_an_engine_under_another_name_is_refused() -> None:
+    """Whose it says it is would be asked to run it."""
+
+    class Liar(Abacus):
+        name = "liar"
+
+        def build(self, request, progress):
+            return dataclasses.replace(super().build(request, progress), backend="onnxruntime")
+
+    study = rtlab.Study(tiny_model())
+    study.add("theirs", precision="fp32", backend=Liar())
+    with pytest.raises(BuildError, match='its engine says that backend "onnxruntime" made it'):
+        study.run()
+
+
+def test_a_name_that_is_taken_is_refused_and_ones_own_may_come_again() -> None:
+    class Other(Abacus):
+        name = "onnxruntime"
+
+    study = rtlab.Study(tiny_model())
+    with pytest.raises(VariantError, match='as backend "onnxruntime": another backend has this name'):
+        study.add("theirs", precision="fp32", backend=Other())
+    with pytest.raises(VariantError, match="object has no name, availability, capabilities"):
+        study.add("theirs", precision="fp32", backend=object())
+    first, again = Abacus(), Abacus()
+    study.add("one", precision="fp32", backend=first)
+    study.add("two", precision="fp32", backend=again)
+    assert backends.get("abacus") is again
