@@ -17,11 +17,47 @@ from typing import Literal, Protocol, runtime_checkable
 from rtlab.core.arrays import Batch
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.data import CalibrationData
-from rtlab.core.engine import Engine
+from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.maker import Maker
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs, Profile, Recording, Throughput
 from rtlab.core.variant import Precision, Target, Variant
+
+#: The protocols, and the nouns that they speak of: with ``rtlab.errors``, all that a backend needs.
+__all__ = [
+    "ROLES",
+    "Availability",
+    "Backend",
+    "Batch",
+    "BuildRequest",
+    "Builder",
+    "CalibrationData",
+    "Capabilities",
+    "Counter",
+    "Engine",
+    "Entry",
+    "Evaluator",
+    "Layer",
+    "Limits",
+    "Maker",
+    "Model",
+    "Opener",
+    "Operator",
+    "Outputs",
+    "Precision",
+    "Profile",
+    "Progress",
+    "Reader",
+    "Recording",
+    "Runner",
+    "Target",
+    "Tensor",
+    "Throughput",
+    "Tuner",
+    "Variant",
+    "View",
+    "lacking",
+]
 
 
 class Progress(Protocol):

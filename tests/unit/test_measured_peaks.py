@@ -46,7 +46,7 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest(
         def release(self, engine: object) -> None:
             told.append("released")
 
-    monkeypatch.setattr("rtlab.experiments.peaks.OnnxRuntime", Runner)
+    monkeypatch.setattr("rtlab.experiments.peaks.evaluator", Runner)
     progress = Silent()
     found = measured_peaks(progress, product=10, moved=1000)
     # A multiply-accumulate is two operations; every number of four bytes is read and written.

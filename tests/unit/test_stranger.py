@@ -139,8 +139,8 @@ def test_a_role_that_is_claimed_and_not_there_is_told_before_work_begins() -> No
     study = rtlab.Study(tiny_model())
     with pytest.raises(
         Unavailable,
-        match=r'"boaster" cannot run: it says that it does and has no "unfused"\. Complete it after rtlab\.core\.protocols, '
-        r"or leave runs=True out of its capabilities\.",
+        match=r'"boaster" cannot run: it says that it does and has no "unfused"\. Complete it after '
+        r"rtlab\.core\.protocols, or leave runs=True out of its capabilities\.",
     ):
         study.add("theirs", precision="fp32", backend=Boaster())
 

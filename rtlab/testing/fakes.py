@@ -1,7 +1,4 @@
-"""Public fakes and a small model factory, for tests of rtlab and of what is built on it.
-
-Fakes are real implementations of the protocols: they compute, only slowly.
-"""
+"""A small model, and a backend that is always there. Fakes are real implementations of the protocols: they compute."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Target
-from rtlab.errors import RunError
+from rtlab.errors import BuildError, RunError
 
 
 def tiny_model(*, batch: int | str = "N", seed: int = 0) -> Model:
@@ -80,6 +77,11 @@ class ReferenceBackend:
 
     name = "reference"
 
+    @property
+    def source(self) -> str:
+        """What to write beside a number."""
+        return f"onnx {onnx.__version__} reference"
+
     def availability(self) -> Availability:
         """It needs nothing but onnx."""
         return Availability(ok=True, version=onnx.__version__)
@@ -89,8 +91,23 @@ class ReferenceBackend:
         return Capabilities(targets=(Target("cpu"),), precisions=(Precision.FP32,), builds=True, runs=True)
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
-        """One layer per node of the main graph."""
+        """One layer per node of the main graph.
+
+        Raises:
+            BuildError: the evaluator does not know an operator.
+            Cancelled: ``progress`` asked to stop.
+        """
+        check(progress, "the build")
         progress.phase("Building", len(request.model.top))
+        started = time.perf_counter()
+        try:
+            ReferenceEvaluator(request.model.proto())
+        except Exception as error:
+            raise BuildError(
+                f'Backend "{self.name}" cannot build "{request.variant.name}": ONNX\'s evaluator refuses the model. '
+                "Choose a model of standard operators.",
+                details=str(error),
+            ) from error
         layers = tuple(
             Layer(
                 id=f"{i}:{n.id}",
@@ -110,6 +127,7 @@ class ReferenceBackend:
             layers=layers,
             inputs=tuple(Tensor(v) for v in request.model.inputs),
             outputs=tuple(Tensor(v) for v in request.model.outputs),
+            seconds=time.perf_counter() - started,
             built=datetime.datetime.now(datetime.timezone.utc),
             runnable=request.model.bytes(),
         )
@@ -133,13 +151,13 @@ class ReferenceBackend:
             started = time.perf_counter()
             if total and seconds is not None and started - begun > seconds:
                 break
-            self.outputs(engine, inputs, progress=progress, limit_s=limit_s)
+            self.outputs(engine, inputs, progress=progress, limit_s=_left(limit_s, begun))
             if i >= warmup:
                 total.append((time.perf_counter() - started) * 1e3)
                 progress.advance()
         part = np.asarray(total) / max(1, len(engine.layers))
         return Profile(
-            source=f"onnx {onnx.__version__} reference",
+            source=self.source,
             device="python",
             samples={layer.id: part for layer in engine.layers},
             total=np.asarray(total),
@@ -164,17 +182,41 @@ class ReferenceBackend:
         held = engine.runnable
         proto = held.proto() if isinstance(held, Model) else onnx.load_from_string(held or b"")
         have = {o.name for o in proto.graph.output}
+        wanted = list(names) or [o.name for o in proto.graph.output]
         for name in names:
             if name not in have:
                 proto.graph.output.add(name=name)
-        wanted = list(names) or [o.name for o in proto.graph.output]
-        found = dict(zip(wanted, ReferenceEvaluator(proto).run(wanted, dict(inputs)), strict=True))
+        try:
+            found = dict(zip(wanted, ReferenceEvaluator(proto).run(wanted, dict(inputs)), strict=True))
+        except Exception as error:
+            raise RunError(
+                f'Backend "{self.name}" cannot run: ONNX\'s evaluator fails on these names or inputs. Check them '
+                "against model.values and model.inputs.",
+                details=str(error),
+            ) from error
         if limit_s is not None and time.perf_counter() - started > limit_s:
             raise RunError(
-                f'Backend "{self.name}" cannot run: it was not finished after {limit_s:.3g} s, which is the limit. '
+                f'Backend "{self.name}" cannot run: it was not finished after {limit_s:.3g} s, which was left. '
                 "Raise it with limit_s=..., or choose smaller batches."
             )
         return found
 
+    def unfused(
+        self,
+        engine: Engine,
+        inputs: Batch,  # noqa: ARG002 - the protocol's signature
+        progress: Progress,
+        *,
+        limit_s: float | None = None,  # noqa: ARG002 - the same
+    ) -> tuple[str, ...]:
+        """Every value: nothing is fused."""
+        check(progress, "the run")
+        return tuple(dict.fromkeys(t.name for layer in engine.layers for t in layer.outputs))
+
     def release(self, engine: Engine) -> None:
         """Nothing is kept."""
+
+
+def _left(limit_s: float | None, begun: float) -> float | None:
+    """What is left of a limit, in seconds."""
+    return None if limit_s is None else max(0.0, limit_s - (time.perf_counter() - begun))
