@@ -22,6 +22,7 @@ from onnx_ir import TensorProtocol
 
 from rtlab.core import check
 from rtlab.core.extract import part
+from rtlab.core.held import hold
 from rtlab.core.known import known
 from rtlab.core.node import NAME, Node, assign_ids, project, walk
 from rtlab.core.outline import LARGE, outlined
@@ -439,6 +440,7 @@ def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
 def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
     """What was pickled; weights in external data stay where they are, beside the model's file."""
     graph = ir.from_proto(onnx.load_from_string(content))
+    hold(graph)
     settle(graph, rest["path"].parent.absolute() if rest["path"] else None, rest["beside"])
     return Model(ir=graph, **rest)
 
@@ -507,6 +509,7 @@ def wrap(
     for initializer, tensor in (weights or {}).items():
         if initializer in graph.graph.initializers:
             graph.graph.initializers[initializer].const_value = tensor
+    hold(graph)
     settle(graph, path.parent.absolute() if path else None, beside or {})
     assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.

@@ -105,7 +105,7 @@ def settle(model: ir.Model, folder: Path | None, stamps: Mapping[str, Stamp | No
         folder: None where nobody told.
         stamps: The files as they are to be, by the names that the model has for them.
     """
-    for value in _initializers(model):
+    for value in initializers(model):
         if isinstance(value.const_value, ir.ExternalTensor):
             value.const_value = _outside(value.const_value, folder, stamps)
     for node, _ in walk(model):
@@ -116,7 +116,7 @@ def settle(model: ir.Model, folder: Path | None, stamps: Mapping[str, Stamp | No
 
 def outside(model: ir.Model) -> Iterator[Outside]:
     """The initializers of a settled model that lie in files."""
-    return (v.const_value for v in _initializers(model) if isinstance(v.const_value, Outside))
+    return (v.const_value for v in initializers(model) if isinstance(v.const_value, Outside))
 
 
 def gather(model: ir.Model) -> None:
@@ -125,7 +125,7 @@ def gather(model: ir.Model) -> None:
     Raises:
         ModelError: a file is gone, cannot be read, or was changed.
     """
-    for value in _initializers(model):
+    for value in initializers(model):
         if isinstance(value.const_value, Outside) and value.graph is not model.graph:
             value.const_value = _held(value.const_value)
     for node, _ in walk(model):
@@ -138,7 +138,8 @@ def _held(tensor: Outside) -> ir.TensorProtocol:
     return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
-def _initializers(model: ir.Model) -> Iterator[ir.Value]:
+def initializers(model: ir.Model) -> Iterator[ir.Value]:
+    """Those of the main graph and of all bodies."""
     graphs = {id(model.graph): model.graph}
     for node, _ in walk(model):
         if isinstance(node.graph, ir.Graph):

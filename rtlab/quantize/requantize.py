@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from rtlab.core.node import ORIGIN, walk
 from rtlab.quantize.qdq import Pair, constant, nonnegative, root
-from rtlab.quantize.rewrite import quantize_weight
+from rtlab.quantize.rewrite import finite, quantize_weight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -182,7 +182,8 @@ class Hand:
         known = constant(value)
         if value is None or known is None or node.graph is None:
             return
-        numbers, scale = quantize_weight(np.asarray(known, np.float32), axis)
+        weight = finite(np.asarray(known, np.float32), value.name or "", node.name or "")
+        numbers, scale = quantize_weight(weight, axis)
         name = f"{node.name}/weight"
         inputs = [self.constant(f"{name}/int8", numbers), self.constant(f"{name}/scale", scale)]
         inputs.append(self._zeros(name, scale))

@@ -142,9 +142,9 @@ class Pairs:
             _connect(edit, edges, _pair(edit, edit.values[value], edges[0], scale, zero))
         for (value, axis), edges in self.plan.weights.items():
             self.check()
-            weight = finite(np.asarray(known[value].numpy(), dtype=np.float32), value, edges[0][0])
+            weight = np.asarray(known[value].numpy(), dtype=np.float32)
             along = axis if self.weights == "channel" else None
-            _connect(edit, edges, _weight(edit, weight, along, edges[0][0], self.precision))
+            _connect(edit, edges, _weight(edit, weight, along, (value, edges[0][0]), self.precision))
 
 
 def quantize_weight(
@@ -185,7 +185,7 @@ def _amax_of(weight: NDArray[np.float32], axis: int | None) -> NDArray[np.float3
 
 
 def _scale(amax: NDArray[np.float32], kind: _Type) -> NDArray[np.float32]:
-    scale = np.where(amax > 0, amax, np.float32(1)) / np.float32(kind.largest)
+    scale = np.where(amax == 0, np.float32(1), amax) / np.float32(kind.largest)
     # The quotient of a subnormal amax would be no scale at all.
     positive: NDArray[np.float32] = np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
     return positive
@@ -207,11 +207,15 @@ def finite(weight: NDArray[np.float32], value: str, node: str) -> NDArray[np.flo
         ModelError: it holds NaN or infinity.
     """
     if not all(np.isfinite(weight[part]).all() for part in blocks(weight.shape)):
-        raise ModelError(
-            f'Cannot quantize weight "{value}" of node "{node}": it holds NaN or infinity. '
-            "Repair the weight and export the model again."
-        )
+        raise _not_finite(value, node)
     return weight
+
+
+def _not_finite(value: str, node: str) -> ModelError:
+    return ModelError(
+        f'Cannot quantize weight "{value}" of node "{node}": it holds NaN or infinity. '
+        "Repair the weight and export the model again."
+    )
 
 
 def _checked(plan: Plan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
@@ -254,9 +258,15 @@ def _pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value
 
 
 def _weight(
-    edit: Edit, weight: NDArray[np.float32], axis: int | None, node: str, precision: Precision
+    edit: Edit, weight: NDArray[np.float32], axis: int | None, names: tuple[str, str], precision: Precision
 ) -> ir.Value:
-    values, scale = quantize_weight(weight, axis, precision)
+    """The numbers of a weight as they are stored; ``names`` are its own and that of the node that reads it first."""
+    value, node = names
+    with np.errstate(invalid="ignore"):
+        values, scale = quantize_weight(weight, axis, precision)
+    # Whatever is not finite is the largest magnitude, so no weight is read once more to find it.
+    if not np.isfinite(scale).all():
+        raise _not_finite(value, node)
     name = f"{node}/weight"
     stored = edit.constant(f"{name}/{precision}", values)
     return edit.insert(
