@@ -514,7 +514,7 @@ def wrap(
     assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
-        _infer_types(graph, proto)
+        infer_types(graph, proto)
     made = of(graph, name=name, shapes=shapes)
     return dataclasses.replace(made, path=path, notes=notes, beside=beside or {})
 
@@ -562,8 +562,8 @@ def _check_shapes(model: Model) -> None:
             )
 
 
-def _infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Fill in types and shapes, as far as ONNX can infer them.
+def infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Fill in types and shapes, as far as ONNX can infer them from the same graph as a proto.
 
     ONNX copies the model several times for this, so large weights stay behind: an input of their shape says
     as much. onnx-ir has a pass for the same purpose, which turns sequences into tensors (seen in 1.1).

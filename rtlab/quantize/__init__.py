@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from rtlab.core.prepared import Prepared
-from rtlab.core.ranges import Range, Ranges
-from rtlab.core.scale import Scale
 from rtlab.quantize.assign import assign
 from rtlab.quantize.calibrators import display, scales
 from rtlab.quantize.compose import prepare
@@ -16,10 +13,6 @@ from rtlab.quantize.thresholds import Threshold, thresholds
 
 __all__ = [
     "Collector",
-    "Prepared",
-    "Range",
-    "Ranges",
-    "Scale",
     "Threshold",
     "assign",
     "display",

@@ -6,14 +6,16 @@ the way out, and tensors are shared.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.core.model import Model, of
+from rtlab.core.model import Model, infer_types, of
 from rtlab.core.node import ORIGIN, bodies, walk
+from rtlab.core.outline import outlined
 from rtlab.core.outside import outside
 from rtlab.quantize.names import fresh
 from rtlab.quantize.opset import raised
@@ -31,25 +33,30 @@ class Edit:
     ``nodes`` and ``values`` are those of the main graph by name, onnx-ir's own. New nodes name the source node that
     they serve and are placed before or after an existing one, so the order stays topological without sorting.
     Weights are the model's, not copies. ``later`` means that an earlier edit made the model, whose nodes keep their
-    origin; without, the model is a source, even if it is a prepared model that was loaded again.
+    origin; without, the model is a source, even if it is a prepared model that was loaded again. ``source`` means that
+    what is made is a source again: inputs with defaults stay, and old nodes are told nothing of themselves.
     """
 
-    def __init__(self, model: Model, *, later: bool = False) -> None:
-        self._model = model
+    def __init__(self, model: Model, *, later: bool = False, source: bool = False) -> None:
+        self._model, self._source = model, source
         # What lies in files is read now: the copy is nowhere beside them.
-        self._take(ir.from_proto(model.proto()) if any(True for _ in outside(model.ir)) else _copy(model.ir))
+        self._take(ir.from_proto(model.proto()) if any(True for _ in outside(model.ir)) else copied(model.ir))
+        self._view: Model | None = model
+        if source:
+            return
         same = not self._dropped
         for node in self.nodes.values():
             told = node.metadata_props.get(ORIGIN, node.name)
             node.metadata_props[ORIGIN] = (told if later else node.name) or ""
             same &= later or told == node.name
         self._work.ir_version = max(self._work.ir_version, _MIN_IR)
-        self._view: Model | None = model if same else None
+        if not same:
+            self._view = None
 
     def _take(self, work: ir.Model) -> None:
         self._work, graph = work, work.graph
         given = {v.name for v in graph.inputs}
-        self._dropped = bool(given & graph.initializers.keys())
+        self._dropped = bool(given & graph.initializers.keys()) and not self._source
         if self._dropped:
             kept = [v for v in graph.inputs if v.name not in graph.initializers]
             graph.inputs[:] = kept
@@ -64,6 +71,24 @@ class Edit:
         self._names |= {v.name or "" for b in self._bodies for v in (*b.inputs, *b.initializers.values())}
         #: The last of the nodes that were put behind another one.
         self._behind: dict[ir.Node, ir.Node] = {}
+
+    @property
+    def graph(self) -> ir.Graph:
+        """The main graph itself, for whoever changes what onnx-ir has methods for; ``settle`` when that is done."""
+        self._view = None
+        return self._work.graph
+
+    def settle(self) -> None:
+        """Put the nodes into an order in which each comes behind what it reads, and know what there is now."""
+        seen: set[ir.Node] = set()
+        for node in self._work.graph:
+            makers = (v.producer() for v in node.inputs if v is not None)
+            if any(m is not None and m.graph is self._work.graph and m not in seen for m in makers):
+                self._work.graph.sort()
+                break
+            seen.add(node)
+        self._take(self._work)
+        self._view = None
 
     @property
     def model(self) -> Model:
@@ -87,13 +112,21 @@ class Edit:
                 node.metadata_props.setdefault(ORIGIN, node.name or "")
             self._view = None
 
+    def infer(self) -> None:
+        """Let ONNX infer types and shapes; it reads a proto of the graph, in which large weights have no numbers."""
+        light, _ = outlined(self._work)
+        # Shapes are a help, not a condition.
+        with contextlib.suppress(Exception):
+            infer_types(self._work, light)
+        self._view = None
+
     def origin(self, node: str) -> str:
         """Id of the source node that a node serves; of a source node, its own."""
         return self.nodes[node].metadata_props[ORIGIN]
 
     def constant(self, name: str, values: NDArray[Any]) -> ir.Value:
         """A new initializer with a name made unique; a scalar stays one."""
-        unique = fresh(name, self._names)
+        unique = self.value_name(name)
         array = np.asarray(values, order="C")
         kind = ir.DataType.from_numpy(array.dtype)
         tensor = ir.Tensor(array, dtype=kind, shape=ir.Shape(array.shape), name=unique)
@@ -102,6 +135,14 @@ class Edit:
         self._work.graph.register_initializer(value)
         self._view = None
         return value
+
+    def node_name(self, name: str) -> str:
+        """A name for a new node, made unique."""
+        return fresh(name, self._used)
+
+    def value_name(self, name: str) -> str:
+        """A name for a new value, made unique."""
+        return fresh(name, self._names)
 
     def holds(self, name: str) -> bool:
         """Whether a value is an initializer, or what a Constant node holds as a tensor."""
@@ -148,7 +189,7 @@ class Edit:
                 if end is inner:
                     graph.outputs[i] = outer
         inner.replace_all_uses_with(outer)
-        inner.name = fresh(name, self._names)
+        inner.name = self.value_name(name)
         self.values[inner.name] = inner
         self._view = None
         return inner, outer
@@ -182,11 +223,13 @@ class Edit:
             output: The value it writes; a new one by default.
             attrs: Attributes.
         """
-        unique = fresh(name, self._used)
+        unique = self.node_name(name)
         like = inputs[0] if like is None else like
         told = like.type if kind is None else ir.TensorType(kind)
         out = (
-            output if output is not None else self._value(self._unique(f"{unique}/output"), told, like.shape)
+            output
+            if output is not None
+            else self._value(self.value_name(f"{unique}/output"), told, like.shape)
         )
         attributes = ir.convenience.convert_attributes(dict(attrs or {}))
         node = ir.Node(
@@ -219,11 +262,8 @@ class Edit:
         self.values[name] = made
         return made
 
-    def _unique(self, name: str) -> str:
-        return fresh(name, self._names)
 
-
-def _copy(model: ir.Model) -> ir.Model:
+def copied(model: ir.Model) -> ir.Model:
     """A copy that shares its tensors."""
     made = model.clone()
     for (old, _), (new, _) in zip(walk(model), walk(made), strict=True):

@@ -17,7 +17,8 @@ from rtlab.quantize.cache import CalibrationCache
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
-    from rtlab.quantize import Prepared, Scale
+    from rtlab.core.prepared import Prepared
+    from rtlab.core.scale import Scale
 
 #: Names of a cache's algorithm as TensorRT 10 writes them, by the method nearest to each; for the others its usual one.
 _ALGORITHMS = {

@@ -15,14 +15,15 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.finding import Finding
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model, of
 from rtlab.errors import VariantError
-from rtlab.quantize import integers
+from rtlab.quantize import integers, passes
+from rtlab.quantize.edit import Edit, copied
 from rtlab.quantize.encoding import Encoding
+from rtlab.quantize.passes import Pass
 from rtlab.quantize.placement import plan
 from rtlab.quantize.qdq import Reading
-from rtlab.quantize.requantize import Hand
-from rtlab.quantize.rule import Found
+from rtlab.quantize.rule import Found, Repair
 from rtlab.quantize.standing import Standing
 
 __all__ = ["check", "missing", "repair"]
@@ -81,43 +82,37 @@ def repair(
         _refuse(model, wanted, calibrated=scale_of is not None)
     if not _quantized(model.ir.graph) or (wanted is not None and not wanted):
         return model
-    model = _unfolded(model, wanted)
-    work = ir.from_proto(model.proto())
-    planned, hand = _planned(model), Hand(work)
-    done = Counter[str]()
-    while True:
-        open_ = [
-            f
-            for f in _found(work.graph, model.opset, planned, scale_of)
-            if f.apply is not None
-            and done[f.finding.id] <= len(model.nodes)
-            and (wanted is None or f.finding.id in wanted)
-        ]
-        if not open_:
-            break
+    edit = Edit(model, source=True)
+    for one in steps(edit, wanted, scale_of):
+        passes.apply(one, edit)
+    return edit.finish()
+
+
+def steps(
+    edit: Edit,
+    wanted: AbstractSet[str] | None = None,
+    scale_of: Callable[[str], float] | None = None,
+) -> Iterator[Pass]:
+    """The passes of a repair, each decided by the graph that those before it leave; as for ``repair``."""
+    opset = edit.model.opset
+    # What is unfolded may show stored integers that are dequantized late.
+    while ids := [
+        f.id for f in integers.check(edit.graph, opset) if f.fixable and (wanted is None or f.id in wanted)
+    ]:
+        yield integers.Unfold(tuple(ids))
+        yield passes.Infer()
+    planned, limit, done = _planned(edit.model), len(edit.model.nodes), Counter[str]()
+    while open_ := [
+        f
+        for f in _found(edit.graph, opset, planned, scale_of)
+        if f.apply is not None and done[f.finding.id] <= limit and (wanted is None or f.finding.id in wanted)
+    ]:
         # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
         # where the largest scale passes from one Concat to the next; it cannot do so more often than there are nodes.
-        for found in open_:
-            if found.finding.rule == open_[0].finding.rule and found.apply is not None:
-                done[found.finding.id] += 1
-                found.apply(hand)
-        hand.settle()
-    return wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
-
-
-def _unfolded(model: Model, wanted: AbstractSet[str] | None) -> Model:
-    """The model with its operators on integers as pairs around operators on floats, where that is wanted."""
-    while True:
-        found = (f for f in integers.check(model.ir.graph, model.opset) if f.fixable)
-        ids = [f.id for f in found if wanted is None or f.id in wanted]
-        if not ids:
-            return model
-        work = ir.from_proto(model.proto())
-        hand = Hand(work)
-        integers.unfold(work.graph, hand, ids, model.opset)
-        hand.settle()
-        # What is unfolded may show stored integers that are dequantized late.
-        model = wrap(ir.to_proto(work), name=model.name, shapes=model.shapes)
+        now = tuple(f for f in open_ if f.finding.rule == open_[0].finding.rule)
+        done.update(f.finding.id for f in now)
+        yield Repair(now)
+    yield passes.Infer()
 
 
 def _refuse(model: Model, wanted: AbstractSet[str], *, calibrated: bool) -> None:
@@ -141,7 +136,7 @@ def _quantized(graph: ir.Graph) -> bool:
 
 def _planned(model: Model) -> frozenset[tuple[str, int]]:
     """The inputs that rtlab itself would quantize in this model, were it not quantized yet."""
-    work = ir.from_proto(model.proto())
+    work = copied(model.ir)
     graph, reading = work.graph, Reading(work.graph)
     for pair in reversed(list(reading.pairs.values())):
         stand = pair.source
@@ -164,7 +159,7 @@ def _planned(model: Model) -> frozenset[tuple[str, int]]:
         unread = not any(v.uses() or v.is_graph_output() for v in node.outputs)
         if node.op_type in {"QuantizeLinear", "DequantizeLinear"} and unread:
             graph.remove(node, safe=True)
-    decided = plan(wrap(ir.to_proto(work), name=model.name, shapes=model.shapes))
+    decided = plan(of(work, name=model.name, shapes=model.shapes))
     return frozenset(edge for edges in decided.activations.values() for edge in edges)
 
 

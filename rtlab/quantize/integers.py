@@ -17,12 +17,15 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.finding import Finding
+from rtlab.quantize import passes
 from rtlab.quantize.encoding import MIN_OPSET
 from rtlab.quantize.qdq import PASSES, constant
 from rtlab.quantize.requantize import Hand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from rtlab.quantize.edit import Edit
 
 _ONNX, _RUNTIME = frozenset({"", "ai.onnx"}), frozenset({"com.microsoft"})
 
@@ -123,25 +126,50 @@ def check(graph: ir.Graph, opset: int) -> list[Finding]:
     return found
 
 
-def unfold(graph: ir.Graph, hand: Hand, wanted: Sequence[str], opset: int) -> None:
-    """Rewrite in place what these findings name; each node that is new names the one that it stands for."""
-    if STATIC_ID in wanted and all(_known(n, opset) for n in graph if _form(n)):
-        for node in list(graph):
-            if (form := _form(node)) is not None:
-                _unfold(hand, node, form)
-            elif node.domain in _ONNX and node.op_type in PASSES:
-                _wrap(hand, node)
-    if DYNAMIC_ID in wanted:
-        for node in list(graph):
-            if node.op_type in _DYNAMIC and (product := _product(node, opset)) is not None:
-                _fold(hand, node, product)
-    if LATE_ID in wanted:
-        for dq, maker in _late(graph):
-            read = [maker.inputs[0], *dq.inputs[1:]]
-            floats = hand.make("DequantizeLinear", f"{maker.name}/DequantizeLinear", read, maker)
-            maker.replace_input_with(0, floats)
-            maker.outputs[0].type = dq.outputs[0].type or ir.TensorType(ir.DataType.FLOAT)
-            hand.take_over(dq, maker.outputs[0])
+@dataclasses.dataclass(frozen=True)
+class Unfold:
+    """Operators on integers as what they compute on floats, between pairs; ``findings`` are ids of ``check``.
+
+    Each node that is new names the one that it stands for, and what computes has its id.
+    """
+
+    findings: Sequence[str]
+    notes: tuple[str, ...] = ()
+    name = "operators on integers as pairs"
+    needs = ()
+    promises = (passes.INTERFACE, passes.ORIGINS, passes.ORDER, passes.TYPES)
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return (
+            ""
+            if set(self.findings) <= {LATE_ID}
+            else "sums are of floats, and what was scaled at run time is not"
+        )
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        hand, opset = Hand(edit), edit.model.opset
+        graph = edit.graph
+        if STATIC_ID in self.findings and all(_known(n, opset) for n in graph if _form(n)):
+            for node in list(graph):
+                if (form := _form(node)) is not None:
+                    _unfold(hand, node, form)
+                elif node.domain in _ONNX and node.op_type in PASSES:
+                    _wrap(hand, node)
+        if DYNAMIC_ID in self.findings:
+            for node in list(graph):
+                if node.op_type in _DYNAMIC and (product := _product(node, opset)) is not None:
+                    _fold(hand, node, product)
+        if LATE_ID in self.findings:
+            for dq, maker in _late(graph):
+                read = [maker.inputs[0], *dq.inputs[1:]]
+                floats = hand.make("DequantizeLinear", f"{maker.name}/DequantizeLinear", read, maker)
+                maker.replace_input_with(0, floats)
+                maker.outputs[0].type = dq.outputs[0].type or ir.TensorType(ir.DataType.FLOAT)
+                hand.take_over(dq, maker.outputs[0])
+        edit.settle()
 
 
 def _late(graph: ir.Graph) -> list[tuple[ir.Node, ir.Node]]:

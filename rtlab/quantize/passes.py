@@ -2,7 +2,7 @@
 
 Passes are decided by plans, which only read; applied, each edits the graph in hand. Those of a variant share one copy
 of the model (``Edit``), in the form in which the model is held: nothing is converted between them. Only ONNX's opset
-converter works on another form, and is a pass of its own.
+converter works on another form, and is a pass of its own; so is its inference of types, which reads another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rtlab.errors import VariantError
 from rtlab.quantize.edit import Edit
+from rtlab.quantize.placement import WEIGHTED
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -65,10 +66,15 @@ class Pass(Protocol):
 
 
 def run(
-    model: Model, passes: Iterable[Pass], *, later: bool = False, check: Callable[[], object] = lambda: None
+    model: Model,
+    passes: Iterable[Pass],
+    *,
+    later: bool = False,
+    source: bool = False,
+    check: Callable[[], object] = lambda: None,
 ) -> Model:
-    """The model after all of the passes; ``later`` as for ``Edit``, ``check`` as for ``apply``."""
-    edit = Edit(model, later=later)
+    """The model after all of the passes; ``later`` and ``source`` as for ``Edit``, ``check`` as for ``apply``."""
+    edit = Edit(model, later=later, source=source)
     for one in passes:
         apply(one, edit, check)
     return edit.finish()
@@ -152,6 +158,13 @@ def _types(before: Model, after: Model) -> str:
     return f'the type of value "{lost}" is not known' if lost else ""
 
 
+def _products(before: Model, after: Model) -> str:
+    for node in before.top:
+        if node.op in WEIGHTED and (node.id not in after.by_id or after.by_id[node.id].op != node.op):
+            return f'product "{node.id}" is gone, or another operator'
+    return ""
+
+
 #: Inputs and outputs of the model are what they were.
 INTERFACE = Promise("inputs and outputs keep their names, types and shapes", _interface)
 #: Every node of the source is there under its id, with its operator, in the order of the source.
@@ -164,8 +177,27 @@ ORIGINS = Promise("every node names its origin", _origins)
 ORDER = Promise("nodes stand behind what they read", _order)
 #: No value without an element type is added.
 TYPES = Promise("every new value has a type", _types)
+#: Every convolution and every product of matrices is there under its id.
+PRODUCTS = Promise("products keep their ids and operators", _products)
+#: What holds after every pass that quantizes what is quantized already in another way.
+REPAIRED = (INTERFACE, PRODUCTS, ORIGINS, ORDER, TYPES)
 #: What holds after every pass that puts something between nodes and leaves these as they are.
 KEPT = (INTERFACE, NODES, VALUES, ORIGINS, ORDER, TYPES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Infer:
+    """Types and shapes of all values, as far as ONNX infers them: where operators became others that it knows."""
+
+    notes: tuple[str, ...] = ()
+    name = "types and shapes"
+    needs = ()
+    promises = (NODES, VALUES, ORIGINS, ORDER, TYPES)
+    changes = ""
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        edit.infer()
 
 
 @dataclasses.dataclass(frozen=True)

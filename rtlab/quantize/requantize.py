@@ -1,4 +1,4 @@
-"""Changing the quantize and dequantize pairs of a graph in place. The graph is a copy of its caller's."""
+"""Changing the quantize and dequantize pairs of a graph under edit: the strokes of which repairs are made."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.core.node import ORIGIN, walk
+from rtlab.core.node import ORIGIN
 from rtlab.quantize.qdq import Pair, constant, nonnegative, root
 from rtlab.quantize.rewrite import finite, quantize_weight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rtlab.quantize.edit import Edit
+
 #: Integers of a stored weight and its FP32 scales: what stands for it in the graph.
 Stored = tuple["NDArray[np.int8]", "NDArray[np.float32]"]
 
 
 class Hand:
-    """One model under repair. Every method leaves a valid graph, save for the order of nodes (``settle``)."""
+    """The hand of a repair. Every method leaves a valid graph, save for the order of nodes (``Edit.settle``)."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self.graph = model.graph
-        self._names = {n.name or "" for n, _ in walk(model)}
-        self._values = set(self.graph.initializers) | {v.name or "" for v in self.graph.inputs}
-        self._values |= {v.name or "" for n, _ in walk(model) for v in n.outputs}
+    def __init__(self, edit: Edit) -> None:
+        self._edit, self.graph = edit, edit.graph
 
     # --- pairs ----------------------------------------------------------------------------------------------
 
@@ -47,11 +46,11 @@ class Hand:
         source = _source(pair)
         if not pair.rectifies or nonnegative(source) or pair.q is None:
             return source
-        relu = ir.Node("", "Relu", [source], name=self._node(f"{pair.id}/Relu"))
+        relu = ir.Node("", "Relu", [source], name=self._edit.node_name(f"{pair.id}/Relu"))
         relu.metadata_props[ORIGIN] = pair.id
         out = relu.outputs[0]
         out.name, out.type, out.shape = (
-            self._value(f"{relu.name}/output"),
+            self._edit.value_name(f"{relu.name}/output"),
             source.type,
             source.shape,
         )
@@ -188,9 +187,11 @@ class Hand:
         inputs = [self.constant(f"{name}/int8", numbers), self.constant(f"{name}/scale", scale)]
         inputs.append(self._zeros(name, scale))
         attributes = [ir.AttrInt64("axis", axis)]
-        dq = ir.Node("", "DequantizeLinear", inputs, attributes, name=self._node(f"{name}/DequantizeLinear"))
+        dq = ir.Node(
+            "", "DequantizeLinear", inputs, attributes, name=self._edit.node_name(f"{name}/DequantizeLinear")
+        )
         dq.metadata_props[ORIGIN] = node.name or ""
-        dq.outputs[0].name = self._value(f"{dq.name}/output")
+        dq.outputs[0].name = self._edit.value_name(f"{dq.name}/output")
         dq.outputs[0].type, dq.outputs[0].shape = value.type, value.shape
         self.graph.insert_before(reader, dq)
         reader.replace_input_with(position, dq.outputs[0])
@@ -205,10 +206,10 @@ class Hand:
         size = self.constant(f"{name}/scale", np.array(scale, np.float32))
         zero = self.constant(f"{name}/zero_point", np.zeros((), np.int8))
         for op in ("QuantizeLinear", "DequantizeLinear"):
-            made = ir.Node("", op, [value, size, zero], name=self._node(f"{name}/{op}"))
+            made = ir.Node("", op, [value, size, zero], name=self._edit.node_name(f"{name}/{op}"))
             made.metadata_props[ORIGIN] = node.name or ""
             out = made.outputs[0]
-            out.name = self._value(f"{made.name}/output")
+            out.name = self._edit.value_name(f"{made.name}/output")
             kind = ir.DataType.INT8 if op == "QuantizeLinear" else ir.DataType.FLOAT
             out.type, out.shape = ir.TensorType(kind), value.shape
             self.graph.insert_before(node, made)
@@ -227,15 +228,20 @@ class Hand:
         attributes: Sequence[ir.Attr] = (),
         like: ir.Value | None = None,
     ) -> ir.Value:
-        """What a new node writes, put before another one that it stands for; ``like`` gives type and shape."""
+        """What a new node writes, put before another one that it stands for.
+
+        ``like`` gives type and shape; without, what is dequantized has the type of its scale.
+        """
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        made = ir.Node("", op, inputs, attributes, name=self._node(name))
+        made = ir.Node("", op, inputs, attributes, name=self._edit.node_name(name))
         made.metadata_props[ORIGIN] = before.name or ""
         out = made.outputs[0]
-        out.name = self._value(f"{made.name}/output")
+        out.name = self._edit.value_name(f"{made.name}/output")
         if like is not None:
             out.type, out.shape = like.type, like.shape
+        elif op == "DequantizeLinear" and inputs[0] is not None and inputs[1] is not None:
+            out.type, out.shape = inputs[1].type or ir.TensorType(ir.DataType.FLOAT), inputs[0].shape
         self.graph.insert_before(before, made)
         return out
 
@@ -247,7 +253,7 @@ class Hand:
             if end is out:
                 self.graph.outputs[i] = value
         out.replace_all_uses_with(value)
-        out.name, value.name = self._value(f"{name}/before"), name
+        out.name, value.name = self._edit.value_name(f"{name}/before"), name
         self._drop_all(node)
 
     def behind(
@@ -260,39 +266,29 @@ class Hand:
     ) -> None:
         """Put a node behind what another one writes: it takes over the name and the readers, and has this type."""
         name = out.name or ""
-        made = ir.Node("", op, [out, *parameters], name=self._node(f"{node.name}/{op}"))
+        made = ir.Node("", op, [out, *parameters], name=self._edit.node_name(f"{node.name}/{op}"))
         made.metadata_props[ORIGIN] = node.name or ""
         for i, end in enumerate(self.graph.outputs):
             if end is out:
                 self.graph.outputs[i] = made.outputs[0]
         out.replace_all_uses_with(made.outputs[0])
         made.replace_input_with(0, out)
-        out.name = self._value(f"{name}/floats")
+        out.name = self._edit.value_name(f"{name}/floats")
         made.outputs[0].name, made.outputs[0].type, made.outputs[0].shape = name, kind, out.shape
         self.graph.insert_after(node, made)
 
     # --- the graph ------------------------------------------------------------------------------------------
-
-    def settle(self) -> None:
-        """Put the nodes into an order in which each comes behind what it reads."""
-        seen: set[ir.Node] = set()
-        for node in self.graph:
-            makers = (v.producer() for v in node.inputs if v is not None)
-            if any(m is not None and m.graph is self.graph and m not in seen for m in makers):
-                self.graph.sort()
-                return
-            seen.add(node)
 
     def _end(self, out: ir.Value, source: ir.Value) -> None:
         """Keep the name of a model's output when what it came from takes its place."""
         maker = source.producer()
         name = out.name
         if maker is None or source.is_graph_output() or maker.graph is not self.graph:
-            keep = ir.Node("", "Identity", [source], name=self._node(f"{name}/Identity"))
+            keep = ir.Node("", "Identity", [source], name=self._edit.node_name(f"{name}/Identity"))
             keep.metadata_props[ORIGIN] = (out.producer() or keep).name or ""
             self.graph.append(keep)
             source = keep.outputs[0]
-        out.name = self._value(f"{name}/quantized")
+        out.name = self._edit.value_name(f"{name}/quantized")
         source.name, source.type, source.shape = name, out.type, out.shape
         for i, value in enumerate(self.graph.outputs):
             if value is out:
@@ -339,18 +335,7 @@ class Hand:
 
     def constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
         """A new initializer; its name is made unique."""
-        name = self._value(name)
-        value = ir.Value(name=name, const_value=ir.tensor(np.asarray(numbers, order="C"), name=name))
-        value.type = ir.TensorType(ir.DataType.from_numpy(numbers.dtype))
-        value.shape = ir.Shape(numbers.shape)
-        self.graph.register_initializer(value)
-        return value
-
-    def _node(self, name: str) -> str:
-        return _fresh(name, self._names)
-
-    def _value(self, name: str) -> str:
-        return _fresh(name, self._values)
+        return self._edit.constant(name, numbers)
 
 
 def _source(pair: Pair) -> ir.Value:
@@ -409,12 +394,3 @@ def spread(pair: Pair, numbers: NDArray[Any] | None) -> NDArray[Any]:
     if flat.size == 1 or pair.axis is None or pair.source.shape is None:
         return flat.reshape(()) if flat.size == 1 else flat
     return flat.reshape([-1 if i == pair.axis else 1 for i in range(len(pair.source.shape))])
-
-
-def _fresh(name: str, used: set[str]) -> str:
-    unique, count = name, 1
-    while unique in used:
-        count += 1
-        unique = f"{name}~{count}"
-    used.add(unique)
-    return unique

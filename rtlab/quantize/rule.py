@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rtlab.core.finding import Finding
+from rtlab.quantize import passes
+from rtlab.quantize.requantize import Hand
 
 if TYPE_CHECKING:
+    from rtlab.quantize.edit import Edit
     from rtlab.quantize.qdq import Pair
-    from rtlab.quantize.requantize import Hand
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,34 @@ class Found:
     finding: Finding
     apply: Callable[[Hand], None] | None
     calibrates: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Repair:
+    """What findings of one rule name, put right. They were made of the graph that it is applied to."""
+
+    found: tuple[Found, ...]
+    notes: tuple[str, ...] = ()
+    needs = ()
+    promises = passes.REPAIRED
+
+    @property
+    def name(self) -> str:
+        """What it does, in a few words."""
+        return f'repair of "{self.found[0].finding.rule}"'
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return "" if all(f.finding.exact for f in self.found) else "quantized in other places, or anew"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it, one finding after the other."""
+        hand = Hand(edit)
+        for found in self.found:
+            if found.apply is not None:
+                found.apply(hand)
+        edit.settle()
 
 
 def on_pair(

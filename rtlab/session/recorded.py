@@ -23,12 +23,12 @@ from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, Facts
 from rtlab.core.heap import growing
 from rtlab.core.model import Model, load
+from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend
 from rtlab.core.trace import Outputs, Recording
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ReadError
-from rtlab.quantize import Prepared
 from rtlab.quantize.cache import CalibrationCache
 
 #: Share of the layers below which one must ask whether the model is the right one.

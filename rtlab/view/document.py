@@ -20,7 +20,7 @@ from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
-    from rtlab.quantize import Scale
+    from rtlab.core.scale import Scale
 
 #: Raised when a key changes its meaning or goes away.
 SCHEMA = 1

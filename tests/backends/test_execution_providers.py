@@ -20,9 +20,10 @@ from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, Cancelled, RtlabError, Unavailable
-from rtlab.quantize import Scale, int8, quantizable
+from rtlab.quantize import int8, quantizable
 from rtlab.testing import tiny_model
 
 STAND_IN = dataclasses.replace(providers.CPU, title="Stand-in")

@@ -18,6 +18,7 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
 from rtlab.quantize.findings import check, repair
@@ -263,7 +264,7 @@ def test_pairs_tell_what_the_compiler_absorbed() -> None:
 def test_what_rtlab_quantizes_itself_is_absorbed() -> None:
     """The same question to our own placement: only the input's pair has a step of its own, or one that must."""
     sample = samples.load("digits_inception")
-    scales = {v: quantize.Scale(4.0) for v in quantize.quantizable(sample.model)}
+    scales = {v: Scale(4.0) for v in quantize.quantizable(sample.model)}
     model = quantize.int8(sample.model, scales)
     engine = build(model)
     found = pairs(model, relate(model, model, engine), engine)

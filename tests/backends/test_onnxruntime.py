@@ -17,9 +17,10 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
-from rtlab.quantize import Scale, int8, prepare, quantizable
+from rtlab.quantize import int8, prepare, quantizable
 from rtlab.testing import ReferenceBackend, tiny_model
 
 

@@ -16,9 +16,10 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import VariantError
-from rtlab.quantize import Scale, prepare, quantizable
+from rtlab.quantize import prepare, quantizable
 
 BACKEND = backends.get("tensorrt-rtx")
 here = BACKEND.availability()

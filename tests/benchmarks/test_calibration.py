@@ -21,8 +21,9 @@ import rtlab
 from rtlab import samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator
-from rtlab.quantize import Collector, Ranges, int8, quantizable, scales, thresholds
+from rtlab.quantize import Collector, int8, quantizable, scales, thresholds
 from rtlab.quantize.findings import check
 
 #: Calibrates a model file on as many images as the second argument says, made one at a time; prints the peak of

@@ -21,8 +21,8 @@ from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.quantize import Prepared
 from rtlab.view.contract import EngineView, Graph
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.payload import encode

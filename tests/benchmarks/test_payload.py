@@ -16,9 +16,9 @@ from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Errors, Facts
 from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.quantize import Prepared
 from rtlab.view.contract import EngineView, Graph
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.payload import encode

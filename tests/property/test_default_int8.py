@@ -14,8 +14,9 @@ from activations import FAMILIES, drawn
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Variant
-from rtlab.quantize import Collector, Ranges, prepare, quantizable
+from rtlab.quantize import Collector, prepare, quantizable
 from small_nets import ACTIVATIONS, SATURATING, small_net
 
 NETS, EACH = 200, 25

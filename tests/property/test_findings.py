@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
+from promises import promises  # noqa: F401 - watches every pass
 from rtlab.core.model import Model
-from rtlab.quantize import Scale, int8, quantizable
+from rtlab.core.scale import Scale
+from rtlab.quantize import int8, quantizable
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.findings import check, repair
 

@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import strategies
+from promises import promises  # noqa: F401 - watches every pass
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
+from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
-from rtlab.quantize import Prepared, Scale, assign, prepare, quantizable
+from rtlab.quantize import assign, prepare, quantizable
 from rtlab.quantize.passes import run
 from rtlab.quantize.tf32 import Truncate, tf32
 from rtlab.quantize.weights import Form, int4_block, store

@@ -20,8 +20,10 @@ from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
+from rtlab.core.ranges import Ranges
+from rtlab.core.scale import Scale
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
-from rtlab.quantize import Collector, Ranges, Scale, fp16, int8, prepare, quantizable, scales
+from rtlab.quantize import Collector, fp16, int8, prepare, quantizable, scales
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32, allow_subnormal=True)
 ARRAYS = hnp.arrays(np.float32, st.integers(1, 200), elements=FLOATS)

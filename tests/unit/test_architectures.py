@@ -12,8 +12,9 @@ import pytest
 from rtlab import samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Ranges
 from rtlab.core.variant import Calibrator, Variant
-from rtlab.quantize import Collector, Ranges, prepare, quantizable
+from rtlab.quantize import Collector, prepare, quantizable
 from rtlab.samples.transformers import sentences
 
 #: Operators, and parameters without the running statistics of normalisation, as the papers and torchvision count.

@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 import rtlab
 from rtlab import quantize, samples
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
 from rtlab.errors import ModelError
 from rtlab.quantize import findings
@@ -58,7 +59,7 @@ def decibel(reference: np.ndarray, found: np.ndarray) -> float:
     return float(10 * np.log10(np.square(reference.astype(np.float64)).sum() / error))
 
 
-def observed(model: rtlab.Model, calibration: rtlab.CalibrationData) -> quantize.Ranges:
+def observed(model: rtlab.Model, calibration: rtlab.CalibrationData) -> Ranges:
     values = list(quantize.quantizable(model))
     inner = [v for v in values if v not in model.inputs]
     running = exposed(model, inner)

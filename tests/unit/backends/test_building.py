@@ -10,9 +10,10 @@ from onnx import helper, numpy_helper
 from rtlab.backends.live.building import _written
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled
-from rtlab.quantize import Scale, prepare, quantizable
+from rtlab.quantize import prepare, quantizable
 
 
 def network(*, name: str = "weight|1", batch: int | str = 2) -> Model:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from promises import promises  # noqa: F401 - watches every pass
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent

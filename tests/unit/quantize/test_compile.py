@@ -11,8 +11,9 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
-from rtlab.quantize import Scale, fp16, int8, quantizable
+from rtlab.quantize import fp16, int8, quantizable
 
 _BACKEND = TensorRTRTX()
 pytestmark = pytest.mark.skipif(not _BACKEND.availability().ok, reason=_BACKEND.availability().reason)

@@ -12,12 +12,13 @@ from onnx import helper
 
 from rtlab import Study, samples
 from rtlab.core.model import Model, load
-from rtlab.core.prepared import Emulation
+from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, ModelError, VariantError
-from rtlab.quantize import Prepared, Scale, prepare, quantizable
 from rtlab.quantize import half as half_module
+from rtlab.quantize import prepare, quantizable
 from rtlab.quantize import tf32 as tf32_module
 from rtlab.quantize.tf32 import tf32
 from rtlab.quantize.weights import Form, store

@@ -12,9 +12,10 @@ import pytest
 
 import rtlab
 import rtlab.testing
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import RtlabError, VariantError
-from rtlab.quantize import Scale, prepare, quantizable
+from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.quantize.export import cache_of, commands, export
 

@@ -8,8 +8,9 @@ import onnx
 import pytest
 
 from rtlab.core.model import load
+from rtlab.core.scale import Scale
 from rtlab.errors import ModelError
-from rtlab.quantize import Scale, fp16, int8, quantizable
+from rtlab.quantize import fp16, int8, quantizable
 
 
 def _models() -> list[onnx.ModelProto]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,19 @@ from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ModelError, VariantError
-from rtlab.quantize import half, passes, placement, prepare, rewrite, sparsity, tf32, weights
+from rtlab.quantize import (
+    findings,
+    half,
+    integers,
+    passes,
+    placement,
+    prepare,
+    rewrite,
+    rule,
+    sparsity,
+    tf32,
+    weights,
+)  # fmt: skip
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.narrow import Narrowing
 from rtlab.quantize.passes import Pass, Promise, Raise
@@ -149,9 +162,11 @@ def test_every_pass_of_the_package_is_here() -> None:
     kinds = {
         type(m[1]) for make, _ in PASSES.values() for n in SAMPLES if (m := make(sample(n)[0])) is not None
     }
+    # What these change, no sample has; the tests below try them.
+    kinds |= {integers.Unfold, rule.Repair, passes.Infer}
     known = {
         k
-        for module in (half, passes, rewrite, sparsity, tf32, weights)
+        for module in (half, integers, passes, rewrite, rule, sparsity, tf32, weights)
         for k in vars(module).values()
         if isinstance(k, type)
         and hasattr(k, "promises")
@@ -159,6 +174,58 @@ def test_every_pass_of_the_package_is_here() -> None:
         and k is not Pass
     }
     assert known == kinds
+
+
+def misplaced() -> Model:
+    """Pairs where they part a kernel, and weights that are stored in other ways than a compiler's."""
+    return rtlab.load(Path(rtlab.__file__).parents[1] / "sample_models" / "digits_qat_misplaced.onnx")
+
+
+def integral() -> Model:
+    """A product on integers, as ONNX Runtime writes it."""
+    made, raw = helper.make_tensor, np.arange(-12, 12, dtype=np.int8).reshape(6, 4)
+    graph = helper.make_graph(
+        [
+            node("QuantizeLinear", ["x", "s", "z"], ["xq"], name="q"),
+            node("QLinearMatMul", ["xq", "s", "z", "w", "s", "z", "s", "z"], ["yq"], name="n"),
+            node("DequantizeLinear", ["yq", "s", "z"], ["y"], name="dq"),
+        ],
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 6])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])],
+        [
+            made("s", onnx.TensorProto.FLOAT, [], [0.1]),
+            made("z", onnx.TensorProto.INT8, [], [0]),
+            onnx.numpy_helper.from_array(raw, "w"),
+        ],
+    )
+    return rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+
+@pytest.mark.parametrize("make_model", [misplaced, integral])
+def test_each_step_of_a_repair_keeps_what_it_promises(make_model: Callable[[], Model], run) -> None:
+    """Where it promises the numbers too, ONNX Runtime gives the same but for the order of its sums."""
+    source = make_model()
+    content, edit, names = source.bytes(), Edit(source, source=True), []
+    shape = source.input_shape(source.inputs[0])
+    data = {source.inputs[0]: np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    for one in findings.steps(edit):
+        before, view = rtlab.load(edit.model.bytes()), edit.model
+        passes.apply(one, edit)
+        names.append(one.name)
+        for promise in one.promises:
+            assert "" == promise.broken(view, edit.model), (one.name, promise.name)
+        after = rtlab.load(edit.model.bytes())
+        if not one.changes:
+            was, now = (run(m, data, list(source.outputs)) for m in (before, after))
+            for output in source.outputs:
+                np.testing.assert_allclose(was[output], now[output], rtol=1e-4, atol=1e-4)
+    assert content == source.bytes()
+    expected = {
+        "misplaced": {'repair of "weight-missing"', "types and shapes"},
+        "integral": {"operators on integers as pairs", "types and shapes"},
+    }
+    assert expected[make_model.__name__] <= {*names}
 
 
 def small(make: Any) -> Model:

@@ -9,9 +9,10 @@ from onnx import helper
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
+from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
 from rtlab.errors import CalibrationError
-from rtlab.quantize import Collector, Ranges, prepare, quantizable
+from rtlab.quantize import Collector, prepare, quantizable
 
 
 def collect(values, batches, fetch) -> Ranges:

@@ -13,8 +13,8 @@ from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Target, Variant
-from rtlab.quantize import Prepared
 from rtlab.testing import tiny_model
 from rtlab.view.layers import layers_model
 

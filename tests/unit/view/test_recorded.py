@@ -11,8 +11,8 @@ from rtlab import Study
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.facts import Facts
 from rtlab.core.model import wrap
+from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.quantize import Prepared
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view

@@ -20,10 +20,10 @@ from rtlab.backends.makers import ONNX_RUNTIME, TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model, load
+from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import VariantError
-from rtlab.quantize import Prepared
 from rtlab.view.contract import Panel
 from rtlab.view.panel import Scene
 from rtlab.view.panels.schedule import schedule
