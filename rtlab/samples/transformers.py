@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -188,9 +187,13 @@ class _Bert:
 
     def gelu(self, x: Tensor, at: str) -> Tensor:
         """The exact GELU, in the five nodes that exporters write."""
+        from scipy import special
+
         node = self.writer.node
         name = node("Erf", [node("Div", [x.name, self.number["sqrt_two"]], at)], at)
         name = node("Mul", [x.name, node("Add", [name, self.number["one"]], at)], at)
         name = node("Mul", [name, self.number["half"]], f"{at}/half")
-        erf = np.vectorize(math.erf, otypes=[np.float32])
-        return Tensor(name, x.data * (1 + erf(x.data / np.float32(np.sqrt(2)))) / 2)
+        inner = x.data / np.float32(np.sqrt(2))
+        # In double precision, so that the weights are the same on every machine.
+        erf = special.erf(inner.astype(np.float64)).astype(np.float32)
+        return Tensor(name, x.data * (1 + erf) / 2)

@@ -53,12 +53,6 @@ def test_an_architecture_has_its_papers_nodes_and_parameters(name: str):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_weights_are_the_same_every_time(name: str):
-    """Caches and comparisons between sessions hang on the model's digest."""
-    assert load(name).model.digest == samples.load(name, samples=1).model.digest
-
-
-@pytest.mark.parametrize("name", EXPECTED)
 def test_activations_stay_standardised_on_samples_that_weights_were_not_fitted_to(name: str):
     """Activations that explode or die with depth would make every precision look broken, or none."""
     model = load(name).model
