@@ -1,4 +1,8 @@
-"""How far the values of a variant lie from those of the reference, value by value."""
+"""How far the values of a variant lie from those of the reference, value by value.
+
+Sums are taken batch by batch: Polygraphy's ``Comparator``, which has such measures too, keeps every tensor of every run
+until both runs are over.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rtlab.backends import vendor
 from rtlab.backends.attending import Attendant
 from rtlab.backends.onnxruntime import OnnxRuntime, _device
 from rtlab.backends.providers import CPU
@@ -66,7 +67,7 @@ class Opened:
     """A session that runs one batch again and again, without copying it."""
 
     def __init__(self, model: bytes, batch: Batch, threads: int, progress: Progress | None = None) -> None:
-        import onnxruntime as ort
+        ort = vendor.onnxruntime()
 
         self._progress, self._told = progress, ort.RunOptions()
         #: Milliseconds of the fastest run, of the same batch always.

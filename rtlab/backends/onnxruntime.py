@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import onnx
 
-from rtlab.backends import exposed, makers, placement, providers, watch
+from rtlab.backends import exposed, makers, placement, providers, vendor, watch
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import Kernel
@@ -530,7 +530,7 @@ def _nothing() -> None:
 
 
 def _run_options() -> Any:
-    import onnxruntime as ort
+    ort = vendor.onnxruntime()
 
     return ort.RunOptions()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import importlib.util
 import json
 import os
@@ -18,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rtlab.backends import vendor
 from rtlab.backends.live import driver
 from rtlab.core.options import BuildOptions
 from rtlab.core.variant import Target
@@ -163,7 +163,7 @@ def built_in() -> tuple[str, ...]:
     """Names of the providers that are compiled into this build."""
     if not version():
         return ()
-    import onnxruntime as ort
+    ort = vendor.onnxruntime()
 
     return tuple(ort.get_available_providers())
 
@@ -181,10 +181,10 @@ def plug_ins() -> Mapping[str, str]:
 
 
 def _registered(module: str) -> dict[str, str]:
-    import onnxruntime as ort
+    ort = vendor.onnxruntime()
 
     try:
-        package = importlib.import_module(module)
+        package = vendor.plug_in(module)
         told = package.get_ep_names() if hasattr(package, "get_ep_names") else [package.get_ep_name()]
         names = [str(name) for name in told]
     except Exception:  # noqa: BLE001 - a broken plug-in must not take the others along
@@ -208,7 +208,7 @@ def _devices(name: str | None = None) -> list[Any]:
     """Devices of plug-ins, all or those of one provider; releases before 1.22 know none."""
     if not version():
         return []
-    import onnxruntime as ort
+    ort = vendor.onnxruntime()
 
     listed = ort.get_ep_devices() if hasattr(ort, "get_ep_devices") else []
     return [d for d in listed if name is None or d.ep_name == name]
@@ -385,7 +385,7 @@ def session(
     Raises:
         Unavailable: ONNX Runtime would run on the CPU alone, since the provider cannot start.
     """
-    import onnxruntime as ort
+    ort = vendor.onnxruntime()
 
     basic = options_.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     without = (*without, NARROWING) if basic else without

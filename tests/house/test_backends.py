@@ -73,3 +73,38 @@ def test_registered_backends_are_those_that_are_looked_for() -> None:
     from rtlab import backends
 
     assert NAMES == {n for n, b in backends.registry().items() if type(b).__module__.startswith("rtlab.")}
+
+
+def called(source: str) -> Iterator[tuple[str, int]]:
+    """Compilers and runtimes that are imported, modules imported by a computed name, and children that are started."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from ((m.split(".")[0], node.lineno) for m in modules if m.split(".")[0] in VENDORS)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {
+            "importlib.import_module",
+            "__import__",
+        }:
+            yield "import_module", node.lineno
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith(
+            ("subprocess.", "os.fork", "os.posix_spawn")
+        ):
+            yield "child", node.lineno
+
+
+VENDORS = {"tensorrt", "tensorrt_rtx", "onnxruntime"}
+#: What opens a door besides, by file.
+DOORS = {
+    "rtlab/backends/vendor.py": {"import_module", "onnxruntime"},
+    "rtlab/backends/live/child.py": {"child"},
+    # The driver's libraries, by ctypes or a stand-in of a test.
+    "rtlab/backends/live/sensors.py": {"import_module"},
+}
+
+
+def test_compilers_are_called_through_one_door_and_children_started_by_one_module() -> None:
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "rtlab" / "backends").rglob("*.py")):
+        for what, _ in called(path.read_text(encoding="utf-8")):
+            found.setdefault(path.relative_to(ROOT).as_posix(), set()).add(what)
+    assert DOORS == found

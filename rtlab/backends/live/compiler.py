@@ -1,9 +1,13 @@
-"""What the TensorRT backends share. The functions that touch a binding run in the child process only."""
+"""What the TensorRT backends share. The functions that touch a binding run in the child process only.
+
+Polygraphy's loaders (``NetworkFromOnnxPath``, ``CreateConfig``) are not used: one variable of the environment decides
+which of the two bindings a process has, none of them sets a compute capability to build for, and of what the parser
+refuses they keep the text but not the node (0.53.6).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
 import os
 import re
@@ -12,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rtlab.backends import vendor
 from rtlab.backends.live import calibrator, refusals, settings
 from rtlab.backends.live.order import Order
 from rtlab.errors import BuildError
@@ -111,7 +116,7 @@ def compile_plan(order: Order, report: Any) -> Built:
         VariantError: an option does not exist in this binding, or its value is refused.
         CalibrationError: TensorRT's calibrator could not read its samples.
     """
-    trt = importlib.import_module(order.binding)
+    trt = vendor.binding(order.binding)
     report.phase("Reading the model")
     # Every line is on disk before the next one comes.
     with Path(order.log or os.devnull).open(

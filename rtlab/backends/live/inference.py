@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rtlab.backends import providers, watch
+from rtlab.backends import providers, vendor, watch
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import Kernel
 from rtlab.backends.live.rooms import leave
@@ -65,7 +65,7 @@ class Order:
 
 def ready() -> None:
     """Import what every call needs, before the first comes."""
-    import onnxruntime  # noqa: F401
+    vendor.onnxruntime()
 
 
 def optimize(order: Order, report: Progress) -> tuple[Part, ...]:  # noqa: ARG001 - every call gets one
@@ -205,7 +205,7 @@ def _profiled(session: Any) -> dict[str, Kernel]:
 
 def settings(order: Order) -> Any:
     """ONNX Runtime's settings of an order."""
-    import onnxruntime as ort
+    ort = vendor.onnxruntime()
 
     options, levels = ort.SessionOptions(), ort.GraphOptimizationLevel
     options.graph_optimization_level = (
@@ -261,7 +261,7 @@ def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], 
     Raises:
         RunError: ONNX Runtime fails on it.
     """
-    import onnxruntime as ort
+    ort = vendor.onnxruntime()
 
     feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
     with _running():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import importlib
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.backends import vendor
 from rtlab.backends.live import inner, refusals
 from rtlab.backends.live.driver import Device
 from rtlab.backends.live.lane import Lane, Port, ports
@@ -129,7 +129,7 @@ def open_plan(order: Order, report: Any) -> Facts:
     close_plan(None, report)
     report.phase("Loading the engine")
     find_runtime()
-    trt = importlib.import_module(order.binding)
+    trt = vendor.binding(order.binding)
     lines: list[str] = []
     log: list[str] = []
     logger = _logger(trt, lines, log)
@@ -142,7 +142,7 @@ def open_plan(order: Order, report: Any) -> Facts:
         # The newest releases tell of another version in an informal line only.
         told = [line for line in log if "current runtime" in line]
         raise refusals.refused(order.doing, [*lines, *told], compiler, order.device)
-    cuda = importlib.import_module(order.cuda)
+    cuda = vendor.cuda(order.cuda)
     with refusals.translated(order.doing, lines):
         kept = _Open(order, trt, cuda, runtime, engine, logger, lines, _bus(cuda))
     # Facts are asked for before the engine counts as open, so that a failure leaves nothing behind.

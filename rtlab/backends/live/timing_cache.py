@@ -8,13 +8,13 @@ Only the verbose log of the build that timed an operator tells its key and its t
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rtlab.backends import vendor
 from rtlab.backends.live import child
 from rtlab.backends.live.running import Running
 from rtlab.backends.log import listing
@@ -167,7 +167,7 @@ def _edited(
 def edit(order: Edit, report: Any) -> Edited:
     """Read a cache, and put entries in it; runs in the child process."""
     report.phase("Reading the timing cache")
-    trt = importlib.import_module(order.binding)
+    trt = vendor.binding(order.binding)
     if not hasattr(trt, "TimingCacheValue"):
         raise VariantError(
             f"{order.doing}: this compiler has no editable timing cache. Install TensorRT 10.10 or later."
