@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import importlib.metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ import rtlab
 from rtlab import backends
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.maker import Maker
-from rtlab.core.protocols import Availability, Capabilities
+from rtlab.core.protocols import Availability, BuildRequest, Capabilities
 from rtlab.core.stage import Stage
-from rtlab.core.trace import Profile
-from rtlab.core.variant import Precision, Target
+from rtlab.core.trace import Profile, Recording, Throughput
+from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import BuildError, Unavailable, VariantError
 from rtlab.testing import tiny_model
 
@@ -173,3 +174,42 @@ def test_a_name_that_is_taken_is_refused_and_ones_own_may_come_again() -> None:
     study.add("one", precision="fp32", backend=first)
     study.add("two", precision="fp32", backend=again)
     assert backends.get("abacus") is again
+
+
+def test_its_engines_are_opened_read_and_counted(tmp_path) -> None:
+    class Shop(Planned):
+        """Opens, reads and counts besides."""
+
+        name = "shop"
+
+        def capabilities(self):
+            return dataclasses.replace(super().capabilities(), opens=True, reads=True, counts=True)
+
+        def open_plan(self, plan, progress=None):
+            request = BuildRequest(tiny_model(), Variant.of("fp32", target="cpu"))
+            return dataclasses.replace(self.build(request, progress), plan=Path(plan).read_bytes())
+
+        def save(self, engine, path):
+            Path(path).write_bytes(engine.plan)
+
+        def throughput(self, engine, inputs, progress, *, streams=2, seconds=2.0, warmup=5):
+            now = datetime.datetime.now(datetime.timezone.utc)
+            return Throughput(self.source, "a frame of wood", streams, 1, 70, 2.0, now)
+
+        def read(self, files, *, select=None):
+            return Recording(self.build(BuildRequest(tiny_model(), Variant.of("fp32", target="cpu")), None))
+
+    (tmp_path / "engine.beads").write_bytes(b"beads")
+    (tmp_path / "beads.txt").write_text("one by one")
+    study, shop = rtlab.Study(tiny_model()), Shop()
+    opened = study.open("opened", tmp_path / "engine.beads", backend=shop)
+    assert ("Abacus 7 · cpu", "Abacus 7") == (opened.engine.title, opened.timing.source)
+    assert tmp_path / "copy" == study.save_engine("opened", tmp_path / "copy")
+    assert b"beads" == (tmp_path / "copy").read_bytes()
+    assert (35.0, "Abacus 7") == ((found := study.throughput("opened")).rate, found.source)
+    read = study.read("read", beads=tmp_path / "beads.txt", backend="shop")
+    assert (True, ["all"]) == (read.recorded, [layer.name for layer in read.engine.layers])
+    with pytest.raises(
+        Unavailable, match=r'Backend "onnxruntime" cannot read files: it reads no files\. See rtlab'
+    ):
+        study.read("other", beads=tmp_path / "beads.txt", backend="onnxruntime")
