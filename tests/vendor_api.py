@@ -335,7 +335,7 @@ class _Walk:
             case ast.Name(id="list" | "tuple" | "sorted" | "set" | "next" | "iter" | "reversed") if node.args:
                 kind = self.kind(node.args[0], env, on)
                 return self.element(kind) if node.func.id == "next" else kind if kind != OPAQUE else PLAIN
-            case ast.Attribute(attr="import_module") if node.args:
+            case ast.Attribute(attr="import_module" | "binding") if node.args:
                 dynamic = ast.unparse(node.args[0]).rpartition(".")[2]
                 return MODULE if dynamic == "binding" else PLAIN
         kind = self.kind(node.func, env, on)
