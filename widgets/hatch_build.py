@@ -15,8 +15,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-#: What the bundler makes: bundles, and what is to be said of the packages in them.
-MADE = ("explorer.js", "graph.js", "loader.js", "report.js", "NOTICES.txt")
+#: What the bundler makes beside a part for each tab: scripts, and what is to be said of the packages in them.
+MADE = ("core.js", "explorer.js", "graph.js", "inline.js", "loader.js", "report.js", "NOTICES.txt")
 OLDEST_NODE = 20
 
 Program = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -30,7 +30,8 @@ class BundleHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
         """Build what is missing; called by hatchling before it collects files."""
         widgets = Path(self.root) / "widgets"
-        bundles = [Path(self.root) / "rtlab" / "static" / name for name in MADE]
+        tabs = [f"tab-{path.stem}.js" for path in sorted((widgets / "src" / "tabs").glob("*.tsx"))]
+        bundles = [Path(self.root) / "rtlab" / "static" / name for name in (*MADE, *tabs)]
         if not (widgets / "package.json").is_file():
             _require(bundles, "Neither they nor their sources in widgets/ are here.")
             return

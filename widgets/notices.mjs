@@ -1,7 +1,7 @@
 // What the bundles carry of others, and the notices that their licences ask for: at the head of every bundle, and whole
 // in ../rtlab/static/NOTICES.txt, which goes into the wheel.
-import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
-import { join, resolve, sep } from "node:path";
+import { readdir, readFile } from "node:fs/promises";
+import { join, sep } from "node:path";
 
 const COPYRIGHT = /^copyright .*$/gim;
 const TITLE = /^(the )?mit license( \(mit\))?$/gim;
@@ -44,30 +44,22 @@ export function banner(packages) {
   return `/*! Parts of this file:\n${told.join("\n\n").replaceAll("*/", "* /")}\n*/\n`;
 }
 
-/** esbuild's plugin: bundles are written with their notices; `inner` has the files of bundles within bundles. */
-export function notices(root, inner) {
+/**
+ * Scripts with their notices, and the text of NOTICES.txt.
+ * @param {{name: string, text: string, files: string[]}[]} scripts each with the files that it was made from, by their
+ * path below `root`
+ */
+export async function noticed(scripts, root) {
   const carried = new Map();
-  return {
-    name: "notices",
-    setup(build) {
-      const { outdir } = Object.assign(build.initialOptions, { write: false, metafile: true });
-      build.onEnd(async ({ errors, metafile, outputFiles }) => {
-        if (errors.length > 0) return;
-        await mkdir(outdir, { recursive: true });
-        for (const { path, text } of outputFiles) {
-          const [, made] = Object.entries(metafile.outputs).find(([file]) => resolve(root, file) === path);
-          const files = Object.keys(made.inputs).flatMap((file) => [file, ...(inner.get(file) ?? [])]);
-          const folders = packagesOf(files).map((folder) => join(root, folder));
-          const packages = await Promise.all(folders.map(licensed));
-          for (const each of packages) carried.set(each.name, each);
-          await writeFile(path, packages.length > 0 ? banner(packages) + text : text);
-        }
-        const whole = [...carried.values()].map((p) => `${p.name} ${p.version}\n\n${p.text}\n`);
-        const told = ["The front end of rtlab carries these packages.\n", ...whole].join(
-          `\n${"-".repeat(80)}\n\n`,
-        );
-        await writeFile(join(outdir, "NOTICES.txt"), told);
-      });
-    },
-  };
+  const made = [];
+  for (const { name, text, files } of scripts) {
+    const packages = await Promise.all(packagesOf(files).map((folder) => licensed(join(root, folder))));
+    for (const each of packages) carried.set(each.name, each);
+    made.push({ name, text: packages.length > 0 ? banner(packages) + text : text });
+  }
+  const whole = [...carried.values()].map((p) => `${p.name} ${p.version}\n\n${p.text}\n`);
+  const notices = ["The front end of rtlab carries these packages.\n", ...whole].join(
+    `\n${"-".repeat(80)}\n\n`,
+  );
+  return { made, notices };
 }

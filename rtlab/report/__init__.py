@@ -1,6 +1,6 @@
 """Report: a study as one HTML file that opens from disk, with no network and no kernel.
 
-The file holds the Explorer's own script and every payload that the kernel would send. Charts are left out: Plotly
+The file holds the Explorer's own code and every payload that the kernel would send. Charts are left out: Plotly
 would make the file 5 MB larger, and the table shows the same numbers.
 """
 
@@ -20,7 +20,7 @@ from rtlab.analysis.mapping import placed
 from rtlab.core import files
 from rtlab.errors import VariantError
 from rtlab.view import chrome, panels
-from rtlab.view.bundle import bundle
+from rtlab.view.bundle import inlined
 from rtlab.view.calibration import calibration
 from rtlab.view.contract import BuildStory, Calibration, EngineView, Graph, Panel, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
@@ -124,7 +124,7 @@ def saved(study: Snapshot) -> Saved:
 def page(content: Saved) -> str:
     """The HTML. Names stand in it as data only, and the browser is told to fetch nothing and to run one script."""
     # In a script, HTML still looks for the end tag and for the start of a comment; both can only be in strings.
-    script = re.sub(r"<(?=/script|!--)", r"\\x3C", bundle("report.js"), flags=re.IGNORECASE)
+    script = re.sub(r"<(?=/script|!--)", r"\\x3C", inlined(), flags=re.IGNORECASE)
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; worker-src blob:; style-src 'unsafe-inline'; "

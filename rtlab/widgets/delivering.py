@@ -1,8 +1,8 @@
-"""Widgets whose script and payloads travel as messages, so that no saved notebook keeps them.
+"""Widgets whose code and payloads travel as messages, so that no saved notebook keeps them.
 
 Every synced trait lands in a notebook that is saved with its widgets: nbclient takes it from the wire, JupyterLab from
 its models. Here only ``parcels`` is synced, which says what there is; ``widgets/src/loader.ts`` asks for it, and stands
-in the saved notebook in the place of the script.
+in the saved notebook in the place of the code. What only some tabs need is asked for by its name, later.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 import anywidget
 import traitlets
 
-from rtlab.view.bundle import bundle
+from rtlab.view.bundle import CORE, bundle, edition, parts
 
 #: Seconds from one delivery to the next while the kernel is too busy to hear a view ask.
 _UNASKED = (0.3, 0.7, 2.0, 7.0)
 
 
-#: Digests of the scripts that were sent unasked.
+#: Parts of the code that were sent unasked.
 _sent: set[str] = set()
 
 
@@ -36,7 +36,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
     hears nobody; so after a display everything is sent a few times unasked, until a view is heard.
 
     Args:
-        script: The bundle that draws the widget.
+        script: The part of the code that draws the widget; it stands on the core.
         traits: Values of traits.
     """
 
@@ -48,10 +48,13 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self._sending = threading.RLock()
         self._displayed = False
         self._heard = threading.Event()
-        self._script = _packed(script)
+        self._code = (CORE, script)
         super().__init__(**traits)
         names = self.trait_names(delivered=True)
-        self.parcels = {"script": _digest(self._script), **{n: _digest(getattr(self, n)) for n in names}}
+        self.parcels = {
+            **dict.fromkeys(self._code, edition()),
+            **{n: _digest(getattr(self, n)) for n in names},
+        }
         self.observe(lambda change: self._deliver(change["name"]), names)
         self.on_msg(self._fetched)
 
@@ -68,33 +71,38 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
                 for name, tag in self.parcels.items():
                     if tag:
                         self._hand_over(name, tag)
+                # A tab may be opened before the kernel hears that it is wanted.
+                for name in _later(self._code):
+                    self._hand_over(name, edition())
 
     def _deliver(self, name: str) -> None:
         with self._sending:
             tag = _digest(getattr(self, name))
             if tag != self.parcels.get(name):
-                self._send_script()
+                self._send_code()
                 if tag:
                     self._hand_over(name, tag)
                 self.parcels = {**self.parcels, name: tag}
 
-    def _send_script(self) -> None:
+    def _send_code(self) -> None:
         """Once: a page that has it keeps it, and one that was loaded again asks."""
-        tag = self.parcels.get("script", "")
-        if tag and tag not in _sent:
-            _sent.add(tag)
-            self._hand_over("script", tag)
+        for name in self._code:
+            tag = self.parcels.get(name, "")
+            if tag and name not in _sent:
+                _sent.add(name)
+                self._hand_over(name, tag)
 
     def _fetched(self, _widget: Any, content: dict[str, Any], _buffers: list[Any]) -> None:
         name = str(content.get("value", ""))
         if content.get("type") == "fetch":
             self._heard.set()
             with self._sending:
-                if self.parcels.get(name):
-                    self._hand_over(name, self.parcels[name])
+                tag = edition() if name in _later(self._code) else self.parcels.get(name)
+                if tag:
+                    self._hand_over(name, tag)
 
     def _hand_over(self, name: str, tag: str) -> None:
-        value = self._script if name == "script" else getattr(self, name)
+        value = _packed(name) if name.endswith(".js") else getattr(self, name)
         head = {"type": "parcel", "value": f"{name} {tag}"}
         if isinstance(value, bytes):
             self.send(head, buffers=[value])
@@ -107,6 +115,11 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(data).hexdigest()[:16] if data else ""
 
 
+def _later(code: tuple[str, ...]) -> list[str]:
+    """The parts that a widget may need beside its own: tabs are the Explorer's."""
+    return [name for name in parts() if name.startswith("tab-")] if "explorer.js" in code else []
+
+
 @functools.cache
-def _packed(script: str) -> bytes:
-    return gzip.compress(bundle(script).encode(), mtime=0)
+def _packed(name: str) -> bytes:
+    return gzip.compress(parts()[name].encode(), mtime=0)

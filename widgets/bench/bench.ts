@@ -11,21 +11,20 @@ import { svgOf } from "../src/draw/svg";
 import { Type } from "../src/draw/text";
 import { readTheme, type Theme } from "../src/draw/theme";
 import { type Arrangement, arrange, PLAIN } from "../src/drawn";
-import graphWidget from "../src/graph";
+import { render } from "../src/graph";
 import { LayoutClient } from "../src/layout/client";
 import type { LayoutInput } from "../src/layout/types";
 import { Links } from "../src/links";
 import { lookOf } from "../src/overlay";
 import { decode, fromBase64 } from "../src/payload";
 import { START } from "../src/state";
-import css from "../src/style.css";
 import type { GraphTraits } from "../src/traits";
 import { against, crossings } from "../test/crossings";
 
 const root = document.body.appendChild(document.createElement("div"));
 root.className = "rtlab";
 root.style.cssText = "width: 100vw; height: 100vh; border: 0; border-radius: 0";
-document.head.appendChild(document.createElement("style")).textContent = `${css} body { margin: 0 }`;
+document.head.appendChild(document.createElement("style")).textContent = "body { margin: 0 }";
 const panes = root.appendChild(document.createElement("div"));
 panes.className = "rt-panes";
 panes.style.cssText = "display: flex; height: 100%";
@@ -311,7 +310,7 @@ async function widget(source: string, engine: string): Promise<void> {
   };
   root.remove();
   const el = document.body.appendChild(document.createElement("div"));
-  graphWidget.render({ model, el } as unknown as Parameters<typeof graphWidget.render>[0]);
+  render({ model, el, css: "" } as unknown as Parameters<typeof render>[0]);
   await new Promise<void>((done) => {
     const look = (): void => {
       if (el.querySelector('.rtlab[data-ready="1"]')) done();

@@ -85,6 +85,10 @@ export class Bench {
       for (const stop of stops) stop();
       this.layouts.stop();
     });
+    this.layouts.onRestart = (why) => {
+      const side = this.sides.peek()[0];
+      if (side) this.hint.value = { side, words: `The layout stopped (${why}) and was started again` };
+    };
     Object.assign(root, { rtlabBoxAt: (side: Side, id: string) => this.boxAt(side, id) });
   }
 

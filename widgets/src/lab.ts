@@ -28,8 +28,10 @@ import type {
 import { packedFiles, refused } from "./dropped";
 import { fittingHeight } from "./fitting";
 import { EVIDENCE_WORDS, plural, REASON_WORDS } from "./format";
+import { LATE_TABS, Late } from "./late";
 import { engineSide } from "./overlay";
 import { chosenIn, type Page, pageOf, usable } from "./panels";
+import type { Surroundings } from "./parts";
 import { loadPlotly, type Plotly } from "./plotly";
 import { gone, heard } from "./reach";
 import { spoken } from "./spoken";
@@ -106,6 +108,8 @@ export class Lab {
   /** The tabs, and the panel in front. */
   readonly page: ReadonlySignal<Page>;
   readonly asking: Asking;
+  /** The code of tabs, which comes when one is opened, or when nothing is left to draw. */
+  readonly late: Late;
   readonly #model: AnyModel<ExplorerTraits>;
   readonly #told: Signal<Failure | null>;
   /** What was asked and not taken up yet. */
@@ -114,9 +118,15 @@ export class Lab {
   /** The pins that were chosen here, as text. */
   #pinned = "";
 
-  constructor(model: AnyModel<ExplorerTraits>, root: HTMLElement, end: AbortSignal) {
+  constructor(
+    model: AnyModel<ExplorerTraits>,
+    root: HTMLElement,
+    end: AbortSignal,
+    part: Surroundings["part"],
+  ) {
     this.#model = model;
     this.end = end;
+    this.late = new Late(part);
     const saved = model.get("saved");
     this.saved = saved !== undefined;
     this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
@@ -159,6 +169,10 @@ export class Lab {
         calibrated: this.calibration.value !== null,
       });
     });
+    // A kernel that is busy or gone sends no code: what tabs need is there before one is opened.
+    const ahead = effect(() => {
+      if (this.study.pictured.value) for (const name of LATE_TABS) this.late.ask(name);
+    });
     // The library of the charts comes when the first engine is drawn: before, it would keep that one waiting.
     const chart = effect(() => {
       const drawn = this.study.pictured.value && this.study.view.value.variant !== "";
@@ -181,7 +195,7 @@ export class Lab {
       if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
     });
     end.addEventListener("abort", () => {
-      for (const dispose of [...undecoded, forget, name, chart]) dispose();
+      for (const dispose of [...undecoded, forget, name, chart, ahead]) dispose();
     });
     const reply = ({ type, value, content }: Reply & { content?: Panel }, buffers: DataView[]): void => {
       if (type === "panel" && content) this.asking.take(value, content);

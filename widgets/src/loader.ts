@@ -1,9 +1,13 @@
 import type { AnyModel, RenderProps } from "@anywidget/types";
+import type { Begin, Started } from "./begin";
+import type { Exports, Factory } from "./parts";
 
-/** What the kernel delivers as messages: the digest of each, empty where it is empty. */
+/**
+ * What the kernel delivers as messages: the digest of each, empty where it is empty. Names that end in .js are parts of
+ * the page's code, and all parts of one build have one digest.
+ */
 type Parcels = Record<string, string>;
 type Props = RenderProps<Record<string, unknown>>;
-type Render = (props: { model: unknown; el: HTMLElement }) => () => void;
 interface Kernel {
   isDisposed: boolean;
   disposed?: { connect(told: () => void): void; disconnect(told: () => void): void };
@@ -21,13 +25,19 @@ const GONE =
 /** Before this, words would only flicker. */
 const PATIENCE_MS = 400;
 
-/** One copy of a script serves all widgets of the page. */
-const page = globalThis as { rtlabScripts?: Map<string, Promise<Render>> };
+/** What every widget stands on; it runs once. */
+const CORE = "core.js";
+type Core = Factory & { made?: Exports };
+
+const isPart = (name: string): boolean => name.endsWith(".js");
+
+/** One copy of a part serves all widgets of the page that are of one build: by its name and digest. */
+const page = globalThis as { rtlabScripts?: Map<string, Promise<Factory>> };
 page.rtlabScripts ??= new Map();
 const scripts = page.rtlabScripts;
 
 /**
- * What a saved notebook keeps of a widget: it fetches the script and what it shows from the kernel, and says in words
+ * What a saved notebook keeps of a widget: it fetches the code and what it shows from the kernel, and says in words
  * why there is nothing to see where it cannot.
  */
 function render({ model, el }: Props): () => void {
@@ -64,19 +74,38 @@ function render({ model, el }: Props): () => void {
   });
   check();
   complete(model, end.signal)
-    .then(async ({ script, view }) => {
-      const draw = await script;
+    .then(async (view) => {
+      const begin = await code(model.get("parcels") as Parcels);
       if (end.signal.aborted) return;
       clearTimeout(slow);
       model.off("comm_live_update", later);
       words.remove();
-      stop = draw({ model: view, el });
+      stop = begin({ model: view, el });
     })
     .catch((error: unknown) => {
       el.append(words);
       say(`Cannot show this view: ${error}. Reload the page, or run the cell again.`);
     });
   return finish;
+}
+
+/** What draws a widget, once its parts have come. */
+async function code(parcels: Parcels): Promise<Started> {
+  const keys = Object.entries(parcels).flatMap(([name, tag]) => (isPart(name) ? `${name} ${tag}` : []));
+  try {
+    const found = await Promise.all(keys.map((key) => scripts.get(key)!));
+    const at = keys.findIndex((key) => key.startsWith(CORE));
+    const core: Core = found[at]!;
+    if (!core.made) {
+      const module = { exports: { css: "" } };
+      core(module, () => {});
+      core.made = module.exports;
+    }
+    return (core.made.begin as Begin)(core.made, keys[1 - at]!.split(" ")[0]!, found[1 - at]!);
+  } catch (error) {
+    for (const key of keys) scripts.delete(key);
+    throw error;
+  }
 }
 
 /** Whether the kernel's side is known to be gone. The model itself does not tell; its layout shares its fate. */
@@ -112,15 +141,11 @@ class Delivered {
   take({ type, value, content }: Parcel, buffers: DataView[]): void {
     if (type !== "parcel") return;
     const [name, tag] = value.split(" ") as [string, string];
+    const packed = isPart(name) && buffers[0];
+    if (packed && !scripts.has(value)) scripts.set(value, imported(packed));
     // Every view hears it, and what a busy kernel sent unasked it sends again once it hears the question.
     if (this.tags[name] === tag) return;
-    const script = name === "script" && buffers[0];
-    if (script && !scripts.has(tag)) {
-      const made = imported(script);
-      scripts.set(tag, made);
-      made.catch(() => scripts.delete(tag));
-    }
-    this.put(name, tag, script ? null : (buffers[0] ?? content));
+    this.put(name, tag, packed ? null : (buffers[0] ?? content));
   }
 }
 
@@ -134,7 +159,7 @@ function initialize({ model }: { model: AnyModel }): void {
 }
 
 /** The model with what is delivered as if it were traits; comes back when all that was announced has arrived. */
-function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<Render>; view: unknown }> {
+function complete(model: AnyModel, end: AbortSignal): Promise<unknown> {
   const delivered = Delivered.of(model);
   const { held, listeners, tags } = delivered;
   const asked: Parcels = {};
@@ -142,14 +167,12 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
 
   return new Promise((resolve) => {
     const settle = (): void => {
-      const script = scripts.get(tags.script ?? "");
-      if (script && Object.entries(announced()).every(([name, tag]) => tags[name] === tag))
-        resolve({ script, view });
+      if (Object.entries(announced()).every(([name, tag]) => tags[name] === tag)) resolve(view);
     };
     const follow = (): void => {
       for (const [name, tag] of Object.entries(announced())) {
         if (tags[name] === tag) continue;
-        if (!tag || (name === "script" && scripts.has(tag))) delivered.put(name, tag, null);
+        if (!tag || (isPart(name) && scripts.has(`${name} ${tag}`))) delivered.put(name, tag, null);
         else if (asked[name] !== tag && !gone(model)) {
           asked[name] = tag;
           model.send({ type: "fetch", value: name });
@@ -187,13 +210,13 @@ function complete(model: AnyModel, end: AbortSignal): Promise<{ script: Promise<
   });
 }
 
-async function imported(packed: DataView): Promise<Render> {
+async function imported(packed: DataView): Promise<Factory> {
   const bytes = new Blob([packed as DataView<ArrayBuffer>]).stream();
   const text = await new Response(bytes.pipeThrough(new DecompressionStream("gzip"))).text();
-  const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  const module = `export default (module, require) => {\n${text}\n}`;
+  const url = URL.createObjectURL(new Blob([module], { type: "text/javascript" }));
   try {
-    const module: { default: { render: Render } } = await import(url);
-    return module.default.render;
+    return ((await import(url)) as { default: Factory }).default;
   } finally {
     URL.revokeObjectURL(url);
   }

@@ -1,7 +1,7 @@
 import { effect, type Signal } from "@preact/signals";
 import { Component, type ComponentChildren, render } from "preact";
 import { listenForKeys } from "./keys";
-import css from "./style.css";
+import "./style.css";
 
 interface Mounted {
   /** The widget's root, already in the page and styled. */
@@ -16,6 +16,7 @@ interface Mounted {
 export function mount(
   el: HTMLElement,
   name: string,
+  css: string,
   make: (mounted: Mounted) => { view: ComponentChildren; problem: Signal<unknown> },
 ): () => void {
   const end = new AbortController();

@@ -1,24 +1,32 @@
 import type { AnyModel } from "@anywidget/types";
 import type { Saved } from "./contract";
-import explorer from "./explorer";
+import { render } from "./explorer";
+import type { Parts } from "./parts";
 import { fromBase64, gunzip } from "./payload";
 import { StaticModel } from "./static_model";
 import type { ExplorerTraits } from "./traits";
 
 /** The Explorer as the whole page, on what the file holds. */
-async function open(el: HTMLElement): Promise<void> {
+async function draw(el: HTMLElement, parts: Parts): Promise<void> {
   const packed = fromBase64(document.getElementById("saved")!.textContent!);
   const model = new StaticModel((await gunzip(packed).json()) as Saved);
   const fill = (): void => model.set("height", window.innerHeight);
   fill();
   window.addEventListener("resize", fill);
-  explorer.render({ model: model as unknown as AnyModel<ExplorerTraits>, el });
+  render({
+    model: model as unknown as AnyModel<ExplorerTraits>,
+    el,
+    css: parts.run("core.js").css + parts.run("explorer.js").css,
+    part: async (name) => parts.run(name),
+  });
 }
 
-const place = document.getElementById("report")!;
-open(place).catch((error: unknown) => {
-  console.error(error);
-  place.appendChild(document.createElement("p")).textContent =
-    "This report cannot be shown: the file is damaged, or only a part of it was copied. Copy it again, or write " +
-    "it anew with study.to_html.";
-});
+export function open(parts: Parts): void {
+  const place = document.getElementById("report")!;
+  draw(place, parts).catch((error: unknown) => {
+    console.error(error);
+    place.appendChild(document.createElement("p")).textContent =
+      "This report cannot be shown: the file is damaged, or only a part of it was copied. Copy it again, or write " +
+      "it anew with study.to_html.";
+  });
+}

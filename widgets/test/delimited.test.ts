@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { delimited } from "../src/delimited";
-import { cellsOf, formatsOf } from "../src/ui/table";
+import { formatsOf } from "../src/tabs/table";
+import { cellsOf } from "../src/ui/cells";
 import { box } from "./payloads";
 
 /** Reads what RFC 4180 describes, letter by letter. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { byCost, rulesOf } from "../src/ui/findings";
+import { byCost, rulesOf } from "../src/findings";
 import { finding } from "./payloads";
 
 describe("findings", () => {

@@ -545,6 +545,8 @@ describe("the layered engine for large pieces", () => {
           leaves: edges.map(() => 0),
           enters: edges.map(() => 0),
           guards: [],
+          top: -1,
+          bottom: -1,
         };
         const { rank, x, lanes } = layered(piece, compact(piece));
         edges.forEach(([s, t], e) => {

@@ -53,13 +53,13 @@ def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> Non
     widget = study.explore()
     sent = listen(widget, monkeypatch)
     asked = [name for name, tag in widget.parcels.items() if tag]
-    assert {"script", "source", "engine", "charts", "findings"} == set(asked)
+    assert {"core.js", "explorer.js", "source", "engine", "charts", "findings"} == set(asked)
     for name in asked:
         ask(widget, name)
     found = {c["value"].split()[0]: (c, b) for c, b in sent}
     assert {f"{n} {widget.parcels[n]}" for n in asked} == {c["value"] for c, _ in sent}
     assert widget.source == found["source"][1][0]
-    assert b"export" in gzip.decompress(found["script"][1][0])
+    assert b"module.exports" in gzip.decompress(found["explorer.js"][1][0])
     assert widget.charts == found["charts"][0]["content"]
 
 
@@ -85,19 +85,19 @@ def test_a_page_can_work_before_the_cell_has_ended(study, monkeypatch) -> None:
     monkeypatch.setattr(delivering, "_sent", set())
     widget = study.explore()
     names = [value.split()[0] for value in sent]
-    assert ["script", "source"] == names[:2]
+    assert ["core.js", "explorer.js", "source"] == names[:3]
     assert {f"{n} {tag}" for n, tag in widget.parcels.items() if tag} <= set(sent)
     # A page that has the script keeps it.
     sent.clear()
     study.explore()
-    assert "script" not in [value.split()[0] for value in sent]
+    assert set() == {"core.js", "explorer.js"} & {value.split()[0] for value in sent}
 
 
 def test_what_is_empty_or_unknown_is_not_sent(study, monkeypatch) -> None:
     """A newer page may ask for what this kernel does not know."""
     widget = study.explore()
     sent = listen(widget, monkeypatch)
-    for name in ("other", "nonsense", "study", "_script"):
+    for name in ("other", "nonsense", "study", "_code", "loader.js", "tab-../loader.js"):
         ask(widget, name)
     assert [] == sent
     widget.compare("fp16")

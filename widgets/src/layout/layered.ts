@@ -1,6 +1,6 @@
-// A layered layout whose passes are all close to linear, for pieces that are too large for dagre: one lane per
-// tensor, barycentre sweeps and exchanges of neighbours against crossings, and abscissae by isotonic regression (pool
-// adjacent violators).
+// A layered layout whose passes are all close to linear: one lane per tensor, barycentre sweeps and exchanges of
+// neighbours against crossings, abscissae by isotonic regression (pool adjacent violators), and medians of what chains
+// join.
 import { Digraph, ranks, topological } from "./digraph";
 import { GAP, type Piece, type Placement } from "./types";
 
@@ -8,8 +8,9 @@ import { GAP, type Piece, type Placement } from "./types";
 const PATIENCE = { least: 4, most: 12 };
 const EFFORT = 1_000_000;
 /** How many starts are tried: small pieces are worth more of them. */
-const starts = (links: number): number => (links < 3000 ? 6 : links < 20_000 ? 2 : 1);
+const starts = (links: number): number => (links < 300 ? 24 : links < 3000 ? 6 : links < 20_000 ? 2 : 1);
 const PLACEMENTS = 8;
+const SETTLINGS = 4;
 
 /** Boxes and lane points as one layered graph in which every link joins neighbouring ranks. */
 interface Ladder {
@@ -451,11 +452,11 @@ function abscissae(ladder: Ladder): Float64Array {
     if (s % 2 === 0) for (let r = 1; r < count; r++) place(r, both ?? [up]);
     else for (let r = count - 2; r >= 0; r--) place(r, both ?? [down]);
   }
-  straighten(ladder, x);
+  for (let s = 0; s < SETTLINGS; s++) straighten(ladder, x);
   return x;
 }
 
-/** Where the neighbours leave room, lets lanes and chains run straight down. */
+/** Where the neighbours leave room, lets lanes and chains run straight down, in the middle of what they join. */
 function straighten({ slots, start, rank, width, up, down, boxes }: Ladder, x: Float64Array): void {
   const size = x.length;
   const slot = new Int32Array(size);
@@ -466,6 +467,20 @@ function straighten({ slots, start, rank, width, up, down, boxes }: Ladder, x: F
     links.start[v + 1]! - links.start[v]! === 1 ? links.start[v]! : -1;
   const run: number[] = [];
   const aside: number[] = [];
+  const ends: number[] = [];
+  /** Where all links at the ends of the run are shortest, as near as can be to where it stands. */
+  const middle = (now: number): number => {
+    ends.length = 0;
+    const add = (v: number, shift: number, near: Links): void => {
+      for (let l = near.start[v]!; l < near.start[v + 1]!; l++)
+        ends.push(x[near.end[l]!]! + near.there[l]! - near.here[l]! - shift);
+    };
+    add(run[0]!, aside[0]!, up);
+    add(run.at(-1)!, aside.at(-1)!, down);
+    if (!ends.length) return now;
+    ends.sort((a, b) => a - b);
+    return Math.min(ends[ends.length >> 1]!, Math.max(ends[(ends.length - 1) >> 1]!, now));
+  };
   for (let i = 0; i < size; i++) {
     const above = only(up, slots[i]!);
     if (above >= 0 && only(down, up.end[above]!) >= 0) continue;
@@ -485,8 +500,8 @@ function straighten({ slots, start, rank, width, up, down, boxes }: Ladder, x: F
       v = down.end[l]!;
     }
     const HAIR = 1e-6;
-    if (run.length < 2 || low > high + HAIR) continue;
-    const at = Math.min(high, Math.max(low, sum / run.length));
+    if (low > high + HAIR) continue;
+    const at = Math.min(high, Math.max(low, middle(sum / run.length)));
     for (let k = 0; k < run.length; k++) x[run[k]!] = at + aside[k]!;
   }
 }

@@ -196,7 +196,6 @@ class Studio {
   readonly #margin: Margin;
   readonly #sheets = new Memo<Sheet>();
   readonly #drawings = new Memo<Drawing>();
-  readonly #budget = { fine: 0 };
   /** Positions of nodes in the component or block at hand, and of tensors in its edges. */
   #local = new Int32Array(0);
   readonly #number = new Map<number, number>();
@@ -326,6 +325,8 @@ class Studio {
       leaves: picked(level.leaves, lines),
       enters: picked(level.enters, lines),
       guards,
+      top: block.startsAtCut ? 0 : only(fed),
+      bottom: block.endsAtCut ? last : only(feeds),
     };
   }
 
@@ -352,9 +353,7 @@ class Studio {
       key.push(level.leaves[e]!);
       key.push(level.enters[e]!);
     }
-    return key.get(() =>
-      draw(this.#piece(level, block, boxes, lines), block, borders, this.#margin, this.#budget),
-    );
+    return key.get(() => draw(this.#piece(level, block, boxes, lines), borders, this.#margin));
   }
 
   /** Moves what is drawn to the top left corner, inside the margin of the frame. */
@@ -395,6 +394,12 @@ class Studio {
     }
   }
 }
+
+/** Where the only zero stands; -1 where there are several. */
+const only = (of: Uint8Array): number => {
+  const at = of.indexOf(0);
+  return of.indexOf(0, at + 1) < 0 ? at : -1;
+};
 
 /** What stands at these places. */
 function picked(of: Float64Array, places: ArrayLike<number>): Float64Array {

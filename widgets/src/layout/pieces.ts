@@ -1,13 +1,5 @@
-import type { Block } from "./blocks";
-import { fine } from "./fine";
 import { compact, layered } from "./layered";
 import { GAP, type Piece, type Placement } from "./types";
-
-/**
- * How many boxes and bends of edges a block may have that dagre draws, and all such blocks together: its time grows fast
- * with both, so that large blocks and long sums go to the linear layout alone, and so do those too small to differ.
- */
-const FINE = { least: 6, most: 100, total: 500 };
 
 /** A placed piece in pixels: centres, one point list per edge, and how far all that reaches. */
 export interface Drawing {
@@ -19,79 +11,21 @@ export interface Drawing {
 
 export function draw(
   piece: Piece,
-  block: Block,
   borders: { top: boolean; bottom: boolean },
   margin: { top: number; pad: number },
-  budget: { fine: number },
 ): Drawing {
-  return toPixels(piece, place(piece, budget), block, borders, margin);
+  return toPixels(piece, place(piece), borders, margin);
 }
 
-/** The better of dagre's picture and the linear layout's; only the latter where dagre would take too long. */
-function place(piece: Piece, budget: { fine: number }): Placement {
-  const size = piece.width.length;
-  if (size === 1) return { rank: new Int32Array(1), x: new Float64Array(1), lanes: [] };
-  const rank = compact(piece);
-  // Where every box has one edge at most on either side, nothing is left to decide.
-  if (size < FINE.least || isChain(piece)) return layered(piece, rank);
-  let cost = size - piece.source.length;
-  for (let e = 0; e < piece.source.length; e++) cost += rank[piece.target[e]!]! - rank[piece.source[e]!]!;
-  if (cost > FINE.most || budget.fine + cost > FINE.total) return layered(piece, rank);
-  budget.fine += cost;
-  const [first, ...others] = [fine(piece), layered(piece, rank)];
-  let best = first!;
-  let least = tangle(piece, best);
-  if (least.crossings) others.push(layered(piece, best.rank));
-  for (const other of others) {
-    const { crossings, travel } = tangle(piece, other);
-    if (crossings > least.crossings || (crossings === least.crossings && travel >= least.travel)) continue;
-    best = other;
-    least = { crossings, travel };
-  }
-  return best;
-}
-
-/** How often edges cross, those of one tensor or at one point left out, and how far they move sideways in all. */
-function tangle(
-  { source, target, leaves, enters }: Piece,
-  { rank, x, lanes }: Placement,
-): { crossings: number; travel: number } {
-  const count = rank.reduce((most, r) => Math.max(most, r), 0);
-  const gaps = Array.from({ length: count }, (): { above: number; below: number }[] => []);
-  let travel = 0;
-  for (let e = 0; e < source.length; e++) {
-    const path = [x[source[e]!]! + leaves[e]!, ...lanes[e]!, x[target[e]!]! + enters[e]!];
-    for (let k = 1; k < path.length; k++) {
-      gaps[rank[source[e]!]! + k - 1]!.push({ above: path[k - 1]!, below: path[k]! });
-      travel += Math.abs(path[k]! - path[k - 1]!);
-    }
-  }
-  let crossings = 0;
-  for (const gap of gaps) {
-    gap.forEach((a, i) => {
-      for (let k = i + 1; k < gap.length; k++) {
-        if ((a.above - gap[k]!.above) * (a.below - gap[k]!.below) < 0) crossings++;
-      }
-    });
-  }
-  return { crossings, travel };
-}
-
-function isChain({ width, source, target }: Piece): boolean {
-  const out = new Uint8Array(width.length);
-  const into = new Uint8Array(width.length);
-  for (let e = 0; e < source.length; e++) {
-    if (out[source[e]!] || into[target[e]!]) return false;
-    out[source[e]!] = into[target[e]!] = 1;
-  }
-  return true;
+function place(piece: Piece): Placement {
+  if (piece.width.length === 1) return { rank: new Int32Array(1), x: new Float64Array(1), lanes: [] };
+  return layered(piece, compact(piece));
 }
 
 /** Turns ranks and lanes into pixels. The gap below a rank grows where edges must move far sideways. */
 function toPixels(
   piece: Piece,
   placement: Placement,
-  block: Block,
   borders: { top: boolean; bottom: boolean },
   margin: { top: number; pad: number },
 ): Drawing {
@@ -100,7 +34,7 @@ function toPixels(
   const x = placement.x.slice();
   const size = x.length;
   const last = size - 1;
-  if (size > 1) centreCuts(width, x, block);
+  if (size > 1) centreEnds(width, x, piece);
   let count = 1;
   for (const r of rank) count = Math.max(count, r + 1);
   const tall = new Float64Array(count);
@@ -154,18 +88,17 @@ function toPixels(
   return { x, y, routes, extent };
 }
 
-function centreCuts(width: ArrayLike<number>, x: Float64Array, { startsAtCut, endsAtCut }: Block): void {
-  const last = x.length - 1;
-  const from = startsAtCut ? 1 : 0;
-  const to = endsAtCut ? last - 1 : last;
+/** The main line runs through the middle of all that stands beside it. */
+function centreEnds(width: ArrayLike<number>, x: Float64Array, { top, bottom }: Piece): void {
   let [left, right] = [Infinity, -Infinity];
-  for (let v = from; v <= to; v++) {
+  for (let v = 0; v < x.length; v++) {
+    if (v === top || v === bottom) continue;
     left = Math.min(left, x[v]! - width[v]! / 2);
     right = Math.max(right, x[v]! + width[v]! / 2);
   }
   const centre = left <= right ? (left + right) / 2 : x[0]!;
-  if (startsAtCut) x[0] = centre;
-  if (endsAtCut) x[last] = centre;
+  if (top >= 0) x[top] = centre;
+  if (bottom >= 0) x[bottom] = centre;
 }
 
 /** Lets every tensor cross a border of the frame at one point: straight above or below boxes, else between lanes. */

@@ -51,6 +51,9 @@ export interface Piece {
   enters: ArrayLike<number>;
   /** Pairs that only order ranks; nothing is drawn for them. */
   guards: [number, number][];
+  /** The one box that all paths come from, and the one where they end; -1 where there are several. */
+  top: number;
+  bottom: number;
 }
 
 /** Ranks from the top, centre abscissae, and for each edge the abscissa of its lane on every rank between its ends. */

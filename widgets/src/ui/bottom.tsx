@@ -1,15 +1,12 @@
 import type { Tab } from "../contract";
+import { findingsOf } from "../findings";
 import type { Lab } from "../lab";
+import { LATE_TABS } from "../late";
 import { SEGMENT_LABELS } from "../panels";
-import { Analysis } from "./analysis";
-import { BuildView } from "./build";
-import { CalibrationView } from "./calibration";
-import { EngineSummary } from "./engine";
-import { FindingsView, findingsOf } from "./findings";
+import { LateView } from "./latetab";
 import { LayerChart } from "./layerchart";
 import { RandomBanner } from "./random";
 import { Standings } from "./standing";
-import { LayerTable } from "./table";
 import { TabList, TabRow } from "./tabs";
 
 const LABELS: Record<Tab, string> = {
@@ -36,6 +33,7 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
   const { tabs, tab, segments, segment } = lab.page.value;
   const found = findingsOf(lab).length;
   const order = lab.study.view.value.settings[ORDER] === "time" ? "time" : "step";
+  const late = segment && segment !== "layers" ? "analysis" : LATE_TABS.find((one) => one === tab);
   const wide = !lab.saved && !tabs.includes("accuracy");
   const choice = segments.length > 1 && segment && (
     <TabList
@@ -89,14 +87,14 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
           {!lab.saved && !wide && (
             <LayerChart lab={lab} name="accuracy" hidden={tab !== "accuracy" || uncompared(lab)} />
           )}
-          {segment && segment !== "layers" && (
-            <Analysis key={segment} lab={lab} name={segment} choice={choice || null} />
+          {late && (
+            <LateView
+              key={`${late} ${segment}`}
+              lab={lab}
+              tab={late}
+              given={segment ? { name: segment, choice: choice || null } : {}}
+            />
           )}
-          {tab === "engine" && <EngineSummary lab={lab} />}
-          {tab === "build" && <BuildView lab={lab} />}
-          {tab === "calibration" && <CalibrationView lab={lab} />}
-          {tab === "findings" && <FindingsView lab={lab} />}
-          {tab === "table" && <LayerTable lab={lab} />}
         </section>
         {wide && (
           <section aria-label={LABELS.accuracy} hidden={segment !== "layers"}>

@@ -3,8 +3,8 @@ import type { BuildStory, Contest } from "../contract";
 import { ending, GLYPH, NONE, plural, quantity, shorten } from "../format";
 import type { Lab } from "../lab";
 import { contestShown, marginWords } from "../story";
+import { Name } from "./cells";
 import { type Column, Rows } from "./rows";
-import { Name } from "./table";
 
 /** Tactics were timed where the engine was built, which need not be where it runs. */
 const TIMED = `${GLYPH.reported} reported: measured by the builder on the machine that built the engine`;

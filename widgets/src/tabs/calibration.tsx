@@ -25,15 +25,15 @@ import {
   thousands,
 } from "../format";
 import type { Lab } from "../lab";
-import { CalibratedBars, Guessed, Measured } from "./histogram";
-import { type Column, Rows } from "./rows";
-import { Name } from "./table";
+import { Name } from "../ui/cells";
+import { CalibratedBars, Guessed, Measured } from "../ui/histogram";
+import { type Column, Rows } from "../ui/rows";
 
 const MEASURES: Record<Measure, string> = { sqnr: "SQNR, dB", amax: "Threshold", clipped: "Clipped, %" };
 const LONGEST = 300;
 
 /** What calibration saw, what each calibrator makes of it, and how the calibrators do on the task. */
-export function CalibrationView({ lab }: { lab: Lab }) {
+export default function CalibrationView({ lab }: { lab: Lab }) {
   const known = lab.calibration.value;
   return known ? <Known lab={lab} known={known} /> : <Unknown lab={lab} />;
 }

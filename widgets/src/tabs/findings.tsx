@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
 import type { Finding, Side, Verdict } from "../contract";
+import { findingsOf, rulesOf } from "../findings";
 import { brief, ending, NONE, originOf, percent, plural, quantity, shorten, withOrigin } from "../format";
 import type { Lab } from "../lab";
-import { Quoted } from "./quoted";
+import { Quoted } from "../ui/quoted";
 
 const LONGEST = 400;
 const LONGEST_NAME = 36;
@@ -10,24 +11,8 @@ const LONGEST_NAME = 36;
 /** Names of boxes that stand beside a finding; of more only their number does. */
 const MOST_NAMES = 3;
 
-/** What is wrong with the engine on screen, then what is with the model's quantization; what costs most first. */
-export function findingsOf(lab: Lab): Finding[] {
-  return [...byCost(lab.study.engine.value?.findings ?? []), ...byCost(lab.findings.value.items)];
-}
-
-/** Those without a time keep their order behind those that have one. */
-export const byCost = (items: readonly Finding[]): Finding[] =>
-  items.toSorted((a, b) => (b.microseconds ?? -1) - (a.microseconds ?? -1));
-
-/** The rules that findings break, with their numbers. */
-export function rulesOf(items: readonly Finding[]): [rule: string, count: number][] {
-  const counts = new Map<string, number>();
-  for (const { rule } of items) counts.set(rule, (counts.get(rule) ?? 0) + 1);
-  return [...counts];
-}
-
 /** What to change about the engine and about the model's quantization, why, and which of it to have changed. */
-export function FindingsView({ lab }: { lab: Lab }) {
+export default function FindingsView({ lab }: { lab: Lab }) {
   const all = findingsOf(lab);
   const { note } = lab.findings.value;
   const rules = rulesOf(all);

@@ -4,12 +4,12 @@ import type { Fact, Panel, PanelName, Row } from "../contract";
 import { GLYPH, NONE, number, plural, quantity, shorten } from "../format";
 import type { Lab } from "../lab";
 import { Joins, withoutChosen } from "../panels";
-import { Chart, type Joint } from "./chart";
-import { useLater } from "./later";
-import { Quoted } from "./quoted";
-import { type Column, Rows } from "./rows";
-import { Settings } from "./settings";
-import { Export, Name } from "./table";
+import { Export, Name } from "../ui/cells";
+import { Chart, type Joint } from "../ui/chart";
+import { useLater } from "../ui/later";
+import { Quoted } from "../ui/quoted";
+import { type Column, Rows } from "../ui/rows";
+import { Settings } from "../ui/settings";
 
 interface Props {
   lab: Lab;
@@ -24,7 +24,7 @@ const PALE_MS = 150;
 const WORDS_MS = 600;
 
 /** A panel that the kernel has worked out, whatever it is about. */
-export function Analysis({ lab, name, choice }: Props) {
+export default function Analysis({ lab, name, choice }: Props) {
   const told = lab.asking.answers.value[name];
   const unusable = lab.saved ? "" : lab.unusable();
   // Nobody will answer for the variant on screen.

@@ -1,12 +1,11 @@
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { Box, EngineView, Overlay, Port } from "../contract";
-import { delimited } from "../delimited";
 import { syncSteps } from "../drawn";
-import { ending, GLYPH, NONE, opsOf, plural, quantity, shorten } from "../format";
+import { GLYPH, NONE, opsOf, plural, quantity, shorten } from "../format";
 import type { Lab } from "../lab";
 import { sourceOf } from "../overlay";
-import { type Column, Rows } from "./rows";
-import { saveFile } from "./save";
+import { cellsOf, Export, Name } from "../ui/cells";
+import { type Column, Rows } from "../ui/rows";
 
 interface Line {
   index: number;
@@ -17,7 +16,7 @@ interface Line {
 }
 
 /** All layers with their numbers; sorts by any column and shares the selection with the graphs. */
-export function LayerTable({ lab }: { lab: Lab }) {
+export default function LayerTable({ lab }: { lab: Lab }) {
   const engine = lab.study.engine.value;
   if (!engine) {
     const when = lab.study.preparing.value ? "are on their way" : "appear here after the first build";
@@ -167,58 +166,6 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
     ...words(lines, "tactic", "Tactic", (box) => detail(box, "tactic")),
   ];
 }
-
-/** A table as rows of plain values under its headings. */
-export function cellsOf<T>(rows: readonly T[], columns: readonly Column<T>[]): (string | number | null)[][] {
-  const head = columns.map(({ label, unit }) => (unit ? `${label} (${unit})` : String(label)));
-  return [head, ...rows.map((row) => columns.map(({ by }) => by(row)))];
-}
-
-/** What can be done with the table: copied for a spreadsheet, saved for a program. */
-export function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
-  const [copied, setCopied] = useState("");
-  const copy = async (): Promise<void> => {
-    try {
-      await navigator.clipboard.writeText(delimited(cells(), "\t"));
-      setCopied("Copied");
-    } catch {
-      // Browsers give the clipboard to secure pages alone.
-      setCopied("No clipboard: save it");
-    }
-    setTimeout(() => setCopied(""), COPIED_MS);
-  };
-  const save = (): void => {
-    const text = new Blob([delimited(cells(), ",")], { type: "text/csv" });
-    saveFile(`${name.replace(/[^\w.-]+/g, "_")}.csv`, text);
-  };
-  return (
-    <>
-      <button type="button" class="rt-field" data-control="copy" title="As text with tabs" onClick={copy}>
-        {copied || "Copy"}
-      </button>
-      <button type="button" class="rt-field" data-control="csv" title="All rows as a file" onClick={save}>
-        Save as CSV
-      </button>
-    </>
-  );
-}
-
-const COPIED_MS = 2000;
-
-/** A name that is cut at the left, because its end tells it from others. */
-export const Name = ({
-  text,
-  shown = text,
-  extra = "",
-}: {
-  text: string;
-  shown?: string;
-  extra?: string;
-}) => (
-  <td class={`rt-name ${extra}`} title={shorten(text, 300)}>
-    <bdi dir="ltr">{ending(shown, 160)}</bdi>
-  </td>
-);
 
 function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
   const reading = overlay.layers[id];

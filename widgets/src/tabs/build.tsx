@@ -4,16 +4,16 @@ import { GLYPH, NONE, plural, printable, shorten } from "../format";
 import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { layersAfter, passAt, replayable } from "../story";
-import { First, Last, Next, Pause, Play, Previous } from "./icons";
-import { Tool } from "./pane";
-import { type Column, Rows } from "./rows";
-import { Memory, Tactics } from "./tactics";
+import { First, Last, Next, Pause, Play, Previous } from "../ui/icons";
+import { Tool } from "../ui/pane";
+import { type Column, Rows } from "../ui/rows";
+import { Memory, Tactics } from "../ui/tactics";
 
 /** What stands beside everything that a log tells. */
 export const REPORTED = `${GLYPH.reported} reported by the builder in its log`;
 
 /** How the engine on screen was built, as its log tells: decisions to step through, and tactics. */
-export function BuildView({ lab }: { lab: Lab }) {
+export default function BuildView({ lab }: { lab: Lab }) {
   const story = lab.study.story.value;
   if (!story)
     return (

@@ -15,12 +15,12 @@ import {
   timeFact,
   weightOf,
 } from "../summary";
-import { Quoted } from "./quoted";
-import { type Column, Rows } from "./rows";
-import { Name } from "./table";
+import { Name } from "../ui/cells";
+import { Quoted } from "../ui/quoted";
+import { type Column, Rows } from "../ui/rows";
 
 /** What the layers of the engine on screen are, where its time goes, and what only moves data. */
-export function EngineSummary({ lab }: { lab: Lab }) {
+export default function EngineSummary({ lab }: { lab: Lab }) {
   const engine = lab.study.engine.value;
   const summary = engine?.summary;
   if (!engine || !summary) {

@@ -1,0 +1,45 @@
+/** What a part gives: the names of its entry, what other parts use of its files, and its style. */
+export interface Exports {
+  css: string;
+  [name: string]: unknown;
+}
+
+/** A part as it travels: a CommonJS module. */
+export type Factory = (module: { exports: Exports }, require: (id: string) => unknown) => void;
+
+/**
+ * The parts of the page's code that have arrived, by the names of their scripts. Each runs once, when it is first
+ * needed, so that all widgets of a page and all tabs of a widget share one copy of what they have in common.
+ */
+export class Parts {
+  readonly #factories = new Map<string, Factory>();
+  readonly #made = new Map<string, Exports>();
+
+  add(name: string, factory: Factory): void {
+    this.#factories.set(name, factory);
+  }
+
+  run(name: string): Exports {
+    const made = this.#made.get(name);
+    if (made) return made;
+    const factory = this.#factories.get(name);
+    if (!factory) throw new Error(`"${name}" has not arrived`);
+    const module = { exports: { css: "" } };
+    factory(module, (id) => this.#inner(id));
+    this.#made.set(name, module.exports);
+    return module.exports;
+  }
+
+  /** A file of another part, as the bundler names it: `part.js:file`. */
+  #inner(id: string): unknown {
+    const [name, file] = id.split(":") as [string, string];
+    return this.run(name)[file];
+  }
+}
+
+/** What draws a widget is given beside the model: its style, and the way to what comes later. */
+export interface Surroundings {
+  css: string;
+  /** A part that is not there from the start; the kernel is asked with every call until it comes. */
+  part(name: string): Promise<Exports>;
+}

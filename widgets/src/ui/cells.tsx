@@ -1,0 +1,57 @@
+import { useState } from "preact/hooks";
+import { delimited } from "../delimited";
+import { ending, shorten } from "../format";
+import type { Column } from "./rows";
+import { saveFile } from "./save";
+
+/** A table as rows of plain values under its headings. */
+export function cellsOf<T>(rows: readonly T[], columns: readonly Column<T>[]): (string | number | null)[][] {
+  const head = columns.map(({ label, unit }) => (unit ? `${label} (${unit})` : String(label)));
+  return [head, ...rows.map((row) => columns.map(({ by }) => by(row)))];
+}
+
+/** What can be done with the table: copied for a spreadsheet, saved for a program. */
+export function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
+  const [copied, setCopied] = useState("");
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(delimited(cells(), "\t"));
+      setCopied("Copied");
+    } catch {
+      // Browsers give the clipboard to secure pages alone.
+      setCopied("No clipboard: save it");
+    }
+    setTimeout(() => setCopied(""), COPIED_MS);
+  };
+  const save = (): void => {
+    const text = new Blob([delimited(cells(), ",")], { type: "text/csv" });
+    saveFile(`${name.replace(/[^\w.-]+/g, "_")}.csv`, text);
+  };
+  return (
+    <>
+      <button type="button" class="rt-field" data-control="copy" title="As text with tabs" onClick={copy}>
+        {copied || "Copy"}
+      </button>
+      <button type="button" class="rt-field" data-control="csv" title="All rows as a file" onClick={save}>
+        Save as CSV
+      </button>
+    </>
+  );
+}
+
+const COPIED_MS = 2000;
+
+/** A name that is cut at the left, because its end tells it from others. */
+export const Name = ({
+  text,
+  shown = text,
+  extra = "",
+}: {
+  text: string;
+  shown?: string;
+  extra?: string;
+}) => (
+  <td class={`rt-name ${extra}`} title={shorten(text, 300)}>
+    <bdi dir="ltr">{ending(shown, 160)}</bdi>
+  </td>
+);

@@ -1,0 +1,45 @@
+// What the page's code weighs, computed from the build: whoever makes it heavier moves something into a part of its own.
+import { gzipSync } from "node:zlib";
+import { beforeAll, expect, test } from "vitest";
+import { noticed } from "../notices.mjs";
+import { divided, here, scripts } from "../parts.mjs";
+
+const KB = 1000;
+let made;
+beforeAll(async () => {
+  ({ made } = await noticed(await scripts(), here));
+});
+
+test("all scripts together are at most 420 KB, and the largest at most 95 KB gzipped", () => {
+  const bytes = made.map(({ text }) => Buffer.byteLength(text));
+  expect(bytes.reduce((sum, one) => sum + one, 0)).toBeLessThanOrEqual(420 * KB);
+  expect(Math.max(...made.map(({ text }) => gzipSync(text, { level: 9 }).length))).toBeLessThanOrEqual(
+    95 * KB,
+  );
+});
+
+test("no file is in two scripts of a page", async () => {
+  const { home } = await divided();
+  const parts = made.filter(({ name }) => !["loader.js", "inline.js"].includes(name));
+  const found = new Map();
+  for (const { name, files } of parts)
+    for (const file of files.filter((one) => home.has(one)))
+      found.set(file, [...(found.get(file) ?? []), name]);
+  expect([...found].filter(([, names]) => new Set(names).size > 1)).toEqual([]);
+  expect(found.get("src/lab.ts")).toEqual(["explorer.js"]);
+  expect(found.get("src/state.ts")).toEqual(["core.js"]);
+});
+
+test("what a part requires of another one is there", () => {
+  const given = new Map(made.map(({ name, text }) => [name, text]));
+  const wanted = made.flatMap(({ text }) => [...text.matchAll(/require\("([\w-]+\.js):([^"]+)"\)/g)]);
+  expect(wanted.length).toBeGreaterThan(20);
+  for (const [, part, file] of wanted) expect(given.get(part)).toContain(`"${file}"`);
+});
+
+test("every tab is a part of its own, and the graph alone needs none of them", () => {
+  const names = made.map(({ name }) => name);
+  for (const tab of ["analysis", "build", "calibration", "engine", "findings", "table"])
+    expect(names).toContain(`tab-${tab}.js`);
+  expect(made.find(({ name }) => name === "graph.js").text).not.toMatch(/require\("(explorer|tab)/);
+});
