@@ -55,7 +55,7 @@ export async function noticed(scripts, root) {
   for (const { name, text, files } of scripts) {
     const packages = await Promise.all(packagesOf(files).map((folder) => licensed(join(root, folder))));
     for (const each of packages) carried.set(each.name, each);
-    made.push({ name, text: packages.length > 0 ? banner(packages) + text : text });
+    made.push({ name, files, text: packages.length > 0 ? banner(packages) + text : text });
   }
   const whole = [...carried.values()].map((p) => `${p.name} ${p.version}\n\n${p.text}\n`);
   const notices = ["The front end of rtlab carries these packages.\n", ...whole].join(

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import threading
+import time
 from typing import Any
 
 import anywidget
@@ -21,6 +22,8 @@ from rtlab.view.bundle import CORE, bundle, edition, parts
 
 #: Seconds from one delivery to the next while the kernel is too busy to hear a view ask.
 _UNASKED = (0.3, 0.7, 2.0, 7.0)
+#: Seconds that the picture needs at most, where the kernel hears.
+_SOON = 1.0
 
 
 #: Parts of the code that were sent unasked.
@@ -48,6 +51,8 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self._sending = threading.RLock()
         self._displayed = False
         self._heard = threading.Event()
+        #: Parts that a page has asked for by their name.
+        self._given: set[str] = set()
         self._code = (CORE, script)
         super().__init__(**traits)
         names = self.trait_names(delivered=True)
@@ -66,13 +71,21 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
     def _deliver_unasked(self) -> None:
         for pause in _UNASKED:
             if self._heard.wait(pause):
+                # By the time that the page asks for them the kernel may run the next cell.
+                time.sleep(_SOON)
+                self._deliver_later()
                 return
             with self._sending:
                 for name, tag in self.parcels.items():
                     if tag:
                         self._hand_over(name, tag)
-                # A tab may be opened before the kernel hears that it is wanted.
-                for name in _later(self._code):
+            self._deliver_later()
+
+    def _deliver_later(self) -> None:
+        """What the page has not asked for: the picture does not wait for it, and a tab may be opened at any time."""
+        with self._sending:
+            for name in _later(self._code):
+                if name not in self._given:
                     self._hand_over(name, edition())
 
     def _deliver(self, name: str) -> None:
@@ -97,7 +110,10 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         if content.get("type") == "fetch":
             self._heard.set()
             with self._sending:
-                tag = edition() if name in _later(self._code) else self.parcels.get(name)
+                tag = self.parcels.get(name)
+                if name in _later(self._code):
+                    self._given.add(name)
+                    tag = edition()
                 if tag:
                     self._hand_over(name, tag)
 

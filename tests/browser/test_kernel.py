@@ -150,3 +150,41 @@ def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_s
     shown.click("node", "stem/Relu")
     lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
     assert [] == lab_page.console_errors
+
+
+HELD = """
+import time, pathlib
+started = time.monotonic()
+while time.monotonic() - started < 120 and not pathlib.Path("go on").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_not(lab_page) -> None:
+    """It is no part of what the picture waits for; a tab that is first opened later needs no kernel for its code."""
+    lab_page.open([STUDY, "explorer"])
+    lab_page.run_all()
+    page = lab_page.page
+    page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
+    names = "[...window.rtlabScripts.keys()].map(key => key.split(' ')[0])"
+    page.wait_for_function(f"() => {names}.filter(name => name.startsWith('tab-')).length === 6")
+    order = page.evaluate(f"() => {names}")
+    assert {"core.js", "explorer.js"} == set(order[:2])
+    assert len(order) == len(set(order)) == 8
+    command(page, "notebook:shutdown-kernel")
+    page.wait_for_selector(TOLD)
+    for tab, content in {"engine": ".rt-caption.rt-facts", "table": "tr[data-layer]", "calibration": ".rt-explain"}.items():
+        page.click(f'{EXPLORER} [data-tab="{tab}"]')
+        page.wait_for_selector(f"{EXPLORER} .rt-bottom {content}")
+
+
+def test_a_tab_opens_though_the_kernel_runs_the_next_cell(lab_page) -> None:
+    """Run All goes on after the Explorer is shown, and a busy kernel hears nobody who asks for code."""
+    lab_page.open([STUDY, "explorer", HELD])
+    page = lab_page.page
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
+    page.click(f'{EXPLORER} [data-tab="table"]')
+    page.wait_for_selector(f"{EXPLORER} tr[data-layer]")
+    assert "busy" == page.evaluate(f"() => {KERNEL}.status")
+    page.evaluate(f"() => {KERNEL}.interrupt()")

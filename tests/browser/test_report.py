@@ -151,3 +151,30 @@ def test_half_a_report_says_so(chromium, path, tmp_path) -> None:
     page.goto(cut.as_uri())
     assert "the file is damaged" in page.inner_text("#report")
     page.close()
+
+
+#: The browser's worker, of which the first stops over the first graph, as one that has no memory left does.
+STOPPING = """
+const Browsers = window.Worker;
+let stopped = false;
+window.Worker = class extends Browsers {
+  postMessage(...message) {
+    if (stopped) return super.postMessage(...message);
+    stopped = true;
+    setTimeout(() => this.dispatchEvent(new ErrorEvent("error", { message: "out of memory" })));
+  }
+};
+"""
+
+
+def test_a_layout_that_stops_is_begun_again_and_it_is_said(chromium, path) -> None:
+    """The picture comes all the same, and whoever waited longer for it knows why."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 720}, offline=True)
+    page = context.new_page()
+    page.add_init_script(STOPPING)
+    opened = Opened(page, path)
+    said = page.wait_for_selector(f"{REPORT} :text('was started again')")
+    assert "The layout stopped (out of memory) and was started again" in said.inner_text()
+    assert page.locator(f"{REPORT} canvas[data-pane]").count() >= 2
+    assert [] == opened.errors
+    context.close()

@@ -69,12 +69,12 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {f"rtlab/_share/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / "notebooks").glob("*.ipynb")}
     wanted |= {f"rtlab/_share/sample_models/{p.name}" for p in (ROOT / "sample_models").glob("*.onnx")}
-    entries = {p.stem for kind in ("ts", "tsx") for p in (ROOT / "widgets" / "src").glob(f"*.{kind}")}
+    tabs = {f"tab-{p.stem}" for p in (ROOT / "widgets" / "src" / "tabs").glob("*.tsx")}
     bundles = {n for n in names if n.startswith("rtlab/static/") and n.endswith(".js")}
 
     assert wanted <= names
-    assert {"rtlab/static/explorer.js", "rtlab/static/loader.js"} <= bundles
-    assert {Path(n).stem for n in bundles} <= entries
+    made = {Path(n).stem for n in bundles}
+    assert {"core", "explorer", "graph", "inline", "loader", "report", *tabs} == made
     assert [] == [n for n in names if "node_modules" in n or n.startswith(("tests/", "widgets/"))]
 
 
@@ -90,16 +90,17 @@ def test_the_wheel_says_under_which_licences_it_comes(wheel):
     lock = json.loads((ROOT / "widgets" / "package-lock.json").read_text())["packages"]
     told = archive.read("rtlab/static/NOTICES.txt").decode()
     # What each bundle imports, seen in its sources; signals brings its core.
-    carried = {"preact", "@preact/signals", "@preact/signals-core", "@dagrejs/dagre"}
+    carried = {"preact", "@preact/signals", "@preact/signals-core"}
     for name in carried:
         assert f"\n{name} {lock[f'node_modules/{name}']['version']}\n" in told
     assert len(carried) == told.count("Permission is hereby granted") == told.count("Copyright (c)")
-    for bundle in ("explorer", "graph", "report"):
-        head = archive.read(f"rtlab/static/{bundle}.js").decode().split("*/")[0]
-        assert carried == set(re.findall(r"^(\S+) \S+ \(MIT\), Copyright \(c\) ", head, re.MULTILINE))
-        assert "Permission is hereby granted" in head
-    # A notebook that is saved keeps this one, which carries nobody's.
-    assert "Copyright" not in archive.read("rtlab/static/loader.js").decode()
+    head = archive.read("rtlab/static/core.js").decode().split("*/")[0]
+    assert carried == set(re.findall(r"^(\S+) \S+ \(MIT\), Copyright \(c\) ", head, re.MULTILINE))
+    assert "Permission is hereby granted" in head
+    # What stands on the core carries nobody's, nor does what a saved notebook keeps.
+    for name in names:
+        if name.startswith("rtlab/static/") and name.endswith(".js") and not name.endswith("/core.js"):
+            assert "Copyright" not in archive.read(name).decode()
 
 
 def test_every_package_file_is_in_the_wheel(wheel):

@@ -22,6 +22,9 @@ export const REASON_WORDS: Record<Reason, string> = {
   unknown: "unknown",
 };
 
+/** Why there is nothing to choose where an engine's files came alone. */
+export const NO_MODEL = "No ONNX model was given: give model= or drop one";
+
 /** What a layer does for a node, before the node's name. */
 export const ROLE_WORDS: Record<Role, string> = {
   work: "runs",

@@ -27,7 +27,7 @@ import type {
 } from "./contract";
 import { packedFiles, refused } from "./dropped";
 import { fittingHeight } from "./fitting";
-import { EVIDENCE_WORDS, plural, REASON_WORDS } from "./format";
+import { EVIDENCE_WORDS, NO_MODEL, plural, REASON_WORDS } from "./format";
 import { LATE_TABS, Late } from "./late";
 import { engineSide } from "./overlay";
 import { chosenIn, type Page, pageOf, usable } from "./panels";
@@ -40,9 +40,6 @@ import { stranded } from "./stranded";
 import { type ExplorerTraits, follower, gesture, type Plotted, publish } from "./traits";
 import { unfold } from "./ui/folding";
 import { saveFile } from "./ui/save";
-
-/** Why there is nothing to choose where an engine's files came alone. */
-export const NO_MODEL = "No ONNX model was given: give model= or drop one";
 
 /** Nodes that the selection only passes on its way are not measured. */
 const INSPECT_MS = 180;

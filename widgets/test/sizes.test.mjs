@@ -25,6 +25,7 @@ test("no file is in two scripts of a page", async () => {
   for (const { name, files } of parts)
     for (const file of files.filter((one) => home.has(one)))
       found.set(file, [...(found.get(file) ?? []), name]);
+  expect(found.size).toBeGreaterThan(80);
   expect([...found].filter(([, names]) => new Set(names).size > 1)).toEqual([]);
   expect(found.get("src/lab.ts")).toEqual(["explorer.js"]);
   expect(found.get("src/state.ts")).toEqual(["core.js"]);

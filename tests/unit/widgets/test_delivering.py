@@ -122,3 +122,36 @@ def test_the_last_of_two_threads_parcels_is_the_one_announced(study, monkeypatch
         thread.join()
     assert f"engine {widget.parcels['engine']}" == sent[-1][0]["value"]
     assert widget.engine == sent[-1][1][0]
+
+
+def test_code_of_tabs_is_sent_when_it_is_asked_for_and_to_the_explorer_alone(study, monkeypatch) -> None:
+    """All parts of one installation have one digest, by which a page keeps those of two apart."""
+    explorer, graph = study.explore(), study.graph("fp32")
+    assert explorer.parcels["core.js"] == explorer.parcels["explorer.js"] == graph.parcels["graph.js"]
+    assert [] == [name for name in explorer.parcels if name.startswith("tab-")]
+    sent = listen(explorer, monkeypatch)
+    ask(explorer, "tab-table.js")
+    assert f"tab-table.js {explorer.parcels['core.js']}" == sent[0][0]["value"]
+    assert b"module.exports" in gzip.decompress(sent[0][1][0])
+    sent = listen(graph, monkeypatch)
+    ask(graph, "tab-table.js")
+    assert [] == sent
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_code_of_tabs_follows_a_display_without_being_asked_for(study, monkeypatch, heard: bool) -> None:
+    """The kernel may run the next cell by the time that a page would ask; what it asked for is not sent again."""
+    monkeypatch.setattr(delivering, "_UNASKED", (0.0,))
+    monkeypatch.setattr(delivering, "_SOON", 0.0)
+    widget = study.explore()
+    sent = listen(widget, monkeypatch)
+    if heard:
+        ask(widget, "tab-table.js")
+        sent.clear()
+    widget._deliver_unasked()
+    names = [content["value"].split()[0] for content, _ in sent]
+    tabs = [name for name in names if name.startswith("tab-")]
+    assert tabs == names[-len(tabs) :]
+    assert heard == ("tab-table.js" not in tabs)
+    assert {"tab-analysis.js", "tab-build.js", "tab-calibration.js"} <= set(tabs)
+    assert heard == ("core.js" not in names)

@@ -5,9 +5,9 @@ import { onKeys } from "../keys";
 import type { Lab } from "../lab";
 import { layersAfter, passAt, replayable } from "../story";
 import { First, Last, Next, Pause, Play, Previous } from "../ui/icons";
-import { Tool } from "../ui/pane";
 import { type Column, Rows } from "../ui/rows";
 import { Memory, Tactics } from "../ui/tactics";
+import { Tool } from "../ui/tool";
 
 /** What stands beside everything that a log tells. */
 export const REPORTED = `${GLYPH.reported} reported by the builder in its log`;

@@ -4,9 +4,9 @@ import { difference, plural, quantity, shorten, timeOf } from "../format";
 import type { Lab } from "../lab";
 import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
-import { Tool } from "./pane";
 import { RandomMark, RandomTag } from "./random";
 import { measurable, measureLabel } from "./standing";
+import { Tool } from "./tool";
 
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ lab }: { lab: Lab }) {

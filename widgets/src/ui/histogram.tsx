@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { labelled, methodOf, thresholdOf } from "../calibration";
 import type { CalibratedValue, Calibration, TensorStats } from "../contract";
 import { GLYPH, number, percent, quantity, shorten, thousands } from "../format";
-import { Row, Section } from "./panel";
+import { Row, Section } from "./section";
 
 const WIDTH = 230;
 const HEIGHT = 64;

@@ -3,7 +3,7 @@ import type { Bench } from "../bench";
 import { calm } from "../draw/camera";
 import { Morph } from "../draw/morph";
 import { Close, Pause, Play } from "./icons";
-import { Tool } from "./pane";
+import { Tool } from "./tool";
 
 const PLAY_MS = 600;
 

@@ -2,7 +2,7 @@ import type { Overlay } from "../contract";
 import { GLYPH, opsOf, plural, quantity, shorten, uncapitalised } from "../format";
 import type { Lab } from "../lab";
 import { sourceOf, worst } from "../overlay";
-import { Row, Section } from "./panel";
+import { Row, Section } from "./section";
 
 const WORST = 3;
 

@@ -16,6 +16,7 @@ import { MoreMenu } from "./menu";
 import { MorphBar } from "./morphbar";
 import { paneMenu } from "./panemenu";
 import { Select } from "./select";
+import { Tool } from "./tool";
 import { countOf } from "./tracing";
 
 interface Props {
@@ -276,32 +277,4 @@ function told({ study, sides }: Bench, side: Side): [string, string] {
   const count = counted ? "" : plural(graph.boxes.filter((box) => box.kind === kind).length, kind);
   const about = [graph.subtitle, count, variant && graph.title].filter(Boolean).join(" · ");
   return [variant || graph.title || NAMES[side], about];
-}
-
-interface ToolProps {
-  label: string;
-  icon: ComponentChildren;
-  /** Names it for tests. */
-  control?: string;
-  pressed?: boolean;
-  disabled?: boolean;
-  extra?: string;
-  onClick(): void;
-}
-
-export function Tool({ label, icon, control, pressed, disabled = false, extra = "", onClick }: ToolProps) {
-  return (
-    <button
-      type="button"
-      class={`rt-tool ${extra}`}
-      aria-label={label}
-      title={label}
-      {...(control ? { "data-control": control } : {})}
-      {...(pressed === undefined ? {} : { "aria-pressed": pressed })}
-      disabled={disabled}
-      onClick={onClick}
-    >
-      {icon}
-    </button>
-  );
 }

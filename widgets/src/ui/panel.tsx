@@ -1,4 +1,3 @@
-import type { ComponentChildren } from "preact";
 import { readBy } from "../calibration";
 import type { Box, Port, Role, Side } from "../contract";
 import {
@@ -21,8 +20,9 @@ import { SIDES, type Study } from "../state";
 import { CalibratedView, TensorView } from "./histogram";
 import { Downstream, Path, Save, Upstream, Zoom } from "./icons";
 import { Overview } from "./overview";
-import { Tool } from "./pane";
 import { Pinning } from "./pinning";
+import { Row, Section } from "./section";
+import { Tool } from "./tool";
 import { trace } from "./tracing";
 
 const MOST_LINKS = 60;
@@ -393,24 +393,6 @@ function Ports({ lab, side, box, title, ports }: PortsProps) {
         );
       })}
     </Section>
-  );
-}
-
-export function Section({ title, children }: { title: string; children: ComponentChildren }) {
-  return (
-    <section>
-      <h4>{title}</h4>
-      {children}
-    </section>
-  );
-}
-
-export function Row({ name, children }: { name: string; children: ComponentChildren }) {
-  return (
-    <>
-      <dt title={name}>{name}</dt>
-      <dd>{children}</dd>
-    </>
   );
 }
 

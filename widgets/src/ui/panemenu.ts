@@ -1,6 +1,7 @@
 import type { Bench } from "../bench";
 import type { Grouping, Side } from "../contract";
-import { type Lab, NO_MODEL } from "../lab";
+import { NO_MODEL } from "../format";
+import type { Lab } from "../lab";
 import { replayable } from "../story";
 import { NAMES } from "./canvas";
 import { foldAll } from "./folding";

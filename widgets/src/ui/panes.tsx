@@ -8,8 +8,9 @@ import type { Lab } from "../lab";
 import { Divider } from "./divider";
 import { moveOthers } from "./following";
 import { Beside, Link, Morph, Stacked, Swap } from "./icons";
-import { Pane, Tool } from "./pane";
+import { Pane } from "./pane";
 import { Threads } from "./threads";
+import { Tool } from "./tool";
 
 /** The least part of the whole that a pane may have, and what each has at first. */
 const LEAST = 0.12;

@@ -2,7 +2,7 @@ import { pinned, prunable, pruned, WHOLE } from "../choice";
 import type { Box, EngineView, Option } from "../contract";
 import type { Lab } from "../lab";
 import type { Links } from "../links";
-import { Row, Section } from "./panel";
+import { Row, Section } from "./section";
 import { Select } from "./select";
 
 /** In what the nodes are computed, and the choice of another precision or of pruning for these alone. */

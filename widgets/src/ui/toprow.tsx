@@ -8,8 +8,8 @@ import type { Lab } from "../lab";
 import { Close, Outside, Play } from "./icons";
 import { type Item, MenuList, MoreMenu } from "./menu";
 import { OpenFiles } from "./openfiles";
-import { Tool } from "./pane";
 import { Select } from "./select";
+import { Tool } from "./tool";
 
 /** The choice: model, precision, calibrator, target; Build, and the progress of what is being built. */
 export function TopRow({ lab }: { lab: Lab }) {
