@@ -173,7 +173,11 @@ def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_no
     assert len(order) == len(set(order)) == 8
     command(page, "notebook:shutdown-kernel")
     page.wait_for_selector(TOLD)
-    for tab, content in {"engine": ".rt-caption.rt-facts", "table": "tr[data-layer]", "calibration": ".rt-explain"}.items():
+    for tab, content in {
+        "engine": ".rt-caption.rt-facts",
+        "table": "tr[data-layer]",
+        "calibration": ".rt-explain",
+    }.items():
         page.click(f'{EXPLORER} [data-tab="{tab}"]')
         page.wait_for_selector(f"{EXPLORER} .rt-bottom {content}")
 
