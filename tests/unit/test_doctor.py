@@ -15,10 +15,11 @@ from fake_trt import Spec, layers_of, plan
 from rtlab import backends
 from rtlab.backends.live import driver
 from rtlab.backends.live.running import Running
-from rtlab.core.progress import Silent
+from rtlab.core.progress import Progress, Silent
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, Unavailable
+from rtlab.experiments import trials
 from rtlab.experiments.doctor import Check, Report, clean, doctor, examine
 
 needs_lists = pytest.mark.skipif(
@@ -196,3 +197,20 @@ def test_host_and_user_are_left_out():
     for name in (host, user):
         if len(name) > 2:
             assert f" {name}" not in text.replace(f"{user}s", "")
+
+
+def test_how_long_a_build_took_to_stop_is_counted_from_the_asking(monkeypatch) -> None:
+    """Half a second on a clock that was at 100 when it was asked."""
+    moments = iter([100.0, 100.5])
+    monkeypatch.setattr(trials.time, "perf_counter", lambda: next(moments))
+
+    class Stops:
+        def capabilities(self) -> Capabilities:
+            return Capabilities((Target("sm86"),), (Precision.FP32,), builds=True)
+
+        def build(self, _: object, progress: Progress) -> None:
+            progress.phase("Compiling")
+            progress.phase("Timing")
+            raise Cancelled("stopped")
+
+    assert "stopped 0.50 s after it was asked" == trials.cancel(Stops())

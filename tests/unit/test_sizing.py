@@ -113,3 +113,11 @@ def test_dynamic_sizes_take_as_much_memory_as_fixed_ones() -> None:
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert peak(["N", "H", "W"], {"H": 160, "W": 160}) <= 1.2 * peak([1, 160, 160], {})
+
+
+def test_values_larger_than_a_batch_may_be_run_one_sample_at_a_time() -> None:
+    """Six values of 16×900×900 numbers are 311 MB, and a batch holds 8."""
+    net = load(convolutions(["N", "H", "W"]), shapes={"H": 900, "W": 900})
+    assert net.dynamic_batch
+    assert 6 * 16 * 900 * 900 * 4 > sizing._BATCH_BYTES
+    assert 1 == batch_size(net, written(net))

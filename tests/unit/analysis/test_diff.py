@@ -138,3 +138,20 @@ def test_an_export_that_numbers_its_nodes_anew_is_joined_by_order() -> None:
     added = [g for g in found.groups if g.title.startswith("QuantizeLinear")]
     assert sum(g.delta for g in added) > 0.2
     assert sum(g.delta for g in convolutions if g.title != "Conv_0") < -0.2
+
+
+@pytest.mark.parametrize(
+    ("times", "whole", "rest"),
+    [
+        # A millisecond less for all, two less in the layers: one more outside of them.
+        (({"p": 4.0}, {"q": 2.0}), (5.0, 4.0), 1.0),
+        # Latencies alone: what the layers take of them is not known, and not all of it lies outside.
+        (({}, {}), (5.0, 4.0), None),
+        (({"p": 4.0}, {}), (5.0, 4.0), None),
+        (({}, {}), (None, None), None),
+    ],
+)
+def test_what_no_layer_accounts_for_is_known_where_both_have_times(model, times, whole, rest) -> None:
+    nodes = [n.id for n in model.nodes]
+    sides = [side(n, engine(n), {n: nodes}, t, w) for n, t, w in zip("pq", times, whole, strict=True)]
+    assert rest == difference(*sides, model).rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import onnx
+import pytest
 from onnx import helper
 
 from rtlab.analysis.flow import Flow
@@ -78,3 +79,26 @@ def test_what_feeds_sizes_and_data_too_is_no_shape_arithmetic() -> None:
         "second": "view",
         "cast": "folded",
     } == reasons
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes", "data"),
+    [
+        ("Pad", 1, 2), ("Resize", 3, 0), ("Tile", 1, 0), ("Expand", 1, 0), ("TopK", 1, 0), ("Split", 1, 0),
+        ("Slice", 1, 0), ("Slice", 4, 0), ("Unsqueeze", 1, 0), ("Reshape", 1, 0),
+    ],
+)  # fmt: skip
+def test_a_constant_is_a_shape_where_an_operator_reads_sizes(op, sizes, data) -> None:
+    """The value that a Pad fills in is data: it stays where nothing else needs its type."""
+
+    def feeding(slot: int) -> str:
+        inputs = ["x", *[""] * max(sizes, data)]
+        inputs[slot] = "c"
+        built = model(
+            helper.make_node("Constant", [], ["c"], name="constant", value_ints=[1]),
+            helper.make_node(op, inputs, ["t"], name="op"),
+            helper.make_node("Relu", ["t"], ["y"], name="relu"),
+        )
+        return Flow(built).reasons()["constant"]
+
+    assert ("shape", "folded") == (feeding(sizes), feeding(data))

@@ -499,3 +499,24 @@ def test_tensors_that_onnx_runtime_names_anew_have_the_size_of_what_they_hold(pr
         point_ = found.by_layer[one.id]
         assert point_.written in {written, 4 * written}
         assert point_.read > read
+
+
+def test_a_layer_that_moves_nothing_adds_no_byte_to_what_is_known() -> None:
+    """Work without bytes: the sum over those that are counted is the sum of all."""
+    empty = Tensor("e", "fp16", (0, 64, 8, 8))
+    found = roofline(
+        engine(layer("Reformat", X, X), layer("Reformat", empty, empty, 1)), NOTHING, absent(), ROOFS
+    )
+    assert 2 * 2 * 64 * 64 * 2 == found.moved
+    assert 1.0 == found.known.moved
+
+
+@pytest.mark.parametrize("noun", [LayerWork, Peaks, Product])
+def test_what_is_known_of_a_layer_does_not_change(noun: type) -> None:
+    """An answer is shared by everybody who asked the question."""
+    found = {LayerWork: of(CONV), Peaks: ROOFS}.get(noun)
+    if found is None:
+        found = next(iter(layer_works(engine(CONV), NOTHING, absent()).values()))
+    first = dataclasses.fields(found)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(found, first, None)

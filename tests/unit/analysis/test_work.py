@@ -251,3 +251,53 @@ def test_a_weight_that_two_nodes_share_is_one() -> None:
         [numpy_helper.from_array(np.zeros(3, np.float32), "w")],
     )  # fmt: skip
     assert 3 == parameters(wrap(helper.make_model(graph), name="shared"))
+
+
+STEPS = {
+    "LayerNormalization": "add the mean up, subtract, square, add up, divide, scale, shift",
+    "InstanceNormalization": "add the mean up, subtract, square, add up, divide, scale, shift",
+    "GroupNormalization": "add the mean up, subtract, square, add up, divide, scale, shift",
+    "SkipLayerNormalization": "add the other, add the mean up, subtract, square, add up, divide, scale, shift",
+    "SimplifiedLayerNormalization": "square, add up, divide, scale",
+    "RMSNormalization": "square, add up, divide, scale",
+    "SkipSimplifiedLayerNormalization": "add the other, square, add up, divide, scale",
+    "MeanVarianceNormalization": "add the mean up, subtract, square, add up, divide",
+    "LpNormalization": "square, add up, divide",
+    "Softmax": "find the largest, subtract, exp, add up, divide",
+    "LogSoftmax": "find the largest, subtract, exp, add up, log, subtract",
+    "Sigmoid": "exp, add one, divide",
+    "Swish": "exp, add one, divide, multiply",
+    "HardSwish": "add, least, divide, multiply",
+    "Gelu": "divide, erf, add one, multiply, halve",
+    "BiasGelu": "add the bias, divide, erf, add one, multiply, halve",
+    "Clip": "least, most",
+    "LeakyRelu": "compare, multiply",
+    "BatchNormalization": "multiply, add",
+    "QuantizeLinear": "divide, round",
+    "Relu": "compare",
+}
+
+
+@pytest.mark.parametrize("op", STEPS)
+def test_steps_of_an_element_are_those_of_the_definition(op: str) -> None:
+    """Each word is one operation on every element of 2×8 numbers."""
+    domain = "com.microsoft" if op.startswith(("Skip", "Simplified", "BiasGelu", "Swish")) else ""
+    found = done(op, {"x": (2, 8)}, outputs=((2, 8),), domain=domain)
+    assert len(STEPS[op].split(", ")) * 16 == found.flops
+
+
+def test_a_batch_takes_the_place_of_the_first_size_alone() -> None:
+    """Four rows of five, where the shape that was given has six."""
+    model = one("Relu", {"x": ("N", "length")})
+    assert 4 * 5 == works(model, batch=4, shapes={"x": (6, 5)})["n"].flops
+
+
+@pytest.mark.parametrize(("mask", "steps"), [(False, 6), (True, 7)])
+def test_attention_takes_six_steps_a_pair_beside_its_products_and_a_mask_one_more(
+    mask: bool, steps: int
+) -> None:
+    """Two heads, 3 queries of 4 numbers on 5 keys, values of 6: the scale, five of the softmax, and the mask's sum."""
+    inputs = {"q": (1, 2, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 6)} | ({"m": (3, 5)} if mask else {})
+    found = done("Attention", inputs, outputs=((1, 2, 3, 6),), opset=23)
+    pairs = 2 * 3 * 5
+    assert (pairs * (4 + 6), 2 * pairs * (4 + 6) + steps * pairs) == (found.macs, found.flops)

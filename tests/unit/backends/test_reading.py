@@ -818,3 +818,31 @@ def test_five_thousand_layers_are_read_and_every_time_joined(tmp_path) -> None:
     assert all(
         int(k.partition(":")[2].partition(".")[0]) + 1.0 == v[0] for k, v in found.profile.samples.items()
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "key"),
+    [
+        ([{"name": "a", "medianMs": 1.0}, {"name": "b", "averageMs": 2.0}], "averageMs"),
+        ([{"name": "a", "timeMs": 1.0}, {"name": "b", "timeMs": 2.0}], "averageMs"),
+    ],
+)
+def test_rows_that_share_no_time_are_asked_for_the_mean_that_every_release_writes(
+    tmp_path, rows, key
+) -> None:
+    """Medians came later, so what is missing is the mean."""
+    message = refusal(
+        {"layers": put(tmp_path, "l.json", ["a", "b"]), "profile": put(tmp_path, "p.json", rows)}
+    )
+    assert f'row "a" has no time (row 0, key "{key}"' in message
+
+
+def test_a_member_that_is_nothing_of_ours_is_named_and_the_archive_read(tmp_path) -> None:
+    """A text of no known kind beside the layers of an engine, short and long."""
+    members = {"layers.json": TWO, "notes.txt": "what I tried", "long.txt": "words of mine\n" * 100_000}
+    path = archived(tmp_path / "e.tea", members)["archive"]
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    unpacked = archive.unpack(path, folder)
+    assert ["layers"] == [*unpacked.files]
+    assert ("Members of the archive that are not read: notes.txt, long.txt.",) == unpacked.notes

@@ -332,3 +332,19 @@ def test_origins_are_written_as_metadata() -> None:
     }
     assert "c0" == props[ORIGIN]
     assert load(mended.proto()).by_id["c0/weight/DequantizeLinear"].origin == "c0"
+
+
+@pytest.mark.parametrize(
+    ("net", "per_channel", "fix"),
+    [
+        (Net(), True, "Quantize the weight per channel of axis 0."),
+        (Net(opset=10), False, "Quantize the weight per output channel and export at opset 13 or later."),
+    ],
+    ids=["opset 13", "opset 10"],
+)
+def test_a_weight_can_be_quantized_where_its_channels_can(net, per_channel, fix) -> None:
+    """What is said to be fixable is what there is a fix for."""
+    n = net
+    weight = n.weight("c0", (16, 16, 3, 3), quantized=False)
+    (finding,) = check(n.model(n.op("Conv", [n.pair("x", "p0"), weight], "c0", pads=[1] * 4)))
+    assert ("weight-missing", per_channel, fix) == (finding.rule, finding.fixable, finding.fix)

@@ -328,3 +328,24 @@ def test_a_pair_on_what_is_computed_from_constants_has_zero_point_0_once_repaire
     inputs = {"x": np.ones((3, 6), np.float32)}
     # 0.05 times 155 over 127: the wider side covers the range.
     assert np.abs(run(mended, inputs) - constants["table"][:3]).max() <= 0.05 * 155 / 127 / 2 + 1e-6
+
+
+def test_a_part_of_stored_integers_with_several_scales_is_left_where_it_is() -> None:
+    """Rows taken along the axis of the scales would meet the scales of other rows."""
+    table = RNG.integers(0, 256, (16, 8)).astype(np.uint8)
+    constants = {"table": table, "scale": np.float32([0.1, 0.2, 0.3]), "zero": np.uint8([1, 2, 3])}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="take"),
+        helper.make_node("DequantizeLinear", ["rows", "scale", "zero"], ["y"], name="late", axis=0),
+    ]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 8])
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "net", [ids], [y], weights)
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    assert [] == [f for f in check(model) if f.rule == "late-dequantization"]
+    inputs = {"ids": np.array([3, 0, 15])}
+    expected = (table[[3, 0, 15]].astype(np.float32) - np.float32([[1], [2], [3]])) * np.float32(
+        [[0.1], [0.2], [0.3]]
+    )
+    np.testing.assert_allclose(expected, run(repair(model), inputs), rtol=1e-6)

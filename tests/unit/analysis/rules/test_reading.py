@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from judged import chain, timed
-from rtlab.analysis.rules.reading import Reading
+from rtlab.analysis.rules.reading import Reading, channels
+from rtlab.core.engine import Tensor
 
 
 def test_layers_without_a_time_cost_nothing_that_is_known() -> None:
@@ -35,3 +38,20 @@ def test_a_share_decides_where_times_are_known() -> None:
     assert [True, True, False] == [known.matters(found.layers[:1], least) for least in (0.1, 0.25, 0.26)]
     assert unknown.matters(found.layers[:1], 1.0)
     assert not unknown.matters([], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        (None, None),
+        (Tensor("t", "fp16"), None),
+        (Tensor("t", "fp16", ()), None),
+        (Tensor("t", "fp16", (8, 64)), None),
+        (Tensor("t", "fp16", (8, -1, 7, 7)), None),
+        (Tensor("t", "fp16", (8, 64, 7)), 64),
+        (Tensor("t", "fp16", (8, 64, 7, 7)), 64),
+    ],
+)
+def test_channels_are_the_second_of_three_sizes_or_more(tensor, expected) -> None:
+    """Two sizes are rows and columns of a product."""
+    assert expected == channels(tensor)
