@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -288,7 +289,8 @@ def _compared(wanted: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[An
             raise Failed(f'"{name}" has shape {got.shape}, and {plain.shape} was expected')
         scale = float(np.abs(plain).max(initial=0)) or 1.0
         error = float(np.abs(got.astype(np.float64) - plain.astype(np.float64)).max(initial=0)) / scale
-        if not error <= worst:
+        # What is no number stays the worst, whatever comes after it.
+        if not (error <= worst or math.isnan(worst)):
             worst, where = error, name
     told = f"largest relative error {worst:.1e}" + (f' at "{where}"' if where else "")
     if not worst <= _TOLERANCE:

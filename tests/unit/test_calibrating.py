@@ -464,3 +464,20 @@ def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
         told = calibration(study.model, None, study.observe())
         assert origins == {v["origin"] for v in told["values"]}
         assert ("in part" in told["source"]) == (stride > 1)
+
+
+def test_a_ranking_is_as_many_steps_as_it_says(model, data) -> None:
+    """The model as it is, and once with each calibrator: three steps for two."""
+    told: list[list[int]] = []
+
+    class Counting(Silent):
+        def phase(self, name: str, total: int | None = None) -> None:
+            if name.startswith("Ranking"):
+                told.append([total or 0, 0])
+
+        def advance(self, steps: int = 1) -> None:
+            if told:
+                told[-1][1] += steps
+
+    Study(model, data=data.take(4)).rank(["minmax", "mse"], progress=Counting())
+    assert [[3, 3]] == told

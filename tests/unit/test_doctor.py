@@ -8,6 +8,7 @@ import json
 import platform
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fake_trt
@@ -214,3 +215,14 @@ def test_how_long_a_build_took_to_stop_is_counted_from_the_asking(monkeypatch) -
             raise Cancelled("stopped")
 
     assert "stopped 0.50 s after it was asked" == trials.cancel(Stops())
+
+
+@pytest.mark.parametrize(("errors", "worst"), [((5e-4, 1e-4), "a"), ((1e-4, 5e-4), "b")])
+def test_the_largest_error_of_several_outputs_is_told_wherever_it_is(errors, worst) -> None:
+    wanted = {n: np.ones(3, np.float32) for n in "ab"}
+    found = {n: np.float32([1, 1 + e, 1]) for n, e in zip("ab", errors, strict=True)}
+    assert f'largest relative error 5.0e-04 at "{worst}"' == trials._compared(wanted, found)
+    with pytest.raises(trials.Failed, match="is allowed"):
+        trials._compared(wanted, {**found, "b": np.float32([1, 2, 1])})
+    with pytest.raises(trials.Failed, match="is allowed"):
+        trials._compared(wanted, {**found, "a": np.float32([1, np.nan, 1])})

@@ -196,3 +196,16 @@ def test_every_word_of_a_recorded_torch_tensorrt_engine_has_its_form() -> None:
         ("CONVOLUTION", "SCALE", "RELU"),
         ("CONVOLUTION", "SCALE", "ELEMENTWISE", "RELU"),
     } == {tuple(k) for k in kinds}
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("conv  + relu ", (), ["conv", "relu"]),
+        # Blanks are part of a name that somebody gave.
+        ("conv  + relu ", ("conv ", "relu "), ["conv ", "relu "]),
+        ("conv  + relu ", ("conv",), ["conv", "relu"]),
+    ],
+)
+def test_blanks_around_a_word_belong_to_it_where_a_name_has_them(name, known, expected) -> None:
+    assert expected == words(name, known)

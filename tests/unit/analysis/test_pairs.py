@@ -7,6 +7,7 @@ import pytest
 from qdq import FAULTS, Net, two_convolutions
 from rtlab.analysis.mapping import Mapping, Missing, Pair, relate
 from rtlab.analysis.pairs import PairUse, pairs
+from rtlab.analysis.roles import SERVING
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.variant import Target
@@ -112,3 +113,16 @@ def test_a_model_without_pairs_has_none() -> None:
     """Nothing to tell."""
     model = tiny_model()
     assert () == pairs(model, Mapping((), ()), Engine("test", "1", Target("sm86"), ()))
+
+
+def test_a_label_of_a_pair_that_only_serves_counts_where_no_declared_step_runs_the_pair() -> None:
+    """An inferred step that might run it does not make the compiler's own label worthless."""
+    model = two_convolutions()
+    engine = Engine("t", "1", Target("sm86"), tuple(Layer(f"L{i}", f"s{i}", "kgen", i) for i in range(3)))
+    serving = Pair("p0_q", "L0", "declared", role=min(SERVING))
+    guessed = Pair("p0_q", "L2", "inferred")
+    found = {p.q or p.dq: p for p in pairs(model, Mapping((serving, guessed), ()), engine)}
+    assert ("L0",) == found["p0_q"].layers
+    real = Pair("p0_q", "L1", "declared")
+    found = {p.q or p.dq: p for p in pairs(model, Mapping((serving, real), ()), engine)}
+    assert ("L1",) == found["p0_q"].layers

@@ -520,3 +520,20 @@ def test_what_is_known_of_a_layer_does_not_change(noun: type) -> None:
     first = dataclasses.fields(found)[0].name
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(found, first, None)
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes"),
+    [
+        (((10, 7), (7, 9)), (9,)),
+        (((10, 7), (7, 9)), (0, 9)),
+        (((10, 7), (7, 9)), ()),
+        ((None, None), (10, 9)),
+    ],
+    ids=["a row", "empty", "a number", "unknown"],
+)
+def test_a_matrix_product_without_two_sizes_of_its_result_is_not_counted(reads, writes) -> None:
+    """What is multiplied cannot be told from a row, and nothing falls over on it."""
+    tensors = tuple(Tensor(n, "fp16", s) for n, s in zip("ab", reads, strict=True))
+    one = Layer("L0", "gemm", "gemm", 0, tensors, (Tensor("c", "fp16", writes),))
+    assert not of(one).macs

@@ -161,3 +161,20 @@ def test_layers_of_a_cpu_are_scaled_to_the_inference_where_timing_them_costs_mor
 def test_layers_without_a_whole_are_not_scaled() -> None:
     given = dataclasses.replace(profile(a=[6.0] * 3), total=np.empty(0))
     assert 1.0 == timing(given, engine("a")).scale
+
+
+def test_the_slowest_layers_come_first_five_of_them_unless_more_are_asked_for() -> None:
+    """Seven layers of 1 to 7 milliseconds."""
+    found = timing(
+        profile(**{f"l{i}": [float(i)] for i in range(1, 8)}), engine(*(f"l{i}" for i in range(1, 8)))
+    )
+    assert ["l7", "l6", "l5", "l4", "l3"] == [t.layer for t in found.worst()]
+    assert ["l7", "l6"] == [t.layer for t in found.worst(2)]
+
+
+def test_a_spread_is_half_of_what_lies_between_the_quartiles() -> None:
+    """Of 1 to 9 the quartiles are 3 and 7; layers of one length are reduced together."""
+    found = timing(
+        profile(a=[float(i) for i in range(1, 10)], b=[2.0 * i for i in range(1, 10)]), engine("a", "b")
+    )
+    assert [2.0, 4.0] == [t.spread for t in found.layers]

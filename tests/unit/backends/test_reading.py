@@ -846,3 +846,12 @@ def test_a_member_that_is_nothing_of_ours_is_named_and_the_archive_read(tmp_path
     unpacked = archive.unpack(path, folder)
     assert ["layers"] == [*unpacked.files]
     assert ("Members of the archive that are not read: notes.txt, long.txt.",) == unpacked.notes
+
+
+def test_a_member_with_a_long_name_is_written_under_its_last_hundred_letters(tmp_path) -> None:
+    """File systems take 255 bytes, and the end of a name tells the kind."""
+    name = "x" * 190 + ".layers.json"
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    unpacked = archive.unpack(archived(tmp_path / "e.tea", {f"folder/{name}": TWO})["archive"], folder)
+    assert name[-100:] == unpacked.files["layers"].name

@@ -178,3 +178,10 @@ def test_two_files_of_one_kind_are_refused_with_both_names(tmp_path) -> None:
     one, two = (put(tmp_path, ["a"], name) for name in ("one.json", "two.json"))
     with pytest.raises(ReadError, match=r'one\.json".*two\.json".*layers='):
         recognise.sort([one, two])
+
+
+def test_what_is_of_no_known_kind_is_quoted_by_its_first_sixteen_bytes(tmp_path) -> None:
+    path = put(tmp_path, "Shall I compare thee to a summer's day?", "sonnet.txt")
+    with pytest.raises(ReadError) as refused:
+        recognise.kind(path)
+    assert "byte 0: it begins with b'Shall I compare ', which tells no kind; " in str(refused.value)

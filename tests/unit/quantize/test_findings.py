@@ -348,3 +348,26 @@ def test_a_weight_can_be_quantized_where_its_channels_can(net, per_channel, fix)
     weight = n.weight("c0", (16, 16, 3, 3), quantized=False)
     (finding,) = check(n.model(n.op("Conv", [n.pair("x", "p0"), weight], "c0", pads=[1] * 4)))
     assert ("weight-missing", per_channel, fix) == (finding.rule, finding.fixable, finding.fix)
+
+
+def test_a_scale_and_a_zero_point_of_one_element_both_become_scalars() -> None:
+    """TensorRT takes a zero point of the shape of its scale."""
+    n = Net()
+    s, z = n.constant("s1", [0.05]), n.constant("z1", [0], np.int8)
+    q = n.op("QuantizeLinear", ["x", s, z], "q", axis=0)
+    model = n.model(n.conv(n.op("DequantizeLinear", [q, s, z], "dq", axis=0), "c0"))
+    assert {"scale-shape"} == {f.rule for f in check(model)}
+    mended = repair(model)
+    pair = [m for m in mended.ir.graph if m.name in {"q", "dq"}]
+    assert [((), ()), ((), ())] == [tuple(tuple(v.const_value.shape) for v in m.inputs[1:]) for m in pair]
+    assert () == check(mended)
+
+
+@pytest.mark.parametrize("first", [{"axis": 0}, {"axis": None}, {"quantized": False}], ids=str)
+def test_scales_on_the_wrong_axis_are_found_behind_a_weight_of_another_kind(first) -> None:
+    """Two convolutions, of which the second has its scales on its input channels."""
+    n = Net()
+    pads = {"pads": [1] * 4}
+    v = n.op("Conv", [n.pair("x", "p0"), n.weight("c0", (16, 16, 3, 3), **first)], "c0", **pads)
+    v = n.op("Conv", [n.pair(v, "p1"), n.weight("c1", (16, 16, 3, 3), axis=1)], "c1", **pads)
+    assert ["channel-axis:c1_wdq"] == [f.id for f in check(n.model(v)) if f.rule == "channel-axis"]

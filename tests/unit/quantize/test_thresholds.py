@@ -174,3 +174,10 @@ def test_a_precision_without_activation_scales_is_refused():
     """INT4 is a type of weights."""
     with pytest.raises(VariantError, match='only "int8" and "fp8" quantize them'):
         thresholds(seen_of(np.ones(3)), precision=Precision.INT4)
+
+
+def test_the_magnitudes_of_fp8_are_those_of_the_format() -> None:
+    """ml_dtypes decodes each of its 256 codes."""
+    codes = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    assert np.unique(np.abs(codes[np.isfinite(codes)])).tolist() == grid(Precision.FP8).tolist()
+    assert [float(i) for i in range(128)] == grid(Precision.INT8).tolist()

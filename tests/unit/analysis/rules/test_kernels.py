@@ -267,3 +267,19 @@ def test_layers_that_rtx_compiles_later_are_products_by_their_names() -> None:
     x, y = tensor("x", "fp16", 20), tensor("y")
     assert 1 == len(of(engine(step("runtime_fusion", x, y, name="__myl_CorrMulAdd_myl0_1")), "unaligned"))
     assert [] == of(engine(step("runtime_fusion", x, y, name="__myl_MulAdd_myl0_1")), "unaligned")
+
+
+def test_a_product_that_is_no_small_one_hides_none_behind_it() -> None:
+    """Eight rows, then one row of other weights, then eight again."""
+    wide, flat = Tensor("a", "fp16", (8, 4096, 1, 1)), Tensor("b", "fp16", (8, 1000, 1, 1))
+    x, y = Tensor("x", "fp16", (1, 4096, 1, 1)), Tensor("y", "fp16", (1, 1000, 1, 1))
+    found = engine(conv(wide, flat, name="many"), conv(x, y, name="one"), conv(wide, flat, name="again"))
+    (only,) = of(found, "few-rows", timed(found, 30, 40, 30))
+    assert ("1:one",) == only.layers
+    untimed = timed(found, 30, 40, 30)
+    untimed = dataclasses.replace(untimed, layers=untimed.layers[1:])
+    (only,) = of(found, "few-rows", untimed)
+    assert ("1:one",) == only.layers
+    grouped = engine(conv(x, y, name="groups", Groups=2), conv(x, y, name="one"))
+    (only,) = of(grouped, "few-rows", timed(grouped, 50, 50))
+    assert ("1:one",) == only.layers
