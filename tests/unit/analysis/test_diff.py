@@ -155,3 +155,18 @@ def test_what_no_layer_accounts_for_is_known_where_both_have_times(model, times,
     nodes = [n.id for n in model.nodes]
     sides = [side(n, engine(n), {n: nodes}, t, w) for n, t, w in zip("pq", times, whole, strict=True)]
     assert rest == difference(*sides, model).rest
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cause"),
+    [("", "", "the same layers"), ("", "t", "the same layers"), ("t", "", "the same layers"),
+     ("t", "t", "the same layers"), ("t", "u", "another tactic")],
+)  # fmt: skip
+def test_a_tactic_is_another_where_both_are_told(model, before, after, cause) -> None:
+    """A file of names tells no tactics, which is no change of them."""
+    sides = []
+    for name, tactic in (("p", before), ("p", after)):
+        plain = engine(name)
+        built = dataclasses.replace(plain, layers=(dataclasses.replace(plain.layers[0], tactic=tactic),))
+        sides.append(side(name, built, {name: [n.id for n in model.nodes]}, {name: 1.0}))
+    assert [cause] == [g.cause for g in difference(*sides, model).groups]

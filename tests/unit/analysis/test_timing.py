@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rtlab.analysis.mapping import Mapping, Pair
-from rtlab.analysis.timing import on_layers, on_nodes, timing
+from rtlab.analysis.timing import Timing, on_layers, on_nodes, timing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target
@@ -178,3 +178,9 @@ def test_a_spread_is_half_of_what_lies_between_the_quartiles() -> None:
         profile(a=[float(i) for i in range(1, 10)], b=[2.0 * i for i in range(1, 10)]), engine("a", "b")
     )
     assert [2.0, 4.0] == [t.spread for t in found.layers]
+
+
+def test_times_that_a_file_sums_up_have_no_samples() -> None:
+    """Medians alone: there are no inferences to show one by one."""
+    found = Timing("a file", "", None, 1, None, None, 1.0, ())
+    assert (0, "float64", ()) == (found.samples.size, str(found.samples.dtype), found.worst())

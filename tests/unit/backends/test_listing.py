@@ -91,3 +91,18 @@ def test_a_damaged_log_is_read_or_refused_and_never_crashes(start: int, length: 
     except ReadError:
         return
     assert len(found.layers) + len(found.unread) <= damaged.count("\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ("[ONNX Layer: a]", ("a",)),
+        ("words] [ONNX Layer: a]", ("a",)),
+        ("[a] [ONNX Layer: b]\x1e[ONNX Layer: c]", ("b", "c")),
+        ("words]", ()),
+        ("[ONNX Layer: a", ()),
+        ("", ()),
+    ],
+)
+def test_what_stands_ahead_of_the_labels_is_none(metadata, expected) -> None:
+    assert expected == origins(metadata)

@@ -18,7 +18,7 @@ from polygraphy.comparator import IterationResult, RunResults
 import recorded
 from rtlab.analysis.findings import findings
 from rtlab.analysis.timing import timing
-from rtlab.backends.files import archive, reading, recognise
+from rtlab.backends.files import archive, contents, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
@@ -855,3 +855,18 @@ def test_a_member_with_a_long_name_is_written_under_its_last_hundred_letters(tmp
     folder.mkdir()
     unpacked = archive.unpack(archived(tmp_path / "e.tea", {f"folder/{name}": TWO})["archive"], folder)
     assert name[-100:] == unpacked.files["layers"].name
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (5, "5"), (-1, "-1"), (2**63 - 1, "9223372036854775807"), (2**63, "a number beyond 64 bits"),
+        (10**400, "a number beyond 64 bits"), (0.5, "0.5"), (True, "true"), (None, "null"), ({}, "an object"),
+        ([1], "a list"), ("a", '"a"'),
+    ],
+    ids=lambda v: str(v)[:20],
+)  # fmt: skip
+def test_a_message_shows_a_value_as_its_file_has_it_and_no_number_of_hundreds_of_digits(
+    value, expected
+) -> None:
+    assert expected == contents.shown(value)

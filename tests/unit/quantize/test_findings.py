@@ -371,3 +371,27 @@ def test_scales_on_the_wrong_axis_are_found_behind_a_weight_of_another_kind(firs
     v = n.op("Conv", [n.pair("x", "p0"), n.weight("c0", (16, 16, 3, 3), **first)], "c0", **pads)
     v = n.op("Conv", [n.pair(v, "p1"), n.weight("c1", (16, 16, 3, 3), axis=1)], "c1", **pads)
     assert ["channel-axis:c1_wdq"] == [f.id for f in check(n.model(v)) if f.rule == "channel-axis"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_build_fails_for_a_zero_point_that_is_not_0_and_for_no_other(fault: str) -> None:
+    """An unsigned type with zero point 0 builds, and ends at half of its range."""
+    for finding in check(FAULTS[fault][0]()):
+        if finding.rule == "zero-point" and "is quantized to" in finding.title:
+            assert finding.title.endswith("with zero point 0.") != finding.cost.endswith("does not build.")
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32])
+def test_a_bias_is_told_from_another_parameter_by_its_type(dtype) -> None:
+    """ONNX Runtime stores biases in INT32; what is stored in INT8 and read as it is, is a parameter."""
+    n = Net()
+    v = n.op("Conv", [n.pair("x", "p0"), n.weight("c0", (16, 16, 3, 3), axis=0)], "c0", pads=[1] * 4)
+    held = n.constant("held", np.ones((1, 16, 1, 1)), dtype)
+    stored = n.op(
+        "DequantizeLinear", [held, n.constant("held_s", 0.05), n.constant("held_z", 0, dtype)], "held_dq"
+    )
+    found = [f for f in check(n.model(n.op("Mul", [v, stored], "mul"))) if f.rule == "parameter"]
+    word = {np.int8: "parameter", np.int32: "bias"}[dtype]
+    assert [f'"held" of "mul" is a {word} stored as {np.dtype(dtype).name.upper()}.'] == [
+        f.title for f in found
+    ]

@@ -349,3 +349,15 @@ def test_a_part_of_stored_integers_with_several_scales_is_left_where_it_is() -> 
         [[0.1], [0.2], [0.3]]
     )
     np.testing.assert_allclose(expected, run(repair(model), inputs), rtol=1e-6)
+
+
+def test_a_model_of_an_old_opset_is_rewritten_where_each_tensor_has_one_scale() -> None:
+    """Scales of channels came with opset 13."""
+
+    def old(channels: int) -> Model:
+        proto = conv(Net("uint8"), channels).proto()
+        proto.opset_import[0].version = 10
+        return load(proto)
+
+    assert [True] == [f.fixable for f in check(old(0)) if "QLinearConv" in f.title]
+    assert [False] == [f.fixable for f in check(old(8)) if "QLinearConv" in f.title]
