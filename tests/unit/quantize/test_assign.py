@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
-from rtlab.core.model import Model
+from rtlab.core.model import Model, load
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import assign
@@ -99,3 +99,31 @@ def test_a_node_in_a_body_cannot_be_pinned(make):
         match=r'node "inner" stands in a body or a function.*Pin node "choose", or nodes of the main',
     ):
         assign(net, Variant.of({"inner": "fp16"}))
+
+
+def test_of_a_node_in_a_body_of_a_body_the_owner_in_the_main_graph_can_be_pinned() -> None:
+    """Two conditions, one in the other, and a product in the inner one."""
+
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph(
+            nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [2])]
+        )
+
+    deep = branch("deep", helper.make_node("Mul", ["x", "x"], ["deep_y"], "product"))
+    flat = branch("flat", helper.make_node("Neg", ["x"], ["flat_y"], "neg"))
+    mid = branch("mid", helper.make_node("If", ["c"], ["mid_y"], "inner", then_branch=deep, else_branch=flat))
+    low = branch("low", helper.make_node("Abs", ["x"], ["low_y"], "abs"))
+    outer = helper.make_node("If", ["c"], ["y"], "outer", then_branch=mid, else_branch=low)
+    graph = helper.make_graph(
+        [outer], "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )  # fmt: skip
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    product = next(n for n in model.nodes if n.op == "Mul")
+    assert ("outer", 2) == (product.scope[0], len([s for s in product.scope if s in model.by_id]))
+    with pytest.raises(VariantError, match=r'stands in a body or a function.* Pin node "outer", or nodes'):
+        assign(model, Variant.of({product.id: "fp16"}))
