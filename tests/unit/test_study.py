@@ -531,3 +531,12 @@ def test_a_metric_that_fails_leaves_everything_else(model) -> None:
     assert result.timing is not None
     with pytest.raises(CalibrationError, match="there are 3 labels for 16 samples"):
         Task(data, np.zeros(3)).score(np.zeros((16, 4)))
+
+
+def test_scales_are_random_where_nobody_gave_samples() -> None:
+    """In FP32 nothing is scaled."""
+    study = Study(tiny_model())
+    for name in ("fp32", "int8"):
+        study.add(name, precision=name, backend="onnxruntime", target="cpu")
+    study.run(compare=False)
+    assert [False, True] == [study[name].random_scales for name in ("fp32", "int8")]

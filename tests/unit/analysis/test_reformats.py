@@ -236,3 +236,12 @@ def test_a_quantized_shortcut_frees_the_quantizations_of_resnet18() -> None:
     kept = [r for r in reformats(after) if r.source == "quantization" and "shortcut" in r.fix]
     assert [] == kept
     assert len(after.layers) < len(before.layers)
+
+
+def test_a_copy_between_layouts_can_be_avoided_where_channels_do_not_fill_them() -> None:
+    """Sixty channels in vectors of 32."""
+    a, b = tensor("a", "int8", "Row major Int8 format", 60), tensor("b", "int8", CHW32, 60)
+    layers = (step(0, "Convolution", X, a), step(1, "Reformat", a, b), step(2, "Convolution", b, Y))
+    (found,) = reformats(engine(*layers, inputs=(X,), outputs=(Y,)))
+    assert ("layout", True) == (found.source, found.avoidable)
+    assert found.fix.startswith("Make the 60 channels a multiple of 32, by zero channels if need be")
