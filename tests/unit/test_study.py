@@ -540,3 +540,4 @@ def test_scales_are_random_where_nobody_gave_samples() -> None:
         study.add(name, precision=name, backend="onnxruntime", target="cpu")
     study.run(compare=False)
     assert [False, True] == [study[name].random_scales for name in ("fp32", "int8")]
+    assert [False, False] == [study[name].recorded for name in ("fp32", "int8")]
