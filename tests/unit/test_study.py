@@ -541,3 +541,13 @@ def test_scales_are_random_where_nobody_gave_samples() -> None:
     study.run(compare=False)
     assert [False, True] == [study[name].random_scales for name in ("fp32", "int8")]
     assert [False, False] == [study[name].recorded for name in ("fp32", "int8")]
+
+
+def test_times_of_a_processor_without_such_arithmetic_say_what_ran() -> None:
+    """FP16 on a CPU is FP32 between casts; of FP32 there is nothing to say."""
+    study = Study(tiny_model())
+    for name in ("fp32", "fp16"):
+        study.add(name, precision=name, backend="onnxruntime", target="cpu")
+    study.run()
+    told = "The CPU has no fp16 arithmetic: these are times of FP32 kernels"
+    assert [False, True] == [told in study[name].timing.note for name in ("fp32", "fp16")]
