@@ -98,8 +98,11 @@ class Crashing(Silent):
     def _end(self, child: _Child) -> None:
         while not child.session.busy:
             time.sleep(0.001)
-        os.kill(child.session.pid, self._signal)
-        os.kill(child.session.pid, signal.SIGCONT)
+        pid = child.session.pid
+        os.kill(pid, self._signal)
+        # SIGKILL ends what stands still, too, and its parent may have seen that already.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def states(study: Study) -> list[str]:
