@@ -10,7 +10,11 @@ import os
 import sys
 from typing import Any, ClassVar
 
-from rtlab.backends.live import child, loaded
+from rtlab.backends.live import (
+    apart,  # noqa: F401  # It takes the class when it is imported, which has to be before anything stands there.
+    child,
+    loaded,
+)
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import BackendError

@@ -101,8 +101,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
     _check_raw(proto, doing)
     whole = _check_external(proto, path, doing, weights=weights)
     _check_operators(proto, doing)
-    graphs = list(_graphs(proto))
-    notes = (*mend.sizes(proto, graphs), *mend.order(graphs, doing))
+    notes = tuple(mend.mended(proto, doing))
     light = without_weights(proto, _weighs)
     checked: str | onnx.ModelProto = light
     if any(_outside(tensor) for tensor, _ in _tensors(light)):
@@ -182,22 +181,9 @@ def _called(nodes: Iterable[onnx.NodeProto], functions: Container[_Called]) -> l
     return found
 
 
-def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
-    """The main graph, the local functions and every body inside them, after what they are in."""
-    stack: list[onnx.GraphProto | onnx.FunctionProto] = [*proto.functions, proto.graph]
-    while stack:
-        graph = stack.pop()
-        yield graph
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    stack.append(attribute.g)
-                stack.extend(attribute.graphs)
-
-
 def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
     """Every tensor, and whether it is an initializer."""
-    for graph in _graphs(proto):
+    for graph in mend.graphs(proto):
         if isinstance(graph, onnx.GraphProto):
             yield from ((tensor, True) for tensor in graph.initializer)
             for sparse in graph.sparse_initializer:
@@ -263,7 +249,7 @@ def _bare(proto: onnx.ModelProto) -> onnx.ModelProto:
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     listed = {i.name for i in bare.graph.input}
-    for graph in _graphs(bare):
+    for graph in mend.graphs(bare):
         if isinstance(graph, onnx.FunctionProto):
             continue
         outside = [t for t in graph.initializer if _outside(t)]
@@ -380,7 +366,7 @@ def _check_operators(proto: onnx.ModelProto, doing: str) -> None:
     default = {o.domain: o.version for o in proto.opset_import}
     known: dict[tuple[str, str, int], bool] = {}
     missing: dict[str, list[str]] = {}
-    for graph in _graphs(proto):
+    for graph in mend.graphs(proto):
         versions = default
         if isinstance(graph, onnx.FunctionProto):
             versions = {**default, **{o.domain: o.version for o in graph.opset_import}}
@@ -416,7 +402,7 @@ def _has_operator(domain: str, op: str, version: int) -> bool:
 
 def _escape(proto: onnx.ModelProto) -> None:
     """Protobuf hands out text that is not UTF-8 as bytes, which no tool downstream expects."""
-    if any(isinstance(text, bytes) for graph in _graphs(proto) for text in _texts(graph)):
+    if any(isinstance(text, bytes) for graph in mend.graphs(proto) for text in _texts(graph)):
         stack: list[object] = [proto]
         while stack:
             stack.extend(_escape_one(stack.pop()))

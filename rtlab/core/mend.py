@@ -1,15 +1,20 @@
-"""What files of other tools get wrong and everybody means alike: put right in memory, and said."""
+"""What files of other tools get wrong and everybody means alike: put right in memory, and said.
+
+Each is a pass over the file's proto: what it puts right no model can hold.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import graphlib
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
 import onnx
 
+from rtlab.core.change import Pass, Promise
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 
@@ -20,49 +25,109 @@ _NAMED = 8
 _LISTED = 3
 
 
-def sizes(proto: onnx.ModelProto, graphs: Iterable[Graph]) -> tuple[str, ...]:
+def mended(proto: onnx.ModelProto, doing: str) -> Iterator[str]:
+    """Put right what is wrong, with a sentence about each kind; errors are those of ``order``."""
+    for one in passes(proto, doing):
+        one(proto)
+        yield from one.notes
+
+
+def passes(proto: onnx.ModelProto, doing: str) -> Iterator[Pass[onnx.ModelProto, onnx.ModelProto]]:
+    """What there is to put right. None is decided before the one that came first was applied."""
+    if (dynamic := sizes(proto)).notes:
+        yield dynamic
+    if (sort := order(proto, doing)).notes:
+        yield sort
+
+
+def graphs(proto: onnx.ModelProto) -> Iterator[Graph]:
+    """The main graph, the local functions and every body inside them, after what they are in."""
+    stack: list[Graph] = [*proto.functions, proto.graph]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    stack.append(attribute.g)
+                stack.extend(attribute.graphs)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def _kept(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    was, now = ([n.name for g in graphs(p) for n in g.node] for p in (before, after))
+    return "" if was == now else f"nodes were {was} and are {now}"
+
+
+def _possible(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    left = sizes(after).notes
+    return left[0] if left else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Sizes that no tensor has become dynamic; ``dims`` are those."""
+
+    dims: tuple[onnx.TensorShapeProto.Dimension, ...]
+    notes: tuple[str, ...]
+    name = "sizes that no tensor has"
+    needs = ()
+    promises = (
+        Promise("nodes stay as they are", _kept),
+        Promise("every size that is left is one", _possible),
+    )
+    changes = ""
+
+    def __call__(self, _: onnx.ModelProto) -> None:
+        """Clear them."""
+        for dim in self.dims:
+            dim.ClearField("dim_value")
+
+
+def sizes(proto: onnx.ModelProto) -> Sizes:
     """Take sizes that no tensor has as dynamic, as their exporters mean them; a sentence about each kind.
 
     A size below zero is unknown wherever it stands. Zero in an input of the main graph is too: no data has it. Where
     an input is written like that, zero says no more in the shapes of inner values, and what they are is inferred.
     """
     stored = {t.name for t in proto.graph.initializer}
+    dims: list[onnx.TensorShapeProto.Dimension] = []
     found: list[str] = []
-    zero = False
     for info in proto.graph.input:
-        before = _shape(info.type)
-        if info.name in stored or not _open(info.type, zero=True):
-            continue
-        zero = True
-        found.append(f'"{info.name}" {_written(before)} is {shape_text(_shape(info.type))}')
+        if info.name not in stored and (none := _none(info.type, zero=True)):
+            dims += none
+            before = _shape(info.type)
+            after = [None if isinstance(d, int) and d < 1 else d for d in before]
+            found.append(f'"{info.name}" {_written(before)} is {shape_text(after)}')
     inner = 0
-    for graph in graphs:
+    for graph in graphs(proto):
         infos = list(graph.value_info)
         if isinstance(graph, onnx.GraphProto):
-            infos += [*graph.input, *graph.output]
+            infos += [i for i in graph.input if graph is not proto.graph or i.name in stored]
+            infos += graph.output
         for info in infos:
             empty = graph is proto.graph and info.name in stored
-            inner += _open(info.type, zero=zero and not empty)
-    if not found and not inner:
-        return ()
-    if not found:
-        return (f"Sizes below 0 of {_many(inner, 'value')} are taken as unknown",)
-    more = f", and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    return (
-        f"Sizes of 0 or below are taken as dynamic: input {', '.join(found[:_LISTED])}{more}"
-        + (f"; so are those of {_many(inner, 'other value')}" if inner else ""),
-    )
+            none = _none(info.type, zero=bool(found) and not empty)
+            dims += none
+            inner += bool(none)
+    notes: tuple[str, ...] = ()
+    if found:
+        more = f", and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        notes = (
+            f"Sizes of 0 or below are taken as dynamic: input {', '.join(found[:_LISTED])}{more}"
+            + (f"; so are those of {_many(inner, 'other value')}" if inner else ""),
+        )
+    elif inner:
+        notes = (f"Sizes below 0 of {_many(inner, 'value')} are taken as unknown",)
+    return Sizes(tuple(dims), notes)
 
 
-def _open(kind: onnx.TypeProto, *, zero: bool) -> bool:
-    """Clear the sizes of a type that are no sizes; whether there were any."""
-    changed = False
-    for shape in _shapes(kind):
-        for dim in shape.dim:
-            if dim.HasField("dim_value") and dim.dim_value < (1 if zero else 0):
-                dim.ClearField("dim_value")
-                changed = True
-    return changed
+def _none(kind: onnx.TypeProto, *, zero: bool) -> list[onnx.TensorShapeProto.Dimension]:
+    """The sizes of a type that are none."""
+    dims = (dim for shape in _shapes(kind) for dim in shape.dim)
+    return [d for d in dims if d.HasField("dim_value") and d.dim_value < (1 if zero else 0)]
 
 
 def _shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
@@ -88,7 +153,42 @@ def _written(shape: Sequence[int | str | None]) -> str:
     return "×".join("?" if d is None else str(d) for d in shape)
 
 
-def order(graphs: Iterable[Graph], doing: str) -> tuple[str, ...]:
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def _same(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    was, now = (sorted(n.name for g in graphs(p) for n in g.node) for p in (before, after))
+    return "" if was == now else f"nodes were {was} and are {now}"
+
+
+def _ordered(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    left = order(after, "Cannot sort:").notes
+    return left[0] if left else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Nodes come after those that they read from; ``orders`` are graphs with the nodes' old places in the new order."""
+
+    orders: tuple[tuple[Graph, Sequence[int]], ...]
+    notes: tuple[str, ...]
+    name = "order of nodes"
+    needs = ()
+    promises = (
+        Promise("no node is lost, and none is new", _same),
+        Promise("nodes stand behind what they read", _ordered),
+    )
+    changes = ""
+
+    def __call__(self, _: onnx.ModelProto) -> None:
+        """Sort them."""
+        for graph, places in self.orders:
+            nodes = list(graph.node)
+            rank = {id(nodes[at]): i for i, at in enumerate(places)}
+            graph.node.sort(key=lambda node, rank=rank: rank[id(node)])
+
+
+def order(proto: onnx.ModelProto, doing: str) -> Order:
     """Sort the nodes of every graph so that each comes after those that it reads from; a sentence if any moved.
 
     Nodes that stand well keep their order: of those that may come next, the first of the file does.
@@ -97,8 +197,9 @@ def order(graphs: Iterable[Graph], doing: str) -> tuple[str, ...]:
         ModelError: nodes read from each other in a circle.
     """
     # Owners come before what they own, so what a body reads from outside is known when its owner is looked at.
-    listed = list(graphs)
+    listed = list(graphs(proto))
     outer: dict[int, set[str]] = {}
+    orders: list[tuple[Graph, Sequence[int]]] = []
     moved = 0
     for graph in reversed(listed):
         reads = [_reads(node, outer) for node in graph.node]
@@ -108,12 +209,11 @@ def order(graphs: Iterable[Graph], doing: str) -> tuple[str, ...]:
         outer[id(graph)] = set(ends).union(*reads) - given - made.keys()
         # A name that is written twice has no one writer; the checker tells of it.
         if max(made.values(), default=1) == 1 and not given & made.keys() and not _sorted(graph, reads, made):
-            moved += _sort(graph, reads, doing)
-    return (
-        (f"{_many(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted",)
-        if moved
-        else ()
-    )
+            places, early = _places(graph, reads, doing)
+            orders.append((graph, places))
+            moved += early
+    words = f"{_many(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
+    return Order(tuple(orders), (words,) if moved else ())
 
 
 def _given(graph: Graph) -> Iterator[str]:
@@ -143,10 +243,9 @@ def _sorted(graph: Graph, reads: Sequence[set[str]], made: Collection[str]) -> b
     return True
 
 
-def _sort(graph: Graph, reads: Sequence[set[str]], doing: str) -> int:
-    """Sort the nodes of one graph; how many of them stood before a node that they read from."""
-    nodes = list(graph.node)
-    writers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+def _places(graph: Graph, reads: Sequence[set[str]], doing: str) -> tuple[list[int], int]:
+    """The places of one graph's nodes in a good order, and how many of them stand before a node that they read from."""
+    writers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     before = [{writers[name] for name in names if name in writers} for names in reads]
     sorter = graphlib.TopologicalSorter(dict(enumerate(before)))
     try:
@@ -154,15 +253,14 @@ def _sort(graph: Graph, reads: Sequence[set[str]], doing: str) -> int:
     except graphlib.CycleError as error:
         raise ModelError(_circle(graph, error.args[1], doing)) from None
     ready: list[int] = []
-    rank: dict[int, int] = {}
+    places: list[int] = []
     while sorter.is_active():
         for at in sorter.get_ready():
             heapq.heappush(ready, at)
         at = heapq.heappop(ready)
-        rank[id(nodes[at])] = len(rank)
+        places.append(at)
         sorter.done(at)
-    graph.node.sort(key=lambda node: rank[id(node)])
-    return sum(any(writer > at for writer in own) for at, own in enumerate(before))
+    return places, sum(any(writer > at for writer in own) for at, own in enumerate(before))
 
 
 def _circle(graph: Graph, found: Sequence[int], doing: str) -> str:

@@ -1,4 +1,4 @@
-"""A change of a graph as a value: its name, what it needs, what it promises, and how it is told.
+"""Changes of a model's graph: see ``rtlab.core.change`` for what a pass is.
 
 Passes are decided by plans, which only read; applied, each edits the graph in hand. Those of a variant share one copy
 of the model (``Edit``), in the form in which the model is held: nothing is converted between them. Only ONNX's opset
@@ -9,60 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TypeAlias
 
+from rtlab.core import change
+from rtlab.core.model import Model
 from rtlab.errors import VariantError
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.placement import WEIGHTED
 
-if TYPE_CHECKING:
-    from rtlab.core.model import Model
-
-
-@dataclasses.dataclass(frozen=True)
-class Need:
-    """What a graph must be before a pass; ``lacks`` says what it lacks, or nothing."""
-
-    name: str
-    lacks: Callable[[Model], str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Promise:
-    """What holds of a graph after a pass, beside the one before; ``broken`` says where it does not, or nothing."""
-
-    name: str
-    broken: Callable[[Model, Model], str]
-
-
-class Pass(Protocol):
-    """One change of a graph.
-
-    ``notes`` say in words what it does that one would not expect, and what it leaves; they are known before it runs.
-    """
-
-    @property
-    def name(self) -> str:
-        """What it does, in a few words."""
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """What the graph must be before."""
-
-    @property
-    def promises(self) -> tuple[Promise, ...]:
-        """What holds afterwards."""
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers, in a few words; empty where they stay what they are."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for people."""
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
+Need: TypeAlias = change.Need[Model]
+Promise: TypeAlias = change.Promise[Model]
+#: One change of the graph of a model.
+Pass: TypeAlias = change.Pass[Model, Edit]
 
 
 def run(

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, Study, load
+from rtlab.core import mend
 from rtlab.core.task import Task
 from rtlab.errors import ModelError
 from rtlab.view.chrome import status
 
 FLOAT = TensorProto.FLOAT
+
+
+@pytest.fixture(autouse=True)
+def promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test here puts right keeps what it promises."""
+    decided = mend.passes
+
+    def watched(proto: onnx.ModelProto, doing: str) -> Iterator[object]:
+        for one in decided(proto, doing):
+            before = onnx.ModelProto()
+            before.CopyFrom(proto)
+            yield one
+            for promise in one.promises:
+                assert "" == promise.broken(before, proto), f'"{one.name}" promises: {promise.name}'
+
+    monkeypatch.setattr(mend, "passes", watched)
 
 
 def info(name: str, shape: list[int | str | None] | None) -> onnx.ValueInfoProto:
@@ -271,3 +290,25 @@ def test_what_was_put_right_stands_in_the_status_line_and_in_the_results_notes()
     study.run()
     assert net.notes[0] in study["int8"].prepared.notes
     assert 1 == sum(s["text"] == net.notes[0] for s in status(study.snapshot(), "int8"))
+
+
+def test_what_breaks_a_promise_is_named() -> None:
+    """A pass that lost a node, or left what it was for."""
+    early, late = (
+        helper.make_node("Neg", ["x"], ["h"], "early"),
+        helper.make_node("Abs", ["h"], ["y"], "late"),
+    )
+    good = model([early, late], [info("x", [2])], [info("y", [2])])
+    short = model([early], [info("x", [2])], [info("y", [2])])
+    swapped = model([late, early], [info("x", [2])], [info("y", [2])])
+    below = model([early, late], [info("x", [-1])], [info("y", [2])])
+    stays, possible = mend.Sizes((), ()).promises
+    same, ordered = mend.Order((), ()).promises
+    for promise in (stays, possible, same, ordered):
+        assert "" == promise.broken(good, good)
+    assert "nodes were ['early', 'late'] and are ['early']" == same.broken(good, short)
+    assert "nodes were ['early', 'late'] and are ['early']" == stays.broken(good, short)
+    assert "nodes were ['early', 'late'] and are ['late', 'early']" == stays.broken(good, swapped)
+    assert "" == same.broken(good, swapped)
+    assert "1 node stood before what it reads: sorted" == ordered.broken(good, swapped)
+    assert 'Sizes of 0 or below are taken as dynamic: input "x" -1 is ?' == possible.broken(good, below)
