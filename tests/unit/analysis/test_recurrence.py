@@ -268,6 +268,7 @@ def test_onnx_runtime_keeps_one_layer_and_does_not_tell(op):
     source, ready, engine = build(recurrent_model(op, 8, batch=4), backend="onnxruntime")
     (one,) = found(source, ready, engine)
     assert ("whole", None, None, None) == (one.form, one.hoisted, one.merged, one.products)
+    assert (0, 0, 1) == (one.found, one.body, one.turns)
     (piece,) = one.pieces
     assert op == next(y.kind for y in engine.layers if y.id == piece.layer)
 

@@ -156,6 +156,18 @@ def test_a_convolution_reads_its_input_and_its_weights_once() -> None:
     assert ("fp16", True) == (found.precision, found.matrix)
 
 
+@pytest.mark.parametrize("second", [(2, 12, 64, 96), (2, 12, 96, 64)])
+def test_a_product_of_stacks_is_as_many_products_as_they_hold(second: tuple[int, ...]) -> None:
+    """Attention of 12 heads and two samples: 24 products of 128 rows, 96 columns and a depth of 64."""
+    first = Tensor("a", "fp16", (2, 12, 128, 64))
+    one = layer("MatrixMultiply", first, Tensor("c", "fp16", (2, 12, 128, 96)))
+    both = dataclasses.replace(one, inputs=(first, Tensor("b", "fp16", second)))
+    assert Product(128, 96, 64, 24) == of(both).product
+    # The second one's weights, which one matrix serves: rows of all samples and heads follow each other.
+    weights = dataclasses.replace(one, inputs=(first, Tensor("b", "fp16", (64, 96))))
+    assert Product(24 * 128, 96, 64) == of(weights).product
+
+
 def test_layouts_pad_channels() -> None:
     padded = dataclasses.replace(
         X, shape=(2, 3, 8, 8), dtype="int8", format="Thirty-two wide channel vectorized row major"

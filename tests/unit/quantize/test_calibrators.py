@@ -9,7 +9,7 @@ import published
 from activations import FAMILIES
 from activations import drawn as activation
 from rtlab.core.progress import Silent
-from rtlab.core.ranges import Range, Ranges
+from rtlab.core.ranges import BINS, Range, Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator
 from rtlab.errors import CalibrationError
 from rtlab.quantize import calibrators
@@ -134,6 +134,16 @@ def test_percentile_is_the_quantile_of_the_data(name: str):
     x, seen = drawn(name)
     expected = float(np.quantile(np.abs(x), 0.9999))
     assert expected == pytest.approx(calibrators.percentile(seen), rel=5e-3)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_a_percentile_inside_a_bin_lies_where_its_share_of_the_elements_does(share: float):
+    """Four elements in the first bin, nothing below it: a quarter of them lies in its first quarter."""
+    counts = np.zeros(BINS, np.int64)
+    counts[0] = 4
+    seen = Range(0.0, 1.0, 4, 0, 0, 126, counts)
+    low, high = seen.edges[:2]
+    assert low + share * (high - low) == pytest.approx(calibrators.percentile(seen, p=100 * share), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

@@ -175,6 +175,9 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     expected = (x.astype(to).astype(np.float32) @ numbers).astype(to).astype(np.float32)
     got = run(done.emulation, {"x": x}, ["m0"])["m0"]
     np.testing.assert_allclose(got, expected, rtol=2e-6)
+    # TensorRT dequantizes INT4 in the type of the product; FP4 has scales of scales, in FP32.
+    types = {done.model.values[n.outputs[0]].dtype for n in done.model.top if n.op == "DequantizeLinear"}
+    assert {base if precision == "int4" else "fp32"} == types
     stored_types = {t.data_type for t in done.model.proto().graph.initializer}
     assert (onnx.TensorProto.INT4 if precision == "int4" else onnx.TensorProto.FLOAT4E2M1) in stored_types
 

@@ -284,6 +284,28 @@ def test_parts_of_stored_integers_are_dequantized_before_they_are_taken() -> Non
     assert not any(f.cost.endswith("does not build.") for f in check(repair(model)))
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_parts_that_are_dequantized_early_have_the_type_of_their_scale(kind: type) -> None:
+    """From opset 19 on that may be FP16, and what takes the part has to say so."""
+    table = RNG.integers(0, 256, (16, 8)).astype(np.uint8)
+    constants = {"table": table, "scale": kind(0.5), "zero": np.uint8(100)}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="take"),
+        helper.make_node("DequantizeLinear", ["rows", "scale", "zero"], ["h"], name="late"),
+        helper.make_node("Neg", ["h"], ["y"], name="neg"),
+    ]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [3])
+    y = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), [3, 8])
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "net", [ids], [y], weights)
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+    mended = repair(model, [f for f in check(model) if f.rule == "late-dequantization"])
+    taken = mended.by_id["take"].outputs[0]
+    assert {np.float32: "fp32", np.float16: "fp16"}[kind] == mended.values[taken].dtype
+    got = run(mended, {"ids": np.array([3, 0, 15])})
+    np.testing.assert_array_equal((100 - table[[3, 0, 15]].astype(kind)) * kind(0.5), got)
+
+
 def test_rows_of_an_integer_table_that_an_operator_reads_are_repaired_too() -> None:
     """What is unfolded first leaves a table of INT8 that a Gather reads, which TensorRT refuses as well."""
     net = Net("int8")

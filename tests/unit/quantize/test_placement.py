@@ -209,6 +209,22 @@ def test_a_pool_before_a_node_that_stays_fp32_is_left(make):
     assert ("x",) == quantizable(net)
 
 
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_pool_whose_output_is_the_models_too_is_left(make, shown: bool):
+    """Whoever runs the model reads it in FP32, so the pool has to write that."""
+    net = make(
+        [
+            conv("c1", "x", "a", "w1"),
+            node("MaxPool", ["a"], ["m"], name="pool", kernel_shape=[2, 2]),
+            conv("c2", "m", "y", "w2"),
+        ],
+        {"w1": weight(3, 3, 1, 1), "w2": weight(2, 3, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 2, "h", "w"]} | ({"m": [1, 3, "h", "w"]} if shown else {}),
+    )
+    assert (("pool", 0) not in plan(net).activations.get("a", ())) == shown
+
+
 def test_inputs_of_a_concat_and_a_maximum_share_a_scale(make):
     """Only then do producers write straight into the concatenated tensor, as INT8."""
     decided = plan(inception(make))

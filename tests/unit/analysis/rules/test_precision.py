@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from judged import (
+    CHW32,
     A,
     Y,
     conv,
@@ -34,6 +37,16 @@ def mixed(kind: str, dtype: str, products: str = "fp16") -> Engine:
 )
 def test_wide_layers_in_a_narrow_engine(found, expected) -> None:
     assert expected == [f.id for f in of(found, "wide-layer")]
+
+
+def test_a_wide_layer_is_told_with_the_first_of_what_it_writes() -> None:
+    """A split writes several tensors, in layouts of their own."""
+    found = mixed("TiledPooling", "fp32")
+    pool = found.layers[1]
+    second = tensor("second", "fp32", format_=CHW32)
+    layers = (found.layers[0], dataclasses.replace(pool, outputs=(*pool.outputs, second)), *found.layers[2:])
+    one, two = (of(dataclasses.replace(found, layers=ls), "wide-layer")[0] for ls in (found.layers, layers))
+    assert one.evidence == two.evidence
 
 
 def test_an_engine_that_is_mostly_wide_was_meant_so() -> None:
