@@ -144,6 +144,16 @@ def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, 
     assert parts["int8"].timing.runs >= measured
 
 
+def test_times_that_go_on_are_those_of_the_runs_that_were_missing(model) -> None:
+    """Thirty runs are wanted, however many of them an earlier measurement has."""
+    study = planned(model)
+    study.run(budget_s=1e-9)
+    first = study["int8"].timing.runs
+    assert 0 < first < 30
+    study.measure("int8", budget_s=math.inf)
+    assert 30 == study["int8"].timing.runs
+
+
 def test_times_of_a_precision_that_the_cpu_lacks_say_whose_they_are() -> None:
     """FP16 kernels are not what ran; INT8 are."""
     study = Study(tiny_model())

@@ -244,6 +244,22 @@ def test_cancelling_keeps_what_was_tuned() -> None:
         tune(network(), BATCH, bench=Scripted(even), progress=Stopping(0))
 
 
+def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tuned() -> None:
+    """Of "one" and "two", alike but for their weights, the first is timed; the second was still to be checked."""
+    progress = Silent()
+
+    class Stopped(Scripted):
+        def open(self, model: bytes, batch, threads: int) -> Timed:
+            if "x" not in batch:
+                progress.cancel()
+                raise Cancelled("Stopped tuning.")
+            return super().open(model, batch, threads)
+
+    found = tune(network(), BATCH, bench=Stopped(even), threads=(1,), progress=progress)
+    assert ["one"] == [y.node for y in found.layers]
+    assert "1 of 3 distinct layers, the costliest, were tuned before it was stopped" in found.notes
+
+
 def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
     """Of it the direct form is timed with all threads, and the whole model with as many as are usual."""
     found = tune(network(), BATCH, bench=Scripted(even), budget_s=1e-6)

@@ -108,7 +108,7 @@ def parse(
     open_: list[str] = []
     kept = [entry for entry, owner in zip(found, owners, strict=True) if owner == shown_]
     layers = tuple(_layer(name, entry, i, open_) for i, (name, entry) in enumerate(kept))
-    several = len(profiles) > 1 or profiles != (0,)
+    named = profiles != (0,)
     notes = []
     if len(profiles) > 1:
         others = ", ".join(str(p) for p in profiles if p != shown_)
@@ -134,8 +134,8 @@ def parse(
         inputs,
         outputs,
         tuple(notes),
-        shown_ if several else None,
-        profiles if several else (),
+        shown_ if named else None,
+        profiles if named else (),
         shapes,
     )
 

@@ -130,7 +130,7 @@ class _Reading:
         self._readers: dict[bytes, Callable[[str], bool]] = {
             b"After": self._after, b"Origi": self._original, b"Runni": self._running, b"Addin": self._adding,
             b"-----": self._timing, b"*****": self._autotuning, b">>>>>": self._chose, b"=====": self._costs,
-            b"Faste": self._fastest, b"Skipp": self._skipping, b"Set T": self._named,
+            b"Faste": self._fastest, b"Skipp": self._skipping,
             b"Layer": self._layer, b"Name:": self._name, b"I/O T": self._edges, b"Engin": self._engine,
             b"Bindi": self._bindings,
             **dict.fromkeys((b"Creat", b"Input", b"Outpu"), self._binding),
@@ -196,7 +196,7 @@ class _Reading:
     def _unkeyed(self, line: bytes, text: str) -> None:
         """A message that begins with the name of a layer or of a rule."""
         tactics = self.build.tactics
-        if " Set Tactic Name: " in text:
+        if "Set Tactic Name: " in text:
             tactics.rows.append(line)
         elif "got cached result" in text and (m := _CACHED.match(text)):
             if row := tactic_time(m["tactic"], m["time"]):
@@ -352,10 +352,6 @@ class _Reading:
         if found is None:
             return False
         self.build.tactics.none(found["layer"], found["runner"], self.line)
-        return True
-
-    def _named(self, text: str) -> bool:
-        self.build.tactics.rows.append(text.encode("utf-8", "replace"))
         return True
 
     # Memory, sparsity, streams.

@@ -265,6 +265,29 @@ def test_a_log_of_another_engine_is_refused() -> None:
     assert '"Conv_0 + Relu_1"' in message or '"Conv_10 + Add_11 + Relu_12"' in message
 
 
+#: What a builder lists at the end of a verbose log: layers "a" and "b".
+LISTED = (
+    "Engine Layer Information:\nLayer(Conv): a, Tactic: 0x1, x[Float(1,8)] -> t[Float(1,8)]\n"
+    "Layer(Conv): b, Tactic: 0x1, t[Float(1,8)] -> y[Float(1,8)]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("passes", "names", "said"),
+    [
+        ("", ["a", "b"], []),
+        ("", ["a", "b", "c"], ['"build.log" may be of another build: it does not list "c".']),
+        # Of three layers after the last pass the log lists two, so that the third may be this one.
+        ("Original: 4 layers\nAfter a: 3 layers\n", ["a", "b", "c"], []),
+        ("", ["a", "b", "__myl_Re_myl1_2"], []),
+    ],
+)
+def test_a_layer_that_a_whole_listing_lacks_makes_the_log_doubtful(tmp_path, passes, names, said) -> None:
+    """A log of the build before is easily taken for that of the engine; Myelin's layers stand in no log."""
+    files = {"log": put(tmp_path, "build.log", passes + LISTED), "layers": put(tmp_path, "l.json", names)}
+    assert said == [n for n in reading.read(files).engine.notes if "another build" in n]
+
+
 # --- what people paste ---
 
 PASTED = RECORDED / "pasted"
@@ -846,6 +869,16 @@ def test_a_member_that_is_nothing_of_ours_is_named_and_the_archive_read(tmp_path
     unpacked = archive.unpack(path, folder)
     assert ["layers"] == [*unpacked.files]
     assert ("Members of the archive that are not read: notes.txt, long.txt.",) == unpacked.notes
+
+
+def test_a_damaged_zip_beside_the_layers_does_not_cost_the_archive(tmp_path) -> None:
+    """Given by itself it is refused; within an archive it is one of the members that are not read."""
+    inner = b"PK\3\4 and no directory"
+    with pytest.raises(ReadError, match="begins a zip file, but its directory is damaged"):
+        recognise.kind(put(tmp_path, "more.zip", inner))
+    found = reading.read(archived(tmp_path / "e.tea", {"m.graph.json": TWO, "more.zip": inner})).engine
+    assert ["a", "b"] == [y.name for y in found.layers]
+    assert "Members of the archive that are not read: more.zip." in found.notes
 
 
 def test_a_member_with_a_long_name_is_written_under_its_last_hundred_letters(tmp_path) -> None:

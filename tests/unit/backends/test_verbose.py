@@ -254,6 +254,11 @@ def test_a_listing_in_other_words_does_not_take_the_place_of_the_builder_s() -> 
         ),
         ("Running: ShuffleErasure on s\nRemoving s", [("remove", ("s",), "", "ShuffleErasure")]),
         ("S: Fusing a with b\nRemoving a + b", [("fuse", ("a", "b"), "a + b", "S"), ("remove", ("a + b",), "", "")]),
+        # A rule that has said what it joins is done: what goes next goes by itself.
+        (
+            "Running: ConvReluFusion on a\nConvReluFusion: Fusing a with b\nRemoving c",
+            [("fuse", ("a", "b"), "a + b", "ConvReluFusion"), ("remove", ("c",), "", "")],
+        ),
         # The rule joins and says only what goes.
         ("Running: QConvScaleFusion on c\nRemoving bn + r", [("fuse", ("c", "bn + r"), "c", "QConvScaleFusion")]),
         (
@@ -346,6 +351,17 @@ def test_old_tactics_take_the_name_that_stands_above_them() -> None:
     assert [(1664, 512, 0)] == [(m.host, m.device, m.scratch) for m in parse(BARE).log.memory]
     # trtexec counts in MiB, and would take the "B" of "2MiB" for bytes.
     assert any("2 tactics could not be timed" in n and "workspace:2 (" in n for n in parse(BARE).log.notes)
+
+
+@pytest.mark.parametrize("front", ["", "a (R) "])
+def test_a_name_of_a_tactic_belongs_to_its_own_number_with_and_without_the_layer_in_front(front: str) -> None:
+    """It stands in the line above the time, and tells the number itself."""
+    rows = f"{front}Set Tactic Name: first Tactic: 0x1\nTactic: 0x1 Time: 0.5\n"
+    text = f"--------------- Timing Runner: a (R)\n{rows}Tactic: 0x2 Time: 0.25\n"
+    (found,) = parse(f"Original: 1 layers\n{text}").log.tunings
+    assert [("0x2", "", 0.25), ("0x1", "first", 0.5)] == [
+        (t.tactic, t.name, t.milliseconds) for t in found.timed
+    ]
 
 
 @recorded
@@ -442,6 +458,37 @@ def test_a_network_that_is_tried_again_starts_from_the_same_count() -> None:
     assert [(9, 7, 6), (9, 7, 5)] == [a.counts for a in log.attempts]
     assert [(9, 7), (7, 7), (7, 5)] == [(p.before, p.after) for p in log.attempts[1].passes]
     assert [1, 1] == [len(a.passes[2].decisions) for a in log.attempts]
+
+
+def test_each_strategy_starts_from_the_whole_network() -> None:
+    """Also where no pass is told that all of them begin with: what the first made of it is not the second's."""
+    way = "Building graph using backend strategy {0}\nAfter a: 9 layers\nAfter {1}: {2} layers\n"
+    log = parse(f"Original: 9 layers\n{way.format(1, 'b', 7)}{way.format(2, 'c', 5)}").log
+    assert [("backend strategy 1", ("a", "b")), ("backend strategy 2", ("a", "c"))] == [
+        (a.name, tuple(p.name for p in a.passes)) for a in log.attempts
+    ]
+
+
+def test_a_build_that_was_stopped_at_a_strategy_is_not_the_one_behind_it() -> None:
+    """Of two builds in one file the first ends in line 3, which begins a strategy; lines 4 to 6 are the second."""
+    stopped = "Original: 9 layers\nAfter a: 8 layers\nBuilding graph using backend strategy 1\n"
+    whole = "Original: 5 layers\nAfter b: 3 layers\nEngine generation completed in 1 seconds.\n"
+    log = parse(stopped + whole).log
+    assert [("", (5, 3))] == [(a.name, a.counts) for a in log.attempts]
+    (note,) = log.notes
+    assert note.startswith("The file holds 2 builds; this is the one in lines 4 to 6.")
+
+
+def test_a_name_in_the_words_of_the_log_does_not_end_its_own_contest() -> None:
+    """Names of layers are those of the ONNX file, which may hold any text."""
+    name = "a has no valid tactics for this config"
+    text = (
+        f"--------------- Timing Runner: {name} (R)\nTactic: 0x1 Time: 0.5\nFastest Tactic: 0x1 Time: 0.5\n"
+    )
+    (found,) = parse(f"Original: 1 layers\n{text}").log.tunings
+    assert (name, "R", "0x1", [0.5]) == (
+        found.layer, found.runner, found.chosen, [t.milliseconds for t in found.timed],
+    )  # fmt: skip
 
 
 @recorded
@@ -589,3 +636,12 @@ def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest() -> Non
         assert {k: v for k, v in expected.items() if k in row or k == "Metadata"} == {
             k: v for k, v in found.items() if k in expected
         }
+
+
+def test_a_value_of_a_thousand_characters_stays_the_text_that_was_printed() -> None:
+    """Shorter ones are numbers or lists; of n ones, with brackets and commas, a list has 2 n + 1 characters."""
+    lists = [f"[{','.join('1' * n)}]" for n in (499, 500)]
+    assert [999, 1001] == [len(t) for t in lists]
+    assert [[1] * 499, lists[1]] == [printed._value(t) for t in lists]
+    even = f"[{lists[0][1:-1]} ]"
+    assert (1000, even) == (len(even), printed._value(even))
