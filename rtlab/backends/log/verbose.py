@@ -177,7 +177,12 @@ class _Reading:
                     rows.append(line)
                     continue
             reader = readers.get(key)
-            if reader is not None:
+            # These follow the name of a layer, which may begin like anything.
+            if (
+                reader is not None
+                and b" got cached result: " not in line
+                and b" Set Tactic Name: " not in line
+            ):
                 self.line = number
                 if reader(line[offset:].decode("utf-8", "replace").rstrip("\r\n")):
                     rows = self.build.tactics.rows

@@ -364,6 +364,21 @@ def test_a_name_of_a_tactic_belongs_to_its_own_number_with_and_without_the_layer
     ]
 
 
+@pytest.mark.parametrize(
+    "layer",
+    ["conv", "Generator/conv", "GraphConv_1", "Bindings/conv", "Building/x", ">>>>>x", "Layer(1)", "Memory/read",
+     "Removal", "Tensor_0", "Running mean", "Input/a", "Fusing a with b"],
+)  # fmt: skip
+def test_a_layer_may_be_called_like_what_a_builder_says(layer: str) -> None:
+    """Its tactics stay, whatever word its name begins with."""
+    cached = f"{layer} [Float(8,1) -> Float(8,1)] got cached result: CaskConvolution, tactic 0x7, 0.125 ms"
+    (found,) = parse(f"Original: 1 layers\n{cached}\n").log.tunings
+    assert (layer, [("0x7", 0.125)]) == (found.layer, [(t.tactic, t.milliseconds) for t in found.timed])
+    rows = f"{layer} (scudnn[0x2]) Set Tactic Name: first Tactic: 0x2\nTactic: 0x2 Time: 0.25\n"
+    (found,) = parse(f"Original: 1 layers\n--------------- Timing Runner: {layer} (R)\n{rows}").log.tunings
+    assert [("0x2", "first", 0.25)] == [(t.tactic, t.name, t.milliseconds) for t in found.timed]
+
+
 @recorded
 def test_a_workspace_of_bytes_where_mebibytes_were_meant_is_told() -> None:
     """Line 1 of the recorded log asks for "1024MiB"; by line 8 that is 0.000976562 MiB."""
