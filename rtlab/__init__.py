@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtlab import errors, samples, testing
-    from rtlab.analysis.mapping import Mapping
     from rtlab.core.data import CalibrationData
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
-    from rtlab.questions.calibration import Calibration
+    from rtlab.questions.calibration.seen import Calibration
+    from rtlab.relation.mapping import Mapping
     from rtlab.study import Result, Study, available, explore, read
 
 __version__ = "0.1.0"
@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
         case "Limits":
             from rtlab.core import protocols as home
         case "Mapping":
-            from rtlab.analysis import mapping as home
+            from rtlab.relation import mapping as home
         case "Node":
             from rtlab.core import node as home
         case "Peaks":

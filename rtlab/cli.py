@@ -19,10 +19,10 @@ from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, ModelError, RtlabError, Unavailable, VariantError, boundary
 
 if TYPE_CHECKING:
-    from rtlab.analysis.diff import Difference
-    from rtlab.analysis.roofline import Point
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
+    from rtlab.questions.difference.diff import Difference
+    from rtlab.questions.roofline.roofs import Point
     from rtlab.study import Result, Study
 
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
@@ -254,8 +254,8 @@ def _backends(given: argparse.Namespace) -> int:
 
 
 def _inspect(given: argparse.Namespace) -> int:
+    from rtlab.questions.titles import titles
     from rtlab.view.document import document
-    from rtlab.view.naming import titles
 
     study = _study(given, [given.precision])
     result = study[given.precision]
@@ -267,9 +267,9 @@ def _inspect(given: argparse.Namespace) -> int:
 
 
 def _read(given: argparse.Namespace) -> int:
+    from rtlab.questions.titles import titles
     from rtlab.study import read
     from rtlab.view.document import document
-    from rtlab.view.naming import titles
 
     named = {kind: path for kind in _FILES if (path := getattr(given, kind)) is not None}
     study = read(*given.files, model=given.model, optimization_profile=given.optimization_profile, **named)
@@ -285,8 +285,8 @@ def _read(given: argparse.Namespace) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    from rtlab.questions.titles import titled, titles
     from rtlab.view.document import compared
-    from rtlab.view.naming import titled, titles
 
     study, names = _both(given)
     called = titles(study.snapshot())
@@ -344,7 +344,8 @@ def _both(given: argparse.Namespace) -> tuple[Study, list[str]]:
 
 def _print_difference(found: Difference, how: str = "") -> None:
     """The totals of two engines and what their groups of nodes cost."""
-    from rtlab.view.table import counted, number, unexplained
+    from rtlab.documents.numbers import counted, number
+    from rtlab.questions.difference import unexplained
 
     if found.totals is not None and found.delta is not None:
         before, after = found.totals
@@ -378,7 +379,7 @@ def _print_difference(found: Difference, how: str = "") -> None:
 
 def _judge(result: Result) -> None:
     """Where the time of an engine goes, what the builder did, and what is worth changing."""
-    from rtlab.view.table import number
+    from rtlab.documents.numbers import number
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
         print(f"\nlayers by {title}")
@@ -418,7 +419,7 @@ def _doctor(given: argparse.Namespace) -> int:
 
 def _prepare(given: argparse.Namespace) -> int:
     from rtlab.quantize.export import VERSION
-    from rtlab.view.naming import titles
+    from rtlab.questions.titles import titles
 
     study, name = _opened(given), given.precision
     prepared = study.prepare(
@@ -546,10 +547,10 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
 
 def _print(result: Result, study: Study) -> None:
     from rtlab.core.data import RANDOM
-    from rtlab.view.cards import names
+    from rtlab.documents.numbers import counted
+    from rtlab.questions.cards.card import names
+    from rtlab.questions.titles import titles
     from rtlab.view.chrome import random_words
-    from rtlab.view.naming import titles
-    from rtlab.view.table import counted
 
     engine = result.engine
     # A file of names only tells no types, a log that was cut off no layers.
@@ -593,7 +594,8 @@ def _print(result: Result, study: Study) -> None:
 
 def _print_times(result: Result) -> None:
     """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
-    from rtlab.view.table import estimate_source, number
+    from rtlab.documents.numbers import number
+    from rtlab.questions.roofline import estimate_source
 
     if words := estimate_source(result.facts):
         sum_ = result.estimate.estimated if result.estimate else None
@@ -621,8 +623,8 @@ def _overflow(result: Result) -> tuple[str, ...]:
 
 
 def _line(result: Result, study: Study, layer: Any, called: str) -> tuple[str, ...]:
-    from rtlab.analysis.roles import SERVING
-    from rtlab.view.table import number
+    from rtlab.documents.numbers import number
+    from rtlab.relation.roles import SERVING
 
     pairs = sorted(result.mapping.of(layer.id), key=lambda p: study.model.by_id[p.node].index)
     nodes = [study.model.by_id[p.node] for p in pairs if p.role not in SERVING]

@@ -10,19 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rtlab import backends, questions, report
-from rtlab.analysis import pairs as _pairs
-from rtlab.analysis.accuracy import Accuracy
-from rtlab.analysis.breakdown import Slice, Transition
-from rtlab.analysis.coverage import Coverage
-from rtlab.analysis.diff import Difference, Side
-from rtlab.analysis.mapping import Mapping as NodeMapping
-from rtlab.analysis.pairs import PairUse
-from rtlab.analysis.plan import MemoryPlan
-from rtlab.analysis.recurrence import Fused
-from rtlab.analysis.reformats import Reformat
-from rtlab.analysis.roofline import Roofline
-from rtlab.analysis.schedule import Schedule
-from rtlab.analysis.timing import Shared, Timing
 from rtlab.backends.roles import advice
 from rtlab.core.answers import kept
 from rtlab.core.buildlog import BuildLog
@@ -39,13 +26,26 @@ from rtlab.core.task import Task
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Variant
 from rtlab.errors import ReadError, RunError, VariantError, boundary
-from rtlab.questions.calibration import Calibration
-from rtlab.questions.variations import offered
+from rtlab.questions.accuracy.errors import Accuracy
+from rtlab.questions.calibration.pairs import PairUse
+from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.calibration import pairs as _pairs
+from rtlab.questions.difference.diff import Difference, Side
+from rtlab.questions.engine.breakdown import Slice, Transition
+from rtlab.questions.fusion.words import explain
+from rtlab.questions.memory.plan import MemoryPlan
+from rtlab.questions.recurrence.fused import Fused
+from rtlab.questions.reformats.reasons import Reformat
+from rtlab.questions.roofline.roofs import Roofline
+from rtlab.questions.schedule.streams import Schedule
+from rtlab.questions.timing.times import Shared, Timing
+from rtlab.questions.variants.variations import offered
+from rtlab.relation.coverage import Coverage
+from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.session import Session
 from rtlab.session.recorded import gathered
 from rtlab.view.layers import layers_json
 from rtlab.view.table import study_html
-from rtlab.view.words import explain
 
 if TYPE_CHECKING:
     import onnx
@@ -163,22 +163,22 @@ class Result:
     @property
     def mapping(self) -> NodeMapping:
         """Which nodes of the source became which layers of the engine, and how we know."""
-        return questions.mapping(self.facts)
+        return questions.fusion.mapping(self.facts)
 
     @property
     def measured_mapping(self) -> NodeMapping | None:
         """The same of the engine that was measured; None where none was."""
-        return questions.measured_mapping(self.facts)
+        return questions.fusion.measured(self.facts)
 
     @property
     def coverage(self) -> Coverage:
         """How much of the engine the mapping explains."""
-        return questions.coverage(self.facts)
+        return questions.fusion.coverage(self.facts)
 
     @property
     def unmapped(self) -> tuple[tuple[str, str], ...]:
         """Nodes without a layer with the reason, in graph order."""
-        return questions.unmapped(self.facts)
+        return questions.fusion.unmapped(self.facts)
 
     @property
     def log(self) -> BuildLog | None:
@@ -187,17 +187,17 @@ class Result:
         Raises:
             ReadError: nothing in it tells of a build.
         """
-        return questions.log(self.facts)
+        return questions.build.log(self.facts)
 
     @property
     def timing(self) -> Timing | None:
         """Times of the layers of the engine that was measured; None where none was."""
-        return questions.timing(self.facts)
+        return questions.timing.of(self.facts)
 
     @property
     def own_times(self) -> Timing | None:
         """The times of the engine's own layers; None where they are those of another engine, or there are none."""
-        return questions.own_times(self.facts)
+        return questions.timing.own(self.facts)
 
     @property
     def layer_times(self) -> Mapping[str, Shared]:
@@ -207,12 +207,12 @@ class Result:
         which both engines were built from: a layer that only quantizes the input of a convolution gets the time of
         that quantization, not of the convolution.
         """
-        return questions.layer_times(self.facts)
+        return questions.timing.on_layers(self.facts)
 
     @property
     def accuracy(self) -> Accuracy | None:
         """Errors of every compared value against the source in fp32; None where none was compared."""
-        return questions.accuracy(self.facts)
+        return questions.accuracy.of(self.facts)
 
     @property
     def estimate(self) -> Roofline | None:
@@ -220,12 +220,12 @@ class Result:
 
         It comes before what a CPU measured: the CPU runs other kernels, and emulates some precisions.
         """
-        return questions.estimate(self.facts)
+        return questions.roofline.estimate(self.facts)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is worth changing about the engine, the most costly first."""
-        return questions.findings(self.facts)
+        return questions.findings.of(self.facts)
 
     def roofline(self, gpu: str | Peaks | None = None, *, batch: int | None = None) -> Roofline:
         """Every layer under the roofs of a processor: what bounds it, how far from that it is, an estimate of its time.
@@ -239,7 +239,7 @@ class Result:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
         """
-        return questions.roofline(self.facts, gpu, batch=batch)
+        return questions.roofline.of(self.facts, gpu, batch=batch)
 
     def memory(self, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
         """Where the activations of the engine could lie in one piece of memory: an estimate from their lifetimes.
@@ -251,7 +251,7 @@ class Result:
         Raises:
             VariantError: the engine has no tensors, or a size is not known.
         """
-        return questions.memory(self.facts, batch=batch, one_stream=one_stream)
+        return questions.memory.of(self.facts, batch=batch, one_stream=one_stream)
 
     def schedule(self, gpu: str | Peaks | None = None) -> Schedule:
         """When each layer runs on which stream, and who waits for whom.
@@ -263,7 +263,7 @@ class Result:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
         """
-        return questions.schedule(self.facts, gpu)
+        return questions.schedule.of(self.facts, gpu)
 
     def side(self, gpu: str | Peaks | None = None) -> Side:
         """The variant in a comparison: the engine that was timed, else the one that was built.
@@ -274,32 +274,32 @@ class Result:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
         """
-        return questions.side(self.facts, gpu)
+        return questions.difference.side(self.facts, gpu)
 
     def recurrences(self) -> tuple[Fused, ...]:
         """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred."""
-        return questions.recurrences(self.facts)
+        return questions.recurrence.of(self.facts)
 
     def kinds(self) -> tuple[Slice, ...]:
         """Layers and time by the compiler's kind of layer, the slowest first."""
-        return questions.kinds(self.facts)
+        return questions.engine.kinds(self.facts)
 
     def precisions(self) -> tuple[Slice, ...]:
         """Layers and time by the narrowest type that a layer touches, the slowest first."""
-        return questions.precisions(self.facts)
+        return questions.engine.precisions(self.facts)
 
     def transitions(self) -> tuple[Transition, ...]:
         """How many layers read one precision and write another, with their time."""
-        return questions.transitions(self.facts)
+        return questions.engine.transitions(self.facts)
 
     def reformats(self) -> tuple[Reformat, ...]:
         """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
-        return questions.reformats(self.facts)
+        return questions.reformats.of(self.facts)
 
     def table(self) -> DataFrame:
-        """One row per layer in order of execution: see ``rtlab.view.frame``."""
+        """One row per layer in order of execution: see ``rtlab.questions.table.dataframe``."""
         # pandas takes a while to import.
-        from rtlab.view.frame import layers_frame
+        from rtlab.questions.table.dataframe import layers_frame
 
         return layers_frame(self.facts, self.source)
 
@@ -362,7 +362,7 @@ class Study(Session[Result]):
         return write(path, engine.plan, what="the engine", model=self.model)
 
     def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
-        """Where the time went from one variant to another, by groups of ONNX nodes: see ``rtlab.analysis.diff``.
+        """Where the time went from one variant to another, by groups of ONNX nodes.
 
         Args:
             first: The variant before.
@@ -374,7 +374,7 @@ class Study(Session[Result]):
             VariantError: one of them is not built, or the GPU is not known.
             ModelError: a dimension has no size.
         """
-        return questions.difference(self.facts_of(first), self.facts_of(second), gpu=gpu)
+        return questions.difference.of(self.facts_of(first), self.facts_of(second), gpu=gpu)
 
     def varied(self, name: str) -> dict[str, tuple[str, str]]:
         """What ``vary`` can do with a variant: by choice the label of a button, and why it cannot be had.
@@ -391,7 +391,7 @@ class Study(Session[Result]):
             VariantError: the variant is not built.
         """
         facts = self.facts_of(name)
-        return _pairs.pairs(self.model, questions.mapping(facts), facts.engine)
+        return _pairs.pairs(self.model, questions.fusion.mapping(facts), facts.engine)
 
     def export_layers(self, name: str, path: str | Path) -> Path:
         """Write the layers of a built variant as TensorRT 11's inspector would, for ``read`` elsewhere.

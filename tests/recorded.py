@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.analysis.timing import Timing, timing
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
+from rtlab.questions.timing.times import Timing, timing
 
 FOLDER = Path(__file__).parents[2] / "shared" / "recorded" / "engines"
 #: Those of real GPUs, which lie beside the checkout.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from recorded import NAMES_ONLY, REAL, files, read
-from rtlab.analysis.layerwork import LayerWork, layer_works
-from rtlab.analysis.mapping import relate
 from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks, peaks
+from rtlab.relation.layerwork import LayerWork, layer_works
+from rtlab.relation.mapping import relate
 
 
 def profiled() -> list[Path]:

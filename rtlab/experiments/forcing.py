@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rtlab import backends, questions
-from rtlab.analysis.tuning import contests
 from rtlab.backends.roles import able, advice, role
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.facts import Facts
@@ -21,6 +20,7 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.protocols import Capabilities, Progress, Tuner
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
+from rtlab.questions.build.tactics import contests
 
 #: Candidates that a message names.
 _NAMED = 6
@@ -81,7 +81,7 @@ def tactics(
         told = {o.key for o in own}
         own = (*own, *(o for key, o in known.items() if key in remembered and key not in told))
     found = [_of(o, remembered.get(o.key)) for o in own]
-    log = questions.log(result)
+    log = questions.build.log(result)
     found += [
         Tactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
         for contest in (contests(log) if log is not None else ())

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from rtlab.analysis.memory import nbytes
 from rtlab.backends.reference import evaluator, stand_in
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import RtlabError
+from rtlab.relation.footprint import nbytes
 
 if TYPE_CHECKING:
     from rtlab.core.arrays import Batch

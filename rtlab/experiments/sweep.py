@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.analysis.batches import BatchTime, Sweep
-from rtlab.analysis.samples import spread
 from rtlab.backends.reference import runner_of, stand_in
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
@@ -19,6 +17,8 @@ from rtlab.core.progress import check
 from rtlab.core.protocols import Progress
 from rtlab.core.whole import whole
 from rtlab.errors import RtlabError, RunError, VariantError
+from rtlab.questions.batches.sweeps import BatchTime, Sweep
+from rtlab.questions.samples.spread import spread
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model

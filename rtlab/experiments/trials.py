@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from rtlab import samples
-from rtlab.analysis.coverage import coverage
-from rtlab.analysis.mapping import relate
 from rtlab.backends.reference import evaluator
 from rtlab.core import scratch
 from rtlab.core.engine import Engine
@@ -24,6 +22,8 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Opener, Runner
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RunError
+from rtlab.relation.coverage import coverage
+from rtlab.relation.mapping import relate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,8 +23,8 @@ from rtlab.quantize.encoding import Encoding
 from rtlab.quantize.passes import Pass
 from rtlab.quantize.placement import plan
 from rtlab.quantize.qdq import Reading
+from rtlab.quantize.qdq_rules import Standing
 from rtlab.quantize.rule import Found, Repair
-from rtlab.quantize.standing import Standing
 
 __all__ = ["check", "missing", "repair"]
 

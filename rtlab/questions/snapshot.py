@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from rtlab.analysis.batches import Sweep
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
@@ -15,7 +14,8 @@ from rtlab.core.variant import Variant
 from rtlab.errors import RtlabError
 from rtlab.formulations.recurrent import Timed
 from rtlab.formulations.trial import Tuned
-from rtlab.questions.calibration import Calibration
+from rtlab.questions.batches.sweeps import Sweep
+from rtlab.questions.calibration.seen import Calibration
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

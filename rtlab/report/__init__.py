@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.analysis.mapping import placed
 from rtlab.core import files
+from rtlab.documents.contract import BuildStory, Calibration, EngineView, Graph, Panel, Saved, SavedVariant
+from rtlab.documents.payload import encode
 from rtlab.errors import VariantError
-from rtlab.view import chrome, panels
+from rtlab.questions import panels
+from rtlab.questions.build.panel import story
+from rtlab.questions.calibration.panel import calibration
+from rtlab.questions.scene import Scene
+from rtlab.relation.mapping import placed
+from rtlab.view import chrome
 from rtlab.view.bundle import inlined
-from rtlab.view.calibration import calibration
-from rtlab.view.contract import BuildStory, Calibration, EngineView, Graph, Panel, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
-from rtlab.view.panel import Scene
-from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
-from rtlab.view.story import story
 
 if TYPE_CHECKING:
     from rtlab.questions.snapshot import Snapshot
@@ -101,12 +102,15 @@ def saved(study: Snapshot) -> Saved:
                 story=_base64(
                     encode(
                         story(
-                            told, study.model, result.engine, placed(questions.mapping(result), study.model)
+                            told,
+                            study.model,
+                            result.engine,
+                            placed(questions.fusion.mapping(result), study.model),
                         ),
                         BuildStory,
                     )
                 )
-                if (told := questions.log(result))
+                if (told := questions.build.log(result))
                 else "",
                 status=list(chrome.status(study, name)),
                 panels=[

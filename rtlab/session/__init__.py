@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rtlab import backends, questions
-from rtlab.analysis.batches import Sweep
 from rtlab.backends.bench import Bench
 from rtlab.backends.choosing import builder_for, check_capable, default_target, opener_for
 from rtlab.backends.live.apart import warm
@@ -63,9 +62,10 @@ from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.ranges import STRIDE
 from rtlab.quantize.sparsity import SparseWeight
-from rtlab.questions.calibration import Calibration
+from rtlab.questions.batches.sweeps import Sweep
+from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.snapshot import Snapshot
-from rtlab.questions.variations import variations
+from rtlab.questions.variants.variations import variations
 from rtlab.session.job import Job, compiled, prepared
 from rtlab.session.kept import Kept
 from rtlab.session.measuring import broken, last, measured, planned
@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     import onnx
     from typing_extensions import Self
 
-    from rtlab.analysis.tensors import TensorStats
     from rtlab.core.facts import Ranked
+    from rtlab.questions.inspection.tensors import TensorStats
 
 R = TypeVar("R")
 
@@ -201,7 +201,7 @@ class Session(Generic[R]):
     def outdated(self, name: str) -> bool:
         """Whether a built variant rests on random input although the study has other data by now."""
         result = self.facts.get(name)
-        if result is None or result.recorded or not questions.random_input(result):
+        if result is None or result.recorded or not questions.accuracy.random_input(result):
             return False
         return not self.data.synthetic
 
@@ -1027,7 +1027,7 @@ class Session(Generic[R]):
         """
         if name is None:
             return findings.check(self.model, calibrated=True)
-        return questions.findings(self.facts_of(name))
+        return questions.findings.of(self.facts_of(name))
 
     def repaired(
         self, chosen: Iterable[Finding | str] | None = None, *, progress: Progress | None = None

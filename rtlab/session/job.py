@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 
 from rtlab import backends, questions
-from rtlab.analysis.mapping import Mapping as NodeMapping
 from rtlab.backends.roles import advice, role
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
@@ -23,6 +22,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError, Unavailable
 from rtlab.quantize import assign, prepare, sparsity
 from rtlab.quantize.export import cache_of
+from rtlab.relation.mapping import Mapping as NodeMapping
 
 _NARROW = {"fp16", "bf16", "int8", "fp8"}
 
@@ -70,7 +70,7 @@ def compiled(job: Job, progress: Progress | None = None) -> Facts:
             f'Build it as Engine(backend="{job.builder}", ...).'
         )
     # Related here, beside the build, and not where somebody waits for the picture.
-    if narrowed := _narrowed(job, engine, questions.related(engine, job.model, ready.model)):
+    if narrowed := _narrowed(job, engine, questions.fusion.related(engine, job.model, ready.model)):
         engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed))
     return Facts(
         job.name, job.variant, job.model, ready, engine,

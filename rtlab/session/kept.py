@@ -11,12 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from rtlab.analysis.batches import Sweep
     from rtlab.core.facts import Facts
     from rtlab.core.scale import Scale
     from rtlab.core.variant import Variant
     from rtlab.errors import RtlabError
     from rtlab.formulations.recurrent import Timed
+    from rtlab.questions.batches.sweeps import Sweep
     from rtlab.session.job import Job
 
 T = TypeVar("T")

@@ -11,9 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab import backends
-from rtlab.analysis import accuracy as _accuracy
-from rtlab.analysis.accuracy import Comparison
-from rtlab.analysis.work import works
 from rtlab.backends.live.inference import free_memory
 from rtlab.backends.reference import evaluator, reference, runner_of
 from rtlab.core.engine import Engine
@@ -25,6 +22,9 @@ from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import Cancelled, RtlabError, told
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.questions.accuracy import errors as _accuracy
+from rtlab.questions.accuracy.errors import Comparison
+from rtlab.relation.work import works
 from rtlab.session.job import Job
 
 if TYPE_CHECKING:

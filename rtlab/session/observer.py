@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.analysis import tensors as _tensors
 from rtlab.backends.reference import evaluator, reference
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
@@ -24,6 +23,7 @@ from rtlab.errors import CalibrationError, RunError
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import display, quantizable
 from rtlab.quantize.ranges import STRIDE, Collector
+from rtlab.questions.inspection import tensors as _tensors
 
 #: Samples on which a node is observed that calibration did not watch.
 _OBSERVED = 4

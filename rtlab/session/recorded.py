@@ -10,11 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from rtlab import questions
-from rtlab.analysis import timing as _timing
-from rtlab.analysis.accuracy import Comparison
-from rtlab.analysis.rebuilt import rebuilt
-from rtlab.analysis.replay import replay
-from rtlab.analysis.timing import Timing
 from rtlab.backends.choosing import reader_for
 from rtlab.backends.files import recognise
 from rtlab.backends.reference import evaluator, reference
@@ -30,6 +25,11 @@ from rtlab.core.trace import Outputs, Recording
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ReadError
 from rtlab.quantize.cache import CalibrationCache
+from rtlab.questions.accuracy.errors import Comparison
+from rtlab.questions.build.layers_from_log import rebuilt
+from rtlab.questions.build.replay import replay
+from rtlab.questions.timing import times as _timing
+from rtlab.questions.timing.times import Timing
 
 #: Share of the layers below which one must ask whether the model is the right one.
 _FEW = 0.1
@@ -152,7 +152,7 @@ def result(
 def _other_model(facts: Facts) -> str:
     """A doubt, where hardly a layer belongs to a node of the model."""
     model, engine = facts.source, facts.engine
-    held = len({p.layer for p in questions.mapping(facts).pairs})
+    held = len({p.layer for p in questions.fusion.mapping(facts).pairs})
     if not model.nodes or not engine.layers or held > _FEW * len(engine.layers):
         return ""
     many = f"Only {held} of {len(engine.layers)} layers name" if held else "No layer names"

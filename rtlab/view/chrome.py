@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.core.stage import Stage
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Precision
+from rtlab.documents.contract import Chip, DataState, Status
+from rtlab.documents.numbers import number
 from rtlab.errors import RtlabError
-from rtlab.view.contract import Chip, DataState, Status
-from rtlab.view.table import chip, number
+from rtlab.questions.roofline.estimate_error import known_error
+from rtlab.view.table import chip
 
 if TYPE_CHECKING:
-    from rtlab.analysis.accuracy import Accuracy
-    from rtlab.analysis.timing import Timing
     from rtlab.core.facts import Facts
+    from rtlab.questions.accuracy.errors import Accuracy
     from rtlab.questions.snapshot import Snapshot
+    from rtlab.questions.timing.times import Timing
 
 #: Types whose range is smaller than FP32's, or whose small numbers are coarser.
 _HALVES = {Precision.FP16, Precision.BF16}
@@ -55,7 +56,7 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
     yield Status(origin="reported", text=f"{made}: {engine.title}", warning=False)
     yield from _timed(result)
     if result.recorded and study.model.nodes and engine.layers:
-        known = questions.coverage(result)
+        known = questions.fusion.coverage(result)
         more = f"{known.explained} more {'is' if known.explained == 1 else 'are'} explained"
         links = (
             f"; {known.declared} of {known.pairs} links are the compiler's own word" if known.pairs else ""
@@ -65,7 +66,7 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
             text=f"{known.nodes} of {known.all_nodes} nodes are in a layer, {more}{links}",
             warning=False,
         )
-    errors = questions.accuracy(result)
+    errors = questions.accuracy.of(result)
     lost = [v for v in errors.values if v.overflowed] if errors else []
     if lost:
         first = study.model.by_id[lost[0].node].title
@@ -87,18 +88,18 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
 
 def _timed(result: Facts) -> Iterator[Status]:
     """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
-    if (found := questions.estimate(result)) is not None:
+    if (found := questions.roofline.estimate(result)) is not None:
         error = known_error(found.peaks.name)
         text = found.withheld or f"estimated: {number(found.estimated, 'ms')} on {found.peaks.name}; {error}"
         yield Status(origin="estimated", text=text, warning=False)
-    if (times := questions.timing(result)) is not None:
+    if (times := questions.timing.of(result)) is not None:
         built = "" if result.recorded else f"; building took {result.engine.seconds:.2g} s"
         yield Status(origin="measured", text=f"measured: {_times(times)}{built}", warning=False)
 
 
 def random_words(result: Facts) -> str:
     """What a reader must know of a variant that rests on random input; empty where nothing does."""
-    found = questions.random_input(result)
+    found = questions.accuracy.random_input(result)
     if not found:
         return ""
     return f"{RANDOM}: {found} rest on noise; no finding about the task, give data of the model's own"

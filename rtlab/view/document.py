@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab import questions
-from rtlab.analysis.diff import Difference
-from rtlab.analysis.trust import known_error, usual
-from rtlab.analysis.tuning import contests
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
 from rtlab.errors import RtlabError
-from rtlab.view.cards import names
-from rtlab.view.summary import summary
+from rtlab.questions.build.tactics import contests
+from rtlab.questions.cards.card import names
+from rtlab.questions.difference.diff import Difference
+from rtlab.questions.engine.panel import summary
+from rtlab.questions.roofline.estimate_error import known_error, usual
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -40,7 +40,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
     engine, titles = result.engine, names(result, model)
     evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
     roles: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for pair in questions.mapping(result).pairs:
+    for pair in questions.fusion.mapping(result).pairs:
         evidence[pair.layer][pair.node] = pair.evidence
         roles[pair.layer][pair.node] = pair.role
     return {
@@ -95,7 +95,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
                     "name": layer.name,
                     "title": titles[layer.id],
                     "kind": layer.kind,
-                    "nodes": list(questions.mapping(result).nodes(layer.id)),
+                    "nodes": list(questions.fusion.mapping(result).nodes(layer.id)),
                     "evidence": evidence[layer.id],
                     "roles": roles[layer.id],
                     "inputs": [_tensor(t) for t in layer.inputs],
@@ -110,7 +110,8 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
             ],
         },
         "unmapped": [
-            {"node": m.node, "reason": m.reason, "text": m.text} for m in questions.mapping(result).missing
+            {"node": m.node, "reason": m.reason, "text": m.text}
+            for m in questions.fusion.mapping(result).missing
         ],
         "timing": _timing(result),
         "accuracy": _accuracy(result),
@@ -131,7 +132,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
         "estimate": _estimate(result),
         "findings": [
             dataclasses.asdict(f) | {"origin": None if f.microseconds is None else "measured"}
-            for f in questions.findings(result)
+            for f in questions.findings.of(result)
         ],
         "build": _build(result),
         "random_input": {
@@ -205,7 +206,7 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _timing(result: Facts) -> dict[str, Any] | None:
-    times, mapping = questions.timing(result), questions.measured_mapping(result)
+    times, mapping = questions.timing.of(result), questions.fusion.measured(result)
     if times is None or mapping is None:
         return None
     return {
@@ -247,7 +248,7 @@ def _summary(result: Facts, model: Model) -> dict[str, Any]:
 def _memory(result: Facts) -> dict[str, Any] | None:
     """Where the activations could lie, in bytes; null where the engine does not tell its tensors."""
     try:
-        plan = questions.memory(result)
+        plan = questions.memory.of(result)
     except RtlabError:
         return None
     return {
@@ -265,7 +266,7 @@ def _estimate(result: Facts) -> dict[str, Any] | None:
     """Times on the GPU that is usual for the engine; null where its sizes are not known."""
     roofs = usual(result.engine)
     try:
-        found = questions.roofline(result, roofs)
+        found = questions.roofline.of(result, roofs)
     except RtlabError:
         return None
     return {
@@ -297,7 +298,7 @@ def _estimate(result: Facts) -> dict[str, Any] | None:
 
 def _build(result: Facts) -> dict[str, Any] | None:
     """What the verbose log tells; null where there is none."""
-    log = questions.log(result)
+    log = questions.build.log(result)
     if log is None:
         return None
     return {
@@ -327,7 +328,7 @@ def _build(result: Facts) -> dict[str, Any] | None:
 
 
 def _accuracy(result: Facts) -> dict[str, Any] | None:
-    errors = questions.accuracy(result)
+    errors = questions.accuracy.of(result)
     if errors is None:
         return None
     score = result.score

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.analysis.writers import Writers
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.value import shape_text
-from rtlab.view.contract import Edge
+from rtlab.documents.contract import Edge
+from rtlab.relation.writers import Writers
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -91,7 +91,7 @@ def _sources(layer: Layer, result: Facts, model: Model, order: dict[str, int]) -
     """The layers before one that run the nodes before its own, and the values that lead there."""
     index = order[layer.id]
     seen: set[str] = set()
-    own = set(questions.mapping(result).nodes(layer.id))
+    own = set(questions.fusion.mapping(result).nodes(layer.id))
     todo = [i for n in own if n in model.by_id for i in model.by_id[n].inputs]
     while todo:
         name = todo.pop()
@@ -99,7 +99,7 @@ def _sources(layer: Layer, result: Facts, model: Model, order: dict[str, int]) -
         if node is None or node.id in seen:
             continue
         seen.add(node.id)
-        layers = [order[i] for i in questions.mapping(result).layers(node.id)]
+        layers = [order[i] for i in questions.fusion.mapping(result).layers(node.id)]
         if node.id in own or not layers:
             todo += node.inputs
         elif before := [at for at in layers if at < index]:

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from rtlab import questions
-from rtlab.analysis.mapping import Mapping as NodeMapping
-from rtlab.analysis.mapping import placed
-from rtlab.analysis.pairs import pairs
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.places import Place, Scope
 from rtlab.core.value import describe, shape_text
-from rtlab.quantize.export import commands, stem
-from rtlab.view.cards import Cards
-from rtlab.view.contract import (
+from rtlab.documents.contract import (
     Box,
     Detail,
     Edge,
@@ -33,12 +28,17 @@ from rtlab.view.contract import (
     Told,
     Unmapped,
 )
+from rtlab.quantize.export import commands, stem
+from rtlab.questions.calibration.pairs import pairs
+from rtlab.questions.cards.card import Cards
+from rtlab.questions.cards.families import family
+from rtlab.questions.engine.panel import summary
+from rtlab.questions.findings.panel import listed
+from rtlab.questions.panels import offered
+from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.relation.mapping import placed
 from rtlab.view.edges import engine_edges, unwritten
-from rtlab.view.families import family
-from rtlab.view.findings import listed
 from rtlab.view.overlays import overlays
-from rtlab.view.panels import offered
-from rtlab.view.summary import summary
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -266,7 +266,7 @@ def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineVi
 
     With ``later``, ``engine_later`` has what is not needed to draw it.
     """
-    mapping = placed(questions.mapping(result), model)
+    mapping = placed(questions.fusion.mapping(result), model)
     view = EngineView(
         variant=result.name,
         calibrator=str(result.variant.calibrator or ""),
@@ -300,7 +300,7 @@ def engine_later(result: Facts, model: Model) -> Later:
         boxes=_engine_told(result.engine),
         overlays=overlays(result, model),
         summary=summary(result, model),
-        findings=listed(model, questions.findings(result)),
+        findings=listed(model, questions.findings.of(result)),
     )
 
 
@@ -325,7 +325,7 @@ def _quantized(result: Facts, model: Model) -> list[QuantizedPair]:
             verdict=use.verdict,
             note=use.note,
         )
-        for use in pairs(model, questions.mapping(result), result.engine)
+        for use in pairs(model, questions.fusion.mapping(result), result.engine)
     ]
 
 

@@ -37,7 +37,7 @@ def layers_model(result: Facts) -> onnx.ModelProto:
     infos: dict[str, onnx.ValueInfoProto] = {}
     made = {t.name for t in engine.inputs}
     for layer in engine.layers:
-        graph.node.append(_node(layer, questions.mapping(result).nodes(layer.id), made))
+        graph.node.append(_node(layer, questions.fusion.mapping(result).nodes(layer.id), made))
         for tensor in (*layer.inputs, *layer.outputs):
             infos.setdefault(tensor.name, _info(tensor))
         made |= {t.name for t in layer.outputs}

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.analysis.memory import Footprint, of_layers, of_nodes, sizes
-from rtlab.analysis.roles import SERVING
-from rtlab.analysis.timing import LayerTime, Shared, Timing, on_nodes
-from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
-from rtlab.view.contract import Overlay, Reading
+from rtlab.documents.contract import Overlay, Reading
+from rtlab.questions.roofline.estimate_error import known_error
+from rtlab.questions.timing.times import LayerTime, Shared, Timing, on_nodes
+from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes
+from rtlab.relation.roles import SERVING
 
 if TYPE_CHECKING:
-    from rtlab.analysis.accuracy import Accuracy, ValueDelta
-    from rtlab.analysis.roofline import Roofline
     from rtlab.core.facts import Facts
+    from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
+    from rtlab.questions.roofline.roofs import Roofline
 
 #: Names of measured layers that a note lists before it says that there are more.
 _LISTED = 4
@@ -31,12 +31,12 @@ def overlays(result: Facts, model: Model) -> list[Overlay]:
     What was measured on a CPU in the place of a GPU comes after the estimate for that GPU.
     """
     made: list[Overlay] = []
-    estimate, timing = questions.estimate(result), questions.timing(result)
-    mapping, accuracy = questions.measured_mapping(result), questions.accuracy(result)
+    estimate, timing = questions.roofline.estimate(result), questions.timing.of(result)
+    mapping, accuracy = questions.fusion.measured(result), questions.accuracy.of(result)
     if estimate is not None and estimate.known.enough:
         made.append(_estimate(result, estimate))
     if timing is not None and mapping is not None:
-        made += _times(timing, on_nodes(timing, mapping), questions.layer_times(result))
+        made += _times(timing, on_nodes(timing, mapping), questions.timing.on_layers(result))
     if accuracy is not None and (errors := _errors(result, model, accuracy)):
         made.append(errors)
     for overlay in made:
@@ -90,7 +90,7 @@ def _estimate(result: Facts, found: Roofline) -> Overlay:
         best="low",
         nodes={
             i: Reading(value=s.median, spread=None, shared=s.shared, note="")
-            for i, s in on_nodes(told, questions.mapping(result)).items()
+            for i, s in on_nodes(told, questions.fusion.mapping(result)).items()
         },
         layers={t.layer: Reading(value=t.median, spread=None, shared=1, note="") for t in layers},
     )
@@ -151,7 +151,7 @@ def _errors(result: Facts, model: Model, errors: Accuracy) -> Overlay | None:
     for layer in result.engine.layers:
         found = [
             p.node
-            for p in questions.mapping(result).of(layer.id)
+            for p in questions.fusion.mapping(result).of(layer.id)
             if p.role not in SERVING and p.node in nodes
         ]
         if found:

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
 from typing import cast
 
-from rtlab.analysis.mapping import Mapping
+from rtlab.documents.contract import Grouping, Side, Tab
+from rtlab.documents.contract import ViewState as Payload
 from rtlab.errors import RtlabError
-from rtlab.view.contract import Grouping, Side, Tab
-from rtlab.view.contract import ViewState as Payload
+from rtlab.relation.mapping import Mapping
 
 #: What ``ViewState.arrange`` may change, and the values of each; colours depend on the variant.
 _CHOICES: dict[str, tuple[object, ...]] = {

@@ -6,51 +6,16 @@ import html
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.analysis.trust import known_error
 from rtlab.core.data import RANDOM
+from rtlab.documents.contract import Chip, Failure, Standing
+from rtlab.documents.numbers import counted, number
 from rtlab.errors import RtlabError, told
-from rtlab.view.contract import Chip, Failure, Standing
-from rtlab.view.naming import titles
+from rtlab.questions.roofline import estimate_source
+from rtlab.questions.titles import titles
 
 if TYPE_CHECKING:
-    from rtlab.analysis.diff import Difference
-    from rtlab.core.engine import Engine
     from rtlab.core.facts import Facts
     from rtlab.questions.snapshot import Snapshot
-
-
-def number(value: float | None, unit: str = "", *, signed: bool = False) -> str:
-    """Three significant digits and a unit; an em dash where there is no number."""
-    if value is None:
-        return "—"
-    if unit == "ms" and 0 < abs(value) < 1:
-        value, unit = value * 1e3, "µs"
-    text = f"{value:+.3g}" if signed else f"{value:.3g}"
-    if "e+" in text and abs(value) < 1e7:
-        # 1,100 rather than 1.1e+03.
-        text = f"{float(text):{'+' if signed else ''},.0f}"
-    return f"{text.replace('-', '−')} {unit}".strip()
-
-
-def storage(nbytes: int | None, *, signed: bool = False) -> str:
-    """Bytes in the binary unit that reads best, such as 1.1 GiB; an em dash where they are not told."""
-    if nbytes is None:
-        return "—"
-    if abs(nbytes) < 1024:
-        return f"{nbytes:{'+' if signed else ''}d} bytes".replace("-", "−")
-    unit, scale = storage_unit(abs(nbytes))
-    return number(nbytes / scale, unit, signed=signed)
-
-
-def storage_unit(most: int) -> tuple[str, float]:
-    """The binary unit for up to so many bytes, as compilers and nvidia-smi count them, and how many it holds."""
-    units = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
-    return next(((u, s) for u, s in units if most >= s), units[-1])
-
-
-def time_unit(most: float) -> tuple[str, float]:
-    """The unit for times of up to so many milliseconds, and how many of it a millisecond has."""
-    return ("µs", 1e3) if most < 1 else ("ms", 1.0)
 
 
 def failure(error: BaseException, doing: str = "build the variant") -> Failure:
@@ -66,7 +31,9 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
     variant = study.variants[name]
     score, base = (r.score if r else None for r in (result, study.facts.get(baseline)))
     delta = score.value - base.value if score and base and name != baseline else None
-    estimated, times = (questions.estimate(result), questions.timing(result)) if result else (None, None)
+    estimated, times = (
+        (questions.roofline.estimate(result), questions.timing.of(result)) if result else (None, None)
+    )
     return Chip(
         id=name,
         choice=variant.name,
@@ -89,36 +56,9 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         score_delta=delta,
         score_unit=score.unit if score else "",
         score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
-        random=questions.random_input(result) if result else "",
+        random=questions.accuracy.random_input(result) if result else "",
         error=failure(error) if error else None,
         stages=standings(result) if result and not result.recorded else [],
-    )
-
-
-def counted(engine: Engine) -> str:
-    """What one step of an engine is called, so that nobody compares layers of two compilers by their number."""
-    return engine.maker.step or engine.detail
-
-
-def estimate_source(result: Facts) -> str:
-    """What stands beside the estimate for a variant's GPU, or why it is withheld; empty where there is none to give."""
-    found = questions.estimate(result)
-    if found is None:
-        return ""
-    return found.withheld or f"estimated for {found.peaks.name}; {known_error(found.peaks.name)}"
-
-
-def unexplained(found: Difference) -> str:
-    """Why layers do not explain a difference, and what to do; empty where they do."""
-    if not found.unexplained:
-        return ""
-    first, second = found.first, found.second
-    sums = " and ".join(f"{s.summed / s.whole:.2g}" for s in (first, second) if s.summed and s.whole)
-    return (
-        f"The layers cannot tell where {number(found.delta, 'ms', signed=True)} come from: "
-        f"{number(found.rest, 'ms', signed=True)} lie outside of them. Timed one by one, with the cost of timing each, "
-        f"they sum to {sums} times the whole inferences. Choose estimated times, or build both for a larger batch or "
-        "input."
     )
 
 
@@ -133,7 +73,7 @@ def standings(result: Facts) -> list[Standing]:
 def _precision(result: Facts) -> str:
     """Precision and processor of an engine from elsewhere, as far as its files tell."""
     typed = any(layer.precision for layer in result.engine.layers)
-    times = questions.timing(result)
+    times = questions.timing.of(result)
     where = times.processor if times else "CPU" if result.engine.target.name == "cpu" else "GPU"
     return f"{result.variant.precision if typed else 'types not told'} · {where}"
 
@@ -156,7 +96,7 @@ def study_html(study: Snapshot) -> str:
     )
     results = study.facts.values()
     origins = dict.fromkeys(filter(None, map(estimate_source, results)))
-    origins |= dict.fromkeys(t.origin for r in results if (t := questions.timing(r)))
+    origins |= dict.fromkeys(t.origin for r in results if (t := questions.timing.of(r)))
     return (
         f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"
         f"<small>{'<br>'.join(html.escape(o) for o in origins)}</small>"
@@ -164,9 +104,9 @@ def study_html(study: Snapshot) -> str:
 
 
 def _row(name: str, result: Facts) -> str:
-    timing, errors = questions.timing(result), questions.accuracy(result)
+    timing, errors = questions.timing.of(result), questions.accuracy.of(result)
     times = [f"● {number(timing.shown, 'ms')} {timing.processor}"] if timing else []
-    if (found := questions.estimate(result)) is not None:
+    if (found := questions.roofline.estimate(result)) is not None:
         times.insert(0, f"○ {number(found.estimated, 'ms')} {found.peaks.name}")
     time = ", ".join(times) or "—"
     score = number(result.score.value, result.score.unit) if result.score else "—"

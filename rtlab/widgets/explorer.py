@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, cast
 import traitlets
 
 from rtlab import questions
-from rtlab.analysis.mapping import placed
 from rtlab.backends.files import recognise
 from rtlab.core import model as _model
 from rtlab.core import scratch
@@ -31,13 +30,7 @@ from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
-from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError, told
-from rtlab.quantize import export
-from rtlab.questions.snapshot import Snapshot
-from rtlab.session import Session
-from rtlab.view import chrome, offer, panels
-from rtlab.view.calibration import calibration
-from rtlab.view.contract import (
+from rtlab.documents.contract import (
     BuildState,
     BuildStory,
     Calibration,
@@ -50,14 +43,23 @@ from rtlab.view.contract import (
     Side,
     WorkName,
 )
-from rtlab.view.findings import findings
+from rtlab.documents.payload import encode
+from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError, told
+from rtlab.quantize import export
+from rtlab.questions import panels
+from rtlab.questions.build.panel import story
+from rtlab.questions.calibration.panel import calibration
+from rtlab.questions.findings.panel import findings
+from rtlab.questions.inspection.panel import inspection
+from rtlab.questions.scene import Scene
+from rtlab.questions.snapshot import Snapshot
+from rtlab.relation.mapping import placed
+from rtlab.session import Session
+from rtlab.view import chrome
+from rtlab.view import controls as offer
 from rtlab.view.graph import complete, engine_later, engine_view, source_graph, source_later
-from rtlab.view.inspection import inspection
 from rtlab.view.layers import layers_model
-from rtlab.view.panel import Scene
-from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
-from rtlab.view.story import story
 from rtlab.view.table import failure
 from rtlab.widgets import charts as figures
 from rtlab.widgets import netron
@@ -65,11 +67,11 @@ from rtlab.widgets.delivering import Delivering
 from rtlab.widgets.inspecting import Inspecting
 
 if TYPE_CHECKING:
-    from rtlab.analysis.mapping import Mapping
-    from rtlab.analysis.tensors import TensorStats
     from rtlab.core.facts import Facts
     from rtlab.core.model import Model
-    from rtlab.view.contract import ViewState as Payload
+    from rtlab.documents.contract import ViewState as Payload
+    from rtlab.questions.inspection.tensors import TensorStats
+    from rtlab.relation.mapping import Mapping
 
 #: What the buttons of panels try, likewise.
 _WORKS: dict[WorkName, str] = {
@@ -713,7 +715,7 @@ class Explorer(Delivering):
 
     def _mapping(self, name: str) -> Mapping | None:
         result = self.study.facts.get(name)
-        return placed(questions.mapping(result), self.study.model) if result else None
+        return placed(questions.fusion.mapping(result), self.study.model) if result else None
 
     def _view(self, result: Facts) -> _Made:
         """What is shown of a built variant, made once."""
@@ -1032,7 +1034,7 @@ class _Made:
     @functools.cached_property
     def mapping(self) -> Mapping:
         """Its nodes by the places where they run."""
-        return placed(questions.mapping(self.result), self._model)
+        return placed(questions.fusion.mapping(self.result), self._model)
 
     @functools.cached_property
     def later(self) -> bytes:
@@ -1050,7 +1052,7 @@ class _Made:
     def story(self) -> bytes:
         """How the engine was built; empty where no log tells."""
         result = self.result
-        if (log := questions.log(result)) is None:
+        if (log := questions.build.log(result)) is None:
             return b""
         return encode(story(log, self._model, result.engine, self.mapping), BuildStory)
 
@@ -1062,7 +1064,7 @@ class _Made:
         return {
             "timing": figures.timing(view),
             "longest": figures.timing(view, longest=True),
-            "accuracy": figures.accuracy(view, compared=questions.accuracy(self.result) is not None),
+            "accuracy": figures.accuracy(view, compared=questions.accuracy.of(self.result) is not None),
         }
 
 

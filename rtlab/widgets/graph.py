@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import traitlets
 
 from rtlab import questions
-from rtlab.analysis.mapping import placed
-from rtlab.view.contract import EngineView
-from rtlab.view.contract import Graph as GraphPayload
+from rtlab.documents.contract import EngineView
+from rtlab.documents.contract import Graph as GraphPayload
+from rtlab.documents.payload import encode
+from rtlab.questions.titles import titles
+from rtlab.relation.mapping import placed
 from rtlab.view.graph import engine_view, source_graph
-from rtlab.view.naming import titles
-from rtlab.view.payload import encode
 from rtlab.view.state import ViewState
 from rtlab.widgets.delivering import Delivering
 
@@ -70,6 +70,7 @@ class Graph(Delivering):
             ModelError: there is no such node.
         """
         mappings = [
-            placed(questions.mapping(r), self._model) if r else None for r in (self._result, self._other)
+            placed(questions.fusion.mapping(r), self._model) if r else None
+            for r in (self._result, self._other)
         ]
         self.view = dict(self.state.select(self._model.chosen(nodes), *mappings).payload())

@@ -12,8 +12,6 @@ import onnxruntime
 import pytest
 
 from rtlab import backends, samples
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.timing import timing
 from rtlab.backends import placement, providers
 from rtlab.backends.live.inference import PLACED
 from rtlab.backends.onnxruntime import OnnxRuntime
@@ -24,6 +22,8 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, Cancelled, RtlabError, Unavailable
 from rtlab.quantize import int8, quantizable
+from rtlab.questions.timing.times import timing
+from rtlab.relation.mapping import relate
 from rtlab.testing import tiny_model
 
 STAND_IN = dataclasses.replace(providers.CPU, title="Stand-in")

@@ -12,8 +12,6 @@ from onnx import TensorProto, helper
 
 from qdq import FAULTS, Net, quantize_static, two_convolutions
 from rtlab import backends, quantize, samples
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.pairs import pairs
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
@@ -22,6 +20,8 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
 from rtlab.quantize.findings import check, repair
+from rtlab.questions.calibration.pairs import pairs
+from rtlab.relation.mapping import relate
 
 here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)

@@ -8,7 +8,7 @@ import pytest
 
 import rtlab
 from rtlab import backends
-from rtlab.analysis.plan import RESERVATION, MemoryPlan, plan
+from rtlab.questions.memory.plan import RESERVATION, MemoryPlan, plan
 from rtlab.study import Result
 
 TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}

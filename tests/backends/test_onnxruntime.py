@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from rtlab import backends
-from rtlab.analysis.mapping import relate
 from rtlab.backends import providers
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
@@ -21,6 +20,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
 from rtlab.quantize import int8, prepare, quantizable
+from rtlab.relation.mapping import relate
 from rtlab.testing import ReferenceBackend, tiny_model
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rtlab import backends, samples
-from rtlab.analysis.schedule import schedule, unit_durations
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
+from rtlab.questions.schedule.streams import schedule, unit_durations
 
 here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rtlab import backends, samples
-from rtlab.analysis.mapping import relate
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare
 from rtlab.quantize.sparsity import find, prune
+from rtlab.relation.mapping import relate
 
 here = backends.get("tensorrt-rtx").availability()
 

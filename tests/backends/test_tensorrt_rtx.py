@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nets import graph
 from rtlab import backends, samples
-from rtlab.analysis.mapping import relate
 from rtlab.backends.live import driver
 from rtlab.backends.log import listing
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
@@ -26,6 +25,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, Cancelled, VariantError
+from rtlab.relation.mapping import relate
 from rtlab.testing import tiny_model
 
 here = backends.get("tensorrt-rtx").availability()

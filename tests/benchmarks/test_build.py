@@ -11,10 +11,10 @@ import pytest
 
 import rtlab
 from rtlab import backends
-from rtlab.analysis.mapping import relate
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
+from rtlab.relation.mapping import relate
 
 here = backends.get("tensorrt-rtx").availability()
 ROUNDS = 5

@@ -23,9 +23,9 @@ from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.view.contract import EngineView, Graph
+from rtlab.documents.contract import EngineView, Graph
+from rtlab.documents.payload import encode
 from rtlab.view.graph import engine_view, source_graph
-from rtlab.view.payload import encode
 
 pytestmark = pytest.mark.skipif(
     not engines.RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"
@@ -70,9 +70,9 @@ def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tu
         "big", Variant.of("fp16", target="sm86"), model, Prepared(model, model), engine,
         measured=engine, profile=found.profile, recorded=True,
     )  # fmt: skip
-    timed("relate", lambda: questions.mapping(result))
-    timed("times", lambda: questions.timing(result))
-    timed("findings", growing()(lambda: questions.findings(result)))
+    timed("relate", lambda: questions.fusion.mapping(result))
+    timed("times", lambda: questions.timing.of(result))
+    timed("findings", growing()(lambda: questions.findings.of(result)))
     view = timed("view", lambda: engine_view(result, model))
     timed("encode", lambda: encode(view, EngineView))
     source = timed("source", lambda: source_graph(model))
@@ -99,5 +99,5 @@ def test_five_thousand_layers_are_read_related_and_packed_in_time(benchmark, car
     benchmark.extra_info |= {"ours_ms": round(1e3 * ours), "times_json": round(ours / best["json"], 1)}
     assert care.size(LAYERS, SMALL) <= len(result.engine.layers)
     convolutions = [n.id for n in model.nodes if n.op == "Conv"]
-    assert [] == [i for i in convolutions if len(questions.mapping(result).layers(i)) != 1]
+    assert [] == [i for i in convolutions if len(questions.fusion.mapping(result).layers(i)) != 1]
     assert benchmark.extra_info["times_json"] <= care.most(PATIENCE)

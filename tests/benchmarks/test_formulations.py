@@ -17,9 +17,9 @@ from rtlab.backends.bench import Bench
 from rtlab.experiments.tuning import tune
 from rtlab.formulations import Layer, alone, offered
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer
+from rtlab.questions.formulations.panel import formulations
+from rtlab.questions.scene import Scene
 from rtlab.testing import tiny_model
-from rtlab.view.panel import Scene
-from rtlab.view.panels.formulations import formulations
 
 ROUNDS = 12
 

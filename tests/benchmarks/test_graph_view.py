@@ -24,9 +24,9 @@ from playwright.sync_api import TimeoutError as Expired
 
 import rtlab
 from rtlab.core.model import Model
-from rtlab.view.contract import EngineView, Graph
+from rtlab.documents.contract import EngineView, Graph
+from rtlab.documents.payload import encode
 from rtlab.view.graph import engine_view, source_graph
-from rtlab.view.payload import encode
 
 WIDGETS = Path(__file__).parents[2] / "widgets"
 

@@ -13,13 +13,13 @@ from onnx import TensorProto, helper
 from benchmarks.test_build import BARE
 from benchmarks.test_memory_per_node import peak
 from rtlab import backends
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.timing import on_nodes, timing
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target
+from rtlab.questions.timing.times import on_nodes, timing
+from rtlab.relation.mapping import relate
 
 here = backends.get("tensorrt-rtx").availability()
 #: The command line on a file; nothing is measured.

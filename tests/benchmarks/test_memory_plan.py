@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import engines
-from rtlab.analysis.memory import nbytes
-from rtlab.analysis.plan import plan
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.model import absent
+from rtlab.questions.memory.plan import plan
+from rtlab.relation.footprint import nbytes
 
 pytestmark = pytest.mark.skipif(
     not engines.RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"

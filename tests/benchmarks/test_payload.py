@@ -19,9 +19,9 @@ from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.view.contract import EngineView, Graph
+from rtlab.documents.contract import EngineView, Graph
+from rtlab.documents.payload import encode
 from rtlab.view.graph import engine_view, source_graph
-from rtlab.view.payload import encode
 
 NODES = 10_000
 #: Operators that a compiler starts a layer with; what follows joins it.

@@ -10,8 +10,8 @@ from recurrent import listing, recurrent_model
 from rtlab.core.facts import Facts
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.view.panel import Scene
-from rtlab.view.panels.recurrence import recurrence
+from rtlab.questions.recurrence.panel import recurrence
+from rtlab.questions.scene import Scene
 
 
 def scene(steps: int) -> Scene:

@@ -16,11 +16,11 @@ from benchmarks.test_payload import engine_of
 from recorded import present
 from roofs import judged_layers, profiled
 from rtlab import samples
-from rtlab.analysis.layerwork import LayerWork
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.roofline import GPU_EFFICIENCY, Efficiency, estimate, roofline
-from rtlab.analysis.trust import WITHOUT
 from rtlab.core.peaks import Peaks
+from rtlab.questions.roofline.estimate_error import WITHOUT
+from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, Efficiency, estimate, roofline
+from rtlab.relation.layerwork import LayerWork
+from rtlab.relation.mapping import relate
 
 Rows = list[tuple[LayerWork, Peaks, float]]
 

@@ -13,8 +13,8 @@ import engines
 from rtlab import Study
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import Facts
-from rtlab.view.panel import Scene
-from rtlab.view.panels.schedule import schedule
+from rtlab.questions.scene import Scene
+from rtlab.questions.schedule.panel import schedule
 
 pytestmark = pytest.mark.skipif(
     not engines.RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 import rtlab
-from rtlab.view.contract import Graph
+from rtlab.documents.contract import Graph
+from rtlab.documents.payload import encode
 from rtlab.view.graph import source_graph
-from rtlab.view.payload import encode
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "tests" / "data" / "pictures"

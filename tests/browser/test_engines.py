@@ -108,7 +108,9 @@ def test_a_recorded_build_is_replayed_on_the_graph(opened) -> None:
     lab.wait_python("explorer.state.step == 1")
     lab.wait_python("set(explorer.state.selection) == {'conv1/7x7_s2', 'conv1/relu_7x7'}")
     page.keyboard.press("End")
-    last = lab.python("len(__import__('rtlab.view.payload').view.payload.decode(explorer.story)['steps'])")
+    last = lab.python(
+        "len(__import__('rtlab.documents.payload').view.payload.decode(explorer.story)['steps'])"
+    )
     lab.wait_python(f"explorer.state.step == {last}")
     shown.ready()
     shown.picture("build-end")

@@ -57,7 +57,9 @@ DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
 
 
 def offered(shown: Explorer) -> list[str]:
-    return shown.lab.python("__import__('rtlab.view.payload').view.payload.decode(explorer.engine)['panels']")
+    return shown.lab.python(
+        "__import__('rtlab.documents.payload').view.payload.decode(explorer.engine)['panels']"
+    )
 
 
 def show(shown: Explorer, tab: str, panel: str) -> str:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 import scenes
-from rtlab.analysis.diff import difference
+from rtlab.questions.difference.diff import difference
 from rtlab.view.chrome import status
 
 

@@ -18,8 +18,8 @@ import onnxruntime
 import pytest
 
 import scenes
-from rtlab.analysis.layerwork import layer_works
-from rtlab.analysis.work import works
+from rtlab.relation.layerwork import layer_works
+from rtlab.relation.work import works
 
 #: Operations for each number of the output. A sigmoid is an exponential, a sum and a division; a softmax a largest, a
 #: difference, an exponential, a sum and a division; a normalization mean, difference, square, its sum, scale, gamma and

@@ -14,12 +14,12 @@ import pytest
 
 import rtlab
 import scenes
-from rtlab.analysis.breakdown import by_kind, transitions
-from rtlab.analysis.coverage import coverage
-from rtlab.analysis.diff import Side, difference
-from rtlab.analysis.layerwork import layer_works
-from rtlab.analysis.reformats import reformats
 from rtlab.backends.files import recognise
+from rtlab.questions.difference.diff import Side, difference
+from rtlab.questions.engine.breakdown import by_kind, transitions
+from rtlab.questions.reformats.reasons import reformats
+from rtlab.relation.coverage import coverage
+from rtlab.relation.layerwork import layer_works
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CONV1, CONV2, FC = 4 * 16 * 16 * 16 * 27, 4 * 16 * 8 * 8 * 144, 4 * 16 * 10

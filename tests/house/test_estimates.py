@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.analysis.trust import HELD_OUT, RECORDED
+from rtlab.questions.roofline.estimate_error import HELD_OUT, RECORDED
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 

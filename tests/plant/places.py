@@ -21,16 +21,53 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+#: The functions of facts that questions are, without their panels.
+_FACTS = (
+    *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "rtlab" / "questions").glob("*/__init__.py"))),
+    "rtlab/questions/snapshot.py",
+    "rtlab/questions/calibration/seen.py",
+    "rtlab/questions/variants/variations.py",
+)
 #: What is examined, by the name of its score. A file belongs to the first that names it or a folder above it.
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     "relation": tuple(
-        f"rtlab/analysis/{name}.py"
+        f"rtlab/relation/{name}.py"
         for name in ("mapping", "flow", "dataflow", "given", "kernel", "names", "roles", "steps")
     ),
-    "analysis": ("rtlab/analysis",),
+    "analysis": (
+        "rtlab/relation",
+        *(
+            f"rtlab/questions/{name}"
+            for name in (
+                "accuracy/errors.py",
+                "batches/sweeps.py",
+                "build/layers_from_log.py",
+                "build/replay.py",
+                "build/tactics.py",
+                "calibration/pairs.py",
+                "difference/diff.py",
+                "engine/breakdown.py",
+                "findings/rank.py",
+                "findings/rules",
+                "inspection/tensors.py",
+                "memory/arena.py",
+                "memory/extents.py",
+                "memory/lifetimes.py",
+                "memory/plan.py",
+                "recurrence/fused.py",
+                "recurrence/unrolling.py",
+                "reformats/reasons.py",
+                "roofline/estimate_error.py",
+                "roofline/roofs.py",
+                "samples/spread.py",
+                "schedule/streams.py",
+                "timing/times.py",
+            )
+        ),
+    ),
     "quantize": ("rtlab/quantize",),
     "readers": ("rtlab/backends/files", "rtlab/backends/log"),
-    "study": ("rtlab/study.py", "rtlab/session", "rtlab/experiments", "rtlab/questions"),
+    "study": ("rtlab/study.py", "rtlab/session", "rtlab/experiments", *_FACTS),
 }
 #: Kinds of syntax that an operator of Cosmic Ray may change.
 _KINDS = frozenset(

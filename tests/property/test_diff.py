@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from rtlab.analysis.diff import Difference, Side, difference
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.roles import SERVING
+from rtlab.questions.difference.diff import Difference, Side, difference
+from rtlab.relation.mapping import relate
+from rtlab.relation.roles import SERVING
 
 
 @st.composite

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.timing import on_nodes, timing
 from rtlab.backends.makers import TENSORRT
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -21,6 +19,8 @@ from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Target, Variant
+from rtlab.questions.timing.times import on_nodes, timing
+from rtlab.relation.mapping import relate
 
 
 @st.composite

@@ -13,13 +13,13 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtlab.analysis.arena import PACKAGES, largest, place
-from rtlab.analysis.lifetimes import Life, lifetimes
-from rtlab.analysis.plan import plan
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import absent
 from rtlab.core.variant import Target
+from rtlab.questions.memory.arena import PACKAGES, largest, place
+from rtlab.questions.memory.lifetimes import Life, lifetimes
+from rtlab.questions.memory.plan import plan
 
 
 @dataclasses.dataclass

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.view import contract
-from rtlab.view.payload import PRECISION, decode, encode
+from rtlab.documents import contract
+from rtlab.documents.payload import PRECISION, decode, encode
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.from_regex(
     r"\A/layer[0-9]{1,12}(/[a-z][0-9]{0,3}){0,3}\Z"

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from rtlab.analysis.rebuilt import COPY, rebuilt
-from rtlab.analysis.replay import replay
 from rtlab.backends.log.verbose import parse
 from rtlab.core.model import Model, wrap
+from rtlab.questions.build.layers_from_log import COPY, rebuilt
+from rtlab.questions.build.replay import replay
 
 #: What stands before a message, and how the two releases spell what they do.
 _RELEASES = {5: "[I] [TRT] ", 10: "[07/07/2026-02:11:00] [V] [TRT] "}

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rtlab.analysis.replay import replay
-from rtlab.analysis.tuning import contests
 from rtlab.backends.log.verbose import Parsed, parse
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
+from rtlab.documents import contract
+from rtlab.documents.payload import encode
 from rtlab.errors import ReadError
+from rtlab.questions.build.panel import story
+from rtlab.questions.build.replay import replay
+from rtlab.questions.build.tactics import contests
 from rtlab.testing import tiny_model
-from rtlab.view import contract
-from rtlab.view.payload import encode
-from rtlab.view.story import story
 
 # Recordings live beside the checkout, not in it.
 LOGS = Path(__file__).parents[3] / "shared" / "recorded" / "build-logs"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab.analysis.work import works
 from rtlab.core.model import wrap
+from rtlab.relation.work import works
 
 
 def counted(op: str, x: tuple[int, ...], w: tuple[int, ...], **attributes: object) -> int | None:

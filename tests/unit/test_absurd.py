@@ -12,11 +12,11 @@ import pytest
 
 import rtlab
 from rtlab import Study
-from rtlab.analysis.memory import nbytes
 from rtlab.errors import RtlabError
+from rtlab.questions.panels import PANELS, answer
+from rtlab.questions.scene import Scene
+from rtlab.relation.footprint import nbytes
 from rtlab.view.document import compared, document
-from rtlab.view.panel import Scene
-from rtlab.view.panels import PANELS, answer
 
 
 def tensor(name: str, *shape: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Cancelled, VariantError
 from rtlab.quantize import findings
+from rtlab.questions.calibration.panel import calibration
 from rtlab.testing import tiny_model
-from rtlab.view.calibration import calibration
 
 
 def execute(model, feed, names):

@@ -257,7 +257,7 @@ def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) 
 
 def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monkeypatch) -> None:
     """Every value once; the products before what is added to them."""
-    from rtlab.analysis.accuracy import comparable
+    from rtlab.questions.accuracy.errors import comparable
     from rtlab.session import measuring
 
     names = comparable(model, model)

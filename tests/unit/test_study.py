@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from rtlab import CalibrationData, Study, Task, backends, load, samples
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Stage
+from rtlab.documents.payload import decode
 from rtlab.errors import (
     CalibrationError,
     Cancelled,
@@ -26,7 +27,6 @@ from rtlab.errors import (
     VariantError,
 )
 from rtlab.testing import tiny_model
-from rtlab.view.payload import decode
 
 
 @pytest.fixture(scope="module")

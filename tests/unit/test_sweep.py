@@ -7,8 +7,8 @@ import datetime
 import numpy as np
 import pytest
 
-from rtlab.analysis.batches import BatchTime, Sweep
-from rtlab.analysis.samples import spread
+from rtlab.questions.batches.sweeps import BatchTime, Sweep
+from rtlab.questions.samples.spread import spread
 
 
 def swept(rates: dict[int, float]) -> Sweep:

@@ -13,9 +13,9 @@ import pytest
 
 from rtlab import CalibrationData, Study, report
 from rtlab.errors import RtlabError, VariantError
+from rtlab.questions import panels
 from rtlab.session.job import compiled
 from rtlab.testing import tiny_model
-from rtlab.view import panels
 from rtlab.widgets.explorer import Explorer
 
 NAMES = ("fp32", "int8", "comes", "goes")

@@ -19,7 +19,7 @@ interface Header {
   templates: [string, ...(Column | string)[]][];
 }
 
-/** Reads what `encode` in rtlab/view/payload.py wrote, which tells the form; null where the trait is empty. */
+/** Reads what `encode` in rtlab/documents/payload.py wrote, which tells the form; null where the trait is empty. */
 export async function decode<T>(bytes: Bytes | null | undefined): Promise<T | null> {
   if (!bytes || bytes.byteLength === 0) return null;
   const view = ArrayBuffer.isView(bytes)

@@ -13,7 +13,6 @@ from onnx import helper, numpy_helper
 import rtlab
 from ordered import orders
 from rtlab import backends
-from rtlab.analysis.mapping import relate
 from rtlab.backends import placement, providers, watch
 from rtlab.backends.files import optimized
 from rtlab.backends.makers import ONNX_RUNTIME
@@ -25,6 +24,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, BuildRequest
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, Unavailable, VariantError
+from rtlab.relation.mapping import relate
 from rtlab.testing import tiny_model
 
 CPU = "CPUExecutionProvider"

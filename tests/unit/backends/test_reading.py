@@ -16,8 +16,6 @@ import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
 import recorded
-from rtlab.analysis.findings import findings
-from rtlab.analysis.timing import timing
 from rtlab.backends.files import archive, contents, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
@@ -26,6 +24,8 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.trace import Recording
 from rtlab.core.variant import Variant
 from rtlab.errors import ReadError
+from rtlab.questions.findings.rank import findings
+from rtlab.questions.timing.times import timing
 from rtlab.testing import tiny_model
 
 # Recordings live beside the checkout, not in it.

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import recorded
-from rtlab.analysis.mapping import relate
-from rtlab.analysis.timing import timing
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.model import load
 from rtlab.core.protocols import Reader
 from rtlab.core.trace import Profile
 from rtlab.errors import ReadError
+from rtlab.questions.timing.times import timing
+from rtlab.relation.mapping import relate
 
 
 def read(files: dict[str, Path]) -> tuple[Engine, Profile | None]:

@@ -14,9 +14,9 @@ import onnx
 import pytest
 
 from rtlab import CalibrationData, Study, load
+from rtlab.documents.payload import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
 from rtlab.testing import tiny_model
-from rtlab.view.payload import decode
 
 HOSTILE = (
     "</script><script>alert(1)</script><!--<img src=http://evil.test/x onerror=alert(2)>\u2028&quot;'\"{}%"

@@ -10,19 +10,19 @@ import pytest
 from onnx import helper
 
 from rtlab import CalibrationData, Study
-from rtlab.analysis.accuracy import Comparison
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Target, Variant
+from rtlab.documents.contract import EngineView, Later
+from rtlab.documents.payload import decode, encode
+from rtlab.questions.accuracy.errors import Comparison
+from rtlab.questions.cards.families import family
 from rtlab.samples import load
 from rtlab.testing import tiny_model
-from rtlab.view.contract import EngineView, Later
-from rtlab.view.families import family
 from rtlab.view.graph import complete, engine_later, engine_view, source_graph
-from rtlab.view.payload import decode, encode
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from rtlab import Study, load
-from rtlab.analysis.mapping import Mapping, Pair, placed, relate
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
+from rtlab.documents.contract import Graph
+from rtlab.documents.payload import decode, encode
+from rtlab.relation.mapping import Mapping, Pair, placed, relate
 from rtlab.testing import tiny_model
-from rtlab.view.contract import Graph
 from rtlab.view.graph import engine_view, source_graph, source_later
-from rtlab.view.payload import decode, encode
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 info, node = helper.make_tensor_value_info, helper.make_node

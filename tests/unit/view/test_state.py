@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.analysis.mapping import Mapping, Pair
 from rtlab.errors import RtlabError
+from rtlab.relation.mapping import Mapping, Pair
 from rtlab.view.state import ViewState
 
 MAPPING = Mapping(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.view.table import number, storage, storage_unit
+from rtlab.documents.numbers import number, storage, storage_unit
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import pytest
 
 from rtlab import CalibrationData, Study
+from rtlab.documents.contract import EngineView, OpChip, Overlay, Reading
 from rtlab.testing import tiny_model
-from rtlab.view.contract import EngineView, OpChip, Overlay, Reading
 from rtlab.view.graph import engine_view
 from rtlab.widgets import charts
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from rtlab import CalibrationData, Study
+from rtlab.documents.payload import decode
 from rtlab.testing import tiny_model
-from rtlab.view.payload import decode
 from rtlab.widgets import delivering
 from rtlab.widgets.delivering import Delivering
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rtlab import Study
+from rtlab.documents.payload import decode
 from rtlab.errors import ModelError, VariantError
 from rtlab.testing import tiny_model
-from rtlab.view.payload import decode
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,0 @@
-"""One result type and one function per file: what the measured and reported facts mean together."""

@@ -1,0 +1,84 @@
+"""What all figures have in common. A figure is plain JSON that Plotly in the page draws.
+
+Plotly's Python classes take a second to check thousands of layers; the tests check figures with them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rtlab.documents.contract import Figure
+
+FONT = {"family": "system-ui, sans-serif", "size": 11}
+#: The bars of what is shown, of what it is compared with, and of what only stands around.
+MAIN, OTHER, FAINT = "#31688e", "#d95f02", "rgba(128,128,128,0.25)"
+#: Better and worse, told apart by sign and place as well.
+BETTER, WORSE = "#2a8a57", "#c0392b"
+
+#: What stands before numbers, by their origin.
+SIGNS = {"measured": "●", "reported": "◐", "estimated": "○"}
+
+#: Below this ratio of the most to the least a logarithmic axis has ticks at equal distances, so many at most.
+_NARROW, _TICKS = 4, 5
+#: From so many powers of ten on, a logarithmic axis has no ticks between them.
+_DECADES = 2.5
+
+
+def layout(title: str = "", **more: Any) -> dict[str, Any]:
+    """The layout of a figure that the page gives its size; ``more`` are keys of Plotly's own."""
+    return {
+        "title": {"text": title, "font": {"size": 12}, "x": 0, "xref": "paper", "y": 0.98, "yanchor": "top"},
+        "margin": {"l": 8, "r": 12, "t": 26, "b": 8},
+        "font": FONT,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "showlegend": False,
+        "hoverlabel": {"font": FONT},
+        "bargap": 0.25,
+        **more,
+    }
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """An axis with its title, and with faint lines across."""
+    return {
+        "title": {"text": title, "standoff": 4},
+        "automargin": True,
+        "zeroline": False,
+        "gridcolor": FAINT,
+        **more,
+    }
+
+
+def legend(**more: Any) -> dict[str, Any]:
+    """A legend in a row above the plot, without a ground of its own; for a figure that has no title."""
+    ground = "rgba(0,0,0,0)"
+    return {
+        "orientation": "h",
+        "x": 0,
+        "y": 1.02,
+        "yanchor": "bottom",
+        "bgcolor": ground,
+        "itemsizing": "constant",
+        **more,
+    }
+
+
+def logarithmic(least: float, most: float) -> dict[str, Any]:
+    """The ticks of a logarithmic axis as whole numbers: Plotly writes a bare 2 and 5 between powers of ten."""
+    if most < _NARROW * least:
+        # Powers of ten and their parts are too far from each other here.
+        step = 10.0 ** math.floor(math.log10(max(most - least, least / 100)))
+        step *= next(m for m in (0.2, 0.5, 1, 2) if (most - least) / (m * step) <= _TICKS)
+        values = [i * step for i in range(math.floor(least / step), math.ceil(most / step) + 1) if i > 0]
+        return {"type": "log", "tickvals": values, "ticktext": [f"{v:,.4g}" for v in values]}
+    decades = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    steps = (1, 2, 5) if math.log10(most / least) < _DECADES else (1,)
+    values = [step * 10.0**d for d in decades for step in steps]
+    return {"type": "log", "tickvals": values, "ticktext": [f"{v:,.10g}" for v in values]}
+
+
+def figure(said: str, data: list[Any], /, *, height: int = 0, **more: Any) -> Figure:
+    """A figure of a panel: ``said`` is read to those who do not see it; ``more`` is what ``layout`` takes."""
+    return Figure(title=said, height=height, data=data, layout=layout(**more))

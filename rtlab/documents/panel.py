@@ -1,0 +1,49 @@
+"""Parts of a panel: facts, columns, links and settings, each ready to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rtlab.documents.contract import Column, Fact, Link, Option, Origin, Setting
+
+
+def fact(key: str, value: str, origin: Origin | None = None, note: str = "") -> Fact:
+    """One number, ready to show; without an origin it is a count."""
+    return Fact(key=key, value=value, origin=origin or "", note=note)
+
+
+def column(
+    title: str, unit: str = "", origin: Origin | None = None, *, numeric: bool | None = None
+) -> Column:
+    """One column; one that has a unit or an origin is numeric."""
+    return Column(
+        title=title,
+        unit=unit,
+        numeric=bool(unit or origin) if numeric is None else numeric,
+        origin=origin or "",
+    )
+
+
+def link(nodes: Iterable[str] = (), layers: Iterable[str] = (), others: Iterable[str] = ()) -> Link:
+    """What a point or a row stands for: places of nodes, ids of layers, ids of layers of the other variant."""
+    return Link(nodes=list(nodes), layers=list(layers), others=list(others))
+
+
+def stops(key: str, label: str, values: Iterable[int | str], value: int | str) -> Setting:
+    """A slider over given values, and over the one that it stands at."""
+    listed = list(values)
+    if value not in listed:
+        listed = sorted([*listed, value], key=int)
+    options = [Option(id=str(v), label=str(v), enabled=True, reason="") for v in listed]
+    return Setting(key=key, label=label, kind="range", value=str(value), options=options, hint="")
+
+
+def choices(key: str, label: str, options: Mapping[str, str], value: str) -> Setting:
+    """A list to choose from: labels by value."""
+    listed = [Option(id=v, label=text, enabled=True, reason="") for v, text in options.items()]
+    return Setting(key=key, label=label, kind="select", value=value, options=listed, hint="")
+
+
+def field(key: str, label: str, value: str, hint: str) -> Setting:
+    """Something to write."""
+    return Setting(key=key, label=label, kind="text", value=value, options=[], hint=hint)

@@ -1,0 +1,1 @@
+"""Times at several batch sizes."""

@@ -1,0 +1,132 @@
+"""The story of a build as a payload: its passes and steps on the model's graph, contests of tactics, memory."""
+
+from __future__ import annotations
+
+from rtlab.core.buildlog import BuildLog
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.documents import contract
+from rtlab.questions.build.replay import Step, replay
+from rtlab.questions.build.tactics import Contest, contests
+from rtlab.relation.mapping import Mapping
+
+_TOTALS = {
+    "activation": "Activations",
+    "weights": "Weights",
+    "scratch": "Largest scratch",
+    "host": "Persistent, host",
+    "device": "Persistent, device",
+}
+#: Layers whose scratch memory is listed: those that ask for most.
+_LISTED = 5
+_KIB = 1024
+
+
+def story(
+    log: BuildLog, model: Model, engine: Engine | None = None, mapping: Mapping | None = None
+) -> contract.BuildStory:
+    """What a verbose log tells of one build.
+
+    Args:
+        log: The build.
+        model: The model that was built.
+        engine: The engine that came of it; steps and contests name its layers.
+        mapping: The relation of the two.
+    """
+    played = replay(log, model, engine, mapping)
+    layers = {layer.name: layer.id for layer in reversed(engine.layers)} if engine else {}
+    passes: list[contract.BuildPass] = []
+    first = 0
+    for found in played.passes:
+        steps = len(found.decisions)
+        passes.append(
+            {"name": found.name, "before": found.before, "after": found.after, "first": first, "steps": steps}
+        )
+        first += steps
+    return {
+        "title": engine.title if engine and engine.log else _title(log),
+        "counts": list(log.attempts[log.chosen].counts) if log.attempts else [],
+        "passes": passes,
+        "steps": [_step(step) for step in played.steps],
+        "attempts": len(log.attempts),
+        "contests": [_contest(found, layers.get(found.layer, "")) for found in contests(log)],
+        "memory": _memory(log),
+        "notes": _notes(log, *played.coverage, nodes=len(model.nodes)),
+    }
+
+
+def _title(log: BuildLog) -> str:
+    place = log.device or ("device not recorded" if log.target.sm is None else str(log.target))
+    return f"TensorRT {log.version or '(version not told)'} · {place}"
+
+
+def _step(step: Step) -> contract.Step:
+    decision = step.decision
+    return {
+        "action": decision.action,
+        "rule": decision.rule,
+        "text": decision.text,
+        "line": decision.line,
+        "joins": step.joins,
+        "nodes": list(step.nodes),
+        "layer": step.layer,
+    }
+
+
+def _contest(found: Contest, layer: str) -> contract.Contest:
+    return {
+        "name": found.layer,
+        "layer": layer,
+        "winner": found.winner.name,
+        "formats": found.winner.formats,
+        "margin": found.margin,
+        "count": found.count,
+        "candidates": [
+            {"tactic": c.tactic.tactic, "name": c.name, "time": c.tactic.milliseconds}
+            for c in found.candidates
+        ],
+    }
+
+
+def _memory(log: BuildLog) -> list[contract.Detail]:
+    lines: list[contract.Detail] = [
+        {"key": title, "value": size(log.totals[key])}
+        for key, title in _TOTALS.items()
+        if log.totals.get(key)
+    ]
+    hungry = sorted((m for m in log.memory if m.scratch), key=lambda m: m.scratch, reverse=True)[:_LISTED]
+    return lines + [{"key": f"Scratch of {m.layer}", "value": size(m.scratch)} for m in hungry]
+
+
+def size(nbytes: int) -> str:
+    """Bytes in words, such as ``1.5 MiB``."""
+    size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
+    while size >= _KIB and len(units) > 1:
+        size /= _KIB
+        units.pop(0)
+    return f"{size:.4g} {units[0]}"
+
+
+def _notes(log: BuildLog, found: int, steps: int, *, nodes: int) -> list[str]:
+    notes = list(log.notes)
+    if len(log.attempts) > 1:
+        attempt = log.attempts[log.chosen]
+        name = f" ({attempt.name})" if attempt.name else ""
+        notes.append(
+            f"The builder tried {len(log.attempts)} networks and took number {log.chosen + 1}{name}; this is its story."
+        )
+    if steps and nodes:
+        notes.append(
+            f"{found} of {steps} steps concern nodes of the model; the others concern constants and layers that the "
+            "parser added, or bear other names."
+        )
+    notes += [
+        f"{len(told.eligible)} layers could use sparse tactics, {len(told.chosen)} do: "
+        f"{', '.join(told.chosen or told.eligible)}."
+        for told in log.sparsity
+        if told.eligible
+    ]
+    notes += [f"Streams: {text}" for text in log.streams]
+    if log.seconds is not None:
+        notes.append(f"The build took {log.seconds:.4g} s.")
+    return notes

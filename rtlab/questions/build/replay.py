@@ -1,0 +1,281 @@
+"""A build replayed on the model: decision by decision, which nodes are one layer from then on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from collections.abc import Mapping as MappingType
+
+from rtlab.core.buildlog import Attempt, BuildLog, Decision, Pass
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.core.node import Node
+from rtlab.relation.mapping import Mapping
+
+_FOREIGN = re.compile(r"\{ForeignNode\[(.*?)\.\.\.(.*)\]\}", re.DOTALL)
+_SINGLE = re.compile(r"\{ForeignNode\[(.*)\]\}", re.DOTALL)
+_MOVE = re.compile(r"Reformatt(?:ed|ing CopyNode for) (?:Input|Output) Tensor \d+ to (.*)", re.DOTALL)
+_MADE = re.compile(r"(.+?)(?: copy|_clone_\d+)$", re.DOTALL)
+_SIGNS = re.compile(r"[^0-9A-Za-z]+")
+#: The ONNX parser's name of a layer whose node has none: this and the node's first output.
+_UNNAMED = "node_of_"
+#: Brackets in brackets in a name; a damaged log may hold any number.
+_DEEPEST = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One decision on the model.
+
+    ``place`` is the position of its pass. ``nodes`` are ids of the nodes whose layers it concerned, in the order of its
+    names; ``joins`` says that they are one layer from then on; ``layer`` is the id of the engine's layer that bears the
+    result in the end, empty where none does or no engine is known.
+    """
+
+    decision: Decision
+    place: int
+    nodes: tuple[str, ...]
+    joins: bool
+    layer: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Replay:
+    """The attempt that became the engine, step by step. ``k`` counts steps that are done, from 0 to all."""
+
+    passes: tuple[Pass, ...]
+    steps: tuple[Step, ...]
+
+    def __repr__(self) -> str:
+        found, steps = self.coverage
+        return f"<Replay {len(self.passes)} passes, {steps} steps, {found} of them with nodes>"
+
+    @property
+    def coverage(self) -> tuple[int, int]:
+        """Steps that found a node of the model, and all steps.
+
+        Layers that the parser added, such as constants and reshapes of weights, stand for no node.
+        """
+        return sum(bool(step.nodes) for step in self.steps), len(self.steps)
+
+    def groups(self, k: int) -> tuple[tuple[str, ...], ...]:
+        """Nodes that are one layer after ``k`` steps, each group in the order in which they joined."""
+        members: dict[str, list[str]] = {}
+        for step in self.steps[:k]:
+            if step.joins:
+                gathered: dict[str, None] = {}
+                for node in step.nodes:
+                    gathered.update(dict.fromkeys(members.get(node, [node])))
+                group = list(gathered)
+                members.update(dict.fromkeys(group, group))
+        unique = {id(group): group for group in members.values()}
+        return tuple(tuple(group) for group in unique.values())
+
+    def count(self, k: int) -> int | None:
+        """Layers of the network after ``k`` steps.
+
+        The log tells it at the end of a pass. In between it follows from the steps, if these make up the difference
+        that the pass tells; else it is None, as within a pass that hands regions to another compiler.
+        """
+        return self._counts[min(max(k, 0), len(self.steps))]
+
+    @functools.cached_property
+    def _counts(self) -> tuple[int | None, ...]:
+        counts: list[int | None] = [next((p.before for p in self.passes if p.before is not None), None)]
+        for found in self.passes:
+            counts[-1] = counts[-1] if found.before is None else found.before
+            now, inner = counts[-1], []
+            for decision in found.decisions:
+                now = None if now is None else now + _change(decision)
+                inner.append(now)
+            if inner and found.after is not None and inner[-1] != found.after:
+                inner = [*[None] * (len(inner) - 1), found.after]
+            counts.extend(inner)
+            if not inner and found.after is not None:
+                counts[-1] = found.after
+        return tuple(counts)
+
+
+def _change(decision: Decision) -> int:
+    """By how much the number of layers changes."""
+    if decision.action in {"fuse", "merge"}:
+        return 1 - len(decision.names)
+    if decision.action == "other":
+        return int(decision.rule == "reformat")
+    return {"eliminate": -1, "remove": -1, "copy": 1}.get(decision.action, 0)
+
+
+def _joins(decision: Decision) -> bool:
+    """Whether its layers are one from then on; one that duplicates another is done by that one."""
+    return decision.action in {"fuse", "merge"} or (decision.action == "eliminate" and bool(decision.result))
+
+
+def _renamed(decision: Decision) -> bool:
+    """Whether a layer has another name from then on, though nothing was joined."""
+    return decision.action == "other" and decision.result.startswith("PWN(")
+
+
+def replay(
+    log: BuildLog, model: Model, engine: Engine | None = None, mapping: Mapping | None = None
+) -> Replay:
+    """Replay the attempt that became the engine.
+
+    Names of layers are resolved through layers that the replay made before, through what the parser said of names,
+    through ids and names of nodes, names of tensors, and at last through the grammar of TensorRT's names.
+
+    Args:
+        log: The build.
+        model: The model that was built; one without nodes gives steps without nodes.
+        engine: Its layers are searched for those that bear the results.
+        mapping: Where no layer bears a name, the layer that all nodes of a step are in is taken.
+    """
+    attempt = log.attempts[log.chosen] if log.chosen < len(log.attempts) else Attempt(())
+    names = _Names(log, model)
+    found: list[tuple[Decision, int, tuple[str, ...]]] = []
+    became: dict[str, str] = {}
+    for place, stage in enumerate(attempt.passes):
+        for decision in stage.decisions:
+            found.append((decision, place, names.play(decision)))
+            if _joins(decision) or _renamed(decision):
+                became.update((n, decision.result) for n in decision.names if n != decision.result)
+    bearers = _Bearers(engine, mapping, became)
+    return Replay(
+        attempt.passes,
+        tuple(
+            Step(
+                decision,
+                place,
+                nodes,
+                joins=_joins(decision) and len(nodes) > 1,
+                layer=bearers.find(decision, nodes),
+            )
+            for decision, place, nodes in found
+        ),
+    )
+
+
+class _Names:
+    """Which nodes a layer or a tensor of the log stands for, at the present point of the replay."""
+
+    def __init__(self, log: BuildLog, model: Model) -> None:
+        self.log = log
+        self.held: dict[str, tuple[str, ...]] = {}
+        self.ids = {node.id for node in model.nodes}
+        self.named = _single((node.name, node) for node in model.nodes if node.name)
+        self.producers = {name: node.id for name, node in model.producers.items()}
+        self.plain = _single(
+            (_plain(name), node) for node in model.nodes for name in {node.id, node.name} if name
+        )
+        self._resolve = functools.cache(self._searched)
+
+    def play(self, decision: Decision) -> tuple[str, ...]:
+        """The nodes that a decision concerns; layers that it makes are known from then on."""
+        found: dict[str, None] = {}
+        for name in decision.names:
+            found.update(dict.fromkeys(self.nodes(name)))
+        nodes = tuple(found)
+        if (decision.result and decision.action in {"fuse", "merge", "eliminate"}) or _renamed(decision):
+            self.held[decision.result] = nodes
+        return nodes
+
+    def nodes(self, name: str, depth: int = 0) -> tuple[str, ...]:
+        """Ids of the nodes behind a name, in its order; empty where it is none of the model's."""
+        if (held := self.held.get(name)) is not None:
+            return held
+        if direct := self._resolve(name):
+            return direct
+        if depth == _DEEPEST:
+            return ()
+        found: dict[str, None] = {}
+        for part in _parts(name):
+            found.update(dict.fromkeys(self.nodes(part, depth + 1)))
+        return tuple(found)
+
+    def _searched(self, name: str) -> tuple[str, ...]:
+        given = self.log.nodes.get(name, name)
+        if given in self.ids:
+            return (given,)
+        if given in self.named:
+            return (self.named[given],)
+        tensor = self.log.tensors.get(name, given.removeprefix(_UNNAMED))
+        if tensor in self.producers:
+            return (self.producers[tensor],)
+        plain = _plain(given)
+        return (self.plain[plain],) if plain in self.plain else ()
+
+
+def _single(pairs: Iterable[tuple[str, Node]]) -> dict[str, str]:
+    """Names that one node alone bears."""
+    owners: defaultdict[str, set[str]] = defaultdict(set)
+    for name, node in pairs:
+        owners[name].add(node.id)
+    return {name: next(iter(ids)) for name, ids in owners.items() if len(ids) == 1 and name}
+
+
+def _plain(name: str) -> str:
+    """A name without the signs that compilers change."""
+    return _SIGNS.sub("_", name).strip("_")
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Names that a name of a layer is made of, in TensorRT's grammar; none where it is of one piece."""
+    for rule in (_FOREIGN, _SINGLE, _MOVE):
+        if found := rule.fullmatch(name):
+            return found.groups()
+    for sign in (" || ", " + "):
+        if len(parts := _outside(name, sign)) > 1:
+            return parts
+    if name.startswith("PWN(") and name.endswith(")"):
+        return _outside(name[4:-1], ", ")
+    found = _MADE.fullmatch(name)
+    return found.groups() if found else ()
+
+
+def _outside(name: str, sign: str) -> tuple[str, ...]:
+    """The pieces between signs that stand in no brackets."""
+    pieces: list[str] = []
+    open_ = 0
+    for piece in name.split(sign):
+        if open_ > 0:
+            pieces[-1] += sign + piece
+        else:
+            pieces.append(piece)
+        open_ += sum(piece.count(c) for c in "([{") - sum(piece.count(c) for c in ")]}")
+    return tuple(pieces)
+
+
+class _Bearers:
+    """Finds the layer of the engine in which a decision ended."""
+
+    def __init__(self, engine: Engine | None, mapping: Mapping | None, became: MappingType[str, str]) -> None:
+        layers = engine.layers if engine else ()
+        self.by_name = {layer.name: layer.id for layer in reversed(layers)}
+        counts = Counter(_plain(layer.name) for layer in layers)
+        self.by_plain = {p: layer.id for layer in layers if counts[p := _plain(layer.name)] == 1}
+        self.mapping = mapping if engine else None
+        self.ids = {layer.id for layer in layers}
+        self.became = became
+
+    def find(self, decision: Decision, nodes: tuple[str, ...]) -> str:
+        """Its id, or nothing."""
+        if not self.ids:
+            return ""
+        for name in (decision.result, *decision.names):
+            if name and (layer := self._named(name)):
+                return layer
+        if self.mapping is None or not nodes:
+            return ""
+        tables = [dict.fromkeys(self.mapping.layers(node)) for node in nodes]
+        told = [table for table in tables if table]
+        shared = (layer for layer in told[0] if all(layer in t for t in told)) if told else iter(())
+        return next((layer for layer in shared if layer in self.ids), "")
+
+    def _named(self, name: str) -> str:
+        seen: set[str] = set()
+        while (later := self.became.get(name)) is not None and later not in seen:
+            seen.add(later)
+            name = later
+        return self.by_name.get(name) or self.by_plain.get(_plain(name), "")

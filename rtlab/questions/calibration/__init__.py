@@ -1,0 +1,1 @@
+"""What calibration saw of each value, and what each calibrator makes of it."""

@@ -1,0 +1,1 @@
+"""What the card of a layer says, and the families that colour it."""

@@ -1,0 +1,371 @@
+"""Two engines compared by groups of ONNX nodes, although fusions and layer names differ.
+
+Nodes and the layers of both engines are one graph; each of its connected components is a group: the least set of nodes
+that both engines run in layers of their own. A layer that only quantizes for a node does not join that node. What a
+group costs in one engine can then be set against what it costs in the other, whatever was fused in which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from rtlab.core.engine import NOWHERE, Engine, Layer, Origin
+from rtlab.core.model import Model
+from rtlab.relation import dataflow
+from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.relation.names import operator, words
+from rtlab.relation.roles import SERVING
+
+#: How the layers of both sides came into one group: they run the same nodes, bear the same names, stand at the same
+#: place in the order of like layers; or they only move data, or stand alone.
+Basis = Literal["nodes", "names", "order", "moves", "alone"]
+
+#: The part of a latency below which a difference is that of rounding.
+_NOTHING = 1e-6
+
+#: A layer of the first or the second engine (0 or 1) by id, or a node (2).
+_Vertex: TypeAlias = tuple[int, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """An engine on one side of a comparison.
+
+    ``mapping`` is that of the source's nodes, None without a model; ``times`` are milliseconds by layer id, empty where
+    nothing was measured. ``whole`` is the latency of whole inferences in milliseconds, None where it is not known.
+    ``withheld`` says why there is no estimate where one was asked for.
+    """
+
+    name: str
+    engine: Engine
+    mapping: NodeMapping | None = None
+    times: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    whole: float | None = None
+    origin: Origin = "measured"
+    withheld: str = ""
+
+    @property
+    def summed(self) -> float | None:
+        """The sum of the layers' times; None where none is known."""
+        return sum(self.times.values()) if self.times else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Half:
+    """What one engine does with a group: its layers in order of execution, and their time in milliseconds."""
+
+    layers: tuple[str, ...]
+    time: float | None
+    precisions: tuple[str, ...]
+    tactics: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Nodes of the source, and the layers that run them in both engines.
+
+    ``cause`` says in words what differs, as far as the layers tell.
+    """
+
+    title: str
+    nodes: tuple[str, ...]
+    first: Half
+    second: Half
+    basis: Basis
+
+    @property
+    def delta(self) -> float | None:
+        """Milliseconds that the second engine takes more than the first; None where one has no times."""
+        if self.first.time is None or self.second.time is None:
+            return None
+        return self.second.time - self.first.time
+
+    @property
+    def cause(self) -> str:
+        """What differs between the two, as far as their layers tell."""
+        return _cause(self.first, self.second)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Difference:
+    """All groups, in order of execution, and what is left.
+
+    ``rest`` is what the whole inferences differ by beyond their layers, in milliseconds: with it the differences of the
+    groups add up to ``delta``.
+    """
+
+    first: Side
+    second: Side
+    groups: tuple[Group, ...]
+
+    def __repr__(self) -> str:
+        return f"<Difference {self.first.name} to {self.second.name}: {len(self.groups)} groups>"
+
+    @property
+    def origin(self) -> Origin:
+        """Of every time and difference: an estimate on one side makes it an estimate."""
+        return self.second.origin if self.first.origin == self.second.origin else "estimated"
+
+    @property
+    def timed(self) -> bool:
+        """Whether both engines have times of layers."""
+        return bool(self.first.times and self.second.times)
+
+    @property
+    def totals(self) -> tuple[float, float] | None:
+        """Latency of both in milliseconds: of whole inferences where both are known, else the sums of the layers."""
+        if self.first.whole is not None and self.second.whole is not None:
+            return self.first.whole, self.second.whole
+        first, second = self.first.summed, self.second.summed
+        return None if first is None or second is None else (first, second)
+
+    @property
+    def delta(self) -> float | None:
+        """Milliseconds that the second takes more than the first."""
+        return None if self.totals is None else self.totals[1] - self.totals[0]
+
+    @property
+    def rest(self) -> float | None:
+        """The part of ``delta`` that no layer accounts for; None where layers or latencies are not known."""
+        if self.delta is None or not self.timed:
+            return None
+        return self.delta - sum(g.delta or 0.0 for g in self.groups)
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether more of the difference lies outside the layers than there is difference: the layers explain nothing.
+
+        In a small model the cost of timing each layer exceeds the layer. The engine with more layers then seems to
+        lose its time in them, though it is the measurement that takes it.
+        """
+        if self.rest is None or self.delta is None or self.totals is None:
+            return False
+        return abs(self.rest) > max(abs(self.delta), _NOTHING * max(self.totals))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the difference of the times is not that of the engines alone: other processors, other batches."""
+        if self.totals is None:
+            return ()
+        sides = (self.first, self.second)
+        told = []
+        places = [s.engine.place for s in sides]
+        if self.origin == "measured" and places[0] != places[1] and NOWHERE not in places:
+            told.append(
+                f"The times were measured on two processors, {places[0]} and {places[1]}: they tell which engine is "
+                "faster there, not what the compiler changed."
+            )
+        batches = [next((t.shape[0] for t in s.engine.inputs if t.shape), 0) for s in sides]
+        if min(batches) > 0 and batches[0] != batches[1]:
+            told.append(
+                f"One inference of {self.first.name} is a batch of {batches[0]}, one of {self.second.name} a batch of "
+                f"{batches[1]}: build both for the same."
+            )
+        return tuple(told)
+
+    def largest(self, count: int = 5) -> tuple[Group, ...]:
+        """The groups whose times differ most."""
+        known = [g for g in self.groups if g.delta is not None]
+        return tuple(sorted(known, key=lambda g: -abs(g.delta or 0.0))[:count])
+
+
+def difference(first: Side, second: Side, model: Model) -> Difference:
+    """Compare two engines of one model by the nodes that their layers run.
+
+    Without a model, names of nodes are taken from the names of the layers. What then stands on one side only is set
+    beside what stands at the same place of the other among layers of the same kind and output shape, as after an export
+    that numbers its nodes anew.
+    """
+    halves = (_Named(first, model), _Named(second, model))
+    edges = [
+        ((number, layer.id), (2, node))
+        for number, half in enumerate(halves)
+        for layer in half.computing
+        for node in half.homed(layer.id)
+    ]
+    alone = ((number, layer.id) for number, half in enumerate(halves) for layer in half.computing)
+    parts = [_Part.of(part) for part in _components(edges, alone)]
+    if not model.nodes:
+        parts = _aligned(parts, halves)
+    order = {n.id: n.index for n in model.nodes}
+    groups = [_group(part, halves, order) for part in parts]
+    groups.sort(key=lambda g: _place(g, halves))
+    moved = [tuple(y.id for y in half.moves) for half in halves]
+    if any(moved):
+        title = "Data movement and bookkeeping"
+        groups.append(Group(title, (), halves[0].half(moved[0]), halves[1].half(moved[1]), "moves"))
+    return Difference(first, second, tuple(groups))
+
+
+def _components(edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Vertex]) -> list[list[_Vertex]]:
+    """The connected components of a graph of edges and of vertices that may have none."""
+    # Importing it takes a while, and most people compare later than they look.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    edges = list(edges)
+    if not edges:
+        return [[v] for v in alone]
+    at = {v: i for i, v in enumerate(dict.fromkeys([*itertools.chain.from_iterable(edges), *alone]))}
+    # SciPy before 1.12 hands indices on as they are, and its C takes 32 bits alone.
+    ends = np.asarray([(at[a], at[b]) for a, b in edges], np.int32).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(at), len(at)))
+    count, labels = connected_components(graph, directed=False)
+    found: list[list[_Vertex]] = [[] for _ in range(count)]
+    for vertex, label in zip(at, labels, strict=True):
+        found[label].append(vertex)
+    return found
+
+
+class _Named:
+    """One side with the nodes of each of its layers: those of the mapping, or the words of its name."""
+
+    def __init__(self, side: Side, model: Model) -> None:
+        self.side = side
+        self.at = {y.id: i for i, y in enumerate(side.engine.layers)}
+        self.nodes: dict[str, tuple[str, ...]] = {
+            y.id: side.mapping.nodes(y.id) if model.nodes and side.mapping else _spoken(y)
+            for y in side.engine.layers
+        }
+        self.moves = [
+            y
+            for y in side.engine.layers
+            if dataflow.work(y) in dataflow.MOVES | {"control"} and not (model.nodes and self.nodes[y.id])
+        ]
+        idle = {y.id for y in self.moves}
+        self.computing = [y for y in side.engine.layers if y.id not in idle]
+
+    def homed(self, layer: str) -> tuple[str, ...]:
+        """The nodes that a layer computes, or a part of them; of one that computes none, the first that it serves.
+
+        The layer before often quantizes for the next node; that must not make one group of the two.
+        """
+        nodes = self.nodes[layer]
+        return tuple(n for n in nodes if layer in self._homes.get(n, (layer,))) or nodes[:1]
+
+    @functools.cached_property
+    def _homes(self) -> Mapping[str, frozenset[str]]:
+        """The layers that compute a node, by the nodes that a layer computes."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for pair in self.side.mapping.pairs if self.side.mapping else ():
+            if pair.role not in SERVING:
+                found[pair.node].add(pair.layer)
+        return {node: frozenset(layers) for node, layers in found.items()}
+
+    def half(self, ids: Sequence[str]) -> Half:
+        layers = [self.side.engine.layer(i) for i in ids]
+        known = [self.side.times[i] for i in ids if i in self.side.times]
+        # Where an engine was timed, what it does not run takes no time.
+        time = sum(known) if known or (self.side.times and not ids) else None
+        return Half(
+            tuple(ids),
+            time,
+            tuple(dict.fromkeys(y.precision for y in layers if y.precision)),
+            tuple(dict.fromkeys(y.tactic for y in layers if y.tactic)),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A component: ids of layers of both sides, and nodes."""
+
+    first: frozenset[str]
+    second: frozenset[str]
+    nodes: frozenset[str]
+    basis: Basis = "nodes"
+
+    @classmethod
+    def of(cls, part: Iterable[tuple[int, str]]) -> _Part:
+        found: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+        for number, name in part:
+            found[number].add(name)
+        first, second, nodes = map(frozenset, found)
+        return cls(first, second, nodes)
+
+
+def _spoken(layer: Layer) -> tuple[str, ...]:
+    """Names of nodes in the labels or in the name of a layer, TensorRT's own words apart."""
+    return layer.origins or tuple(w for w in words(layer.name) if operator(w))
+
+
+def _aligned(parts: Sequence[_Part], halves: tuple[_Named, _Named]) -> list[_Part]:
+    """What bears one side's names only, joined with its like in the order of the other."""
+    kept = [dataclasses.replace(p, basis="names") for p in parts if p.first and p.second]
+    lone: list[list[_Part]] = []
+    signs: list[list[tuple[object, ...]]] = []
+    for number, half in enumerate(halves):
+        mine = [p for p in parts if (p.first, p.second)[number] and not (p.first, p.second)[1 - number]]
+        places = {id(p): min(half.at[i] for i in (p.first, p.second)[number]) for p in mine}
+        lone.append(sorted(mine, key=lambda p, places=places: places[id(p)]))  # type: ignore[misc]
+        signs.append([_sign((p.first, p.second)[number], half) for p in lone[-1]])
+    joined: tuple[set[int], set[int]] = (set(), set())
+    for block in difflib.SequenceMatcher(None, signs[0], signs[1], autojunk=False).get_matching_blocks():
+        for i, j in zip(
+            range(block.a, block.a + block.size), range(block.b, block.b + block.size), strict=True
+        ):
+            one, two = lone[0][i], lone[1][j]
+            kept.append(_Part(one.first, two.second, one.nodes | two.nodes, "order"))
+            joined[0].add(i)
+            joined[1].add(j)
+    for number in (0, 1):
+        kept += [p for i, p in enumerate(lone[number]) if i not in joined[number]]
+    return kept
+
+
+def _sign(ids: Iterable[str], half: _Named) -> tuple[object, ...]:
+    """What likens layers of two engines: what they do, and the shape of what they write last."""
+    layers = sorted((half.side.engine.layer(i) for i in ids), key=lambda y: half.at[y.id])
+    works = [dataflow.work(y) for y in layers]
+    main = next((w for w in works if w in {"convolution", "deconvolution", "matmul"}), works[0])
+    last = layers[-1]
+    return main, last.outputs[0].shape if last.outputs else None
+
+
+def _group(part: _Part, halves: tuple[_Named, _Named], order: Mapping[str, int]) -> Group:
+    ids = tuple(
+        sorted(names, key=half.at.__getitem__)
+        for names, half in zip((part.first, part.second), halves, strict=True)
+    )
+    nodes = sorted(part.nodes, key=lambda n: (order.get(n, len(order)), n)) if order else _said(ids, halves)
+    basis: Basis = part.basis if ids[0] and ids[1] else "alone"
+    title = nodes[0] if nodes else halves[0 if ids[0] else 1].side.engine.layer((ids[0] or ids[1])[0]).name
+    return Group(title, tuple(nodes) if order else (), halves[0].half(ids[0]), halves[1].half(ids[1]), basis)
+
+
+def _said(ids: Sequence[Sequence[str]], halves: tuple[_Named, _Named]) -> list[str]:
+    """Names of nodes in the order in which the layers say them."""
+    return list(
+        dict.fromkeys(
+            n for names, half in zip(ids, halves, strict=True) for i in names for n in half.nodes[i]
+        )
+    )
+
+
+def _place(group: Group, halves: tuple[_Named, _Named]) -> tuple[float, float]:
+    """Where a group stands in the execution of both engines, as parts of the whole."""
+    places = []
+    for side, half in zip((group.first, group.second), halves, strict=True):
+        if side.layers:
+            places.append(min(half.at[i] for i in side.layers) / max(1, len(half.at)))
+    return min(places), max(places)
+
+
+def _cause(first: Half, second: Half) -> str:
+    if not first.layers or not second.layers:
+        return f"only in the {'second' if not first.layers else 'first'} engine"
+    said = []
+    if first.precisions != second.precisions and first.precisions and second.precisions:
+        said.append(f"{'/'.join(first.precisions)} became {'/'.join(second.precisions)}")
+    if len(first.layers) != len(second.layers):
+        said.append(f"{len(first.layers)} layer{'s' * (len(first.layers) != 1)} became {len(second.layers)}")
+    elif first.tactics != second.tactics and first.tactics and second.tactics:
+        said.append("another tactic")
+    return ", ".join(said) or "the same layers"

@@ -1,0 +1,422 @@
+"""Two variants, group by group of ONNX nodes: where the milliseconds went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rtlab import questions
+from rtlab.core.peaks import TABLE, peaks
+from rtlab.documents.contract import Fact, Figure, Link, Panel, Row
+from rtlab.documents.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
+from rtlab.documents.numbers import counted, number, time_unit
+from rtlab.documents.panel import choices, column, fact, link
+from rtlab.errors import RtlabError, VariantError
+from rtlab.questions.difference import unexplained
+from rtlab.questions.difference.diff import Difference, Group, Half, Side
+from rtlab.questions.scene import Scene, panel
+from rtlab.questions.titles import titled, titles
+from rtlab.relation.mapping import placed
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+
+#: Bars of groups; what is left is one bar.
+_BARS = 14
+#: Letters of a bar's name.
+_LONG = 24
+#: Where times come from: a setting's value.
+_MEASURED, _TARGET = "measured", "target"
+_ORDERS = {"size": "largest first", "time": "as executed"}
+_TITLE = "Where the time went"
+_LEAD = "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."
+#: Numbers above bars, all of one size.
+_TEXTS = {"textposition": "outside", "constraintext": "none", "textangle": 0, "textfont": {"size": 10}}
+_BASIS = {
+    "nodes": "They run the same ONNX nodes.",
+    "names": "Their layers' names tell the same nodes.",
+    "order": "No names in common: they stand at the same place among layers of this kind and shape (inferred).",
+    "moves": "Layers that only move or retype data, or order streams.",
+    "alone": "Only one of the engines has layers for it.",
+}
+
+
+def difference(scene: Scene) -> Panel:
+    """The variant shown against another one of the study, as a waterfall and as a table."""
+    study, result = scene.study, scene.result
+    others = [n for n in study.facts if n != result.name]
+    chosen = scene.settings.get("from") or (scene.baseline.name if scene.baseline else "")
+    other = chosen if chosen in others else next(iter(others), "")
+    if not other:
+        return panel(
+            scene,
+            "difference",
+            _TITLE,
+            _LEAD,
+            problem="There is nothing to compare with yet: this is the only variant. Build a second one, in another "
+            "precision or for another GPU for example, or read an engine from files.",
+        )
+    called = titles(study)
+    timed = all(questions.timing.of(study.facts[n]) is not None for n in (other, result.name))
+    estimates = {_TARGET: "estimated for the GPU of each"}
+    estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
+    sides = (study.facts[other], result)
+    guesses = [questions.roofline.estimate(r) for r in sides]
+    emulated = all(g is not None for g in guesses)
+    here = "measured on the CPU that stands in for the GPU" if emulated else "measured"
+    measured = {_MEASURED: here} if timed else {}
+    # The CPU runs other kernels than the GPU that the engines are for, and emulates some precisions.
+    enough = all(g is not None and g.known.enough for g in guesses)
+    sources = {_TARGET: estimates[_TARGET], **measured, **estimates} if enough else {**measured, **estimates}
+    # What was chosen for two other variants may not be had for these.
+    gpu = _source(scene.settings.get("times", ""), sources) or next(iter(sources))
+    order = scene.settings.get("order", "")
+    order = order if order in _ORDERS else next(iter(_ORDERS))
+    settings = [
+        choices("from", "Compared with", {n: called[n] for n in others}, other),
+        choices("times", "Times", sources, gpu),
+        choices("order", "Order", _ORDERS, order),
+    ]
+    own = {p.name: p for p in study.processors}
+    try:
+        found = questions.difference.of(
+            study.facts[other], result, gpu=None if gpu == _MEASURED else own.get(gpu, gpu)
+        )
+    except RtlabError as error:
+        # Other times may be had: the choice stays at hand.
+        return panel(scene, "difference", _TITLE, _LEAD, settings=settings, problem=str(error))
+    unit = time_unit(max(found.totals or (1.0,)))
+    groups = sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
+    keys = {id(g): f"g{i}" for i, g in enumerate(found.groups)}
+    alone = ", timed alone" if found.unexplained else ""
+    return panel(
+        scene,
+        "difference",
+        f"From {called[other]} to {called[result.name]}",
+        _LEAD,
+        settings=settings,
+        facts=_facts(found, unit),
+        figures=[] if found.unexplained else _figures(titled(found, called), groups, keys, scene.model, unit),
+        problem=unexplained(found),
+        columns=[
+            column("Nodes"),
+            column(f"{_steps(found.first)} before", numeric=True),
+            column(f"{_steps(found.second)} after", numeric=True),
+            column(f"{called[other]}{alone}", unit[0], found.origin),
+            column(f"{called[result.name]}{alone}", unit[0], found.origin),
+            column("Difference", unit[0], found.origin),
+            column("What differs"),
+        ],
+        rows=[_row(g, keys[id(g)], scene.model, unit[1], told=not found.unexplained) for g in groups],
+        links=_links(found, keys, scene),
+        notes=_notes(titled(found, called)),
+    )
+
+
+def _steps(side: Side) -> str:
+    """What the steps of an engine are called: those of ONNX Runtime are no layers of TensorRT."""
+    name = counted(side.engine)
+    return f"{name[:1].upper()}{name[1:]}s"
+
+
+def _source(asked: str, sources: Mapping[str, str]) -> str:
+    """The choice itself, or the GPU of the table that it is another name of; empty where it is neither."""
+    if asked in sources:
+        return asked
+    try:
+        found = peaks(asked).name
+    except VariantError:
+        return ""
+    return found if found in sources else ""
+
+
+def _signed(text: str) -> str:
+    """A true minus sign instead of a hyphen."""
+    return text.replace("-", "−")
+
+
+def _brief(value: float) -> str:
+    """A difference above a narrow bar: two digits, and all of a whole number; the rest is in the hover text."""
+    return _signed(f"{value:+.0f}" if abs(value) >= 10 else f"{value:+.2g}")
+
+
+def _weight(group: Group) -> float:
+    return abs(group.delta) if group.delta is not None else abs(_more(group))
+
+
+def _more(group: Group) -> int:
+    return len(group.second.layers) - len(group.first.layers)
+
+
+#: A unit of time, and how many of it a millisecond has.
+_Unit = tuple[str, float]
+
+
+def _facts(found: Difference, unit: _Unit) -> list[Fact]:
+    """Latency, layers, and how much of the difference the groups explain."""
+    name, factor = unit
+    count = [len(s.engine.layers) - s.engine.sync for s in (found.first, found.second)]
+    words = [_steps(s) for s in (found.first, found.second)]
+    steps = (
+        fact(words[0], f"{count[0]} → {count[1]}")
+        if words[0] == words[1]
+        else fact(
+            "Steps", f"{count[0]} {counted(found.first.engine)}s → {count[1]} {counted(found.second.engine)}s"
+        )
+    )
+    facts = [steps, fact("Groups of nodes", f"{len(found.groups)}")]
+    if found.totals is None or found.delta is None:
+        return facts
+    before, after = found.totals
+    whole = found.first.whole is not None and found.second.whole is not None
+    what = "Latency" if whole else "Sum of the layers"
+    origin = found.origin
+    facts = [
+        fact(what, f"{before * factor:.4g} → {after * factor:.4g} {name}", origin),
+        fact(
+            "Difference",
+            _change(found.delta, before, unit),
+            origin,
+        ),
+        *facts,
+    ]
+    if found.rest is not None and whole:
+        note = "What whole inferences differ by beyond their layers: gaps between layers, and the cost of timing them."
+        facts.append(fact("Outside the layers", _signed(f"{found.rest * factor:+.4g} {name}"), origin, note))
+    return facts
+
+
+def _change(delta: float, before: float, unit: _Unit) -> str:
+    """A difference, and its share of what was before where there was any."""
+    name, factor = unit
+    share = f" ({delta / before:+.0%})" if before else ""
+    return _signed(f"{delta * factor:+.4g} {name}{share}") if delta else f"0 {name}"
+
+
+def _figures(
+    found: Difference, groups: list[Group], keys: dict[int, str], model: Model, unit: _Unit
+) -> list[Figure]:
+    """Times where both engines have them, else layers; nothing where nothing differs."""
+    if found.totals is None or not found.timed:
+        return [_layers(groups, keys, model)] if any(map(_more, groups)) else []
+    moved = [g for g in groups if g.delta]
+    return [_waterfall(found, moved, keys, model, unit)] if moved or found.rest else []
+
+
+def _waterfall(
+    found: Difference, groups: list[Group], keys: dict[int, str], model: Model, times: _Unit
+) -> Figure:
+    (before, after), (unit, factor) = found.totals or (0.0, 0.0), times
+    ranked = sorted(groups, key=lambda g: -_weight(g))
+    kept = {id(g) for g in ranked[:_BARS]}
+    shown = [g for g in groups if id(g) in kept]
+    left = sum(g.delta or 0.0 for g in groups if id(g) not in kept)
+    labels = [found.first.name, *_labels(shown, model)]
+    values = [before, *(g.delta or 0.0 for g in shown)]
+    # Points of one id are one point to Plotly.
+    ids = ["before", *(keys[id(g)] for g in shown)]
+    hover = [f"{found.first.name}: {before * factor:.4g} {unit}", *(_hover(g, model, times) for g in shown)]
+    if len(kept) < len(groups):
+        labels.append(f"{len(groups) - len(kept)} others")
+        values.append(left)
+        ids.append("others")
+        hover.append(
+            f"{len(groups) - len(kept)} smaller differences together: {_signed(f'{left * factor:+.4g}')} {unit}"
+        )
+    if found.rest and found.first.whole is not None and found.second.whole is not None:
+        labels.append("outside layers")
+        values.append(found.rest)
+        ids.append("rest")
+        hover.append(f"outside the layers: {_signed(f'{found.rest * factor:+.4g}')} {unit}")
+    labels.append(found.second.name)
+    values.append(after)
+    ids.append("after")
+    hover.append(f"{found.second.name}: {after * factor:.4g} {unit}")
+    shares = [v * factor for v in values]
+    trace = {
+        "type": "waterfall",
+        # Two groups may bear one label; each has a place of its own.
+        "x": list(range(len(labels))),
+        "y": shares,
+        "measure": ["absolute", *["relative"] * (len(labels) - 2), "total"],
+        "ids": ids,
+        "text": [number(shares[0]), *map(_brief, shares[1:-1]), number(shares[-1])],
+        **_TEXTS,
+        "cliponaxis": False,
+        "customdata": hover,
+        "hovertemplate": f"%{{customdata}}<extra>{found.origin}</extra>",
+        "decreasing": {"marker": {"color": BETTER}},
+        "increasing": {"marker": {"color": WORSE}},
+        "totals": {"marker": {"color": MAIN}},
+        "connector": {"line": {"color": FAINT, "width": 1}},
+    }
+    return figure(
+        f"From {found.first.name} to {found.second.name}: {before * factor:.4g} to {after * factor:.4g} {unit}, "
+        "by groups of nodes",
+        [trace],
+        title=f"{SIGNS[found.origin]} {unit}, {found.origin}: down is faster",
+        xaxis=_names(labels),
+        # Room for the numbers above the highest bar and below the lowest.
+        yaxis=axis(unit, range=_room(shares)),
+    )
+
+
+def _room(shares: list[float]) -> list[float]:
+    """A range of the y axis that holds all bars of a waterfall and their numbers."""
+    levels = [shares[0], *(sum(shares[:i]) for i in range(2, len(shares))), shares[-1], 0.0]
+    low, high = min(levels), max(levels)
+    spare = 0.14 * (high - low)
+    return [low - spare if low < 0 else 0.0, high + spare]
+
+
+def _names(labels: list[str]) -> dict[str, Any]:
+    """An axis of names."""
+    return axis(tickvals=list(range(len(labels))), ticktext=labels, tickangle=-35, showgrid=False)
+
+
+def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
+    """Without times, what differs is how many layers a group became."""
+    shown = [g for g in groups if _more(g)][:_BARS]
+    trace = {
+        "type": "bar",
+        "x": list(range(len(shown))),
+        "y": [_more(g) for g in shown],
+        "ids": [keys[id(g)] for g in shown],
+        "marker": {"color": [WORSE if _more(g) > 0 else BETTER for g in shown]},
+        "text": [_signed(f"{_more(g):+d}") for g in shown],
+        **_TEXTS,
+        "cliponaxis": False,
+        "customdata": [_hover(g, model, ("ms", 1.0)) for g in shown],
+        "hovertemplate": "%{customdata}<extra>reported</extra>",
+    }
+    title = "Layers more or less, by groups of nodes; no times are known of both"
+    return figure(
+        title,
+        [trace],
+        title=title,
+        xaxis=_names(_labels(shown, model)),
+        yaxis=axis("layers", dtick=1),
+    )
+
+
+def _title(group: Group, model: Model) -> str:
+    """Operators and the first node, or what the layers say."""
+    nodes = [model.by_id[n] for n in group.nodes if n in model.by_id]
+    if not nodes:
+        return group.title
+    ops = [n.op for n in nodes]
+    shown = "·".join(ops[:3]) + (f"·+{len(ops) - 3}" if len(ops) > 3 else "")
+    return f"{shown} {nodes[0].title}"
+
+
+def _labels(groups: list[Group], model: Model) -> list[str]:
+    """Names below bars: ends of paths; of those that end alike the beginnings, or more of both, to tell them apart."""
+    paths = [_parts(g, model) for g in groups]
+    ends = [_shortest(p, last=True) for p in paths]
+    starts = [_shortest(p, last=False) for p in paths]
+    both = [
+        text if len(text) <= 2 * _LONG else f"{text[:_LONG]}…{text[1 - _LONG :]}"
+        for text in map("/".join, paths)
+    ]
+    names = zip(ends, starts, both, strict=True)
+    return [
+        end if ends.count(end) == 1 else start if starts.count(start) == 1 else more
+        for end, start, more in names
+    ]
+
+
+def _parts(group: Group, model: Model) -> list[str]:
+    """The path of a group's first node."""
+    if group.basis == "moves":
+        return ["data movement"]
+    nodes = [model.by_id[n] for n in group.nodes if n in model.by_id]
+    text = nodes[0].title if nodes else group.title
+    parts = [p for p in text.split("/") if p]
+    # The end of a path repeats the operator; what stands before it tells the place.
+    if nodes and len(parts) > 1 and parts[-1].rstrip("_0123456789") == nodes[0].op:
+        parts.pop()
+    # Exporters write each module with its place in the one around it: features/features.10/block/block.2.
+    told = [p for p, after in zip(parts, [*parts[1:], ""], strict=True) if not after.startswith(f"{p}.")]
+    return told or [text]
+
+
+def _shortest(parts: list[str], *, last: bool) -> str:
+    """As much of a path as has room: its last parts, or its first ones."""
+    short = parts[-1] if last else f"{parts[0]}/…"
+    for count in range(2, len(parts) + 1):
+        longer = "/".join(parts[-count:] if last else [*parts[:count], "…"])
+        if len(longer) <= _LONG:
+            short = longer
+    return short if len(short) <= _LONG else f"…{short[1 - _LONG :]}"
+
+
+def _hover(group: Group, model: Model, unit: _Unit) -> str:
+    name, factor = unit
+    before, after, delta = ((v or 0.0) * factor for v in (group.first.time, group.second.time, group.delta))
+    times = (
+        f"<br>{before:.4g} → {after:.4g} {name} ({_signed(f'{delta:+.4g}')})"
+        if group.delta is not None
+        else ""
+    )
+    return f"{_title(group, model)}<br>{group.cause}{times}<br>{_BASIS[group.basis]}"
+
+
+def _row(group: Group, key: str, model: Model, factor: float, *, told: bool) -> Row:
+    times = (group.first.time, group.second.time, group.delta if told else None)
+    cells: list[str | float | None] = [
+        _title(group, model),
+        len(group.first.layers),
+        len(group.second.layers),
+        *(None if t is None else t * factor for t in times),
+        group.cause,
+    ]
+    return Row(key=key, cells=cells, note=_BASIS[group.basis])
+
+
+def _links(found: Difference, keys: dict[int, str], scene: Scene) -> dict[str, Link]:
+    """Nodes by their places; layers of the engine on screen, which may be another one than was timed."""
+    model = scene.model
+    mappings = {name: placed(questions.fusion.mapping(r), model) for name, r in scene.study.facts.items()}
+    table: dict[str, Link] = {}
+    for group in found.groups:
+        places = [p for n in group.nodes if n in model.by_id for p in model.where(n)]
+        halves = ((found.second, group.second), (found.first, group.first))
+        layers = [_shown(s, h, places, scene, mappings[s.name]) for s, h in halves]
+        table[keys[id(group)]] = link(places, *layers)
+    return table
+
+
+def _shown(side: Side, half: Half, places: list[str], scene: Scene, mapping: Any) -> list[str]:
+    result = scene.study.facts[side.name]
+    if side.engine is result.engine:
+        return list(half.layers)
+    return list(dict.fromkeys(i for p in places for i in mapping.layers(p)))
+
+
+def _notes(found: Difference) -> list[str]:
+    notes = list(found.doubts)
+    notes += [
+        f'"{s.name}": {s.withheld}'
+        if s.withheld
+        else f'"{s.name}" has no times of its layers, so layers are counted instead.'
+        for s in (found.first, found.second)
+        if not s.times
+    ]
+    if not any(map(_more, found.groups)) and not (found.timed and any(g.delta for g in found.groups)):
+        time = " and takes as long" if found.timed else ""
+        notes.append(f"Every group of nodes became as many layers{time} in both engines.")
+    streams = [len({y.stream for y in s.engine.layers}) for s in (found.first, found.second)]
+    if streams[0] != streams[1]:
+        notes.append(
+            f"They run on {streams[0]} and {streams[1]} streams: a sum of layers does not tell what runs side by side. "
+            "The tab Streams does."
+        )
+    if any(g.basis == "order" for g in found.groups):
+        notes.append(
+            "The two engines come from files that share no names of nodes; layers of one kind and shape were set side "
+            "by side in their order (inferred). Give both the same model= to compare by nodes."
+        )
+    names = [s.engine.title for s in (found.first, found.second)]
+    if names[0] != names[1]:
+        notes.append(f"{found.first.name}: {names[0]}; {found.second.name}: {names[1]}.")
+    return notes

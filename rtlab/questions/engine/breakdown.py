@@ -1,0 +1,77 @@
+"""Where an engine's time goes: by kind of layer, by precision, and between precisions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+from rtlab.core.engine import Engine, Layer
+from rtlab.questions.timing.times import Timing
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Layers that have something in common, by id in execution order.
+
+    ``milliseconds`` is the sum of their measured times and ``share`` its part of the sum of all layers, from 0 to 1;
+    both None where none of them has a time.
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    milliseconds: float | None
+    share: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Transition:
+    """Layers that read ``before`` and write ``after``, empty where a layer's types are not told."""
+
+    before: str
+    after: str
+    layers: tuple[str, ...]
+    milliseconds: float | None
+
+
+def by_kind(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
+    """Every layer once, under the compiler's word for its kind.
+
+    The slice with most time comes first; without times, the one with most layers.
+    """
+    return _slices(engine, timing, lambda layer: layer.kind)
+
+
+def by_precision(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
+    """Every layer once, under the narrowest type that it touches. Ordered as by ``by_kind``."""
+    return _slices(engine, timing, lambda layer: layer.precision)
+
+
+def transitions(engine: Engine, timing: Timing | None = None) -> tuple[Transition, ...]:
+    """Every layer once, under what it reads and what it writes. Ordered as by ``by_kind``."""
+    groups = _groups(engine, timing, lambda layer: (layer.reads, layer.writes))
+    return tuple(Transition(*key, ids, time) for key, ids, time in groups)
+
+
+def _slices(engine: Engine, timing: Timing | None, key: Callable[[Layer], str]) -> tuple[Slice, ...]:
+    summed = timing.summed if timing else 0.0
+    return tuple(
+        Slice(name, ids, time, None if time is None else time / summed if summed else 0.0)
+        for name, ids, time in _groups(engine, timing, key)
+    )
+
+
+def _groups(
+    engine: Engine, timing: Timing | None, key: Callable[[Layer], _Key]
+) -> list[tuple[_Key, tuple[str, ...], float | None]]:
+    times = {t.layer: t.median for t in timing.layers} if timing else {}
+    found: dict[_Key, list[str]] = {}
+    for layer in engine.layers:
+        found.setdefault(key(layer), []).append(layer.id)
+    groups = []
+    for name, ids in found.items():
+        known = [times[i] for i in ids if i in times]
+        groups.append((name, tuple(ids), sum(known) if known else None))
+    return sorted(groups, key=lambda g: (-1.0 if g[2] is None else g[2], len(g[1])), reverse=True)

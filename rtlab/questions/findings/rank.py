@@ -1,0 +1,90 @@
+"""What is worth changing in an engine, each with its evidence, its measured cost and a remedy.
+
+NVIDIA's trex had these checks, removed with it in TensorRT 11.1. Each has its rule here:
+
+| trex | here | what differs |
+|---|---|---|
+| ``ConvLinter.tc_lint`` | ``off-tensor-cores`` | any "xmma" was a tensor core to it, a missing tactic none |
+| ``ConvLinter.mixed_precision_lint`` | ``float-output`` | not at outputs, nor at lone pairs, which have a rule |
+| ``ConvLinter.alignment_lint`` | ``unaligned``, ``narrow-groups`` | by the layout in use; images, 1000 classes pass |
+| ``ReformatLinter`` | ``reformat`` | with its cause; silent where no remedy is left |
+| ``SliceLinter`` | ``converting-move``, ``move`` | its check compared "INT8" with "Int8" and never spoke |
+| ``QDQLinter`` | ``lone-pair`` | it knew Scale layers, but not the Reformat of origin QDQ of 8.4 and later |
+| report card: pointwise | ``lone-epilogue`` | says why the layer stands alone |
+
+Times join layers by id, which readers match by name; trex joined rows by position. Types are the tensors' own, so that
+BF16 is not shown as FP32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rtlab.core.buildlog import BuildLog
+from rtlab.core.engine import Engine
+from rtlab.core.finding import Finding
+from rtlab.core.heap import growing
+from rtlab.core.model import Model
+from rtlab.questions.findings.rules import fusions, kernels, movement, precision, whole
+from rtlab.questions.findings.rules.reading import Reading
+from rtlab.questions.timing.times import Timing
+from rtlab.relation.dataflow import Dataflow
+from rtlab.relation.mapping import Mapping
+
+#: The gravest first: this decides among findings whose cost is equal or unknown.
+RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
+    kernels.off_tensor_cores,
+    fusions.lone_pairs,
+    fusions.lone_epilogues,
+    precision.wide_layers,
+    kernels.quantized_in_float_out,
+    kernels.few_rows,
+    precision.back_and_forth,
+    movement.copies,
+    movement.converting_moves,
+    movement.moves,
+    kernels.narrow_groups,
+    kernels.slow_depthwise,
+    kernels.dynamic_weights,
+    kernels.dense_though_sparse,
+    kernels.unaligned,
+    whole.tiny_layers,
+    fusions.opaque_regions,
+    whole.idle,
+)
+
+
+@growing()
+def findings(
+    engine: Engine,
+    mapping: Mapping | None = None,
+    model: Model | None = None,
+    timing: Timing | None = None,
+    log: BuildLog | None = None,
+    *,
+    flow: Dataflow | None = None,
+) -> tuple[Finding, ...]:
+    """Judge an engine by what its files tell. Nothing is said of what they do not tell.
+
+    Args:
+        engine: One that a compiler of TensorRT's family made: the rules are about its fusions and kernels, and there is
+            nothing to say of any other.
+        mapping: Relates its layers to nodes, so that findings name nodes and unknown layers are known by theirs.
+        model: The source model of that mapping.
+        timing: Times of this very engine; without them, costs are unknown and rules about time are silent.
+        log: The build log of this engine: sparsity, and times of tactics that lost.
+        flow: Of the engine, where it is at hand.
+
+    Returns:
+        Findings by the measured time at stake, the longest first, then by gravity. Where the file holds names of
+        layers only, one finding that tells how to get more.
+    """
+    reading = Reading(engine, mapping, model, timing, log, flow=flow)
+    if not engine.maker.tensorrt or not engine.layers:
+        return ()
+    if bare := tuple(whole.names_only(reading)):
+        return bare
+    found = [f for rule in RULES for f in rule(reading)]
+    return tuple(
+        sorted(found, key=lambda f: -1.0 if f.microseconds is None else f.microseconds, reverse=True)
+    )

@@ -1,0 +1,1 @@
+"""The tactics of a build, and other forms of the layers that were timed here."""

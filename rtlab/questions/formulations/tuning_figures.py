@@ -1,0 +1,430 @@
+"""A model tuned on this CPU, as figures and tables: each candidate beside the layer as ONNX Runtime computes it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rtlab.documents.contract import Fact, Figure, Row
+from rtlab.documents.figure import BETTER, FAINT, OTHER, axis, figure, legend, logarithmic
+from rtlab.documents.numbers import number, time_unit
+from rtlab.documents.panel import column, fact, link
+from rtlab.formulations import FORMULATIONS
+from rtlab.formulations.trial import notch
+
+if TYPE_CHECKING:
+    from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
+    from rtlab.relation.mapping import Mapping as NodeMapping
+
+LEAD = (
+    "Each dot is one way to compute a layer, timed on this CPU; on the line it takes as long as what ONNX Runtime does "
+    "by itself, below it less. A ring marks the fastest of each layer. Open marks use one thread."
+)
+BEFORE = (
+    (
+        "Nothing was tuned yet. The button above times every way to compute each layer on this CPU, then the whole "
+        "model with the fastest of them; it takes about as long as the slider says."
+    ),
+    (
+        "Then a figure shows each way beside what ONNX Runtime does by itself, and a table tells the fastest of each "
+        "layer, by how much it wins, and whether that is more than noise."
+    ),
+)
+ONE_LEAD = (
+    "All ways to compute this layer, the fastest first, with the middle half of their times. Those that do not compute "
+    "the same, or cannot run, are in the table only, with the reason."
+)
+#: Told apart by shape as well; readable on light and dark.
+_LOOKS = (
+    ("#6a3d9a", "circle"), ("#e69f00", "square"), ("#56b4e9", "diamond"), ("#009e73", "triangle-up"),
+    ("#cc79a7", "triangle-down"), ("#d55e00", "star"), ("#0072b2", "cross"), ("#b8a800", "x"),
+    ("#8c6bb1", "pentagon"), ("#31a3a3", "hexagon"),
+)  # fmt: skip
+
+
+#: Of what is there for comparison only.
+_GREY = "rgba(128,128,128,0.5)"
+
+
+def facts(found: Tuned) -> list[Fact]:
+    """The whole model as it is and tuned, and where that was measured."""
+    whole, best = found.default, found.best
+    won = sum(y.clear and y.winner.formulation != y.default.formulation for y in found.layers)
+    told = [
+        fact("Layers tuned", f"{len(found.layers):,}", note=f"{len({y.key for y in found.layers})} distinct")
+    ]
+    told.append(
+        fact("Another way is faster", f"{won:,}", note="by more than noise, as the spread of the runs tells")
+    )
+    if whole is not None:
+        told.append(
+            fact(
+                "Whole model, as it is",
+                number(whole.default, "ms"),
+                "measured",
+                f"{_spread(whole.default_quartiles)}, {_threads(whole.threads)}, {whole.runs} runs",
+            )
+        )
+    if whole is not None and best is not None:
+        told.append(
+            fact(
+                "Whole model, tuned",
+                number(best.tuned, "ms"),
+                "measured",
+                f"{_spread(best.tuned_quartiles)}, {_threads(best.threads)}, {len(best.changed)} layers changed",
+            )
+        )
+        told.append(fact("Gain", _gain(whole, best), "measured", "time of whole inferences in the same run"))
+    told.append(
+        fact("Device", found.device or "unknown", note=f"{found.source}, {found.taken:%Y-%m-%d %H:%M} UTC")
+    )
+    return told
+
+
+def notes(found: Tuned) -> list[str]:
+    """How to read the numbers, and whether tuning paid."""
+    told = [_verdict(found), *found.notes]
+    told.append(
+        "A layer is timed by itself. In the model its neighbours may be fused with it, such as an activation after a "
+        "convolution, and another way to compute it can lose that: so the whole model is timed as well."
+    )
+    if found.disturbed > len(found.layers) / 4:
+        told.append(
+            f"This machine was busy: in {found.disturbed} of {len(found.layers)} layers the slower runs took over "
+            "twice as long as the faster. Tune again when nothing else runs, or with more seconds."
+        )
+    if any(t.cached for y in found.layers for t in y.trials):
+        told.append("Some times were measured before on this device and come from a timing cache.")
+    return told
+
+
+def _verdict(found: Tuned) -> str:
+    whole, best = found.default, found.best
+    if whole is None:
+        return "The whole model was not compared: tuning was stopped before."
+    wrong = [w for w in found.wholes if not w.ok]
+    if best is None or wrong:
+        worst = max(wrong, key=lambda w: w.error)
+        return f"With its winners the whole model differs by {worst.error:.1e}: it is not offered."
+    if not any(w.changed for w in found.wholes):
+        return "For no layer another way was faster by more than noise: ONNX Runtime's own choice stands."
+    after = notch(best.tuned, best.tuned_quartiles, best.runs)
+    before = notch(whole.default, whole.default_quartiles, whole.runs)
+    if after[1] < before[0]:
+        return "The tuned model is faster than ONNX Runtime's own choice, by more than noise."
+    if after[0] > before[1]:
+        return (
+            "The tuned model is slower as a whole: what its layers won by themselves, it lost between them."
+        )
+    return "As a whole the tuned model takes as long as ONNX Runtime's own choice, within noise."
+
+
+def parts(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> dict[str, Any]:
+    """Figures, columns, rows and links: of all layers, or of one."""
+    if layer:
+        return _one(next(y for y in found.layers if y.node == layer), titles[layer], mapping)
+    unit, factor = time_unit(max((y.default.median or 0.0 for y in found.layers), default=0.0))
+    return {
+        "figures": [_all(found, titles), *_wholes(found)],
+        "columns": [
+            column("No.", numeric=True),
+            column("Layer"),
+            column("Fastest"),
+            column("Time", unit, "measured"),
+            column("As it is", unit, "measured"),
+            column("Gain", "×", "measured"),
+            column("Margin", "×", "measured"),
+            column("More than noise"),
+            column("Error", "", "measured"),
+            column("Candidates", numeric=True),
+        ],
+        "rows": [_row(i, y, titles, factor) for i, y in enumerate(found.layers, 1)],
+        "links": {
+            key: stands
+            for y in found.layers
+            for stands in [link([y.node], mapping.layers(y.node))]
+            for key in (y.node, *(_key(y, t) for t in y.trials))
+        },
+    }
+
+
+def _key(layer: TunedLayer, trial: Trial) -> str:
+    return f"{layer.node}|{trial.formulation}|{trial.threads}"
+
+
+def _scaled(time: float | None, factor: float) -> float | None:
+    return None if time is None else time * factor
+
+
+def _row(position: int, layer: TunedLayer, titles: Mapping[str, str], factor: float) -> Row:
+    winner = layer.winner
+    note = layer.title + (f"; times of {titles.get(layer.like, layer.like)}" if layer.like else "")
+    return Row(
+        key=layer.node,
+        cells=[
+            position,
+            titles[layer.node],
+            f"{winner.formulation}, {_threads(winner.threads)}",
+            _scaled(winner.median, factor),
+            _scaled(layer.default.median, factor),
+            layer.gain,
+            layer.margin,
+            "yes" if layer.clear else "no",
+            winner.error,
+            len(layer.trials),
+        ],
+        note=note,
+    )
+
+
+def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
+    """One trace for each formulation; the fastest of each layer in a trace above them.
+
+    Formulations that are nowhere the fastest are grey and share an entry of the legend: fifteen would fill the figure.
+    """
+    looks = {name: look for names in _families() for name, look in zip(names, _LOOKS, strict=False)}
+    points: dict[str, list[tuple[int, TunedLayer, Trial, float]]] = {}
+    best: list[tuple[int, TunedLayer, Trial, float]] = []
+    for position, layer in enumerate(found.layers, 1):
+        base = layer.default.median
+        if not base:
+            continue
+        for trial in layer.trials:
+            if trial.ok and trial.median:
+                points.setdefault(trial.formulation, []).append((position, layer, trial, trial.median / base))
+        winner = layer.winner
+        if winner.median:
+            best.append((position, layer, winner, winner.median / base))
+    heads = {y.node: _head(y, titles) for y in found.layers}
+    most = max((t.threads for y in found.layers for t in y.trials), default=1)
+    kind = "scattergl" if sum(map(len, points.values())) > 2000 else "scatter"
+    told = {y.default.formulation for y in found.layers} | {t.formulation for _, _, t, _ in best}
+    data: list[Any] = []
+    if not told.issuperset(points):
+        grey = {"color": _GREY, "size": 7, "symbol": "circle"}
+        data.append({
+            "type": "scatter", "mode": "markers", "name": "never the fastest", "x": [None], "y": [None], "ids": [""],
+            "marker": grey, "hoverinfo": "skip",
+        })  # fmt: skip
+    for name, rows in sorted(points.items(), key=lambda point: point[0] in told):
+        colour, symbol = looks.get(name, _LOOKS[0])
+        data.append(
+            {
+                "type": kind,
+                "mode": "markers",
+                "name": name,
+                "showlegend": name in told,
+                "x": [p for p, *_ in rows],
+                "y": [ratio for *_, ratio in rows],
+                # Points of one id are one point to Plotly, and each number of threads has a point.
+                "ids": [_key(y, t) for _, y, t, _ in rows],
+                "marker": {
+                    "color": colour if name in told else _GREY,
+                    "size": 7,
+                    "symbol": [symbol if t.threads == most else f"{symbol}-open" for _, _, t, _ in rows],
+                },
+                "text": [_hover(heads[y.node], t) for _, y, t, _ in rows],
+                "hovertemplate": "%{text}<extra></extra>",
+            }
+        )
+    data.append(
+        {
+            "type": kind,
+            "mode": "markers",
+            "name": "fastest",
+            "x": [p for p, *_ in best],
+            "y": [ratio for *_, ratio in best],
+            "ids": [y.node for _, y, *_ in best],
+            "marker": {"color": BETTER, "size": 14, "symbol": "circle-open", "line": {"width": 2}},
+            "text": [_hover(heads[y.node], t) for _, y, t, _ in best],
+            "hovertemplate": "%{text}<extra>fastest</extra>",
+        }
+    )
+    return figure(
+        f"Times of the candidates of {len(found.layers)} layers, relative to what ONNX Runtime does by itself",
+        data,
+        height=320,
+        xaxis=axis("layer, by its number in the table"),
+        yaxis=axis("times the default", **_ratios(y for t in data for y in t["y"] if y is not None)),
+        showlegend=True,
+        legend=legend(),
+        shapes=[
+            {
+                "type": "line",
+                "xref": "paper",
+                "x0": 0,
+                "x1": 1,
+                "y0": 1,
+                "y1": 1,
+                "line": {"color": OTHER, "width": 1},
+            }
+        ],
+    )
+
+
+def _families() -> list[list[str]]:
+    return [[f.name for f in found] for found in FORMULATIONS.values()]
+
+
+def _hover(head: str, trial: Trial) -> str:
+    median = number(trial.median, "ms")
+    return f"{head}{trial.formulation}, {_threads(trial.threads)}: {median}, {trial.runs} runs, measured"
+
+
+def _head(layer: TunedLayer, titles: Mapping[str, str]) -> str:
+    default = number(layer.default.median, "ms")
+    return f"<b>{html.escape(titles[layer.node])}</b><br>{html.escape(layer.title)}<br>default: {default}<br>"
+
+
+def _wholes(found: Tuned) -> list[Figure]:
+    """Whole models beside each other, with quartiles."""
+    if not found.wholes:
+        return []
+    names = [_threads(w.threads) for w in found.wholes]
+    unit, factor = time_unit(max(w.default for w in found.wholes))
+    rows: tuple[tuple[str, str, str, list[tuple[float, tuple[float, float]]]], ...] = (
+        ("as it is", OTHER, "", [_times(w.default, w.default_quartiles, factor) for w in found.wholes]),
+        ("tuned", BETTER, "/", [_times(w.tuned, w.tuned_quartiles, factor) for w in found.wholes]),
+    )
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": label,
+            "y": names,
+            "x": [median for median, _ in times],
+            "marker": {
+                "color": colour,
+                "pattern": {"shape": pattern, "fillmode": "overlay", "solidity": 0.2},
+            },
+            "error_x": _bars(times),
+            "hovertemplate": f"{label}, %{{y}}: %{{x:.3~g}} {unit}<extra>measured</extra>",
+        }
+        for label, colour, pattern, times in rows
+    ]
+    return [
+        figure(
+            "Whole inferences as ONNX Runtime runs the model, and with the fastest formulations in it",
+            data,
+            height=90 + 50 * len(names),
+            xaxis=axis(f"whole inference, {unit}, measured", rangemode="tozero"),
+            yaxis=axis(),
+            showlegend=True,
+            legend=legend(),
+        )
+    ]
+
+
+def _times(median: float, quartiles: tuple[float, float], factor: float) -> tuple[float, tuple[float, float]]:
+    return median * factor, (quartiles[0] * factor, quartiles[1] * factor)
+
+
+def _bars(times: list[tuple[float, tuple[float, float]]]) -> dict[str, Any]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - median for median, (_, high) in times],
+        "arrayminus": [median - low for median, (low, _) in times],
+        "color": "rgba(128,128,128,0.9)",
+    }
+
+
+def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
+    """The candidates of one layer."""
+    hows = {f.name: f.how for found in FORMULATIONS.values() for f in found}
+    ranked = list(layer.ranked)
+    failed = [t for t in layer.trials if not t.ok]
+    keys = {id(t): _key(layer, t) for t in layer.trials}
+    stands = link([layer.node], mapping.layers(layer.node))
+    shown = list(reversed(ranked))
+    unit, factor = time_unit(max((t.median or 0.0 for t in shown), default=0.0))
+    times = [_times(t.median or 0.0, t.quartiles or (0.0, 0.0), factor) for t in shown]
+    drawn = figure(
+        f"Times of all candidates of {title}, with quartiles",
+        [
+            {
+                "type": "bar",
+                "orientation": "h",
+                "y": [_label(t, layer) for t in shown],
+                "x": [median for median, _ in times],
+                "ids": [keys[id(t)] for t in shown],
+                "error_x": _bars(times),
+                "marker": {
+                    "color": [_colour(t, layer) for t in shown],
+                    "pattern": {
+                        "shape": ["/" if t is layer.winner else "" for t in shown],
+                        "fillmode": "overlay",
+                        "solidity": 0.2,
+                    },
+                },
+                "customdata": [f"{t.runs} runs" for t in shown],
+                "hovertemplate": f"%{{y}}: %{{x:.3~g}} {unit}, %{{customdata}}<extra>measured</extra>",
+            }
+        ],
+        height=90 + 22 * len(shown),
+        xaxis=axis(f"median, {unit}, measured; lines: quartiles", rangemode="tozero"),
+        yaxis=axis(),
+    )
+    rows = [
+        Row(
+            key=keys[id(t)],
+            cells=[
+                t.formulation,
+                t.threads,
+                *(_scaled(v, factor) for v in (t.median, *(t.quartiles or (None, None)))),
+                t.median / layer.default.median if t.median and layer.default.median else None,
+                t.error,
+                t.tolerance,
+                t.runs,
+                t.note,
+            ],
+            note=hows.get(t.formulation, ""),
+        )
+        for t in (*ranked, *failed)
+    ]
+    return {
+        "figures": [drawn] if ranked else [],
+        "columns": [
+            column("Formulation"),
+            column("Threads", numeric=True),
+            column("Median", unit, "measured"),
+            column("Lower quartile", unit, "measured"),
+            column("Upper quartile", unit, "measured"),
+            column("By the default", "×", "measured"),
+            column("Error", "", "measured"),
+            column("Allowed", numeric=True),
+            column("Runs", numeric=True),
+            column("Note"),
+        ],
+        "rows": rows,
+        "links": dict.fromkeys(keys.values(), stands),
+    }
+
+
+def _label(trial: Trial, layer: TunedLayer) -> str:
+    before = "fastest: " if trial is layer.winner else "default: " if trial is layer.default else ""
+    return f"{before}{trial.formulation}, {_threads(trial.threads)}"
+
+
+def _colour(trial: Trial, layer: TunedLayer) -> str:
+    if trial is layer.winner:
+        return BETTER
+    return OTHER if trial is layer.default else FAINT.replace("0.25", "0.7")
+
+
+def _ratios(values: Iterable[float]) -> dict[str, Any]:
+    shown = [1.0, *values]
+    return logarithmic(min(shown), max(shown))
+
+
+def _gain(whole: Whole, best: Whole) -> str:
+    return f"{whole.default / best.tuned:.2f}×" if best.tuned else "—"
+
+
+def _spread(quartiles: tuple[float, float]) -> str:
+    return f"half of them {number(quartiles[0], 'ms')} to {number(quartiles[1], 'ms')}"
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"

@@ -1,0 +1,1 @@
+"""The distribution of a node's weights and outputs."""

@@ -1,0 +1,345 @@
+"""A recurrence step by step: what the definition asks for, and which layers of the engine compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rtlab import questions
+from rtlab.documents.contract import Fact, Figure, Link, Panel, Row, Work
+from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
+from rtlab.documents.numbers import time_unit
+from rtlab.documents.panel import choices, column, fact, link
+from rtlab.formulations.recurrent import FORMS, Timed
+from rtlab.questions.recurrence.fused import Fused, Piece, Recurrence, fused, recurrences
+from rtlab.questions.scene import Scene, panel
+
+if TYPE_CHECKING:
+    from rtlab.relation.steps import Part
+
+TITLE = "Time fusion"
+LEAD = (
+    "Above, every product and every pointwise operation that the definition asks for, step by step. Below, what the "
+    "engine runs for them. Look for gates that became one product, for an input product that serves all steps, and "
+    "for kernels that end one step and begin the next: a number is a layer, the same number the same layer."
+)
+#: Rows of the lower part, by role, and their colours; the row tells what the colour does.
+_ROLES = {
+    "input product": ("input product", MAIN),
+    "recurrent product": ("state product", OTHER),
+    "pointwise": ("pointwise", BETTER),
+    "whole": ("one layer", MAIN),
+    "data": ("data, bias", "#7f7f7f"),
+    "bias": ("data, bias", "#7f7f7f"),
+    "unknown": ("unknown", "#b8860b"),
+}
+#: More steps than this are drawn as one bar in the upper part, with nothing to choose.
+_FEW = 64
+#: Up to so many steps there is room for numbers.
+_NUMBERED = 32
+#: Every row has its name, however low the figure is.
+_EVERY: dict[str, Any] = {"dtick": 1, "tickfont": {"size": 9}, "showgrid": False}
+_FORMS = {"whole": "one layer", "unknown": "not told"}
+
+
+def recurrence(scene: Scene) -> Panel:
+    """The recurrent nodes of the model, before and after this variant's compiler."""
+    model, result = scene.model, scene.result
+    if not recurrences(model):
+        return panel(
+            scene,
+            "recurrence",
+            TITLE,
+            LEAD,
+            problem='This model has no LSTM, GRU or RNN. Open the sample "digits_lstm" or "digits_gru" to see steps '
+            'unrolled and gates merged, for example with rtlab.samples.load("digits_lstm").',
+        )
+    found = fused(model, result.prepared.model, result.engine, questions.fusion.mapping(result))
+    names = {f.before.node: model.node(f.before.node).title for f in found}
+    chosen = scene.settings.get("node") or ""
+    at = next((f for f in found if f.before.node == chosen), found[0])
+    direction = scene.settings.get("direction") or ""
+    settings = []
+    if len(found) > 1:
+        settings.append(choices("node", "Recurrence", names, at.before.node))
+    if at.before.directions > 1:
+        both = {"forward": "forward", "backward": "backward"}
+        direction = direction if direction in both else "forward"
+        settings.append(choices("direction", "Direction above", both, direction))
+    backward = at.before.direction == "reverse" or direction == "backward"
+    times: Sequence[Timed] = scene.study.forms.get(at.before.node, ())
+    places = list(model.where(at.before.node))
+    bars = list(_bars(at))
+    figures = [_grid(at, bars, backward=backward)]
+    if times:
+        figures.append(_timed(times))
+    return panel(
+        scene,
+        "recurrence",
+        f"{TITLE}: {names[at.before.node]}",
+        LEAD,
+        settings=settings,
+        work=[
+            Work(
+                work="tune",
+                label="Time three forms of it again" if times else "Time three forms of it here",
+                values={"recurrence": at.before.node},
+                enabled=True,
+                reason="",
+            )
+        ],
+        facts=_facts(at, result.engine.title),
+        figures=figures,
+        columns=[
+            column("Layer"),
+            column("Steps"),
+            column("Work"),
+            column("Runs", numeric=True),
+            column("How we know"),
+        ],
+        rows=[_row(p) for p in at.pieces],
+        links=_links(at, bars, places),
+        notes=_notes(at, result.engine.title),
+    )
+
+
+def _bars(found: Fused) -> Iterator[tuple[str, Piece, Part, int, int]]:
+    """Rectangles of the lower part: a key, the layer, its work, the first step and how many at a stretch."""
+    for piece in found.pieces:
+        count = 0
+        for part in piece.parts:
+            if part.role not in _ROLES:
+                continue
+            for first, length in _stretches(part.steps or tuple(range(found.before.steps))):
+                yield f"{piece.layer}#{count}", piece, part, first, length
+                count += 1
+
+
+def _stretches(steps: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers that follow each other, as first and count."""
+    start = last = None
+    for step in steps:
+        if start is None or last is None:
+            start = last = step
+        elif step == last + 1:
+            last = step
+        else:
+            yield start, last - start + 1
+            start = last = step
+    if start is not None and last is not None:
+        yield start, last - start + 1
+
+
+def _grid(found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], *, backward: bool) -> Figure:
+    before = found.before
+    few = before.steps <= _FEW
+    gap = 0.08 if few else 0.0
+    rows: list[tuple[str, str, str]] = []
+    for what, colour in (("input", MAIN), ("state", OTHER)):
+        rows += [(f"{what} · {g}", colour, f"product of the {what} for gate {g}") for g in before.gates]
+    each = before.elementwise // max(1, before.steps * before.directions)
+    rows.append((f"pointwise ({each})", BETTER, f"{each} elementwise operations"))
+    wide = 1 if few else before.steps
+    cells = [(name, colour, text, s) for name, colour, text in rows for s in range(0, before.steps, wide)]
+    read = range(before.steps)[::-1] if backward else range(before.steps)
+    above: dict[str, Any] = {
+        "type": "bar",
+        "orientation": "h",
+        "name": "before",
+        "y": [c[0] for c in cells],
+        "base": [c[3] - 0.5 + gap / 2 for c in cells],
+        "x": [wide - gap] * len(cells),
+        "marker": {"color": [c[1] for c in cells], "opacity": 0.55},
+        "text": [
+            f"step {c[3]}, which reads position {read[c[3]]}: {c[2]}" if few else f"each step: {c[2]}"
+            for c in cells
+        ],
+        "textposition": "none",
+        "hovertemplate": "%{text}<extra>before</extra>",
+        "yaxis": "y2",
+    }
+    if few:
+        above["ids"] = [f"before#{i}" for i in range(len(cells))]
+    order = list(dict.fromkeys(_ROLES[b[2].role][0] for b in bars))
+    order.sort(key=[v[0] for v in _ROLES.values()].index)
+    labels = {
+        row: _label(row, [b[2].gates for b in bars if _ROLES[b[2].role][0] == row], before) for row in order
+    }
+    below = {
+        "type": "bar",
+        "orientation": "h",
+        "name": "after",
+        "y": [labels[_ROLES[b[2].role][0]] for b in bars],
+        "base": [b[3] - 0.5 + gap / 2 for b in bars],
+        "x": [b[4] - gap for b in bars],
+        "ids": [b[0] for b in bars],
+        "marker": {"color": [_ROLES[b[2].role][1] for b in bars], "line": {"color": FAINT, "width": 1}},
+        # One number in several rows is one layer.
+        "text": [_number(b[1]) if before.steps <= _NUMBERED else "" for b in bars],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "textfont": {"color": "#ffffff", "size": 9},
+        "constraintext": "none",
+        "hovertext": [_hover(b[1], b[2]) for b in bars],
+        "hovertemplate": "%{hovertext}<extra>after</extra>",
+    }
+    share = max(0.2, len(order) / (len(order) + len(rows)))
+    title = (
+        f"{before.op} of {before.steps} steps: {before.products} products before, "
+        f"{'an untold number' if found.products is None else found.products} after."
+    )
+    return figure(
+        title,
+        [above, below],
+        height=max(260, 22 * (len(rows) + len(order)) + 70),
+        barmode="overlay",
+        xaxis=axis("step, in the order of computation", range=[-0.6, before.steps - 0.4], showgrid=False),
+        yaxis=axis(
+            "after",
+            domain=[0, share - 0.02],
+            categoryorder="array",
+            categoryarray=[labels[row] for row in order][::-1],
+            **_EVERY,
+        ),
+        yaxis2=axis(
+            "before",
+            domain=[share + 0.02, 1],
+            categoryorder="array",
+            categoryarray=[r[0] for r in rows][::-1],
+            **_EVERY,
+        ),
+    )
+
+
+def _label(row: str, gates: Sequence[int], before: Recurrence) -> str:
+    """A row of the lower part, with what its products merge."""
+    merged = len(before.gates) > 1 and set(gates) == {len(before.gates)}
+    return f"{row} · {' '.join(before.gates)}" if merged else row
+
+
+def _number(piece: Piece) -> str:
+    """The number at the end of a layer's name, which is its place in the listing."""
+    return piece.layer.rpartition("_")[2] if piece.layer.rpartition("_")[2].isdigit() else ""
+
+
+def _hover(piece: Piece, part: Part) -> str:
+    name = piece.layer.rpartition(":")[2]
+    steps = _steps(part.steps) or "all steps"
+    gates = f", {part.gates} gates" if part.gates else ""
+    return f"{name if len(name) < 70 else name[:67] + '...'}<br>{part.role}{gates}, {steps}<br>inferred"
+
+
+def _steps(steps: Sequence[int]) -> str:
+    """Steps as a person writes them: ``0 to 7``, ``3``, ``0, 8, 16, 24``."""
+    parts = [str(a) if n == 1 else f"{a} to {a + n - 1}" for a, n in _stretches(steps)]
+    return ", ".join(parts) if len(parts) < 6 else f"{', '.join(parts[:3])}, ... {parts[-1]}"
+
+
+def _facts(found: Fused, compiler: str) -> list[Fact]:
+    before = found.before
+    why = "Inferred from the flow of data, shapes and kernels' names."
+
+    def told(value: bool | None) -> str:  # noqa: FBT001 - a value to write, no switch
+        return "not told" if value is None else "yes" if value else "no"
+
+    loop = f"loop, {found.turns} turns of {found.body}"
+    how = loop if found.form == "loop" else _FORMS.get(found.form, "unrolled")
+    each = "not told" if found.form in _FORMS else f"{found.per_step:.3g}"
+    after = "?" if found.products is None else str(found.products)
+    return [
+        fact("Products", f"{before.products} → {after}", "estimated", f"Before by the definition. {why}"),
+        fact("Operations before", f"{before.operations}", None, f"{before.products} products and {before.elementwise} "
+             "elementwise operations by the definition."),
+        fact("Layers", str(len(found.pieces)), "reported", f"Layers of {compiler} that belong to it. {why}"),
+        fact("Layers that run", str(found.launches), "estimated", "Those that compute, in all turns of the loop."),
+        fact("Layers per step", each, "estimated", "Layers that run, divided by the steps."),
+        fact("Steps", how, "estimated", found.evidence[-1] if found.evidence else why),
+        fact("Gates merged", told(found.merged), "estimated", "From the width of the weights that a product reads."),
+        fact("Input hoisted", told(found.hoisted), "estimated", "Whether one product makes the inputs of all steps."),
+        fact("Products' work", f"{before.flops / 1e6:.3g} MFLOP", "estimated", "The same before and after."),
+    ]  # fmt: skip
+
+
+def _row(piece: Piece) -> Row:
+    steps = sorted({s for part in piece.parts for s in part.steps})
+    # The figure's word for what the layer reads of the step before.
+    roles = [(p.role.replace("recurrent", "state"), p.gates) for p in piece.parts]
+    work = " + ".join(f"{role} ({gates} gates)" if gates > 1 else role for role, gates in roles)
+    label = "declared" if piece.declared else "inferred"
+    told = " ".join(dict.fromkeys([piece.why, *(p.evidence for p in piece.parts)]))
+    also = f" It also computes {', '.join(piece.also)}." if piece.also else ""
+    return Row(
+        key=piece.layer,
+        cells=[
+            piece.layer.rpartition(":")[2],
+            _steps(steps),
+            work,
+            float(piece.runs),
+            f"{label}: {told}{also}",
+        ],
+        note=piece.layer,
+    )
+
+
+def _links(
+    found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], places: list[str]
+) -> dict[str, Link]:
+    links = {p.layer: link(places, [p.layer]) for p in found.pieces}
+    links |= {key: link(places, [piece.layer]) for key, piece, *_ in bars}
+    before = found.before
+    if before.steps <= _FEW:
+        every = (2 * len(before.gates) + 1) * before.steps
+        links |= {f"before#{i}": link(places) for i in range(every)}
+    return links
+
+
+def _timed(times: Sequence[Timed]) -> Figure:
+    """The forms of the recurrence, as they ran here."""
+    names = [FORMS[t.name] for t in times]
+    unit, factor = time_unit(max(t.median for t in times))
+    data = {
+        "type": "bar",
+        "orientation": "h",
+        "y": names,
+        "x": [t.median * factor for t in times],
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "color": "#8c8c8c",
+            "array": [(t.high - t.median) * factor for t in times],
+            "arrayminus": [(t.median - t.low) * factor for t in times],
+        },
+        "marker": {"color": MAIN},
+        "text": [_form(t, unit, factor) for t in times],
+        "textposition": "none",
+        "hovertemplate": "%{text}<extra>measured</extra>",
+    }
+    return figure(
+        "Forms of the recurrence, timed on this processor with ONNX Runtime: median and quartiles.",
+        [data],
+        height=190,
+        xaxis=axis(f"{unit}, measured here with ONNX Runtime", rangemode="tozero"),
+        yaxis=axis("", categoryorder="array", categoryarray=names[::-1], showgrid=False),
+    )
+
+
+def _form(timed: Timed, unit: str, factor: float) -> str:
+    low, median, high = (f"{t * factor:.3g}" for t in (timed.low, timed.median, timed.high))
+    products = f"{timed.products} products, {timed.nodes} nodes" if timed.products else "one node"
+    return (
+        f"{FORMS[timed.name]}: {median} {unit}, quartiles {low} to {high}, {timed.runs} runs"
+        f"<br>{products}; greatest difference from the node {timed.error:.1e}"
+    )
+
+
+def _notes(found: Fused, compiler: str) -> list[str]:
+    notes = [f"{compiler}: {text}" for text in found.evidence]
+    unknown = sum(any(q.role == "unknown" for q in p.parts) for p in found.pieces)
+    if unknown:
+        many = "layers belong to it, and nothing tells what they compute"
+        one = "layer belongs to it, and nothing tells what it computes"
+        notes.append(f"{unknown} {many if unknown > 1 else one}.")
+    if not found.pieces:
+        notes.append("No layer of this engine could be told to belong to it.")
+    return notes

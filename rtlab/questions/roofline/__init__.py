@@ -1,0 +1,54 @@
+"""Every layer under the roofs of a processor, and what the engine would take there: estimates."""
+
+from __future__ import annotations
+
+from rtlab.core.answers import kept
+from rtlab.core.facts import Facts
+from rtlab.core.peaks import Peaks
+from rtlab.errors import RtlabError
+from rtlab.questions import fusion, timing
+from rtlab.questions.roofline import roofs
+from rtlab.questions.roofline.estimate_error import known_error, usual
+from rtlab.questions.roofline.roofs import Roofline
+
+
+def of(facts: Facts, gpu: str | Peaks | None = None, *, batch: int | None = None) -> Roofline:
+    """Every layer under the roofs of a processor: what bounds it, how far from that it is, an estimate of its time.
+
+    Args:
+        facts: The variant.
+        gpu: A name of the table, or ``rtlab.Peaks`` of one's own; by default the engine's own GPU, or one of its
+            target where it was only built.
+        batch: Samples in an inference, where they are not the engine's own.
+
+    Raises:
+        VariantError: the processor is not known.
+        ModelError: a dimension has no size.
+    """
+    chosen = gpu or facts.engine.device or usual(facts.engine)
+    return roofs.roofline(
+        facts.engine, fusion.mapping(facts), facts.source, chosen, timing.milliseconds(facts), batch=batch
+    )
+
+
+@kept
+def estimate(facts: Facts) -> Roofline | None:
+    """The engine on the GPU that it was built for, estimated; None where there is no such GPU, or no sizes.
+
+    It comes before what a CPU measured: the CPU runs other kernels, and emulates some precisions.
+    """
+    times = timing.of(facts)
+    if facts.engine.target.sm is None or (times is not None and times.processor == "GPU"):
+        return None
+    try:
+        return roofs.roofline(facts.engine, fusion.mapping(facts), facts.source, usual(facts.engine))
+    except RtlabError:
+        return None
+
+
+def estimate_source(facts: Facts) -> str:
+    """What stands beside the estimate for a variant's GPU, or why it is withheld; empty where there is none to give."""
+    found = estimate(facts)
+    if found is None:
+        return ""
+    return found.withheld or f"estimated for {found.peaks.name}; {known_error(found.peaks.name)}"

@@ -1,0 +1,339 @@
+"""What bounds each layer of an engine on a processor, how far it is from there, and how long it may take.
+
+The roofline (Williams, Waterman, Patterson 2009): a layer takes at least its operations by the peak rate of the units
+that do them, and at least the bytes it moves by the memory's bandwidth. *Attainable* is the longer of the two with the
+launch of a kernel, from peaks alone. *Estimated* is nearer to what kernels do: ``Efficiency`` says what they reach.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.core.peaks import Peaks, peaks
+from rtlab.relation.layerwork import LayerWork, Product, batch_of, layer_works
+from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.relation.work import parameters
+
+#: What a layer waits for most.
+Bound = Literal["compute", "memory", "launch", "unknown"]
+
+#: The share of an engine below which an estimate of the whole is withheld.
+ENOUGH = 0.95
+
+#: Numbers of the summed dimension that a block takes in one step.
+_STEP = 32
+#: Tiles among which the best is taken where no kernel's name tells one.
+_TILES = (
+    (256, 128),
+    (192, 128),
+    (128, 128),
+    (96, 128),
+    (192, 64),
+    (128, 64),
+    (96, 64),
+    (64, 64),
+    (64, 32),
+    (32, 32),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Efficiency:
+    """What real kernels reach, beside published peaks.
+
+    Times are in microseconds, the others shares of a peak. ``launch`` is what the smallest kernel takes under a
+    profiler, ``setup`` what a kernel takes that first loads a table or the first tiles. ``memory`` is the share of the
+    bandwidth, ``scattered`` that where the layout of a few channels changes. ``matrix`` and ``cores`` are the shares
+    of the matrix units and of the ordinary ones that a large tile reaches; ``step`` is the latency of one step along
+    the summed dimension, below which no block gets however little it computes.
+
+    The numbers were fitted to the engines of ``trust.RECORDED``; ``trust.HELD_OUT`` tells how near the estimates come
+    on a GPU that was left out of the fit.
+    """
+
+    launch: float = 4.5
+    setup: float = 1.3
+    memory: float = 0.84
+    scattered: float = 0.24
+    matrix: float = 0.67
+    cores: float = 0.89
+    step: float = 0.12
+
+
+#: Of a GPU.
+GPU_EFFICIENCY = Efficiency()
+#: Of a processor whose peaks were measured: they are what its kernels reach, and a call costs little.
+MEASURED_EFFICIENCY = Efficiency(
+    launch=1.0, setup=0.0, memory=1.0, scattered=1.0, matrix=1.0, cores=1.0, step=0.0
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One layer under the roofs. Times are in milliseconds, ``read`` and ``written`` in bytes; None where not known.
+
+    ``precision`` is the one whose peak bounds it, ``units`` says whose. ``measured`` is the layer's time, where there
+    is one.
+    """
+
+    layer: str
+    macs: int | None
+    flops: int | None
+    read: int | None
+    written: int | None
+    precision: str
+    units: Literal["matrix", "cores", ""]
+    bound: Bound
+    attainable: float | None
+    estimated: float | None
+    measured: float | None = None
+    note: str = ""
+
+    @property
+    def moved(self) -> int | None:
+        """Bytes read and written."""
+        return None if self.read is None or self.written is None else self.read + self.written
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations per byte."""
+        return self.flops / self.moved if self.flops is not None and self.moved else None
+
+    @property
+    def distance(self) -> float | None:
+        """The measured time by the attainable one; None where either is missing or zero."""
+        return self.measured / self.attainable if self.measured and self.attainable else None
+
+    @property
+    def rate(self) -> float | None:
+        """Operations per second: as measured, else as estimated."""
+        time = self.measured or self.estimated
+        return self.flops / time * 1e3 if self.flops and time else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """How many of an engine's layers have both operations and bytes, and which share of all bytes those move.
+
+    Below 95 % of either there is no sum: what is left out may be what costs most.
+    """
+
+    layers: int
+    all_layers: int
+    moved: float
+
+    def __str__(self) -> str:
+        share = math.floor(100 * self.moved)
+        return (
+            f"{self.layers} of {self.all_layers} layers are counted, which move {share} % of the known bytes"
+        )
+
+    @property
+    def share(self) -> float:
+        """Of the layers, or of the bytes, whichever is less; from 0 to 1."""
+        return min(self.layers / self.all_layers, self.moved) if self.all_layers else 1.0
+
+    @property
+    def enough(self) -> bool:
+        """Whether a sum says something of the whole."""
+        return self.share >= ENOUGH
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Roofline:
+    """The layers of an engine under the roofs of a processor; ``batch`` samples in an inference.
+
+    Steps that launch nothing have no point. ``parameters`` counts those of the model.
+    """
+
+    peaks: Peaks
+    batch: int
+    layers: tuple[Point, ...]
+    parameters: int
+
+    def __repr__(self) -> str:
+        told = f"no sum: {self.known}" if self.estimated is None else f"{self.estimated:.3g} ms, estimated"
+        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {told}>"
+
+    @functools.cached_property
+    def by_layer(self) -> Mapping[str, Point]:
+        """Points by layer id."""
+        return {p.layer: p for p in self.layers}
+
+    @property
+    def flops(self) -> int:
+        """Operations of all layers whose number is known."""
+        return sum(p.flops or 0 for p in self.layers)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all layers whose number is known."""
+        return sum(p.macs or 0 for p in self.layers)
+
+    @property
+    def moved(self) -> int:
+        """Bytes read and written by all layers whose sizes are known."""
+        return sum(p.moved or 0 for p in self.layers)
+
+    @functools.cached_property
+    def known(self) -> Known:
+        """How much of the engine the estimate rests on."""
+        counted = [p for p in self.layers if p.flops is not None and p.moved is not None]
+        moved = sum(p.moved or 0 for p in counted)
+        return Known(
+            len(counted), len(self.layers), moved / self.moved if self.moved else float(not self.layers)
+        )
+
+    @property
+    def uncounted(self) -> tuple[str, ...]:
+        """Layers whose operations or bytes are not known."""
+        return tuple(p.layer for p in self.layers if p.flops is None or p.moved is None)
+
+    @property
+    def attainable(self) -> float | None:
+        """The sum over the layers in milliseconds; None where too little is ``known`` for one."""
+        return sum(p.attainable or 0.0 for p in self.layers) if self.known.enough else None
+
+    @property
+    def estimated(self) -> float | None:
+        """The sum over the layers in milliseconds; None where too little is ``known`` for one."""
+        return sum(p.estimated or 0.0 for p in self.layers) if self.known.enough else None
+
+    @property
+    def withheld(self) -> str:
+        """Why there is no sum, in words; empty where there is one."""
+        if self.known.enough:
+            return ""
+        return (
+            f"No estimate of the whole is given: {self.known}, and below {ENOUGH:.0%} what is left out may be what "
+            "costs most."
+        )
+
+    def milliseconds(self, engine: Engine) -> dict[str, float]:
+        """Estimated milliseconds by layer id; a layer whose work is not known is left out, a still one takes 0."""
+        points = self.by_layer
+        timed = {y.id: points[y.id].estimated if y.id in points else 0.0 for y in engine.layers}
+        return {i: t for i, t in timed.items() if t is not None}
+
+    def share(self, bound: Bound) -> float:
+        """The part of the estimated time of the counted layers that has this bound, from 0 to 1."""
+        whole = sum(p.estimated or 0.0 for p in self.layers)
+        return sum(p.estimated or 0.0 for p in self.layers if p.bound == bound) / whole if whole else 0.0
+
+
+def roofline(
+    engine: Engine,
+    mapping: NodeMapping,
+    model: Model,
+    gpu: str | Peaks,
+    times: Mapping[str, float] | None = None,
+    *,
+    batch: int | None = None,
+) -> Roofline:
+    """Every layer of an engine under the roofs of a processor.
+
+    Args:
+        engine: Whose layers are judged.
+        mapping: Between ``model`` and the engine.
+        model: The source model, or one without nodes where none is known.
+        gpu: A name of the table, or peaks of one's own.
+        times: Measured milliseconds by layer id.
+        batch: Samples in an inference instead of the engine's own.
+
+    Raises:
+        VariantError: the processor is not known.
+        ModelError: a dimension has no size, or the model's batch is fixed.
+    """
+    roofs = peaks(gpu)
+    found = layer_works(engine, mapping, model, batch=batch)
+    points = tuple(point(w, roofs, (times or {}).get(i)) for i, w in found.items() if not w.still)
+    return Roofline(roofs, batch or batch_of(engine, model), points, parameters(model))
+
+
+def estimates(
+    engine: Engine, mapping: NodeMapping, model: Model, gpu: str | Peaks, *, batch: int | None = None
+) -> dict[str, float]:
+    """Estimated milliseconds by layer id; a layer whose work is not known is left out, a still one takes 0.
+
+    Raises:
+        VariantError: the processor is not known.
+        ModelError: a dimension has no size, or the model's batch is fixed.
+    """
+    roofs = peaks(gpu)
+    found = layer_works(engine, mapping, model, batch=batch)
+    timed = {i: 0.0 if w.still else point(w, roofs).estimated for i, w in found.items()}
+    return {i: t for i, t in timed.items() if t is not None}
+
+
+def efficiency_of(roofs: Peaks) -> Efficiency:
+    """What kernels reach on a processor."""
+    return MEASURED_EFFICIENCY if roofs.origin == "measured" else GPU_EFFICIENCY
+
+
+def point(
+    work: LayerWork, roofs: Peaks, measured: float | None = None, reached: Efficiency | None = None
+) -> Point:
+    """One layer under the roofs; ``reached`` is what kernels reach, by default that of the processor's kind."""
+    reached = reached or efficiency_of(roofs)
+    rate, precision = roofs.rate(work.precision, matrix=work.matrix)
+    note = work.note
+    if work.matrix and precision != work.precision and work.precision not in {"fp32", "tf32"}:
+        note = f"{note} It has no rate of {work.precision}, so that of {precision} stands here.".strip()
+    compute = None if work.flops is None else work.flops / rate * 1e6
+    memory = None if work.moved is None else work.moved / roofs.bandwidth * 1e6
+    bound: Bound = "unknown"
+    attainable = estimated = None
+    # What a layer moves alone says how long it takes at least; standing in for an estimate, it would make a convolution
+    # whose work nobody counted look free.
+    if memory is not None and compute is not None:
+        longest = max(compute, memory)
+        attainable = (longest + reached.launch) / 1e3
+        estimated = estimate(work, roofs, reached) / 1e3
+        bound = "launch" if longest < reached.launch else "compute" if compute > memory else "memory"
+    units: Literal["matrix", "cores"] = "matrix" if work.matrix and precision in roofs.tensor else "cores"
+    return Point(
+        work.layer, work.macs, work.flops, work.read, work.written, precision, units, bound, attainable, estimated,
+        measured, note,
+    )  # fmt: skip
+
+
+def estimate(work: LayerWork, roofs: Peaks, reached: Efficiency) -> float:
+    """Microseconds that a layer may take: launch, set-up, and the longer of computing and moving."""
+    rate, precision = roofs.rate(work.precision, matrix=work.matrix)
+    share = reached.matrix if work.matrix and precision in roofs.tensor else reached.cores
+    moving = (
+        (work.moved or 0)
+        / (roofs.bandwidth * (reached.scattered if work.scattered else reached.memory))
+        * 1e6
+    )
+    product = work.product if work.product is not None and not work.product.thin else None
+    if product is not None and roofs.origin != "measured":
+        computing = _walk(product, rate * share, roofs.multiprocessors, reached.step)
+    else:
+        computing = (work.flops or 0) / (rate * share) * 1e6
+    setup = reached.setup if product is not None or work.tabled else 0.0
+    return reached.launch + setup + max(computing, moving)
+
+
+def _walk(product: Product, rate: float, multiprocessors: int, step: float) -> float:
+    """Microseconds for all blocks to walk along the summed dimension.
+
+    Blocks come in waves of as many as there are multiprocessors, and the last wave is as long as a full one. A small
+    tile loads more per operation, which costs it some of the peak: the fourth root of its reuse beside a tile of
+    128×128.
+    """
+    steps = math.ceil(product.depth / _STEP)
+    fastest = math.inf
+    for rows, columns in (product.tile,) if product.tile else _TILES:
+        blocks = math.ceil(product.rows / rows) * math.ceil(product.columns / columns) * product.groups
+        waves = math.ceil(blocks / multiprocessors)
+        reuse = min(1.0, 2 * rows * columns / (rows + columns) / 128) ** 0.25
+        turn = waves * 2 * rows * columns * _STEP / (rate / multiprocessors * reuse) * 1e6
+        fastest = min(fastest, steps * max(turn, step))
+    return fastest

@@ -1,0 +1,1 @@
+"""How the times of single runs spread."""

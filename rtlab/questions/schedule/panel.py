@@ -1,0 +1,415 @@
+"""The streams of an engine: what runs when, who waits for whom, and what streams buy and cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import html
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from rtlab import questions
+from rtlab.backends.choosing import default_target
+from rtlab.backends.roles import able
+from rtlab.core.peaks import TABLE
+from rtlab.documents.contract import Fact, Figure, Link, Origin, Panel, Row, Setting, Work
+from rtlab.documents.figure import MAIN, OTHER, SIGNS, axis, figure
+from rtlab.documents.numbers import number, storage, storage_unit, time_unit
+from rtlab.documents.panel import choices, column, fact, link, stops
+from rtlab.errors import RtlabError, VariantError
+from rtlab.questions.cards.card import exact, names, numbered
+from rtlab.questions.roofline.estimate_error import usual
+from rtlab.questions.roofline.roofs import estimates
+from rtlab.questions.scene import Scene, panel
+from rtlab.questions.schedule.gantt import gantt
+from rtlab.questions.schedule.streams import Schedule, divided, unit_durations
+from rtlab.questions.schedule.streams import schedule as scheduled
+from rtlab.questions.timing.times import on_layers
+from rtlab.questions.titles import titles
+from rtlab.relation.mapping import placed
+
+if TYPE_CHECKING:
+    from rtlab.core.engine import Engine
+    from rtlab.core.facts import Facts
+    from rtlab.core.variant import Variant
+
+_TITLE = "Streams"
+#: Auxiliary streams that the slider offers; builders use no more on branching networks than there are branches.
+_AUX = range(8)
+#: Variants beside each other.
+_BESIDE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """Where durations come from: ``of`` gives them by layer id, empty where a variant has none of this kind."""
+
+    id: str
+    label: str
+    origin: Origin | Literal[""]
+    of: Callable[[Facts], Mapping[str, float]]
+    note: str = ""
+
+
+def schedule(scene: Scene) -> Panel:
+    """When each layer runs on its stream, and what it waits for.
+
+    Raises:
+        VariantError: a setting is none that there is.
+    """
+    result = scene.result
+    sources = _sources(scene)
+    asked = scene.settings.get("times", "")
+    if asked and asked not in sources:
+        listed = ", ".join(f'"{s}"' for s in sources)
+        raise VariantError(
+            f'Cannot draw the streams of "{result.name}" with "{asked}" times: there are none. Choose one of {listed}.'
+        )
+    problem, durations = "", dict[str, float]()
+    for chosen in [sources[asked]] if asked else sources.values():
+        try:
+            durations = dict(chosen.of(result))
+        except RtlabError as error:
+            problem = str(error)
+        if durations:
+            break
+    settings = _settings(scene, sources, chosen)
+    if not durations:
+        why = problem or f'Variant "{result.name}" has no layer that takes time. Choose another variant.'
+        return panel(scene, "schedule", _TITLE, "", settings=settings, problem=why)
+    plan = scheduled(result.engine, durations, origin=chosen.origin)
+    beside = _beside(scene, chosen, plan)
+    called = names(result, scene.model)
+    made = _made(plan)
+    unit, factor = _unit(plan)
+    return panel(
+        scene,
+        "schedule",
+        _TITLE,
+        _lead(plan),
+        settings=settings,
+        work=[_rebuild(scene)],
+        facts=_facts(scene, plan, beside),
+        figures=[
+            gantt(plan, exact(called, result.engine), chosen.label),
+            *([_compared(beside, titles(scene.study))] if len(beside) > 1 else []),
+        ],
+        columns=[
+            column("Step", numeric=True),
+            column("Layer"),
+            column("Stream", numeric=True),
+            column("Start", unit, made, numeric=True),
+            column("Duration", unit, chosen.origin or None, numeric=True),
+            column("Waits for"),
+            column("Slack", unit, made, numeric=True),
+            column("Critical path"),
+        ],
+        rows=_rows(plan, scene.result.engine, called, factor),
+        links=_links(scene, plan),
+        notes=[*_notes(scene, plan, chosen), *plan.notes],
+    )
+
+
+def _made(plan: Schedule) -> Origin | None:
+    """The origin of what follows from durations: a schedule is an estimate, whatever they are."""
+    return "estimated" if plan.origin else None
+
+
+def _unit(plan: Schedule) -> tuple[str, float]:
+    """The unit of all times of a schedule, and how many of it are one of the plan's own."""
+    return time_unit(plan.makespan) if plan.origin else (plan.unit, 1.0)
+
+
+def _sources(scene: Scene) -> dict[str, _Source]:
+    """What durations the variant may have, the best first."""
+    result, gpu = scene.result, _gpu(scene)
+    found, times = [], questions.timing.own(result)
+    if times is not None and times.layers:
+        device = times.device or "device not told"
+        found.append(_Source("measured", f"measured, {device}", "measured", questions.timing.milliseconds))
+    note = f"Each layer's duration is estimated from its operations and bytes on {gpu}."
+    found.append(
+        _Source(
+            "estimated",
+            f"estimated, {gpu}",
+            "estimated",
+            lambda other: estimates(other.engine, questions.fusion.mapping(other), scene.model, gpu),
+            note,
+        )
+    )
+    if times is None and questions.timing.on_layers(result):
+        note = "Measured on the CPU with another engine: only the order of the steps is this engine's."
+        joined = functools.partial(_joined, result)
+        found.append(_Source("cpu", "measured on the CPU", "measured", joined, note))
+    note = "Every layer counts one step here, however long it takes."
+    found.append(_Source("unit", "every layer alike", "", lambda other: unit_durations(other.engine), note))
+    return {s.id: s for s in found}
+
+
+def _gpu(scene: Scene) -> str:
+    """The one that was chosen, else that of the engine, else one of its target."""
+    if chosen := scene.settings.get("gpu"):
+        return chosen
+    return usual(scene.result.engine).name
+
+
+def _joined(measured: Facts, shown: Facts) -> Mapping[str, float]:
+    """The times of one variant on the layers of one that was built from the same model: two runs are never equal."""
+    times = questions.timing.of(measured)
+    if times is None or measured.measured is None:
+        return {}
+    shared = questions.timing.on_layers(measured)
+    if shown is not measured:
+        built = measured.prepared.model
+        ran, other = (questions.fusion.related(e, built, built) for e in (measured.measured, shown.engine))
+        shared = on_layers(times, ran, other)
+    return divided(times, shared)
+
+
+def _settings(scene: Scene, sources: Mapping[str, _Source], chosen: _Source) -> list[Setting]:
+    return [
+        choices("times", "Durations", {s.id: s.label for s in sources.values()}, chosen.id),
+        choices(
+            "gpu", "GPU", {n: n for n in dict.fromkeys([*(p.name for p in TABLE), _gpu(scene)])}, _gpu(scene)
+        ),
+        stops("aux", "Auxiliary streams", _AUX, _wanted(scene)),
+    ]
+
+
+def _wanted(scene: Scene) -> int:
+    """The number on the slider: what was chosen, else what was built, else the streams that the engine has."""
+    told = _aux(scene.result.variant)
+    used = len({y.stream for y in scene.result.engine.layers}) - 1
+    return min(max(scene.number("aux", max(used, 0) if told is None else told), _AUX[0]), _AUX[-1])
+
+
+def _aux(variant: Variant) -> int | None:
+    """What the builder was told of auxiliary streams; None where that was left to it."""
+    told = dict(variant.options.config).get("max_aux_streams") if variant.options else None
+    return told if isinstance(told, int) and told >= 0 else None
+
+
+def _rebuild(scene: Scene) -> Work:
+    wanted, result = _wanted(scene), scene.result
+    same = next((r.name for r in _siblings(scene) if _aux(r.variant) == wanted), "")
+    reason = ""
+    if result.recorded:
+        reason = "This engine was read from files. Build the model in a study to choose its streams."
+    elif "streams" not in result.engine.maker.reports:
+        reason = f"{result.engine.compiler} has no streams to choose. {_with_streams()}"
+    elif same:
+        reason = f'Variant "{same}" is built with {_auxiliary(wanted)}.'
+    return {
+        "work": "rebuild",
+        "label": f"Rebuild with {_auxiliary(wanted)}",
+        "values": {"max_aux_streams": str(wanted)},
+        "enabled": not reason,
+        "reason": reason,
+    }
+
+
+def _with_streams() -> str:
+    """What builds engines whose streams can be chosen, those that are installed here first."""
+    for name in able(lambda c: c.builds and "streams" in c.maker.reports):
+        return f'Build with backend="{name}", such as for target {default_target(name)}.'
+    return "Build with another backend."
+
+
+def _auxiliary(count: int) -> str:
+    return f"{count} auxiliary stream{'s' * (count != 1)}"
+
+
+def _siblings(scene: Scene) -> list[Facts]:
+    """Variants of the study that differ from the one shown in their streams only, and that one itself."""
+
+    def rest(variant: Variant) -> Variant:
+        if variant.options is None:
+            return variant
+        config = tuple(c for c in variant.options.config if c[0] != "max_aux_streams")
+        options = dataclasses.replace(variant.options, config=config)
+        return dataclasses.replace(variant, options=options if options.count else None)
+
+    result = scene.result
+    if result.recorded:
+        return [result]
+    mine = rest(result.variant)
+    others = [r for r in scene.study.facts.values() if r.name != result.name and not r.recorded]
+    same = [r for r in others if r.engine.backend == result.engine.backend and rest(r.variant) == mine]
+    return [result, *same]
+
+
+def _beside(scene: Scene, chosen: _Source, plan: Schedule) -> list[tuple[Facts, Schedule]]:
+    """The variant and its siblings with their schedules, those with the fewest streams first."""
+    timed = ((other, chosen.of(other)) for other in _siblings(scene)[1:_BESIDE])
+    others = [(r, scheduled(r.engine, times, origin=chosen.origin)) for r, times in timed if times]
+    return sorted([(scene.result, plan), *others], key=lambda pair: (len(pair[1].streams), pair[0].name))
+
+
+def _lead(plan: Schedule) -> str:
+    if len(plan.streams) < 2:
+        return (
+            "Every bar is a layer of the engine. All run on one stream, one after the other, so that no layer waits "
+            "for another stream."
+        )
+    return (
+        "Every bar is a layer on its stream. A hatched gap is a stream that stands still, and an arrow leads to its "
+        "end from the layer that it waits for. The line along the bars is the critical path: only "
+        "when a layer on it gets shorter does the whole end earlier."
+    )
+
+
+def _notes(scene: Scene, plan: Schedule, chosen: _Source) -> list[str]:
+    notes = [chosen.note] if chosen.note else []
+    if len(plan.streams) > 1:
+        notes.append(
+            "As soon as possible: layers side by side do not slow each other down here, and signals and waits cost "
+            "nothing. On a GPU they share its units, and one thread of the CPU starts them one after the other unless "
+            "a CUDA graph does: what streams buy is at most this."
+        )
+        return notes
+    if math.isclose(plan.chain, plan.serial, rel_tol=1e-6):
+        why = "All layers that take time are one chain of tensors: a second stream would have nothing to do."
+    else:
+        free = number(plan.serial - plan.chain, plan.unit)
+        why = f"Its tensors would allow it to end up to {free} earlier, were layers to run side by side."
+    engine = scene.result.engine
+    if "streams" not in engine.maker.reports or scene.result.recorded:
+        return [*notes, why]
+    if _aux(scene.result.variant) == 0:
+        tip = "It was built with max_aux_streams=0: rebuild it with more."
+    else:
+        tip = (
+            "The builder was free to use more and did not: it does where long branches run side by side. "
+            'Try rtlab.samples.load("googlenet").'
+        )
+    return [*notes, f"{why} {tip}"]
+
+
+def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Facts, Schedule]]) -> list[Fact]:
+    made, unit = _made(plan), plan.unit
+    share = f" ({plan.bought / plan.serial:.0%})" if plan.serial else ""
+    few = plan.streams[:8]
+    layers, sync = sum(s.layers for s in plan.streams), sum(s.sync for s in plan.streams)
+    signals = sum(y.kind == "signal" for y in scene.result.engine.layers)
+    found = [
+        fact("Streams", str(len(plan.streams)), note=", ".join(f"{s.layers} layers on {s.id}" for s in few)),
+        fact("Layers", f"{layers:,}"),
+        fact(
+            "Signals and waits", f"{sync:,}", note=f"{signals:,} and {sync - signals:,}, told by the engine"
+        ),
+        fact(
+            "On one stream", number(plan.serial, unit), plan.origin or None, "all layers one after the other"
+        ),
+    ]
+    if len(plan.streams) > 1:
+        idle = ", ".join(f"{plan.idle(s):.0%} on {s.id}" for s in few)
+        found += [
+            fact(
+                "Ends after",
+                number(plan.makespan, unit),
+                made,
+                "the end of the last layer, as soon as possible",
+            ),
+            fact("Bought", f"{number(plan.bought, unit)}{share}", made, "at most: see the notes"),
+            fact(
+                "Cannot end before",
+                number(plan.bound, unit),
+                made,
+                "the longest chain of tensors, or all work shared out evenly among the streams",
+            ),
+            fact("Stands still", idle, made, "share of the time in which nothing runs, by stream"),
+        ]
+    memory = scene.result.engine.totals.get("activation")
+    if memory is None:
+        return found
+    found.append(fact("Activation memory", storage(memory), "reported", "as the builder plans it"))
+    other = next(
+        (r for r, _ in beside if r.name != scene.result.name and r.engine.totals.get("activation")), None
+    )
+    if other is not None:
+        more = memory - other.engine.totals["activation"]
+        found.append(
+            fact(
+                f"Against {titles(scene.study)[other.name]}",
+                storage(more, signed=True),
+                "reported",
+                f"activation memory; {storage(other.engine.totals['activation'])} there",
+            )
+        )
+    return found
+
+
+def _rows(plan: Schedule, engine: Engine, called: Mapping[str, str], factor: float) -> list[Row]:
+    own = {layer.id: layer.name for layer in engine.layers}
+    steps = numbered(called)
+    sources: defaultdict[str, list[str]] = defaultdict(list)
+    for wait in plan.waits:
+        if wait.layer and wait.source:
+            sources[wait.layer].append(steps[wait.source])
+    return [
+        Row(
+            key=step.layer,
+            cells=[
+                position,
+                called[step.layer],
+                step.stream,
+                step.start * factor,
+                step.duration * factor,
+                ", ".join(dict.fromkeys(sources.get(step.layer, ()))),
+                step.slack * factor,
+                "yes" if step.critical else "",
+            ],
+            note=own[step.layer],
+        )
+        for position, step in enumerate(plan.steps, 1)
+        if not step.sync
+    ]
+
+
+def _links(scene: Scene, plan: Schedule) -> dict[str, Link]:
+    mapping = placed(questions.fusion.mapping(scene.result), scene.model)
+    return {s.layer: link(mapping.nodes(s.layer), [s.layer]) for s in plan.steps if not s.sync}
+
+
+def _compared(beside: list[tuple[Facts, Schedule]], called: Mapping[str, str]) -> Figure:
+    labels = [
+        f"{html.escape(called[r.name])}<br>{len(p.streams)} stream{'s' * (len(p.streams) != 1)}"
+        for r, p in beside
+    ]
+    told = _made(beside[0][1]) or "unit length"
+    unit, factor = _unit(max((p for _, p in beside), key=lambda p: p.makespan))
+    memory = [r.engine.totals.get("activation") for r, _ in beside]
+    held, scale = storage_unit(max(m or 0 for m in memory))
+    bar: dict[str, Any] = {"type": "bar", "orientation": "h", "y": labels}
+    data = [
+        {
+            **bar,
+            "x": [p.makespan * factor for _, p in beside],
+            "marker": {"color": MAIN},
+            "hovertemplate": f"%{{y}}<br>ends after %{{x:.3~g}} {unit}<extra>{told}</extra>",
+        },
+        {
+            **bar,
+            "x": [m if m is None else m / scale for m in memory],
+            "xaxis": "x2",
+            "marker": {"color": OTHER},
+            "hovertemplate": f"%{{y}}<br>%{{x:.3~g}} {held} of activations<extra>reported</extra>",
+        },
+    ]
+    return figure(
+        "Time and activation memory of the variants that differ in their streams: "
+        + "; ".join(
+            f"{label.replace('<br>', ': ')}, {number(p.makespan, p.unit)}, "
+            + ("memory not told" if m is None else storage(m))
+            for label, (_, p), m in zip(labels, beside, memory, strict=True)
+        ),
+        data,
+        height=110 + 28 * len(beside),
+        title="What streams buy, and what they cost",
+        # Side by side with the schedule there is room for few words; the hover text has the others.
+        xaxis=axis(f"{SIGNS.get(told, '')} time, {unit}".strip(), domain=[0, 0.46], rangemode="tozero", nticks=4),
+        xaxis2=axis(f"{SIGNS['reported']} memory, {held}", domain=[0.54, 1], rangemode="tozero", anchor="y", nticks=4),
+        yaxis=axis(type="category", automargin=True),
+    )  # fmt: skip

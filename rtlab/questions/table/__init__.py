@@ -1,0 +1,1 @@
+"""The layers of an engine as one table."""

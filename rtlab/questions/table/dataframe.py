@@ -1,0 +1,131 @@
+"""The layers of an engine as a table for pandas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from rtlab import questions
+from rtlab.core.engine import Layer
+from rtlab.questions.cards.card import names
+from rtlab.questions.reformats.reasons import layout
+from rtlab.relation.footprint import BEYOND, nbytes, of_layers
+from rtlab.relation.roles import words
+
+if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
+    from rtlab.core.model import Model
+
+#: Types of weights as TensorRT's inspector writes them.
+_TYPES = {
+    "float": "fp32", "half": "fp16", "bfloat16": "bf16", "int8": "int8", "int32": "int32", "int64": "int64",
+    "fp8": "fp8", "int4": "int4", "fp4": "fp4", "bool": "bool", "uint8": "uint8",
+}  # fmt: skip
+_NUMBERS = {
+    "stream": "int64", "time_ms": "float64", "share": "float64", "shared": "Int64", "sparse": "boolean",
+    "output_bytes": "Int64", "weight_bytes": "Int64",
+}  # fmt: skip
+
+
+def layers_frame(result: Facts, model: Model | None = None) -> pd.DataFrame:
+    """The layers of a variant's engine, a row each in order of execution, under their ids (the index, ``id``).
+
+    | column | dtype | what |
+    |---|---|---|
+    | ``title`` | str | what its card says: ``Conv · BN · ReLU`` |
+    | ``name``, ``kind`` | str | the compiler's words |
+    | ``nodes`` | object: tuple of str | ids of the nodes of the model that the layer runs or serves; or empty |
+    | ``operators`` | object: tuple of str | what it does for each, in the same order: ``Conv``, ``Q for Conv`` |
+    | ``reads``, ``writes``, ``precision`` | str | narrowest type of its inputs, its outputs, and both; or empty |
+    | ``tactic`` | str | its kernel, by name or number; empty where not told |
+    | ``formats_in``, ``formats_out`` | object: tuple of str | layout of each input and output; empty words: not told |
+    | ``stream`` | int64 | the stream it is issued to, 0 where there is one |
+    | ``time_ms`` | float64 | its time in milliseconds: the median, or the mean where a file has only that |
+    | ``share`` | float64 | that time by the sum of all layers, from 0 to 1 |
+    | ``shared`` | Int64 | how many layers have that time together; 1 where this very engine was measured |
+    | ``sparse`` | boolean | whether it uses 2:4 sparse weights |
+    | ``output_bytes`` | Int64 | size of all that it writes, by shape and type |
+    | ``weight_bytes`` | Int64 | size of its weights and bias |
+
+    What is unknown is NaN among ``time_ms`` and ``share`` and NA among the others, never 0. Where another engine was
+    measured in this one's place, layers with ``shared`` above 1 repeat one time, so that the sum of ``time_ms`` is too
+    large; only where all are 1 do ``time_ms`` and ``share`` add up.
+
+    ``attrs`` says where numbers come from: ``engine`` names compiler, release and device; ``times`` how times were
+    measured, empty without times; ``output_bytes`` is ``reported`` by the compiler or ``estimated`` without padding.
+
+    >>> import rtlab
+    >>> study = rtlab.Study(rtlab.testing.tiny_model())
+    >>> variant = study.add("fp32", target="cpu")
+    >>> table = study.run()["fp32"].table()
+    >>> slowest = table.groupby("kind").time_ms.sum().sort_values()  # where the time goes
+    >>> homes = table.explode("nodes").reset_index().groupby("nodes").id.agg(list)  # layers of each node
+    >>> narrow = table[(table.reads == "int8") & (table.writes == "fp32")]
+    >>> len(slowest) > 1, homes["head/Gemm"] != [], len(narrow)
+    (True, True, 0)
+
+    Args:
+        result: The variant.
+        model: The source model that is shown; by default the one that the engine was built from.
+    """
+    home = result.prepared.model if model is None else model
+    times, sizes = questions.timing.on_layers(result), of_layers(result.engine, result.prepared.model)
+    titles, rows = names(result, home), []
+    mapping, timing = questions.fusion.mapping(result), questions.timing.of(result)
+    for layer in result.engine.layers:
+        nodes = mapping.nodes(layer.id)
+        time, size = times.get(layer.id), sizes.get(layer.id)
+        rows.append({
+            "id": layer.id,
+            "title": titles[layer.id],
+            "name": layer.name,
+            "kind": layer.kind,
+            "nodes": nodes,
+            "operators": tuple(
+                words(p.role, home.by_id[p.node].op) for p in mapping.of(layer.id) if p.node in home.by_id
+            ),
+            "reads": layer.reads,
+            "writes": layer.writes,
+            "precision": layer.precision,
+            "tactic": layer.tactic,
+            "formats_in": tuple(layout(t.format) for t in layer.inputs),
+            "formats_out": tuple(layout(t.format) for t in layer.outputs),
+            "stream": layer.stream,
+            "time_ms": time.median if time else None,
+            "share": time.share if time else None,
+            "shared": time.shared if time else None,
+            "sparse": _sparse(layer),
+            "output_bytes": size.nbytes if size else None,
+            "weight_bytes": _weights(layer),
+        })  # fmt: skip
+    columns = [
+        "id", "title", "name", "kind", "nodes", "operators", "reads", "writes", "precision", "tactic", "formats_in",
+        "formats_out", "stream", "time_ms", "share", "shared", "sparse", "output_bytes", "weight_bytes",
+    ]  # fmt: skip
+    frame: pd.DataFrame = pd.DataFrame(rows, columns=columns).astype(_NUMBERS).set_index("id")
+    frame.attrs = {
+        "engine": result.engine.title,
+        "times": timing.origin if timing and times else "",
+        "output_bytes": ", ".join(sorted({s.origin for s in sizes.values()})),
+    }
+    return frame
+
+
+def _sparse(layer: Layer) -> bool | None:
+    """What the inspector says; it says nothing of layers without weights."""
+    told = layer.attributes.get("HasSparseWeights")
+    return bool(told) if isinstance(told, (bool, int)) else None
+
+
+def _weights(layer: Layer) -> int | None:
+    """Bytes of constants, or of weights and bias as attributes tell them; None where some of it is not known."""
+    found = [nbytes(t.dtype, t.shape) for t in layer.constants]
+    for key in ("Weights", "Bias"):
+        told = layer.attributes.get(key)
+        if isinstance(told, dict) and told.get("Count") != 0:
+            count = told.get("Count")
+            dtype = _TYPES.get(str(told.get("Type")).lower(), "")
+            found.append(nbytes(dtype, (count,)) if isinstance(count, int) else None)
+    known = [f for f in found if f is not None]
+    return sum(known) if found and len(known) == len(found) and sum(known) < BEYOND else None

@@ -1,0 +1,264 @@
+"""Per-layer times of one engine, and how they read on nodes and on the layers of another engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Mapping as MappingType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab.core.engine import Engine
+from rtlab.core.trace import Processor, Profile
+from rtlab.relation.mapping import Mapping
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Up to this ratio of the layers' sum to the latency, the cost of timing them is no matter.
+_ALIKE = 1.1
+#: Of whole inferences, in percent.
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTime:
+    """Median time in milliseconds, half the interquartile range, and the share of the sum of all layers.
+
+    ``spread`` and the ``quartiles``, in milliseconds, are None where only a summary of the samples is known.
+    """
+
+    layer: str
+    median: float
+    spread: float | None
+    share: float
+    quartiles: tuple[float, float] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """A time in milliseconds that ``shared`` boxes have together; it is not divided among them."""
+
+    median: float
+    spread: float | None
+    share: float
+    shared: int
+    layers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Timing:
+    """Times of the layers of the engine that was run.
+
+    ``total`` is the median of whole inferences without instrumentation, ``summed`` the sum of the layers' medians,
+    both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
+    ``total`` and ``spread`` are None where only the layers were timed. ``runs`` counts those of the layers and
+    ``inferences`` those of the whole, each 0 where it is not told. ``percentiles`` are those of whole inferences, in
+    milliseconds by percent; empty where there are too few to tell. ``samples`` are the whole inferences one by one, in
+    the order of measurement, shape ``(inferences,)``, after ``warmup`` untimed ones.
+    """
+
+    source: str
+    device: str
+    taken: datetime.datetime | None
+    runs: int
+    total: float | None
+    spread: float | None
+    summed: float
+    layers: tuple[LayerTime, ...]
+    note: str = ""
+    processor: Processor = "CPU"
+    inferences: int = 0
+    percentiles: MappingType[int, float] = dataclasses.field(default_factory=dict)
+    samples: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.empty(0), repr=False)
+    warmup: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Timing {self.shown:.3g} ms, {len(self.layers)} layers, measured, {self.source}>"
+
+    @property
+    def shown(self) -> float:
+        """One number for the whole engine in milliseconds: the inference, or else the sum of its layers."""
+        return self.summed if self.total is None else self.total
+
+    @property
+    def ratio(self) -> float | None:
+        """The sum of the layers by the latency of whole inferences; None where either is not known."""
+        return self.summed / self.total if self.total and self.layers else None
+
+    @property
+    def scale(self) -> float:
+        """What the layers' times are multiplied with where they are shown as parts of an inference.
+
+        On a CPU each layer carries the cost of its own measurement, which in a small model is most of it. Where the sum
+        exceeds the latency by more than a tenth, the layers are scaled to the latency; else this is 1.
+        """
+        ratio = self.ratio
+        return 1 / ratio if self.processor == "CPU" and ratio is not None and ratio > _ALIKE else 1.0
+
+    @property
+    def scaled(self) -> str:
+        """What stands beside layer times that were scaled; empty where they were not."""
+        if self.scale == 1 or self.ratio is None:
+            return ""
+        return (
+            f"scaled by {self.scale:.2g} to the whole inference: timed one by one, with the cost of timing each, the "
+            f"layers sum to {self.ratio:.2g} times of it"
+        )
+
+    @property
+    def origin(self) -> str:
+        """What stands beside every one of these numbers."""
+        day = self.taken.strftime("%Y-%m-%d") if self.taken else ""
+        runs = _counted(self.runs)
+        if self.inferences not in {0, self.runs}:
+            whole_runs = f"the whole over {_counted(self.inferences)}"
+            runs = f"layers over {runs}, {whole_runs}" if self.layers and runs else whole_runs
+        whole = "sum of the layers, which overstates the latency" if self.total is None else ""
+        parts = ("measured", self.source, self.device, runs, day, whole)
+        return ", ".join(p for p in parts if p) + (f". {self.note}" if self.note else "")
+
+    def worst(self, count: int = 5) -> tuple[LayerTime, ...]:
+        """The slowest layers."""
+        return tuple(sorted(self.layers, key=lambda t: -t.median)[:count])
+
+
+def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
+    """Reduce samples to medians and spreads, in the engine's order of execution."""
+    reduced = _reduced(profile.samples)
+    summed = sum(median for median, _ in reduced.values())
+    layers = tuple(
+        [
+            LayerTime(
+                layer.id,
+                median,
+                None if quartiles is None else (quartiles[1] - quartiles[0]) / 2,
+                median / summed if summed else 0.0,
+                quartiles,
+            )
+            for layer in engine.layers
+            if layer.id in reduced
+            for median, quartiles in (reduced[layer.id],)
+        ]
+    )
+    return Timing(
+        source=profile.source,
+        device=profile.device,
+        taken=profile.taken,
+        runs=len(profile.total) if profile.runs is None else profile.runs,
+        # A single number from elsewhere is the median of untold many.
+        inferences=len(profile.total) if len(profile.total) > 1 else 0,
+        total=float(np.median(profile.total)) if len(profile.total) else None,
+        percentiles={
+            p: float(np.percentile(profile.total, p)) for p in PERCENTILES if _tells(profile.total, p)
+        },
+        spread=_spread(profile.total),
+        summed=summed,
+        layers=layers,
+        note=note or profile.note,
+        processor=profile.processor,
+        samples=profile.total,
+        warmup=profile.warmup,
+    )
+
+
+def _reduced(
+    samples: MappingType[str, np.ndarray[Any, Any]],
+) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    """Median and quartiles by layer, of all layers with as many samples at once; those without any are left out."""
+    alike: defaultdict[int, list[str]] = defaultdict(list)
+    for layer, taken in samples.items():
+        alike[len(taken)].append(layer)
+    found: dict[str, tuple[float, tuple[float, float] | None]] = {}
+    for count, ids in alike.items():
+        if count > 1:
+            table = np.stack([samples[i] for i in ids])
+            low, high = np.percentile(table, [25, 75], axis=1)
+            medians = np.median(table, axis=1).tolist()
+            quartiles = zip(low.tolist(), high.tolist(), strict=True)
+            found.update(zip(ids, zip(medians, quartiles, strict=True), strict=True))
+        elif count:
+            found.update((i, (float(samples[i][0]), None)) for i in ids)
+    # In the order of the samples, for a sum of floats depends on it.
+    return {i: found[i] for i in samples if i in found}
+
+
+def _tells(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]], percent: int) -> bool:
+    """Whether a sample at least lies beyond a percentile."""
+    return len(samples) * (100 - percent) >= 100
+
+
+def _counted(runs: int) -> str:
+    return f"{runs} run{'s' if runs != 1 else ''}" if runs else ""
+
+
+def on_nodes(times: Timing, mapping: Mapping) -> dict[str, Shared]:
+    """The time of each node: that of its layers, with the number of nodes that share them."""
+    shares = _Shares(times, {t.layer: mapping.nodes(t.layer) for t in times.layers})
+    found = {node: shares.of(mapping.layers(node)) for node in dict.fromkeys(p.node for p in mapping.pairs)}
+    return {node: shared for node, shared in found.items() if shared is not None}
+
+
+def own(times: Timing) -> dict[str, Shared]:
+    """The times of an engine on its own layers."""
+    return {t.layer: Shared(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
+
+
+def on_layers(times: Timing, measured: Mapping, shown: Mapping) -> dict[str, Shared]:
+    """The times of one engine read on the layers of another, joined by node.
+
+    A layer of the shown engine gets the time of every measured layer that holds one of its nodes. Where a
+    measured layer also holds nodes of other shown layers, ``shared`` counts them all.
+    """
+    touching: defaultdict[str, set[str]] = defaultdict(set)
+    for pair in shown.pairs:
+        for i in measured.layers(pair.node):
+            touching[i].add(pair.layer)
+    shares = _Shares(times, touching)
+    found = {
+        layer: shares.of(i for n in shown.nodes(layer) for i in measured.layers(n))
+        for layer in dict.fromkeys(p.layer for p in shown.pairs)
+    }
+    return {layer: shared for layer, shared in found.items() if shared is not None}
+
+
+class _Shares:
+    """The time that several layers take together, with the number of all that share them.
+
+    Thousands of nodes may run in the same layers, which are added up once.
+    """
+
+    def __init__(self, times: Timing, sharing: MappingType[str, Iterable[str]]) -> None:
+        self._times = {t.layer: t for t in times.layers}
+        self._sharing = sharing
+        self._known: dict[tuple[str, ...], Shared] = {}
+
+    def of(self, layers: Iterable[str]) -> Shared | None:
+        """That of these layers as far as they have times; None where none has."""
+        timed = tuple(dict.fromkeys(i for i in layers if i in self._times))
+        if timed and timed not in self._known:
+            sharing = {one for i in timed for one in self._sharing[i]}
+            self._known[timed] = _sum([self._times[i] for i in timed], len(sharing))
+        return self._known.get(timed)
+
+
+def _sum(times: list[LayerTime], shared: int) -> Shared:
+    spreads = [t.spread for t in times if t.spread is not None]
+    return Shared(
+        median=sum(t.median for t in times),
+        # Spreads of independent medians add in squares.
+        spread=float(np.sqrt(sum(s**2 for s in spreads))) if len(spreads) == len(times) else None,
+        share=sum(t.share for t in times),
+        shared=shared,
+        layers=tuple(t.layer for t in times),
+    )
+
+
+def _spread(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float | None:
+    if len(samples) < 2:
+        return None
+    low, high = np.percentile(samples, [25, 75])
+    return float(high - low) / 2

@@ -1,0 +1,182 @@
+"""What the layers of an engine are, and who writes what they read."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.relation.kernel import kernel
+from rtlab.relation.writers import Writers
+
+#: What a layer does, in one word for all spellings of the compilers.
+Work = Literal[
+    "convolution", "deconvolution", "matmul", "pooling", "pointwise", "softmax", "normalization", "scale", "reduce",
+    "quantization", "reformat", "shuffle", "slice", "concat", "gather", "region", "kernel", "control", "none", "other",
+]  # fmt: skip
+
+#: Types that need a scale.
+QUANTIZED = frozenset({"int8", "fp8", "int4", "fp4"})
+FLOATS = frozenset({"fp32", "tf32", "fp16", "bf16"})
+#: A copy that the builder put before or behind a layer, and that layer's name.
+COPY = re.compile(
+    r"^Reformatting CopyNode for (?P<side>Input|Output) Tensor \d+ to (?P<layer>.*)$", re.DOTALL
+)
+
+#: Steps through which a tensor keeps its numbers.
+MOVES: frozenset[Work] = frozenset({"none", "reformat", "shuffle"})
+#: Steps that compute addresses or order streams.
+_CONTROL = frozenset({"add", "memset", "jmp", "cjmp", "signal", "wait", "shape_call"})
+#: Words in ``LayerType`` and ``ParameterType``; the first that occurs decides.
+_WORDS: tuple[tuple[str, Work], ...] = (
+    ("deconv", "deconvolution"), ("depthwiseseparable", "convolution"), ("conv", "convolution"),
+    ("correlation", "convolution"), ("gemm", "matmul"), ("matrixmultiply", "matmul"), ("matrix_multiply", "matmul"),
+    ("matmul", "matmul"), ("fullyconnected", "matmul"), ("pool", "pooling"), ("softmax", "softmax"),
+    ("dequantize", "quantization"), ("quantize", "quantization"), ("normalization", "normalization"),
+    ("pointwise", "pointwise"), ("elementwise", "pointwise"), ("activation", "pointwise"), ("unary", "pointwise"),
+    ("scale", "scale"), ("reduce", "reduce"), ("shuffle", "shuffle"), ("transpose", "shuffle"), ("slice", "slice"),
+    ("padding", "slice"), ("concat", "concat"), ("gather", "gather"), ("reformat", "reformat"), ("reorder", "reformat"),
+    ("cast", "reformat"), ("copy", "reformat"),
+)  # fmt: skip
+#: Operations of a generated kernel, as its name abbreviates them, that only move or retype numbers.
+_MOVES = frozenset({"Cast", "Res", "Resh", "Tran", "Move", "Copy", "Repl", "Squ", "Unsq"})
+
+
+def work(layer: Layer) -> Work:
+    """What a layer does, by its kind, its parameters and, of a generated kernel, the operations in its name."""
+    if layer.kind == "NoOp":
+        return "none"
+    # Its name holds that of the layer it serves, which may be a region.
+    if COPY.match(layer.name):
+        return "reformat"
+    if "{ForeignNode[" in layer.name or layer.kind.lower() == "myelin":
+        return "region"
+    if layer.kind in _CONTROL:
+        return "control"
+    if layer.kind == "kgen":
+        told = kernel(layer)
+        return "reformat" if told and told.whole and _MOVES.issuperset(told.operations) else "kernel"
+    if layer.attributes.get("Origin") == "QDQ":
+        return "quantization"
+    kind = _kind(f"{layer.kind} {layer.attributes.get('ParameterType') or ''}")
+    if kind == "scale" and (layer.reads in QUANTIZED) != (layer.writes in QUANTIZED):
+        return "quantization"
+    return kind
+
+
+@functools.lru_cache(1024)
+def _kind(told: str) -> Work:
+    words = told.lower()
+    return next((w for word, w in _WORDS if word in words), "other")
+
+
+class Dataflow:
+    """The layers of an engine as a graph: between those that write a tensor and those that read it.
+
+    Who reads whose writing where a name is used again is ``Writers``' to say; of several that write parts of a tensor,
+    the last stands for all. ``works`` tells by id what each layer does.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._layers = engine.layers
+        self._inputs = {t.name for t in engine.inputs}
+        self._outputs = {t.name for t in engine.outputs}
+        self.works = {layer.id: work(layer) for layer in engine.layers}
+        self._position = {layer.id: p for p, layer in enumerate(engine.layers)}
+        self._writers = Writers(engine)
+        self._readers: defaultdict[tuple[str, int], list[Layer]] = defaultdict(list)
+        for position, layer in enumerate(engine.layers):
+            for tensor in _once(layer.inputs):
+                for source in self._writers.of(position, tensor):
+                    self._readers[tensor.name, source].append(layer)
+
+    def writer(self, layer: Layer, tensor: Tensor) -> Layer | None:
+        """The layer that wrote what ``layer`` reads; None for an input of the engine or a constant."""
+        for read in _once(layer.inputs):
+            if read.name == tensor.name and (found := self._writers.of(self._position[layer.id], read)):
+                return self._layers[found[-1]]
+        return None
+
+    def readers(self, layer: Layer, tensor: Tensor | None = None) -> tuple[Layer, ...]:
+        """The layers that read this output, or any output, of ``layer``."""
+        outputs = layer.outputs if tensor is None else (tensor,)
+        position = self._position[layer.id]
+        found = (r for t in outputs for r in self._readers.get((t.name, position), ()))
+        return tuple({r.id: r for r in found}.values())
+
+    def from_input(self, layer: Layer, tensor: Tensor) -> bool:
+        """Whether a tensor that a layer reads comes from outside the engine, perhaps through steps that only move."""
+        seen = set[str]()
+        while (writer := self.writer(layer, tensor)) is not None:
+            if (
+                writer.id in seen
+                or not writer.inputs
+                or self.works[writer.id] not in MOVES | {"quantization"}
+            ):
+                return False
+            seen.add(writer.id)
+            layer, tensor = writer, writer.inputs[0]
+        return tensor.name in self._inputs or not self._inputs
+
+    def to_output(self, layer: Layer) -> bool:
+        """Whether all that a layer writes leaves the engine, perhaps through steps that only move."""
+        stack, seen = [layer], {layer.id}
+        while stack:
+            at = stack.pop()
+            readers = self.readers(at)
+            if not readers and self._outputs and not any(t.name in self._outputs for t in at.outputs):
+                return False
+            for reader in readers:
+                if self.works[reader.id] not in MOVES | {"quantization"}:
+                    return False
+                if reader.id not in seen:
+                    seen.add(reader.id)
+                    stack.append(reader)
+        return True
+
+    def is_output(self, tensor: Tensor) -> bool:
+        """Whether a tensor is an output of the engine."""
+        return tensor.name in self._outputs
+
+    def before(self, layer: Layer, *, through: frozenset[Work] = frozenset({"none"})) -> Iterator[Layer]:
+        """The layers whose outputs a layer reads, seen through steps that do one of ``through``."""
+        for tensor in layer.inputs:
+            at, read = layer, tensor
+            seen = set[str]()
+            writer = self.writer(at, read)
+            while (
+                writer is not None
+                and self.works[writer.id] in through
+                and writer.inputs
+                and writer.id not in seen
+            ):
+                seen.add(writer.id)
+                at, read = writer, writer.inputs[0]
+                writer = self.writer(at, read)
+            if writer is not None:
+                yield writer
+
+    def after(
+        self, layer: Layer, tensor: Tensor | None = None, *, through: frozenset[Work] = frozenset({"none"})
+    ) -> tuple[Layer, ...]:
+        """The layers that read an output of a layer, seen through steps that do one of ``through``."""
+        found: dict[str, Layer] = {}
+        stack, seen = list(reversed(self.readers(layer, tensor))), set[str]()
+        while stack:
+            at = stack.pop()
+            if at.id in seen:
+                continue
+            seen.add(at.id)
+            if self.works[at.id] in through:
+                stack.extend(reversed(self.readers(at)))
+            else:
+                found[at.id] = at
+        return tuple(found.values())
+
+
+def _once(tensors: tuple[Tensor, ...]) -> Iterable[Tensor]:
+    """Each tensor once by name, as it was told last."""
+    return tensors if len(tensors) < 2 else {t.name: t for t in tensors}.values()

@@ -1,0 +1,371 @@
+"""The layers of one recurrence, divided into steps: which steps each computes, and what of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Literal
+
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.relation.dataflow import work
+from rtlab.relation.kernel import operations
+from rtlab.relation.writers import Writers
+
+Role = Literal[
+    "input product", "recurrent product", "pointwise", "bias", "data", "loop", "order", "whole", "unknown"
+]
+Form = Literal["unrolled", "loop", "whole", "unknown"]
+
+_UNROLL = re.compile(r"_un?r(?:oll)?(\d+)(?:_|\+|$)")
+_NUMBER = re.compile(r"\^(-?\d+)i(?:32|64)")
+#: Kinds of layers that order streams, and that count the turns of a loop.
+ORDER = frozenset({"signal", "wait"})
+LOOPING = frozenset({"memset", "add", "jmp", "cjmp", "shape_call"})
+#: Operations of generated kernels that only move numbers.
+_MOVES = frozenset(
+    {"Cast", "Conc", "Copy", "Move", "Repl", "Res", "Resh", "Reve", "Slic", "Squ", "Tran", "Unsq"}
+)
+#: Operations of generated kernels that multiply matrices; ``Sum`` does where weights are read as well.
+_PRODUCTS = frozenset({"Fc", "Gemm", "Corr", "Sum"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """What a layer computes of a recurrence: the work, the steps in the order of computation, and how we know.
+
+    ``gates`` is how many gates one product serves.
+    """
+
+    role: Role
+    steps: tuple[int, ...]
+    evidence: str
+    gates: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A recurrent node of the built model, by what is looked for in the layers.
+
+    A step ends with the last of ``count`` activations that a kernel's name calls ``last``.
+    """
+
+    node: str
+    gates: int
+    inputs: int
+    hidden: int
+    steps: int
+    batch: int
+    op: str
+    last: str
+    count: int
+    directions: int = 1
+
+    @functools.cached_property
+    def shapes(self) -> frozenset[tuple[int, ...]]:
+        """Last two sizes of weights, as compilers write them: a row for each number read, columns for whole gates."""
+        gates = {self.gates, self.gates - 1, 1} if self.op == "GRU" else {self.gates}
+        return frozenset((deep, g * self.hidden) for deep in (self.inputs, self.hidden) for g in gates)
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A layer of a recurrence; ``inside`` says that it runs once in every turn of the loop."""
+
+    layer: Layer
+    parts: tuple[Part, ...]
+    declared: bool
+    why: str
+    inside: bool
+    also: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """How the steps of one recurrence run; ``steps`` is how many were found."""
+
+    members: tuple[Member, ...]
+    form: Form
+    steps: int
+    body: int
+    turns: int
+    hoisted: bool | None
+    merged: bool | None
+    evidence: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """Who reads whose writing, by positions of layers in order of execution.
+
+    What a loop carries to its next turn is left out: a step is counted from what came before. ``read`` is how many
+    layers and inputs of the engine a layer reads.
+    """
+
+    sources: Sequence[Sequence[int]]
+    readers: Mapping[int, Sequence[int]]
+    read: Sequence[int]
+
+    @classmethod
+    def of(cls, engine: Engine) -> Flow:
+        """The flow of an engine."""
+        writers = Writers(engine)
+        sources: list[list[int]] = []
+        readers: defaultdict[int, list[int]] = defaultdict(list)
+        read: list[int] = []
+        for position, layer in enumerate(engine.layers):
+            before: set[int] = set()
+            given: set[str] = set()
+            for tensor in layer.inputs:
+                found = {w for w in writers.of(position, tensor) if w < position}
+                before |= found
+                if not found:
+                    given.add(tensor.name)
+            sources.append(sorted(before))
+            read.append(len(before) + len(given))
+            for source in sources[-1]:
+                readers[source].append(position)
+        return cls(sources, readers, read)
+
+
+class Steps:
+    """The working state of dividing the layers of one recurrence into steps.
+
+    ``mine`` are the positions of its layers in order, with why they are; ``behind`` the nodes that depend on it.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        layers: Sequence[Layer],
+        flow: Flow,
+        mine: Mapping[int, str],
+        behind: AbstractSet[str],
+    ) -> None:
+        self.cell, self.layers, self.flow, self.mine, self.behind = cell, layers, flow, mine, behind
+        self.inside, self.turns, self.limit, self.told = self._loop()
+        #: Activations that end steps: on the longest way to a layer, and with it.
+        self.before: dict[int, int] = {}
+        self.after: dict[int, int] = {}
+        self.weights = {p: [t for t in layers[p].constants if weights(t, cell)] for p in mine}
+        #: Whether a layer depends on the state, and whether it reads what comes from outside the recurrence.
+        self.state: dict[int, bool] = {}
+        self.outer: dict[int, bool] = {}
+        for position in mine:
+            layer = self.layers[position]
+            near = [s for s in flow.sources[position] if s in self.after]
+            self.before[position] = max((self.after[s] for s in near), default=0)
+            ends = operations(layer).count(self.cell.last)
+            self.after[position] = self.before[position] + ends
+            first = not layer.inputs and self._moves(layer)
+            gated = "Sigm" in operations(layer) or self._surely(position)
+            self.state[position] = first or gated or bool(ends) or any(self.state[s] for s in near)
+            read = flow.read[position]
+            quiet = [s for s in near if not self.weights[s]]
+            self.outer[position] = len(near) < read or any(self.outer[s] for s in quiet)
+        body = max((self.after[p] for p in self.inside), default=0)
+        self.body = body // self.cell.count
+        self.found = max(self.after.values(), default=0) // self.cell.count + self.body * (self.turns - 1)
+
+    def result(self) -> Execution:
+        """All of it."""
+        members = tuple(self._member(p) for p in self.mine)
+        form: Form = "loop" if self.inside else "unrolled"
+        evidence = [*self.told]
+        if self.found != self.cell.steps:
+            evidence.append(
+                f"{self.found} steps were found in the layers and the node has {self.cell.steps}: "
+                "the division into steps is not certain."
+            )
+            form = form if self.found else "unknown"
+        else:
+            how = f"{self.turns} turns of {self.body}" if self.inside else "one after the other"
+            evidence.append(f"The longest way through the layers passes {self.found} new states, {how}.")
+        if not self.inside:
+            numbers = {n for p in self.mine if (n := self._unroll(p)) is not None}
+            if numbers and max(numbers) < self.cell.steps:
+                evidence.append(f"Names of layers count unrolled steps up to {max(numbers)} as well.")
+        roles = [(m, q) for m in members for q in m.parts]
+        inputs = [q for _, q in roles if q.role == "input product"]
+        hoisted = any(len(q.steps) > 1 for m, q in roles if q.role == "input product" and not m.inside)
+        products = [q for _, q in roles if q.role.endswith("product")]
+        return Execution(
+            members,
+            form,
+            self.found,
+            self.body,
+            self.turns,
+            hoisted if inputs else None,
+            any(q.gates > 1 for q in products) if products else None,
+            tuple(evidence),
+        )
+
+    def _loop(self) -> tuple[set[int], int, int, list[str]]:
+        """The layers of a turn, how many turns, and how many steps all turns do."""
+        jump = next((p for p in self.mine if self.layers[p].kind == "cjmp"), None)
+        if jump is None:
+            return set(), 1, 0, []
+        start = max((p for p in range(jump) if self.layers[p].kind == "memset"), default=-1) + 1
+        inside = {p for p in self.mine if start <= p <= jump}
+        counter, limit = (
+            self.layers[jump].inputs[0].name if self.layers[jump].inputs else "",
+            self._value(jump),
+        )
+        rise = next(
+            (
+                self._value(p)
+                for p in sorted(inside)
+                if self.layers[p].kind == "add" and any(t.name == counter for t in self.layers[p].outputs)
+            ),
+            None,
+        )
+        if not limit or not rise or limit % rise:
+            return inside, 1, 0, ["A conditional jump repeats layers; how often is not told."]
+        told = f"A conditional jump repeats layers until a counter that rises by {rise} reaches {limit}."
+        return inside, limit // rise, limit, [told]
+
+    def _value(self, position: int) -> int | None:
+        """The number that a name of the compiler's gives the second input."""
+        names = [t.name for t in self.layers[position].inputs[1:]]
+        return next((int(m[1]) for n in names if (m := _NUMBER.search(n))), None)
+
+    def _unroll(self, position: int) -> int | None:
+        found = _UNROLL.search(self.layers[position].name)
+        return int(found[1]) if found else None
+
+    def _moves(self, layer: Layer) -> bool:
+        ops = operations(layer)
+        return set(ops) <= _MOVES if ops else work(layer) == "reformat"
+
+    def _surely(self, position: int) -> bool:
+        """Whether it reads weights that can only be those of the state."""
+        cell = self.cell
+        read = self.weights[position]
+        return cell.inputs != cell.hidden and any((t.shape or (0, 0))[-2] == cell.hidden for t in read)
+
+    def _member(self, position: int) -> Member:
+        layer, cell = self.layers[position], self.cell
+        why = self.mine[position]
+        also = tuple(n for n in layer.origins if n != cell.node)
+        return Member(
+            layer, self._parts(position), cell.node in layer.origins, why, position in self.inside, also
+        )
+
+    def _time(self, position: int, activations: int) -> tuple[int, ...]:
+        """The step that is under way after so many activations; in a loop the same one of every turn."""
+        step = activations // self.cell.count
+        if self.inside and position not in self.inside and step >= self.body:
+            step += self.body * (self.turns - 1)
+        if position in self.inside:
+            return tuple(step + self.body * turn for turn in range(self.turns))
+        return (step,)
+
+    def _parts(self, position: int) -> tuple[Part, ...]:
+        layer, cell = self.layers[position], self.cell
+        if layer.kind in ORDER:
+            return (Part("order", (), "It orders the streams."),)
+        if layer.kind in LOOPING:
+            return (Part("loop", (), f'Layers of kind "{layer.kind}" set and count variables of the loop.'),)
+        ops = operations(layer)
+        if not layer.inputs and ops == ("Sum",) and not self._recurrent_alone(layer):
+            return (Part("bias", (), "It adds the two biases of the gates, once for all steps."),)
+        read = self.weights[position]
+        if set(layer.origins) & self.behind:
+            # A product of what follows the recurrence may read weights of a like shape.
+            read = [t for t in read if (t.shape or (0,))[-1] > cell.hidden]
+        parts = [*self._activations(position, ops), *(self._product(position, t, read, ops) for t in read)]
+        return tuple(parts) or (self._rest(position),)
+
+    def _activations(self, position: int, ops: tuple[str, ...]) -> Iterator[Part]:
+        ends = ops.count(self.cell.last)
+        if ends or "Sigm" in ops:
+            turns = range(max(1, ends // self.cell.count))
+            each = {
+                s for k in turns for s in self._time(position, self.before[position] + k * self.cell.count)
+            }
+            yield Part("pointwise", tuple(sorted(each)), f"Its name lists the activations: {''.join(ops)}.")
+
+    def _rest(self, position: int) -> Part:
+        """What a layer does that reads no weights and applies no activation."""
+        layer, now = self.layers[position], self._time(position, self.before[position])
+        if self._moves(layer):
+            return Part("data", self._served(position), "It only moves or retypes data.")
+        if layer.kind == "gemm" or not layer.inputs:
+            return Part("unknown", now, "Nothing about it tells its work.")
+        if self.state[position]:
+            return Part("pointwise", now, "It works on the state between products.")
+        return Part("data", self._served(position), "It prepares what layers of the node read.")
+
+    def _recurrent_alone(self, layer: Layer) -> bool:
+        """Whether a sum without inputs is the product of the weights and a constant first state."""
+        last = [t.shape for t in layer.constants if t.shape is not None]
+        return self.cell.node not in layer.origins and any(
+            s[-2] == self.cell.hidden for s in last if len(s) > 1
+        )
+
+    def _product(self, position: int, tensor: Tensor, read: list[Tensor], ops: tuple[str, ...]) -> Part:
+        layer, cell = self.layers[position], self.cell
+        assert tensor.shape is not None  # noqa: S101 - ``weights`` has looked at it
+        deep, wide = tensor.shape[-2:]
+        gates = wide // cell.hidden
+        if cell.inputs != cell.hidden:
+            recurrent = deep == cell.hidden
+            how = f"its weights are {deep}×{wide}"
+        elif len(read) > 1:
+            recurrent = tensor is read[0]
+            how = f"it reads weights for the input and for the state, {deep}×{wide} each"
+        else:
+            recurrent = self.state[position] or not self.outer[position]
+            how = "it reads the state" if recurrent else "it reads nothing that comes from the state"
+        merged = f"{gates} gates are columns of one product" if gates > 1 else "one gate"
+        if recurrent:
+            return Part(
+                "recurrent product",
+                self._time(position, self.before[position] + self._ahead(ops)),
+                f"Product with the state: {how}; {merged}.",
+                gates,
+            )
+        rows = [math.prod(t.shape[:-1]) for t in layer.outputs if t.shape and t.shape[-1] == wide]
+        all_steps = cell.steps * cell.batch * cell.directions
+        if cell.steps > 1 and all_steps in rows and cell.last not in ops:
+            return Part(
+                "input product",
+                tuple(range(cell.steps)),
+                f"Product with the input of all steps at once: {cell.steps} × {cell.batch} rows; {how}; {merged}.",
+                gates,
+            )
+        if any(t is not tensor for t in read):
+            steps = self._time(position, self.before[position] + self._ahead(ops))
+        else:
+            steps = self._served(position)
+        return Part("input product", steps, f"Product with the input: {how}; {merged}.", gates)
+
+    def _ahead(self, ops: tuple[str, ...]) -> int:
+        """Activations of a kernel before its product."""
+        product = max((i for i, o in enumerate(ops) if o in _PRODUCTS), default=0)
+        return ops[:product].count(self.cell.last)
+
+    def _served(self, position: int) -> tuple[int, ...]:
+        """The steps of the layers that work on the state with what this one prepares."""
+        steps: set[int] = set()
+        todo, seen = [position], {position}
+        while todo:
+            for reader in self.flow.readers[todo.pop()]:
+                if reader in seen or reader not in self.before:
+                    continue
+                seen.add(reader)
+                if self.state[reader]:
+                    steps |= set(self._time(reader, self.before[reader]))
+                else:
+                    todo.append(reader)
+        return tuple(sorted(s for s in steps if s < max(self.found, 1)))
+
+
+def weights(tensor: Tensor, cell: Cell) -> bool:
+    """Whether a constant has the shape of weights of the recurrence: of the input or the state, for some gates."""
+    shape = tensor.shape
+    return shape is not None and shape[-2:] in cell.shapes and "folded_replicate" not in tensor.name

@@ -1,0 +1,110 @@
+"""What can be chosen in the Explorer: model, precision, calibrator and target, and why something cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rtlab import backends, samples
+from rtlab.backends.choosing import default_target, usual_builder
+from rtlab.core.model import Model
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.documents.contract import Choice, Controls, Option, Pin
+
+#: What can be picked from the list; any other parameter can be typed.
+_CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
+#: Why nothing can be chosen for an engine whose model nobody gave.
+NO_MODEL = 'No ONNX model was given: drop one here, or read the engine with model="model.onnx"'
+
+
+def start() -> Variant:
+    """What is chosen at first: fp32 for a GPU that the best builder compiles for."""
+    return Variant.of("fp32", target=default_target(usual_builder()))
+
+
+def notice() -> str:
+    """What a reader must know of the builder here; empty where it builds for GPUs."""
+    usual = backends.get(usual_builder()).capabilities()
+    if any(t.sm for t in usual.targets):
+        return ""
+    return f"No TensorRT builder is installed here, so {usual.maker.title}'s optimized graph stands in for the engine."
+
+
+def choice(model: Model, variant: Variant) -> Choice:
+    """A variant as the top row shows it."""
+    return Choice(
+        model=model.name,
+        precision=str(variant.precision),
+        calibrator=str(variant.calibrator or ""),
+        target=str(variant.target),
+        backend=variant.backend or usual_builder(),
+        pins=[Pin(pattern=pattern, precision=str(p)) for pattern, p in variant.pins],
+        weights=variant.weights,
+        sparsity=list(variant.sparsity),
+    )
+
+
+def wanted(chosen: Mapping[str, Any]) -> Variant:
+    """The variant that a choice asks for.
+
+    Raises:
+        VariantError: the combination cannot exist.
+    """
+    pins = {p["pattern"]: p["precision"] for p in chosen.get("pins") or ()}
+    return Variant.of(
+        {"*": chosen["precision"], **pins},
+        calibrator=chosen["calibrator"] or None,
+        target=chosen["target"] or None,
+        weights=chosen.get("weights") or "channel",
+        sparsity=tuple(chosen.get("sparsity") or ()),
+    )
+
+
+def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
+    """What the top row offers beside a ``Choice``."""
+    capable = backends.get(usual_builder()).capabilities()
+    models = dict.fromkeys([model.name, *samples.names()])
+    offered = set(capable.precisions)
+    target = next((t for t in capable.targets if str(t) == chosen.get("target")), capable.targets[0])
+    # A saved notebook may hold a choice that no longer exists; building it says so, offering must not fail.
+    precision = next((p for p in Precision if p.value == chosen.get("precision")), Precision.FP32)
+    needed = any(p.needs_calibrator for p in (precision, *_pinned(chosen)))
+    none = "" if model.nodes else NO_MODEL
+    return Controls(
+        models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
+        precisions=[
+            Option(
+                id=str(p),
+                label=str(p),
+                enabled=not none and p in offered and target.refusal(p) is None,
+                reason=none
+                or target.refusal(p)
+                or ("" if p in offered else f'Backend "{usual_builder()}" has no {p}'),
+            )
+            for p in Precision
+        ],
+        calibrators=[
+            Option(
+                id=c,
+                label=c,
+                enabled=needed and not none,
+                reason=none or ("" if needed else f"{precision} needs no calibrator"),
+            )
+            for c in dict.fromkeys(
+                [*map(str, _CALIBRATORS), *filter(None, [str(chosen.get("calibrator") or "")])]
+            )
+        ],
+        targets=[
+            Option(
+                id=str(t),
+                label=t.title,
+                enabled=not none and t.refusal(precision) is None,
+                reason=none or t.refusal(precision) or "",
+            )
+            for t in capable.targets
+        ],
+    )
+
+
+def _pinned(chosen: Mapping[str, Any]) -> list[Precision]:
+    return [p for pin in chosen.get("pins") or () for p in Precision if p.value == pin.get("precision")]

@@ -1,0 +1,175 @@
+"""Payloads as bytes: small, and read by Python and by the browser alike.
+
+``python tests/unit/view/test_payload.py`` writes the file that the front end's own test reads.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from rtlab.documents.contract import (
+    Box,
+    Coverage,
+    Edge,
+    EngineView,
+    Finding,
+    Graph,
+    OpChip,
+    Overlay,
+    Pair,
+    Port,
+    QuantizedPair,
+    Reading,
+    Reformat,
+    Slice,
+    Summary,
+    Transition,
+)
+from rtlab.documents.payload import decode, encode
+
+FILE = Path(__file__).parents[2] / "data" / "payload.json"
+
+TITLES = (
+    "/layer10/conv1/Conv_output_0",
+    "/layer9/conv1/Conv_output_0",
+    "/layer009/conv1/Conv_output_0",
+    "12345678901234567890",
+    "__proto__",
+    "\u202eright to left",
+    "🙂 模型",
+    "<b>&amp;</b>",
+    "line\nbreak\0",
+    "",
+)
+
+
+def sample() -> EngineView:
+    """Every type of column; its floats are exact in 15 bits, so that both sides read the same."""
+    boxes = [
+        Box(
+            id=f"{i}:{title}", kind="layer", parent=i - 1, body="", op="kgen", family="shape", title=title,
+            lines=[title] * (i % 3),
+            chips=[
+                OpChip(op="Conv", family="convolution", node=f"n{k}", role="bias" if k else "work", title="Conv")
+                for k in range(i)
+            ],
+            precision="fp16", reads="int8" if i % 3 else "", writes="fp16", stream=-i * 100_000, slim=i % 2 == 0,
+            inputs=[
+                Port(name=f"v{i - k}", dtype="fp16", shape=f"1×{k}", format="", constant=k > 0)
+                for k in range(i % 4)
+            ],
+            outputs=[], details=[],
+        )
+        for i, title in enumerate(TITLES)
+    ]  # fmt: skip
+    nodes = {
+        title: Reading(value=i * 0.25 - 1, spread=None if i % 2 else 0.5, shared=i + 1, note=f"note {i}")
+        for i, title in enumerate(TITLES)
+    }
+    overlay = Overlay(id="time", title="Time", unit="ms", origin="measured", source="a CPU", best="low",
+                      nodes=nodes, layers={})  # fmt: skip
+    return EngineView(
+        variant="fp16@sm86",
+        quantized=[QuantizedPair(nodes=["a", "b"], value="v", verdict="own step", note="a step")],
+        graph=Graph(
+            id="fp16", title="Engine", subtitle="", boxes=boxes,
+            edges=[Edge(source=i, target=i + 1, value=f"v{i}", label="1×8") for i in range(len(boxes) - 1)],
+            later=False,
+        ),
+        pairs=[
+            Pair(node=t, layer=f"{i}:{t}", evidence="declared", role="work" if i % 2 else "Q")
+            for i, t in enumerate(TITLES)
+        ],
+        unmapped=[],
+        overlays=[overlay, overlay],
+        calibrator="entropy2",
+        commands=["trtexec --onnx=m.onnx", "polygraphy convert m.onnx"],
+        precisions={t: "fp16" if i % 2 else "int8" for i, t in enumerate(TITLES)},
+        summary=Summary(
+            kinds=[
+                Slice(name="kgen", layers=10, time=1.5, share=75.0),
+                Slice(name="", layers=1, time=None, share=None),
+            ],
+            precisions=[],
+            transitions=[Transition(before="int8", after="fp16", layers=6, time=0.25)],
+            reformats=[
+                Reformat(
+                    layer="0:a", tensor="v", before="fp32 · row major", after="int8", producer="", consumer="1:b",
+                    cause="The layer after it reads int8.", fix="Quantize before it.", time=None,
+                )
+            ],
+            coverage=Coverage(
+                nodes=9, all_nodes=10, explained=1, layers=8, all_layers=11, moves=2, declared=5, pairs=12,
+            ),
+            processor="GPU", source="trtexec, device not recorded", total=2.0, summed=2.5, ratio=1.25,
+        ),
+        findings=[
+            Finding(
+                id=f"mixed-{i}", rule="mixed", title="INT8 in, FP32 out", nodes=["a"], layers=[f"{i}:b"],
+                microseconds=None if i else 0.5, cost="a layer", fix="Add a pair.", evidence="types", fixable=False,
+            )
+            for i in range(2)
+        ],
+        panels=["roofline", "memory"],
+    )  # fmt: skip
+
+
+def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
+    """The two decoders are tested on one file, so they cannot drift apart."""
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    data = base64.b64decode(kept["encoded"])
+    assert sample() == kept["payload"] == decode(data)
+    # Compressors differ in their bytes, so what is compared is what they compressed.
+    assert gzip.decompress(encode(sample(), EngineView)) == gzip.decompress(data)
+
+
+def test_empty_lists_and_maps_survive() -> None:
+    """A model without nodes and a variant without numbers are views too."""
+    empty = Graph(id="", title="", subtitle="", boxes=[], edges=[], later=False)
+    assert empty == decode(encode(empty, Graph))
+
+
+def test_a_number_beyond_float32_stays_exact() -> None:
+    """A sum of squares may be larger than what 32 bits hold; half a picture is no answer to that."""
+    values = {"a": 1e300, "b": -1e-300, "c": 0.1}
+    assert values == decode(encode(values, dict[str, float]))
+
+
+def test_an_integer_that_javascript_lacks_is_refused() -> None:
+    """It would arrive as another number."""
+    assert [2**53] == decode(encode([2**53], list[int]))
+    with pytest.raises(ValueError, match="53 bits"):
+        encode([2**53 + 1], list[int])
+
+
+def test_lone_surrogates_become_question_marks() -> None:
+    """They come from names that are not UTF-8, and no encoder accepts them."""
+    assert ["a?b", "?"] == decode(encode(["a\ud800b", "\udfff"], list[str]))
+
+
+def test_a_name_of_many_digits_stands_once_in_a_template() -> None:
+    """Ten thousand names that differ in one number cost bytes, not kilobytes."""
+    names = [f"/layers.{i}/attention/MatMul_output_0" for i in range(10_000)]
+    assert len(encode(names, list[str])) < 500
+
+
+@pytest.mark.parametrize("cut", [0, 3, 40, -1])
+def test_damaged_bytes_are_an_error_and_never_half_a_view(cut: int) -> None:
+    """Whatever is missing, nothing is drawn from the rest."""
+    whole = gzip.decompress(encode(sample(), EngineView))
+    with pytest.raises((ValueError, struct.error)):
+        decode(gzip.compress(whole[:cut]))
+    with pytest.raises((EOFError, gzip.BadGzipFile)):
+        decode(gzip.compress(whole)[:-9])
+
+
+if __name__ == "__main__":
+    encoded = base64.b64encode(encode(sample(), EngineView)).decode("ascii")
+    text = json.dumps({"encoded": encoded, "payload": sample()}, ensure_ascii=False, indent=1)
+    FILE.write_text(f"{text}\n", encoding="utf-8")

@@ -1,0 +1,101 @@
+"""Where time goes: every layer in one slice, sums that agree with the whole, and pandas as the second opinion."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import recorded
+from rtlab.backends.makers import TENSORRT
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.variant import Target
+from rtlab.questions.engine.breakdown import by_kind, by_precision, transitions
+from rtlab.questions.timing.times import LayerTime, Timing
+
+
+def table(engine: Engine, times: Timing | None) -> pd.DataFrame:
+    known = {t.layer: t.median for t in times.layers} if times else {}
+    return pd.DataFrame([
+        {
+            "id": y.id, "kind": y.kind, "precision": y.precision, "reads": y.reads, "writes": y.writes,
+            "time": known.get(y.id),
+        }
+        for y in engine.layers
+    ])  # fmt: skip
+
+
+@recorded.each
+@pytest.mark.parametrize(("column", "function"), [("kind", by_kind), ("precision", by_precision)])
+def test_slices_are_what_pandas_groups(folder, column, function) -> None:
+    engine, times = recorded.read(folder)
+    slices = function(engine, times)
+    oracle = table(engine, times).groupby(column)["time"].agg(["size", lambda c: c.sum(min_count=1)])
+    assert dict(oracle["size"]) == {s.name: len(s.layers) for s in slices}
+    for found in slices:
+        expected = oracle.iloc[:, 1][found.name]
+        assert (None if pd.isna(expected) else pytest.approx(expected)) == found.milliseconds
+    assert sorted(y.id for y in engine.layers) == sorted(i for s in slices for i in s.layers)
+    if times is not None:
+        assert pytest.approx(times.summed) == sum(s.milliseconds or 0.0 for s in slices)
+        assert pytest.approx(1.0) == sum(s.share or 0.0 for s in slices)
+        told = [s.milliseconds for s in slices if s.milliseconds is not None]
+        assert sorted(told, reverse=True) == told
+
+
+@recorded.each
+def test_transitions_are_what_pandas_groups(folder) -> None:
+    engine, times = recorded.read(folder)
+    found = transitions(engine, times)
+    oracle = table(engine, times).groupby(["reads", "writes"]).size()
+    assert dict(oracle) == {(t.before, t.after): len(t.layers) for t in found}
+    if times is not None:
+        assert pytest.approx(times.summed) == sum(t.milliseconds or 0.0 for t in found)
+
+
+@recorded.present
+def test_int8_with_quantized_shortcuts_changes_types_less_often() -> None:
+    """The two placements of Q/DQ in the recorded ResNet18: what the matrix is for."""
+
+    def widened(name: str) -> int:
+        engine, times = recorded.read(name)
+        return sum(
+            len(t.layers)
+            for t in transitions(engine, times)
+            if t.before == "int8" and t.after in {"fp16", "fp32"}
+        )
+
+    assert widened("trex-resnet18-pytorch-a100-int8-qat-residual") < widened(
+        "trex-resnet18-pytorch-a100-int8-qat"
+    )
+
+
+def planted() -> Engine:
+    def layer(i: int, kind: str, reads: str, writes: str) -> Layer:
+        return Layer(f"{i}", f"{i}", kind, i, (Tensor("a", reads),), (Tensor("b", writes),))
+
+    layers = (
+        layer(0, "Conv", "bf16", "bf16"),
+        layer(1, "Conv", "bf16", "fp32"),
+        layer(2, "Pool", "fp32", "fp32"),
+    )
+    return Engine("trtexec", "", Target("unknown"), layers, maker=TENSORRT)
+
+
+def test_bf16_is_shown_as_bf16() -> None:
+    """A fault of trex, which showed it as FP32."""
+    assert {"bf16": 2, "fp32": 1} == {s.name: len(s.layers) for s in by_precision(planted())}
+    assert ("bf16", "fp32", ("1",)) == next(
+        (t.before, t.after, t.layers) for t in transitions(planted()) if t.before != t.after
+    )
+
+
+def test_without_times_the_largest_slice_comes_first_and_nothing_is_claimed() -> None:
+    found = by_kind(planted())
+    assert [("Conv", None, None), ("Pool", None, None)] == [(s.name, s.milliseconds, s.share) for s in found]
+
+
+def test_a_slice_without_a_timed_layer_has_no_time() -> None:
+    """A layer that the profile leaves out is not one that takes no time."""
+    times = Timing("t", "", None, 1, None, None, 2.0, (LayerTime("0", 2.0, None, 1.0),))
+    found = {s.name: (s.milliseconds, s.share) for s in by_kind(planted(), times)}
+    assert {"Conv": (2.0, 1.0), "Pool": (None, None)} == found

@@ -1,0 +1,146 @@
+"""Rules on lost fusions: each on an engine that has the fault and on its neighbour that has not."""
+
+from __future__ import annotations
+
+import pytest
+
+from judged import (
+    A,
+    Y,
+    conv,
+    engine,
+    of,
+    step,
+    tensor,
+    timed,
+)
+from rtlab.core.engine import Engine
+from rtlab.relation.mapping import Mapping, Pair
+from rtlab.testing import tiny_model
+
+
+def paired(
+    kind: str, told: dict[str, str], *, shortcut: str = "", also: bool = False, dtype: str = "int8"
+) -> Engine:
+    x, a, q, y = tensor("x", "int8"), tensor("a"), tensor("q", dtype), tensor("y", dtype)
+    steps = [
+        conv((x, tensor("s", shortcut)) if shortcut else x, a),
+        step(kind, a, q, name="QuantizeLinear_1", **told),
+        conv(q, y, name="next"),
+    ]
+    if also:
+        steps.append(step("Pooling", a, tensor("z")))
+    return engine(*steps, outputs=(y,))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (paired("Scale", {}), ["lone-pair:quantize"]),  # TensorRT 8.2
+        (paired("Reformat", {"Origin": "QDQ"}), ["lone-pair:quantize"]),  # from 8.4 on; trex did not see it
+        (paired("Reformat", {"Origin": "QDQ"}, also=True), ["lone-pair:branch"]),
+        (paired("Reformat", {"Origin": "QDQ"}, shortcut="fp16"), ["lone-pair:shortcut"]),
+        (paired("Reformat", {"Origin": "REFORMAT"}), []),
+        (paired("Scale", {}, dtype="fp16"), []),  # a batch normalization
+        (engine(step("Scale", tensor("x", "fp32"), A, name="q")), []),
+        (
+            engine(step("Scale", tensor("x", "fp32"), tensor("a", "int8")), conv(tensor("a", "int8"), Y)),
+            [],
+        ),  # the input
+    ],
+)
+def test_quantization_steps_that_stand_alone(found, expected) -> None:
+    assert expected == [f.id for f in of(found, "lone-pair")]
+
+
+def epilogue(
+    kind: str = "PointWiseV2", out: str = "fp16", between: str = "fp16", *more, outputs=()
+) -> Engine:
+    a, y = tensor("a", between), tensor("y", out)
+    return engine(
+        conv(tensor("x"), a, name="QuantizeLinear_1 + conv"),
+        step(kind, a, y, name="relu"),
+        *more,
+        outputs=outputs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (epilogue(), ["lone-epilogue:plain"]),
+        (epilogue("Scale"), ["lone-epilogue:plain"]),
+        (
+            epilogue("PointWiseV2", "fp16", "fp16", step("Pooling", A, tensor("z"))),
+            ["lone-epilogue:consumer"],
+        ),
+        (epilogue(outputs=(A, Y)), ["lone-epilogue:consumer"]),
+        (epilogue(between="int8"), ["lone-epilogue:pair"]),
+        (epilogue(out="fp32"), ["lone-epilogue:type"]),
+        (epilogue("TiledPooling"), []),
+        (engine(step("Pooling", tensor("x"), A), step("PointWiseV2", A, Y)), []),
+    ],
+)
+def test_pointwise_layers_behind_a_product(found, expected) -> None:
+    assert expected == [f.id for f in of(found, "lone-epilogue")]
+
+
+def test_a_sum_of_two_products_is_held_up_by_the_one_that_is_free() -> None:
+    """It would fuse with either: that one of them has another reader is no reason."""
+    a, b, y = tensor("a"), tensor("b"), tensor("y")
+    both = [
+        conv(tensor("x"), a, name="left"),
+        conv(tensor("x"), b, name="right"),
+        step("ElementWise", (a, b), y),
+    ]
+    assert ["lone-epilogue:plain"] == [
+        f.id for f in of(engine(*both, step("Pooling", a, tensor("z"))), "lone-epilogue")
+    ]
+
+
+def regional(name: str = "{ForeignNode[a...b]}", kind: str = "Myelin") -> Engine:
+    return engine(step(kind, tensor("x"), A, name=name), conv(A, Y))
+
+
+def test_regions_that_the_inspector_does_not_open() -> None:
+    assert 1 == len(of(regional(), "opaque-region"))
+    assert [] == of(regional(), "opaque-region", timed(regional(), 1, 100))
+    assert [] == of(regional("a", "CaskConvolution"), "opaque-region")
+    # The copy in front of a region is none.
+    copy = regional("Reformatting CopyNode for Input Tensor 0 to {ForeignNode[a...b]}", "Reformat")
+    assert [] == of(copy, "opaque-region")
+
+
+def test_a_quantization_behind_a_padding_belongs_in_front_of_it() -> None:
+    """Recorded with a ResNet50 of TensorFlow, whose padding moves FP32 before it is quantized."""
+    a, q = tensor("a", "fp32"), tensor("q", "int8")
+    (found,) = of(
+        engine(step("Slice", tensor("x", "fp32"), a, name="pad"), step("Scale", a, q), conv(q, Y)),
+        "lone-pair",
+    )
+    assert "only moves numbers" in found.evidence
+    assert "Quantize in front" in found.fix
+
+
+def test_the_type_that_is_named_is_what_the_layer_before_writes() -> None:
+    """A copy between it and the quantization may change the type once more."""
+    x, a, w, q = tensor("x", "int8"), tensor("a"), tensor("w", "fp32"), tensor("q", "int8")
+    found = engine(
+        conv(x, a, name="first"), step("Reformat", a, w, name="copy"), step("Scale", w, q, name="q"),
+        conv(q, Y, name="next"), step("Pooling", a, tensor("z")), outputs=(Y,),
+    )  # fmt: skip
+    assert "so it writes fp16" in of(found, "lone-pair")[0].evidence
+
+
+def test_a_generated_kernel_that_reshapes_is_no_epilogue() -> None:
+    """Its node is an activation; its name says that the tensor had to be brought into another order."""
+    model = tiny_model()
+    nodes = tuple(n.id for n in model.nodes if n.op == "Relu")
+
+    def judged(name: str) -> list[str]:
+        found = engine(conv(tensor("x"), A), step("kgen", A, Y, name=name, tactic=name))
+        mapping = Mapping(tuple(Pair(n, f"1:{name}", "declared") for n in nodes), ())
+        return [f.id for f in of(found, "lone-epilogue", mapping=mapping, model=model)]
+
+    assert ["lone-epilogue:plain"] == judged("__myl_AddRelu_myl0_3")
+    assert [] == judged("__myl_ReshAddRelu_myl0_3")

@@ -1,0 +1,57 @@
+"""What every rule reads: the times of layers, in words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from judged import chain, timed
+from rtlab.core.engine import Tensor
+from rtlab.questions.findings.rules.reading import Reading, channels
+
+
+def test_layers_without_a_time_cost_nothing_that_is_known() -> None:
+    """A profile may lack layers that the file of layers has; those beside them keep their times."""
+    found = chain(3)
+    times = timed(found, 10.0, 20.0, 30.0)
+    half = dataclasses.replace(times, layers=times.layers[:2])
+    reading = Reading(found, timing=half)
+    first, second, third = found.layers
+    assert "Cost unknown: no times." == reading.cost([third])
+    # 30 of 60 microseconds.
+    told = "These 2 layers take 30 µs, 50 % of the sum of all layers (measured, trtexec)."
+    assert told == reading.cost([first, second, third][:2])
+    assert f"{told[:-1]}, all of which could go." == reading.cost([first, second], saved=True)
+    assert (30.0, None, 0.5) == (
+        reading.microseconds([first, second]),
+        reading.microseconds([third]),
+        reading.share([first, second]),
+    )
+    assert "Cost unknown: no times." == Reading(found).cost([first])
+
+
+def test_a_share_decides_where_times_are_known() -> None:
+    """Without times, every layer may matter."""
+    found = chain(2)
+    known, unknown = Reading(found, timing=timed(found, 25.0, 75.0)), Reading(found)
+    assert [True, True, False] == [known.matters(found.layers[:1], least) for least in (0.1, 0.25, 0.26)]
+    assert unknown.matters(found.layers[:1], 1.0)
+    assert not unknown.matters([], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        (None, None),
+        (Tensor("t", "fp16"), None),
+        (Tensor("t", "fp16", ()), None),
+        (Tensor("t", "fp16", (8, 64)), None),
+        (Tensor("t", "fp16", (8, -1, 7, 7)), None),
+        (Tensor("t", "fp16", (8, 64, 7)), 64),
+        (Tensor("t", "fp16", (8, 64, 7, 7)), 64),
+    ],
+)
+def test_channels_are_the_second_of_three_sizes_or_more(tensor, expected) -> None:
+    """Two sizes are rows and columns of a product."""
+    assert expected == channels(tensor)

@@ -1,0 +1,364 @@
+"""Auto-tuning as the page gets it: measured here, reported by the builder, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import math
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects
+import pytest
+
+from rtlab import Study
+from rtlab.backends.log.verbose import parse
+from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
+from rtlab.core.model import absent
+from rtlab.documents import contract
+from rtlab.documents.numbers import number
+from rtlab.errors import VariantError
+from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
+from rtlab.questions.formulations.panel import formulations
+from rtlab.questions.scene import Scene
+from rtlab.testing import tiny_model
+
+WHEN = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
+# Recordings live beside the checkout, not in it.
+LOGS = Path(__file__).parents[5] / "shared" / "recorded" / "build-logs"
+recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded beside the checkout")
+
+
+def trial(name: str, median: float | None, threads: int = 2, **more: Any) -> Trial:
+    quartiles = (median * 0.9, median * 1.1) if median else None
+    given = {"runs": 10, "error": 1e-6, "tolerance": 2e-5, "ok": median is not None, "taken": WHEN, **more}
+    return Trial(name, threads, median, quartiles, **given)
+
+
+def tuned(nodes: list[str], **more: Any) -> Tuned:
+    """The first layer is won by Winograd, the others by the direct one."""
+    layers = []
+    for i, node in enumerate(nodes):
+        direct = trial("direct", 2.0)
+        other = trial("Winograd 2×2", 1.0 if i == 0 else 4.0, 1)
+        refused = trial("im2col", None, note="refused: it differs", error=0.5)
+        like = nodes[0] if i == 2 else ""
+        layers.append(TunedLayer(node, f"Conv {i}", f"key {i}", 100, (direct, other, refused), direct, like))
+    whole = Whole(2, 10.0, (9.5, 10.5), 8.0, (7.5, 8.5), 20, 1e-6, ok=True, changed=(nodes[0],))
+    given = {
+        "wholes": (whole,),
+        "device": "a CPU",
+        "source": "ORT",
+        "taken": WHEN,
+        "seconds": 1.0,
+        "complete": True,
+    }
+    return Tuned(tuple(layers), **{**given, **more})
+
+
+@functools.cache
+def study() -> Study:
+    made = Study(tiny_model())
+    made.add("fp32")
+    made.run()
+    return made
+
+
+def scene(found: Tuned | None = None, log: BuildLog | None = None, model=None, **settings: str) -> Scene:
+    """What the page asks, of a study that has been run once for all tests."""
+    run = study()
+    result = dataclasses.replace(run["fp32"].facts, told=log)
+    asked = types.SimpleNamespace(model=model or run.model, tuned=found, facts={"fp32": result})
+    return Scene(asked, result, settings=settings)
+
+
+def nodes() -> list[str]:
+    return [n.id for n in study().model.top]
+
+
+def checked(panel: Any) -> Any:
+    """Plotly takes the figures, JSON takes all, and every id and key has a link."""
+    for figure in panel["figures"]:
+        plotly.graph_objects.Figure(figure["data"], figure["layout"])
+        for trace in figure["data"]:
+            ids = trace.get("ids", ())
+            assert set(ids) <= set(panel["links"])
+            # Points of one id are one point to Plotly: the others are not drawn.
+            assert len(ids) == len(set(ids))
+    assert {r["key"] for r in panel["rows"]} <= set(panel["links"])
+    assert len({r["key"] for r in panel["rows"]}) == len(panel["rows"])
+    assert all(len(r["cells"]) == len(panel["columns"]) for r in panel["rows"])
+    assert set(contract.Panel.__annotations__) == set(panel)
+    json.dumps(panel, allow_nan=False)
+    return panel
+
+
+def values(panel: Any) -> dict[str, str]:
+    return {f["key"]: f["value"] for f in panel["facts"]}
+
+
+def test_before_tuning_there_is_a_button_and_an_explanation() -> None:
+    panel = checked(formulations(scene(budget="30")))
+    assert ("", [], []) == (panel["problem"], panel["rows"], panel["figures"])
+    assert "Which is fastest depends on its shape" in panel["lead"]
+    (work,) = panel["work"]
+    assert ("tune", "Tune on this CPU (about 30 s)", {"budget_s": "30"}, True) == (
+        work["work"], work["label"], work["values"], work["enabled"],
+    )  # fmt: skip
+
+
+def test_each_layer_shows_its_fastest_beside_what_the_runtime_does_by_itself() -> None:
+    """One dot for each candidate that was timed, one ring for the fastest; refused ones have no time."""
+    some = nodes()
+    panel = checked(formulations(scene(tuned(some))))
+    assert [1, study().model.top[0].title, "Winograd 2×2, 1 thread", 1.0, 2.0, 2.0, 2.0, "yes", 1e-6, 3] == (
+        panel["rows"][0]["cells"]
+    )
+    by_name = {t["name"]: t for t in panel["figures"][0]["data"]}
+    assert {"direct", "Winograd 2×2", "fastest"} == set(by_name)
+    assert [1.0] * len(some) == by_name["direct"]["y"]
+    assert [0.5, *[2.0] * (len(some) - 1)] == by_name["Winograd 2×2"]["y"]
+    assert [0.5, *[1.0] * (len(some) - 1)] == by_name["fastest"]["y"]
+    # One thread is told by the shape.
+    assert (
+        by_name["direct"]["marker"]["symbol"][0] + "-open" != by_name["Winograd 2×2"]["marker"]["symbol"][0]
+    )
+    assert by_name["Winograd 2×2"]["marker"]["symbol"][0].endswith("-open")
+    assert ["10 ms", "8 ms", "1.25×", "a CPU"] == [
+        values(panel)[k] for k in ("Whole model, as it is", "Whole model, tuned", "Gain", "Device")
+    ]
+    assert {some[0]} == set(panel["links"][some[0]]["nodes"])
+    assert panel["links"][some[0]]["layers"]
+
+
+@pytest.mark.parametrize(
+    ("wholes", "said"),
+    [
+        (
+            {"tuned": 8.0, "tuned_quartiles": (7.5, 8.5)},
+            "The tuned model is faster than ONNX Runtime's own choice",
+        ),
+        ({"tuned": 12.0, "tuned_quartiles": (11.5, 12.5)}, "The tuned model is slower as a whole"),
+        ({"tuned": 9.9, "tuned_quartiles": (9.4, 10.4)}, "within noise"),
+        ({"changed": ()}, "For no layer another way was faster by more than noise"),
+        (
+            {"ok": False, "error": 0.5},
+            "With its winners the whole model differs by 5.0e-01: it is not offered.",
+        ),
+    ],
+)
+def test_it_is_told_whether_tuning_paid(wholes: dict[str, Any], said: str) -> None:
+    whole = dataclasses.replace(tuned(nodes()).wholes[0], **wholes)
+    assert said in formulations(scene(tuned(nodes(), wholes=(whole,))))["notes"][0]
+    stopped = formulations(scene(tuned(nodes(), wholes=(), complete=False, notes=("cut short",))))
+    assert "The whole model was not compared" in stopped["notes"][0]
+    assert "cut short" in stopped["notes"]
+
+
+def test_one_layer_shows_all_its_candidates_with_the_reasons_of_those_that_failed() -> None:
+    node = nodes()[0]
+    panel = checked(formulations(scene(tuned(nodes()), layer=node)))
+    assert ["fastest: Winograd 2×2, 1 thread", "default: direct, 2 threads"] == panel["figures"][0]["data"][
+        0
+    ]["y"][::-1]
+    assert [
+        ["Winograd 2×2", 1, 1.0, 0.9, 1.1, 0.5, 1e-6, 2e-5, 10, ""],
+        ["direct", 2, 2.0, 1.8, 2.2, 1.0, 1e-6, 2e-5, 10, ""],
+        ["im2col", 2, None, None, None, None, 0.5, 2e-5, 10, "refused: it differs"],
+    ] == [r["cells"] for r in panel["rows"]]
+    assert all([node] == link["nodes"] for link in panel["links"].values())
+    # A layer that is gone, as after another model was tuned, shows all.
+    assert len(nodes()) == len(formulations(scene(tuned(nodes()), layer="gone"))["rows"])
+
+
+def log(tables: dict[str, list[tuple[str, float]]]) -> BuildLog:
+    rows = [
+        Tuning(layer, "Cask", formats, (TacticTime(f"0x{i}", f"tactic {i}", time),), "", 1, 1)
+        for layer, table in tables.items()
+        for i, (formats, time) in enumerate(table)
+    ]
+    return BuildLog(version="10.3", device="a GPU", tunings=tuple(rows))
+
+
+def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
+    """Without a tuning of one's own they come first; reported, never measured."""
+    told = log({"one": [("a", 1.0), ("b", 1.5)], "two": [("a", 4.0)]})
+    panel = checked(formulations(scene(log=told)))
+    assert [
+        [1, "one", "tactic 0", 1.0, "tactic 1", 1.5, 0.5, 50.0, 10.0, "no", 2],
+        [2, "two", "tactic 0", 4.0, "", None, None, None, None, "", 1],
+    ] == [r["cells"] for r in panel["rows"]]
+    assert ["5 ms", "+500 µs (10%)", "a GPU"] == [
+        values(panel)[k] for k in ("Fastest of all layers", "All runners-up instead", "Device")
+    ]
+    assert {"reported"} == {f["origin"] for f in panel["facts"]} - {""}
+    others, seconds = panel["figures"][0]["data"]
+    assert ([], [1.5], ["one|1"]) == (others["y"], seconds["y"], seconds["ids"])
+    one = checked(formulations(scene(log=told, contest="one")))
+    assert ["tactic 0", "Cask", "0x0", 1.0, None, None, None, "a"] == one["rows"][0]["cells"]
+    assert ["tactic 1", "Cask", "0x1", 1.5, 0.5, 50.0, 10.0, "b"] == one["rows"][1]["cells"]
+
+
+def test_both_can_be_seen_one_after_the_other() -> None:
+    told = log({"one": [("a", 1.0), ("b", 1.5)]})
+    mine, theirs = (formulations(scene(tuned(nodes()), told, **s)) for s in ({}, {"tuned": "builder"}))
+    assert ["here", "builder"] == [o["id"] for o in mine["settings"][0]["options"]]
+    assert ("here", "builder") == (mine["settings"][0]["value"], theirs["settings"][0]["value"])
+    assert "Winograd 2×2, 1 thread" in mine["rows"][0]["cells"]
+    assert "tactic 0" in theirs["rows"][0]["cells"]
+    with pytest.raises(
+        VariantError, match=r'tuning "gpu" of variant "fp32": there is none\. Choose one of "here", "b'
+    ):
+        formulations(scene(tuned(nodes()), told, tuned="gpu"))
+
+
+def test_an_engine_without_model_and_log_says_what_would_help() -> None:
+    panel = checked(formulations(scene(model=absent())))
+    assert "its files hold no verbose build log, and no ONNX model is there" in panel["problem"]
+    assert "Give the log of trtexec --verbose as log=..., or the model as model=..." in panel["problem"]
+    assert not panel["work"][0]["enabled"]
+    assert "No ONNX model was given" in panel["work"][0]["reason"]
+    # With a log there is something to see all the same.
+    assert formulations(scene(model=absent(), log=log({"one": [("a", 1.0)]})))["rows"]
+
+
+@recorded
+@pytest.mark.parametrize("path", sorted(LOGS.glob("*.log")) or [None], ids=lambda p: p.stem if p else "none")
+def test_recorded_logs_make_panels(path: Path) -> None:
+    """Each layer of the table can be looked into."""
+    parsed = parse(path)
+    panel = checked(formulations(scene(log=parsed.log)))
+    for row in panel["rows"][:3]:
+        checked(formulations(scene(log=parsed.log, tuned="builder", contest=row["key"])))
+
+
+def test_every_number_of_threads_is_a_point_that_selects_its_layer() -> None:
+    """One formulation has one trace for all numbers of threads."""
+    found = tuned(nodes()[:1])
+    (layer,) = found.layers
+    both = dataclasses.replace(layer, trials=(*layer.trials, trial("direct", 3.0, 1)))
+    panel = checked(formulations(scene(dataclasses.replace(found, layers=(both,)))))
+    direct = next(t for t in panel["figures"][0]["data"] if t["name"] == "direct")
+    assert [1.0, 1.5] == direct["y"]
+    assert [[layer.node]] * 2 == [panel["links"][i]["nodes"] for i in direct["ids"]]
+
+
+def test_every_tactic_of_a_layer_is_a_point_that_selects_its_layer() -> None:
+    """Two runners may have tactics of one name and one time."""
+    told = log({"one": [("a", 1.0), ("b", 1.5), ("c", 2.0), ("c", 2.0)]})
+    others, seconds = checked(formulations(scene(log=told)))["figures"][0]["data"]
+    assert (["one|2", "one|3"], ["one|1"]) == (others["ids"], seconds["ids"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [("0", "a number of seconds is at least 1"), ("999999999", "up to 86,400"), ("soon", "no whole number")],
+)
+def test_a_time_that_nobody_can_tune_for_is_refused(asked: str, message: str) -> None:
+    with pytest.raises(VariantError, match=message):
+        formulations(scene(budget=asked))
+
+
+def test_a_time_between_those_of_the_slider_is_one_of_its_stops() -> None:
+    """A slider that stands nowhere is drawn at its start."""
+    (budget,) = (s for s in formulations(scene(budget="45"))["settings"] if s["key"] == "budget")
+    assert ("45", ["10", "30", "45", "60", "120", "300"]) == (
+        budget["value"], [o["id"] for o in budget["options"]],
+    )  # fmt: skip
+
+
+def test_five_thousand_layers_are_one_trace_for_each_formulation() -> None:
+    """A trace for each layer would freeze the page."""
+    some = [f"layer {i}" for i in range(5000)]
+    panel = formulations(scene(tuned(some)))
+    assert ["scattergl"] * 3 == [t["type"] for t in panel["figures"][0]["data"]]
+    told = log({name: [("a", 1.0), ("b", 2.0), ("c", 3.0)] for name in some})
+    assert ["scattergl"] * 2 == [t["type"] for t in formulations(scene(log=told))["figures"][0]["data"]]
+
+
+def by_hand(text: str, strategy: int) -> dict[str, list[tuple[float, str, str, str]]]:
+    """By layer that a backend strategy tunes: milliseconds, runner, formats and tactic of all that any strategy timed.
+
+    A plain reading of TensorRT 10's log, line by line; of what a timing cache answered, only what was not timed.
+    """
+    timed, cached, wanted = {}, {}, {}
+    layer = runner = formats = now = None
+    for line in text.splitlines():
+        if found := re.search(r"Building graph using backend strategy (\d+)", line):
+            now = int(found[1])
+        elif found := re.search(r"Autotuning (?:format combination|Reformat): (.*?) \*+$", line):
+            formats = found[1]
+        elif found := re.search(r"Timing Runner: (.*) \((\w+)\[", line):
+            layer, runner = found.groups()
+        elif "Fastest Tactic" not in line and (
+            found := re.search(r"Tactic: (0x\w+) Time: ([\d.e-]+)$", line)
+        ):
+            key = layer, runner, formats, found[1]
+            timed[key] = min(float(found[2]), timed.get(key, math.inf))
+        elif found := re.search(
+            r"\[TRT\] (.+?) \[(.*)\] got cached result: (\w+), tactic (0x\w+), (\S+) ms", line
+        ):
+            layer, formats, runner = found[1], found[2], found[3]
+            cached[layer, runner, formats, found[4]] = float(found[5])
+        else:
+            continue
+        if layer is not None and now == strategy and runner != "Reformat":
+            wanted[layer] = None
+    told = {**cached, **timed}
+    return {
+        name: sorted((t, r, f, tactic) for (y, r, f, tactic), t in told.items() if y == name)
+        for name in wanted
+    }
+
+
+@recorded
+def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
+    """Winner, margin, runner-up and what forcing it costs, against a second reading of the log."""
+    path = LOGS / "mnist-trt10.16-h100-level5.log"
+    text = path.read_text()
+    # Of three networks that it tried, it took the last that was faster.
+    chosen = int(re.findall(r"Chose this engine with backend strategy (\d+)", text)[-1])
+    table = by_hand(text, chosen)
+    panel = checked(formulations(scene(log=parse(path).log)))
+    assert list(table) == [r["key"] for r in panel["rows"]]
+    assert {"µs"} == {c["unit"] for c in panel["columns"] if c["title"] in {"Time", "Forcing it costs"}}
+    engine = sum(rows[0][0] for rows in table.values())
+    assert 0.03986911 == pytest.approx(engine)
+    more = 0.0
+    figure = panel["figures"][0]
+    for row, rows in zip(panel["rows"], table.values(), strict=True):
+        cell = dict(zip((c["title"] for c in panel["columns"]), row["cells"], strict=True))
+        assert rows[0][0] * 1e3 == pytest.approx(cell["Time"])
+        drawn = [
+            y
+            for t in figure["data"]
+            for y, i in zip(t["y"], t["ids"], strict=True)
+            if i.rpartition("|")[0] == row["key"]
+        ]
+        # One dot for each but the fastest, of those that are kept.
+        assert pytest.approx([t / rows[0][0] for t, *_ in rows[1:20]]) == sorted(drawn)
+        if len(rows) == 1:
+            assert ("", None, None, None) == (
+                cell["Runner-up"], cell["Margin"], cell["Forcing it costs"], cell["Of the engine"],
+            )  # fmt: skip
+            continue
+        extra = rows[1][0] - rows[0][0]
+        more += extra
+        shown = [cell[k] for k in ("Margin", "Forcing it costs", "Of the layer", "Of the engine")]
+        assert (
+            pytest.approx(
+                [rows[1][0] / rows[0][0], extra * 1e3, 100 * extra / rows[0][0], 100 * extra / engine]
+            )
+            == shown
+        )
+        assert ("yes" if rows[0][2] == rows[1][2] else "no") == cell["Same formats"]
+        assert len(rows) == cell["Timed"]
+        ids = {tactic: name for name, tactic in re.findall(r"Tactic Name: (\S+) Tactic: (0x\w+)", text)}
+        for (_, runner, _, tactic), name in zip(rows, (cell["Winner"], cell["Runner-up"]), strict=False):
+            assert name in {ids.get(tactic), f"{runner} {tactic}"} or runner == "CaskPooling"
+    assert 0.00370211 == pytest.approx(more)
+    assert f"+{number(more, 'ms')} ({more / engine:.0%})" == values(panel)["All runners-up instead"]

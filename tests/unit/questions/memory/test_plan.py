@@ -1,0 +1,225 @@
+"""Memory plans of small engines by hand, and of recorded ones by their bound."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import recorded
+import strategies
+from rtlab import load
+from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import absent
+from rtlab.core.variant import Target
+from rtlab.errors import VariantError
+from rtlab.questions.memory.plan import plan
+
+
+def engine(*steps, inputs=(), outputs=(), **more) -> Engine:
+    """Layers from (inputs, outputs)."""
+    layers = tuple(
+        Layer(str(i), f"layer {i}", "kgen", i, tuple(reads), tuple(writes))
+        for i, (reads, writes) in enumerate(steps)
+    )
+    return Engine(
+        "tensorrt-rtx", "1", Target("sm86"), layers, tuple(inputs), tuple(outputs), **more, maker=TENSORRT_RTX
+    )
+
+
+def tensor(name, *shape, dtype="int8", **more) -> Tensor:
+    return Tensor(name, dtype, shape, **more)
+
+
+X, A, B, C, Y = (tensor(n, 1, size) for n, size in zip("xabcy", (10, 300, 200, 700, 20), strict=True))
+CHAIN = engine(([X], [A]), ([A], [B]), ([B, A], [C]), ([C], [Y]), inputs=[X], outputs=[Y])
+
+
+def test_a_chain_by_hand() -> None:
+    """Rounded to 256: a 512, b 256, c 768. Step 2 has all three; inputs and outputs are not in the arena."""
+    found = plan(CHAIN, absent())
+    assert [a.value for a in found.allocations] == ["a", "b", "c"]
+    assert [(a.first, a.last, a.nbytes) for a in found.allocations] == [(0, 2, 300), (1, 2, 200), (2, 3, 700)]
+    assert found.alive.tolist() == [512, 768, 1536, 768]
+    assert (found.peak, found.bound, found.naive, found.step) == (1536, 1536, 1536, 2)
+    assert found.at_peak == (0, 1, 2)
+    assert (found.caller("input"), found.caller("output")) == (10, 20)
+    assert all(a.origin == "estimated" for a in found.allocations)
+
+
+def test_addresses_are_multiples_of_the_alignment() -> None:
+    assert plan(CHAIN, absent(), align=1).peak == 1200
+    assert plan(CHAIN, absent(), align=512).peak == 512 + 512 + 1024
+
+
+@pytest.mark.parametrize("align", [0, -256, 3, 100])
+def test_an_alignment_is_a_power_of_two(align) -> None:
+    with pytest.raises(VariantError, match=rf'Cannot align tensors to "{align}" bytes: .* Choose 256 or 512'):
+        plan(CHAIN, absent(), align=align)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (tensor("t", 1, 3, 4, 4, format="Thirty-two wide channel vectorized row major Int8 format"), 32 * 16),
+        (tensor("t", 1, 3, 4, 4, dtype="fp16", format="Channel major FP16 format where channel % 8 == 0"), 8 * 32),
+        (tensor("t", 2, 33, dtype="int8", format="CHW32"), 2 * 64),
+        (tensor("t", 2, 3, 4, dtype="fp32", strides=(16, 4, 1)), 2 * 16 * 4),
+        (tensor("t", 1, 64, 8, 8, dtype="fp32", strides=(16384, 1, 2048, 256)), 8 * 8 * 256 * 4),
+        (tensor("t", 1, 10, dtype="fp32", strides=(99, 1)), 40),
+        (tensor("t", 5, dtype="int4"), 3),
+        (tensor("t", dtype="int64"), 8),
+        (tensor("t", 0, 4), 0),
+    ],
+    ids=["chw32", "hwc8", "rank 2", "padded rows", "part of a wider one", "stride of one", "int4", "scalar", "none"],
+)  # fmt: skip
+def test_layouts_and_strides_add_to_the_size(given: Tensor, expected: int) -> None:
+    """Channels are padded to the vector, rows to their stride; the stride of a single element says nothing."""
+    found = plan(engine(([], [given]), ([given], [Y]), outputs=[Y]), absent(), align=1)
+    assert [a.nbytes for a in found.allocations] == [expected]
+
+
+def test_a_tensor_is_as_large_as_its_largest_mention() -> None:
+    """Two halves are written, the whole is read: eliminated concatenation."""
+    half, whole = tensor("c", 1, 50), tensor("c", 1, 100)
+    found = plan(engine(([], [half]), ([], [half]), ([whole], [Y]), outputs=[Y]), absent())
+    assert [(a.nbytes, a.first, a.last) for a in found.allocations] == [(100, 0, 2)]
+
+
+def test_another_batch_scales_what_is_computed_from_the_inputs() -> None:
+    """Built for 4, asked for 8: twice what came from the input, also with heads folded into the batch."""
+    x, folded, table, y = tensor("x", 4, 8), tensor("f", 12, 2), tensor("c", 4, 10), tensor("y", 4, 1)
+    given = engine(([x], [folded]), ([], [table]), ([folded, table], [y]), inputs=[x], outputs=[y])
+    sizes = {a.value: a.nbytes for a in plan(given, absent(), batch=8).allocations}
+    assert sizes == {"f": 48, "c": 40}
+    found = plan(given, absent(), batch=8)
+    assert (found.batch, found.own_batch, found.scaled) == (8, 4, True)
+    assert found.caller("input") == 64
+    assert not plan(given, absent(), batch=4).scaled
+
+
+def test_a_dynamic_batch_is_resolved_not_scaled() -> None:
+    x, a, y = tensor("x", -1, 8), tensor("a", -1, 100), tensor("y", -1, 1)
+    given = engine(([x], [a]), ([a], [y]), inputs=[x], outputs=[y])
+    assert [plan(given, absent(), batch=n).allocations[0].nbytes for n in (None, 1, 7)] == [100, 100, 700]
+    assert not plan(given, absent(), batch=7).scaled
+
+
+def test_open_dimensions_take_the_sizes_that_were_named() -> None:
+    """``length`` is named when the model is loaded, or for the plan; without either the answer says how."""
+    proto = strategies.of_nodes(
+        [strategies.helper.make_node("Relu", ["x"], ["y"], name="relu")], shape=["N", "length"], result=["N", "length"]
+    )  # fmt: skip
+    x, a, y = tensor("x", -1, -1), tensor("inner", -1, 3, -1), tensor("y", -1, -1)
+    given = engine(([x], [a]), ([a], [y]), inputs=[x], outputs=[y])
+    named = load(proto, shapes={"length": 5})
+    assert plan(given, named, batch=2).allocations[0].nbytes == 2 * 3 * 5
+    assert plan(given, load(proto), batch=2, sizes={"length": 7}).allocations[0].nbytes == 2 * 3 * 7
+    with pytest.raises(VariantError, match=r'input "x" has the shape \?×\?, .*shapes=\{"x": \(1, 1\)\}\)\.$'):
+        plan(given, load(proto))
+
+
+@pytest.mark.parametrize("batch", [0, -3, 1.5, "3", float("nan"), True, 2**31])
+def test_a_batch_is_at_least_one(batch) -> None:
+    with pytest.raises(VariantError, match=f'for batch "{batch}": a batch is at least 1'):
+        plan(CHAIN, absent(), batch=batch)
+
+
+def test_what_no_address_reaches_is_refused() -> None:
+    """The allocator counts in 64 bits."""
+    large = tensor("a", 1, 2**40)
+    given = engine(([X], [large]), ([large], [Y]), inputs=[X], outputs=[Y])
+    assert plan(given, absent(), batch=2**20).peak == 2**60
+    with pytest.raises(VariantError, match=r"addresses have 64 bits\. Choose a smaller batch"):
+        plan(given, absent(), batch=2**30)
+
+
+def test_an_engine_without_shapes_has_no_plan_and_asks_for_them() -> None:
+    """A peak of nothing would be a wrong number, not a small one."""
+    x, a, y = (Tensor(n, "fp32", None) for n in "xay")
+    given = engine(([x], [a]), ([a], [y]), inputs=[x], outputs=[y])
+    with pytest.raises(VariantError, match=r"no file tells the size of any of the 3 tensors .*shapes="):
+        plan(given, absent())
+
+
+def test_inputs_of_several_batches_have_none_to_choose() -> None:
+    a, b = tensor("a", 2, 4), tensor("b", 3, 4)
+    given = engine(([a, b], [A]), ([A], [Y]), inputs=[a, b], outputs=[Y])
+    assert plan(given, absent()).own_batch is None
+    with pytest.raises(VariantError, match=r"the first dimensions 2, 3\. Leave the batch out"):
+        plan(given, absent(), batch=4)
+
+
+def test_layers_without_tensors_ask_for_detail() -> None:
+    with pytest.raises(
+        VariantError, match=r"the 1 layers of this engine tell no tensors.*profilingVerbosity=detailed"
+    ):
+        plan(engine(([], [])), absent())
+
+
+def test_a_tensor_of_unknown_size_is_told_apart() -> None:
+    unknown = Tensor("u", "fp32", None)
+    found = plan(engine(([], [unknown, A]), ([unknown, A], [Y]), outputs=[Y]), absent())
+    assert [life.id for life in found.unsized] == ["u"]
+    assert [a.value for a in found.allocations] == ["a"]
+
+
+def test_what_the_compiler_reports_stands_beside_the_plan() -> None:
+    """Two reservations of library kernels fit beside what the tensors need; weights of a log are reported."""
+    totals = {"activation": 2 * 8_192_000 + 1536, "weights": 77, "scratch": 5}
+    found = plan(dataclasses.replace(CHAIN, totals=totals), absent())
+    assert (found.reported, found.scratch, found.weights, found.weights_origin) == (
+        16_385_536,
+        5,
+        77,
+        "reported",
+    )
+    assert found.reservations == 2
+
+
+def test_a_pointwise_layer_may_write_over_what_only_it_reads() -> None:
+    """Layer 2 ends the lives of a (512) and b (256) and writes c (768): in place nothing is alive beside c.
+
+    A convolution reads what it has overwritten, so it saves nothing.
+    """
+    found = plan(CHAIN, absent())
+    assert (found.bound, found.in_place) == (1536, 768)
+    layers = tuple(dataclasses.replace(y, kind="Convolution") for y in CHAIN.layers)
+    assert plan(dataclasses.replace(CHAIN, layers=layers), absent()).in_place == 1536
+    # What is left of the total is below the bound, and still one reservation.
+    totals = {"activation": 8_192_000 + 768}
+    assert plan(dataclasses.replace(CHAIN, totals=totals), absent()).reservations == 1
+
+
+def test_weights_are_estimated_where_none_are_reported() -> None:
+    """From the layers' own counts, else the model's initializers."""
+    told = {"Weights": {"Type": "Half", "Count": 10}, "Bias": {"Type": "Float", "Count": 1}}
+    layers = (dataclasses.replace(CHAIN.layers[0], kind="CaskConvolution", attributes=told),)
+    assert plan(dataclasses.replace(CHAIN, layers=layers), absent()).weights == 24
+    weight = strategies.numpy_helper.from_array(np.zeros((4, 4), np.float32), "w")
+    node = strategies.helper.make_node("MatMul", ["x", "w"], ["y"], name="n")
+    found = plan(CHAIN, load(strategies.of_nodes([node], weights=[weight])))
+    assert (found.weights, found.weights_origin) == (64, "estimated")
+
+
+@recorded.detailed
+@pytest.mark.parametrize("batch", [None, 1, 64])
+def test_plans_of_recorded_engines_reach_their_bound(folder, batch) -> None:
+    """Within 5 % is asked; sizes of every tensor are known."""
+    found = plan(recorded.read(folder)[0], absent(), batch=batch)
+    assert found.overhead <= 0.05
+    assert found.bound == found.alive.max()
+    assert not found.unsized
+
+
+@recorded.present
+def test_a_recorded_resnet_by_hand() -> None:
+    """ResNet18, batch 32, fp32: most is alive where the pooling reads 64×112×112 and writes 64×56×56."""
+    given, _ = recorded.read("trex-resnet18-pytorch-a100-fp32")
+    found = plan(given, absent())
+    assert found.peak == 32 * 64 * (112**2 + 56**2) * 4
+    assert "MaxPool" in given.layers[found.step].name
+    assert math.isclose(plan(given, absent(), batch=1).peak, found.peak / 32, rel_tol=1e-3)

@@ -1,0 +1,336 @@
+"""The roofline of a variant as a panel."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from types import SimpleNamespace
+
+import plotly.graph_objects as go
+import pytest
+
+from recorded import FOLDER, files, present
+from rtlab import questions, samples
+from rtlab.core.model import absent
+from rtlab.core.peaks import Peaks, peaks
+from rtlab.core.variant import Target
+from rtlab.documents.contract import Panel
+from rtlab.errors import VariantError
+from rtlab.questions.roofline.panel import roofline
+from rtlab.questions.scene import Scene
+from rtlab.study import Study
+from rtlab.study import read as read_study
+
+CPU = Peaks("this CPU", 1e10, {"fp32": 5e10}, origin="measured", source="a test")
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    sample = samples.load("digits_inception", samples=8)
+    made = Study(sample.model, data=sample.calibration)
+    made.add("fp32", backend="onnxruntime")
+    made.run()
+    return made
+
+
+def asked(study: Study, name: str = "fp32", processors: tuple[Peaks, ...] = (), **settings: str) -> Panel:
+    whole = study if not processors else SimpleNamespace(model=study.model, processors=processors)
+    return roofline(Scene(whole, study[name].facts, settings=settings))
+
+
+def fact(shown: Panel, key: str) -> str:
+    return next(f["value"] for f in shown["facts"] if f["key"] == key)
+
+
+def chosen(shown: Panel, key: str) -> str:
+    return next(s["value"] for s in shown["settings"] if s["key"] == key)
+
+
+def recorded(name: str) -> Study:
+    return read_study(*files(FOLDER / name).values())
+
+
+def check(shown: Panel) -> None:
+    """Every panel: Plotly takes its figures, every point and row is linked, and all of it is JSON."""
+    assert not shown["problem"]
+    json.dumps(shown, allow_nan=False)
+    for drawn in shown["figures"]:
+        go.Figure(drawn["data"], drawn["layout"])
+        for trace in drawn["data"]:
+            assert set(trace.get("ids", ())) <= set(shown["links"])
+    assert {r["key"] for r in shown["rows"]} == set(shown["links"])
+    assert all(len(r["cells"]) == len(shown["columns"]) for r in shown["rows"])
+
+
+def test_every_layer_that_launches_has_a_row_and_counts_add_up(study: Study) -> None:
+    shown = asked(study)
+    check(shown)
+    engine = study["fp32"].engine
+    assert {r["key"] for r in shown["rows"]} == {layer.id for layer in engine.layers}
+    assert "16.39 k" == fact(shown, "Parameters")
+    assert "2.356 MMAC" == fact(shown, "Multiply-accumulates")
+    nodes = [n for entry in shown["links"].values() for n in entry["nodes"]]
+    assert set(nodes) <= set(study.model.places)
+
+
+def test_an_estimate_says_what_it_is_and_its_known_error(study: Study) -> None:
+    shown = asked(study, gpu="H100 SXM")
+    told = next(f for f in shown["facts"] if f["key"] == "Estimated time")
+    assert "estimated" == told["origin"]
+    assert "GPUs that were left out" in told["note"]
+    assert "whole inference" in told["note"]
+    assert {"estimated"} == {
+        c["origin"] for c in shown["columns"] if c["title"] in {"Estimated", "Attainable"}
+    }
+
+
+def test_times_of_the_cpu_are_judged_by_its_measured_roofs_only(study: Study) -> None:
+    here, elsewhere = asked(study, processors=(CPU,), gpu="this CPU"), asked(study, gpu="L4")
+    check(here)
+    assert any(r["cells"][-2] for r in here["rows"])
+    assert not any(r["cells"][-2] for r in elsewhere["rows"])
+    assert any("not on L4" in note for note in elsewhere["notes"])
+    assert "not known" in next(f["note"] for f in here["facts"] if f["key"] == "Estimated time")
+
+
+def test_measured_roofs_are_the_first_choice_for_an_engine_of_the_cpu(study: Study) -> None:
+    assert "this CPU" == chosen(asked(study, processors=(CPU,)), "gpu")
+    assert "RTX 3090" == chosen(asked(study), "gpu")
+    elsewhere = dataclasses.replace(
+        study["fp32"].facts, engine=dataclasses.replace(study["fp32"].engine, target=Target("sm89"))
+    )
+    whole = SimpleNamespace(model=study.model, processors=(CPU,))
+    assert "8.9" == peaks(chosen(roofline(Scene(whole, elsewhere)), "gpu")).capability
+
+
+def test_times_of_another_processor_or_of_files_are_no_times_of_this_cpu(study: Study) -> None:
+    """Each would be judged by roofs that it never had."""
+    result = study["fp32"]
+    with_cpu = SimpleNamespace(model=study.model, processors=(CPU,))
+
+    def times(changed: object, gpu: str) -> list[object]:
+        shown = roofline(Scene(with_cpu, changed, settings={"gpu": gpu}))
+        return [r["cells"][-2] for r in shown["rows"] if r["cells"][-2]]
+
+    assert times(result.facts, "this CPU")
+    assert not times(dataclasses.replace(result.facts, recorded=True), "this CPU")
+    # A machine with both: what the CPU took is not what its GPU takes.
+    profile = dataclasses.replace(result.profile, device="NVIDIA GeForce RTX 3090")
+    assert not times(dataclasses.replace(result.facts, profile=profile), "RTX 3090")
+    profile = dataclasses.replace(profile, processor="GPU")
+    assert times(dataclasses.replace(result.facts, profile=profile), "RTX 3090")
+
+
+def test_a_time_that_several_layers_share_is_of_none_and_joined_times_are_called_so(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = study["fp32"]
+    layers = result.engine.layers
+    one = {i: dataclasses.replace(t, shared=2) for i, t in result.layer_times.items() if i == layers[0].id}
+    changed = dataclasses.replace(result.facts, measured=dataclasses.replace(result.engine))
+    given = {**result.layer_times, **one}
+    monkeypatch.setattr(questions.timing, "on_layers", lambda _: given)
+    whole = SimpleNamespace(model=study.model, processors=(CPU,))
+    shown = roofline(Scene(whole, changed, settings={"gpu": "this CPU"}))
+    measured = {r["key"]: r["cells"][-2] for r in shown["rows"]}
+    assert measured[layers[0].id] is None
+    assert all(measured[y.id] for y in layers[1:] if y.id in measured)
+    assert any("joined by node" in note for note in shown["notes"])
+    assert not any("joined by node" in note for note in asked(study, processors=(CPU,))["notes"])
+
+
+def test_names_are_text_in_the_hover(study: Study) -> None:
+    """Plotly reads a hover as HTML, and names come from files."""
+    result = study["fp32"]
+    layers = tuple(dataclasses.replace(y, name=f"<b>& {y.index}") for y in result.engine.layers)
+    engine = dataclasses.replace(result.engine, layers=layers)
+    shown = roofline(Scene(study.snapshot(), dataclasses.replace(result.facts, engine=engine)))
+    texts = [text for t in shown["figures"][0]["data"] if t.get("ids") for text in t["text"]]
+    assert texts
+    assert all("&lt;b&gt;&amp; " in text for text in texts)
+
+
+def test_a_batch_between_the_stops_is_a_stop(study: Study) -> None:
+    options = next(s["options"] for s in asked(study, batch="3")["settings"] if s["key"] == "batch")
+    assert "3" in {o["id"] for o in options}
+
+
+def test_a_larger_batch_computes_more_and_has_no_measured_times(study: Study) -> None:
+    one, eight = asked(study, processors=(CPU,)), asked(study, processors=(CPU,), batch="8")
+    assert "8" == chosen(eight, "batch")
+    assert 8 == pytest.approx(
+        float(fact(eight, "Multiply-accumulates").split()[0])
+        / float(fact(one, "Multiply-accumulates").split()[0]),
+        rel=1e-3,
+    )
+    assert not any(r["cells"][-2] for r in eight["rows"])
+    assert any("batch 1" in note for note in eight["notes"])
+
+
+def test_a_processor_of_ones_own_can_be_chosen(study: Study) -> None:
+    mine = Peaks("mine", 1e12, {"fp32": 1e13})
+    shown = asked(study, processors=(mine,), gpu="mine")
+    assert "mine" == chosen(shown, "gpu")
+    options = next(s["options"] for s in shown["settings"] if s["key"] == "gpu")
+    assert "mine" == options[0]["label"]
+
+
+def test_bad_settings_are_told(study: Study) -> None:
+    with pytest.raises(VariantError, match=r"rtlab\.Peaks"):
+        asked(study, gpu="Voodoo")
+    with pytest.raises(VariantError, match="no whole number"):
+        asked(study, batch="many")
+    assert "at least 1" in asked(study, batch="-3")["problem"]
+
+
+@present
+def test_a_recorded_engine_is_judged_on_its_own_gpu() -> None:
+    shown = asked(read := recorded("trex-resnet50-tf-rtx3090-int8-qat"), next(iter(read.results)))
+    check(shown)
+    assert "RTX 3090" == chosen(shown, "gpu")
+    assert "32" == chosen(shown, "batch")
+    assert "2.38 ms" == fact(shown, "Measured time")
+    assert all(r["cells"][-2] for r in shown["rows"])
+    bounds = {t["name"] for t in shown["figures"][0]["data"] if t.get("ids")}
+    assert {"bound by arithmetic", "bound by memory", "too small: bound by the launch"} == bounds
+    assert 1 < len({t["marker"]["symbol"] for t in shown["figures"][0]["data"] if t.get("ids")})
+
+
+def test_small_layers_are_said_to_need_no_faster_units(study: Study) -> None:
+    """Most time of this little model goes into starting its kernels: the distance to a roof tells nothing then."""
+    assert 1 == float(fact(asked(study, gpu="H100 SXM"), "Bound by the launch").rstrip("%")) / 100
+    assert "too small for H100 SXM" in asked(study, gpu="H100 SXM")["lead"]
+    slow = Peaks("slow", 1e6, {"fp32": 1e9})
+    assert "far below the line" in asked(study, processors=(slow,), gpu="slow")["lead"]
+
+
+def test_the_attainable_time_says_what_it_holds_beside_the_roofs(study: Study) -> None:
+    shown = asked(study, gpu="L4")
+    told = next(f for f in shown["facts"] if f["key"] == "Attainable time")
+    assert "4.5 µs to start" in told["note"]
+    assert "as if no cache" in next(f["note"] for f in shown["facts"] if f["key"] == "Moved")
+
+
+@present
+def test_layers_that_beat_their_roof_are_explained() -> None:
+    shown = asked(read := recorded("trex-mobilenetv2-titanrtx-int8-qat"), next(iter(read.results)))
+    ratio = [c["title"] for c in shown["columns"]].index("Measured by attainable")
+    below = sum(1 for r in shown["rows"] if r["cells"][ratio] and r["cells"][ratio] < 1)
+    note = next(n for n in shown["notes"] if "less than the attainable time" in n)
+    assert below
+    assert note.startswith(f"{below} of {len(shown['rows'])} ")
+    assert "6 MiB" in note
+
+
+@present
+def test_figure_table_and_facts_tell_the_same() -> None:
+    """Of an engine with times: positions, sizes and words against the analysis."""
+    read = recorded("trex-resnet50-tf-rtx3090-int8-qat")
+    result = next(iter(read.results.values()))
+    found = result.roofline()
+    shown = asked(read, result.name)
+    expected = {
+        p.layer: [p.flops / 1e6, p.moved / 2**20, p.intensity, 1e3 * p.attainable, 1e3 * p.estimated, 1e3 * p.measured]
+        for p in found.layers
+    }  # fmt: skip
+    assert "MiB" == shown["columns"][5]["unit"]
+    for row in shown["rows"]:
+        assert expected[row["key"]] == pytest.approx(row["cells"][4:10])
+        assert row["cells"][9] / row["cells"][7] == pytest.approx(row["cells"][10])
+    names = {y.id: y.name for y in result.engine.layers}
+    marks = [t for t in shown["figures"][0]["data"] if t.get("ids")]
+    sizes = {}
+    for trace in marks:
+        for i, x, y, text, size in zip(
+            *(trace[k] for k in ("ids", "x", "y", "text")), trace["marker"]["size"], strict=True
+        ):
+            point = found.by_layer[i]
+            assert (point.intensity, point.flops / point.measured * 1e3) == pytest.approx((x, y))
+            assert names[i][:30] in text
+            sizes[point.measured] = size
+    assert sorted(sizes.values()) == [sizes[t] for t in sorted(sizes)]
+    assert len(set(sizes.values())) > 10
+    assert {p.layer for p in found.layers if p.flops} == {i for t in marks for i in t["ids"]}
+    bandwidth = found.peaks.bandwidth
+    rates = {"int8, matrix units": 284.8e12, "int8, cores": found.peaks.cores["int8"], "fp32, cores": 35.6e12}
+    roofs = [t for t in shown["figures"][0]["data"] if t["mode"] == "lines"]
+    assert set(rates) == {t["name"].partition("FLOP/s ")[2] for t in roofs}
+    for trace in roofs:
+        rate = rates[trace["name"].partition("FLOP/s ")[2]]
+        assert [trace["x"][0] * bandwidth, rate, rate] == pytest.approx(trace["y"])
+        assert rate / bandwidth == pytest.approx(trace["x"][1])
+    for bound, title in (("memory", "Bound by memory"), ("launch", "Bound by the launch")):
+        assert f"{found.share(bound):.0%}" == fact(shown, title)
+    assert f"{sum(p.flops == 0 for p in found.layers)} layers only move data" in " ".join(shown["notes"])
+    assert not any("not counted" in note for note in shown["notes"])
+
+
+@present
+def test_an_engine_without_a_model_has_no_parameters_to_tell() -> None:
+    shown = asked(read := recorded("trex-resnet50-tf-rtx3090-int8-qat"), next(iter(read.results)))
+    assert "Parameters" not in {f["key"] for f in shown["facts"]}
+    assert "far below the line" in shown["lead"]
+
+
+@present
+def test_points_lie_below_the_roof_of_their_precision() -> None:
+    """But for what was still in a cache; on these engines nothing was."""
+    for name in ("trex-resnet18-pytorch-a100-fp32", "trex-resnet50-tf-rtx3090-fp32"):
+        read = recorded(name)
+        drawn = asked(read, next(iter(read.results)))["figures"][0]
+        highest = max(max(t["y"]) for t in drawn["data"] if t["mode"] == "lines")
+        assert all(y <= highest for t in drawn["data"] if t.get("ids") for y in t["y"])
+
+
+@present
+def test_an_engine_without_times_is_estimated() -> None:
+    read = recorded("fuzzy-jetson-orin-torchtrt-resnet18")
+    shown = asked(read, next(iter(read.results)))
+    check(shown)
+    assert any("Nothing was measured" in note for note in shown["notes"])
+
+
+def test_layers_without_shapes_stand_in_the_table(study: Study) -> None:
+    result = study["fp32"]
+    # Names of nodes tell the operations, and a tensor that no model knows leaves the bytes untold.
+    untold = (dataclasses.replace(result.engine.layers[0].outputs[0], name="__myl", shape=None),)
+    bare = tuple(dataclasses.replace(i, inputs=() if i.index % 4 else untold, outputs=(), constants=(), attributes={},
+                                     kind="kgen") for i in result.engine.layers)  # fmt: skip
+    blind = dataclasses.replace(
+        result.facts, engine=dataclasses.replace(result.engine, layers=bare, inputs=()), profile=None
+    )
+    shown = roofline(Scene(study.snapshot(), blind))
+    json.dumps(shown, allow_nan=False)
+    assert len(bare) == len(shown["rows"])
+    told = " ".join(shown["notes"])
+    assert f" of {len(bare)} layers are not counted" in told
+    # What computes nothing is told apart from what nobody knows.
+    still = sum(r["cells"][4] == 0 for r in shown["rows"])
+    assert f"{still} layer{' only moves' if still == 1 else 's only move'} data" in told
+    assert "whole regions" not in told
+    region = dataclasses.replace(blind, engine=dataclasses.replace(blind.engine, detail="region"))
+    assert "whole regions" in " ".join(roofline(Scene(study.snapshot(), region))["notes"])
+
+
+def test_a_gpu_that_is_not_in_the_table_is_told_with_how_to_add_it(study: Study) -> None:
+    """Another GPU must not stand in its place without a word."""
+    result = study["fp32"]
+    strange = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, device="Voodoo 5"))
+    notes = " ".join(roofline(Scene(study.snapshot(), strange))["notes"])
+    assert "not in the table, so another stands here" in notes
+    assert "Voodoo 5" in notes
+    assert "rtlab.Peaks(" in notes
+
+
+def test_an_engine_without_shapes_asks_for_them(study: Study) -> None:
+    """Nothing counted is not nothing done."""
+    result = study["fp32"]
+    bare = tuple(
+        dataclasses.replace(y, inputs=tuple(dataclasses.replace(t, shape=None) for t in y.inputs),
+                            outputs=tuple(dataclasses.replace(t, shape=None) for t in y.outputs), origins=())
+        for y in result.engine.layers
+    )  # fmt: skip
+    untold = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, layers=bare))
+    found = roofline(Scene(Study(absent()).snapshot(), untold))
+    assert "the layers tell no shapes" in found["problem"]
+    assert [] == found["facts"]

@@ -1,0 +1,120 @@
+"""The layer table: a row per layer, types that pandas can compute with, and blanks where nothing is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+
+import pandas as pd
+import pytest
+
+import recorded
+from rtlab import Study
+from rtlab.questions.table.dataframe import layers_frame
+from rtlab.testing import tiny_model
+
+
+def frame(folder, **more) -> tuple[pd.DataFrame, object]:
+    model = tiny_model()
+    result = Study(model).read("elsewhere", **recorded.files(folder) | more)
+    return layers_frame(result.facts, model), result
+
+
+@recorded.each
+def test_there_is_a_row_for_each_layer_with_the_file_s_own_words(folder) -> None:
+    """Against the raw JSON, read on its own."""
+    table, result = frame(folder)
+    assert [y.id for y in result.engine.layers] == list(table.index)
+    raw = json.loads(recorded.files(folder)["layers"].read_text(), strict=False)["Layers"]
+    if folder.name in recorded.NAMES_ONLY:
+        assert raw == list(table["name"])
+        assert {""} == set(table["kind"])
+        assert table["sparse"].isna().all()
+    elif len(raw) == len(table):
+        assert [y["LayerType"] for y in raw] == list(table["kind"])
+        told = [None if (s := y.get("HasSparseWeights")) is None else bool(s) for y in raw]
+        assert told == [None if pd.isna(s) else bool(s) for s in table["sparse"]]
+    expected = {
+        "stream": "int64", "time_ms": "float64", "share": "float64", "shared": "Int64", "sparse": "boolean",
+        "output_bytes": "Int64", "weight_bytes": "Int64",
+    }  # fmt: skip
+    assert expected == {c: str(table[c].dtype) for c in expected}
+
+
+@recorded.each
+def test_times_are_those_of_the_profile_and_say_where_they_are_from(folder) -> None:
+    table, result = frame(folder)
+    if result.timing is None:
+        assert table["time_ms"].isna().all()
+        assert "" == table.attrs["times"]
+        return
+    assert pytest.approx(result.timing.summed) == table["time_ms"].sum()
+    assert pytest.approx(1.0) == table["share"].sum()
+    assert "measured" in table.attrs["times"]
+    assert {1} == set(table["shared"].dropna())
+
+
+@recorded.present
+def test_bytes_are_what_shapes_and_counts_say() -> None:
+    """The first convolution by hand: 64 maps of 7 by 7 by 3 in INT8 with an FP32 bias, and FP32 outputs."""
+    table, _ = frame(recorded.FOLDER / "trex-resnet18-pytorch-a100-int8-qat")
+    first = table[table["kind"] == "CaskConvolution"].iloc[0]
+    assert 32 * 64 * 112 * 112 * 4 == first["output_bytes"]
+    assert 9408 + 64 * 4 == first["weight_bytes"]
+    assert ("chw4",) == first["formats_in"]
+    assert pd.isna(table[table["kind"] == "Reformat"].iloc[0]["weight_bytes"])
+    assert "estimated" == table.attrs["output_bytes"]
+
+
+@recorded.present
+def test_a_layer_without_a_time_is_blank_and_not_zero() -> None:
+    folder = recorded.FOLDER / "trex-resnet18-pytorch-a100-fp16"
+    _, result = frame(folder)
+    first = result.timing.layers[0].layer
+    samples = {i: s for i, s in result.profile.samples.items() if i != first}
+    short = dataclasses.replace(result.profile, samples=samples)
+    table = layers_frame(dataclasses.replace(result.facts, profile=short))
+    assert [True] + [False] * (len(table) - 1) == list(table["time_ms"].isna())
+
+
+def test_a_file_of_names_gives_a_table_of_names(tmp_path) -> None:
+    """Dtypes hold where every value is unknown."""
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
+    table = layers_frame(Study(tiny_model()).read("bare", layers=path).facts)
+    assert ["conv1", "relu1"] == list(table["name"])
+    assert table[["time_ms", "sparse", "output_bytes", "weight_bytes"]].isna().all(axis=None)
+    assert "Int64" == str(table["weight_bytes"].dtype)
+
+
+def test_nodes_and_operators_are_the_model_s(tmp_path) -> None:
+    path = tmp_path / "layers.json"
+    layer = {
+        "Name": "stem/Conv + stem/Relu", "LayerType": "CaskConvolution", "Inputs": [], "Outputs": [],
+        "Metadata": "[ONNX Layer: stem/Conv]\x1e[ONNX Layer: stem/Relu]",
+    }  # fmt: skip
+    path.write_text(json.dumps({"Layers": [layer], "Bindings": []}))
+    model = tiny_model()
+    table = layers_frame(Study(model).read("a", layers=path).facts, model)
+    row = table.iloc[0]
+    assert {"stem/Conv", "stem/Relu"} <= set(row["nodes"])
+    assert tuple(model.by_id[n].op for n in row["nodes"]) == row["operators"]
+
+
+def test_every_column_is_told_of_in_the_docstring_with_its_type(tmp_path) -> None:
+    """A table in the docstring, against the table itself."""
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
+    table = layers_frame(Study(tiny_model()).read("bare", layers=path).facts)
+    told: dict[str, str] = {}
+    words = inspect.getdoc(layers_frame) or ""
+    for names, dtype in re.findall(r"^\| (``.*?``) \| (\w+)", words, re.MULTILINE):
+        told.update(dict.fromkeys(re.findall(r"``(\w+)``", names), dtype))
+    assert list(table.columns) == list(told)
+    kinds = {c: ("str" if str(d) in {"str", "string"} else str(d)) for c, d in table.dtypes.items()}
+    assert {c: d for c, d in told.items() if d != "str"} == {
+        c: d for c, d in kinds.items() if told[c] != "str"
+    }
+    assert all(isinstance(v, str) for c, d in told.items() if d == "str" for v in table[c])

@@ -1,0 +1,111 @@
+"""What holds for every panel, of every kind of variant: the page draws whatever comes."""
+
+from __future__ import annotations
+
+import gc
+import json
+
+import plotly.graph_objects as go
+import pytest
+
+import recorded
+import rtlab
+from rtlab import samples
+from rtlab.questions import panels
+from rtlab.questions.panels import PANELS, answer, offered
+from rtlab.questions.scene import Scene
+
+ORIGINS = {"", "measured", "reported", "estimated"}
+
+
+@pytest.fixture(scope="session")
+def studies() -> dict[str, tuple]:
+    """Variants of every origin: built and run here, built only, without a model, with several streams, empty."""
+    found: dict[str, tuple] = {}
+    digits = samples.load("digits_inception", samples=32)
+    study = rtlab.Study(digits.model, data=digits.calibration)
+    study.add("fp32", backend="onnxruntime", target="cpu")
+    study.add("int8", precision="int8", backend="onnxruntime", target="cpu")
+    study.run()
+    found["run here"] = (study, "int8", "fp32")
+    if recorded.REAL:
+        for name in ("trex-resnet18-pytorch-a100-int8-qat", "cookbook-mnist-h100-trt10.16"):
+            read = rtlab.read(**recorded.files(recorded.FOLDER / name))
+            found[name] = (read, "engine", None)
+    return found
+
+
+def scenes(studies: dict[str, tuple]) -> list[tuple[str, Scene]]:
+    return [
+        (
+            title,
+            Scene(study.snapshot(), study[name].facts, study[other].facts if other else None, {}, "asked"),
+        )
+        for title, (study, name, other) in studies.items()
+    ]
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
+    """A missing cell, a NaN, or an id that stands twice breaks the page, or links the wrong thing."""
+    for title, scene in scenes(studies):
+        found = answer(name, scene)
+        assert (name, scene.result.name, "asked") == (found["name"], found["variant"], found["asked"]), title
+        # NaN and infinity are no JSON.
+        assert found == json.loads(json.dumps(found, allow_nan=False)), title
+        assert found["problem"] or found["title"], title
+        for row in found["rows"]:
+            assert len(found["columns"]) == len(row["cells"]), (title, row)
+        keys = [r["key"] for r in found["rows"]]
+        assert len(keys) == len(set(keys)), title
+        for setting in found["settings"]:
+            if setting["kind"] != "text":
+                assert setting["value"] in [o["id"] for o in setting["options"]], (title, setting)
+        assert {f["origin"] for f in (*found["facts"], *found["columns"])} <= ORIGINS, title
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_plotly_accepts_every_figure_and_its_points_have_ids_of_their_own(name, studies) -> None:
+    """Two points of one id are one point to Plotly: the second is not drawn."""
+    for title, scene in scenes(studies):
+        for figure in answer(name, scene)["figures"]:
+            go.Figure(figure["data"], figure["layout"])
+            assert figure["title"], title
+            for trace in figure["data"]:
+                ids = trace.get("ids") or []
+                assert len(ids) == len(set(ids)), (title, figure["title"])
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_links_lead_to_nodes_and_layers_that_there_are(name, studies) -> None:
+    """A click that selects nothing, or something else, is worse than none."""
+    for title, scene in scenes(studies):
+        found = answer(name, scene)
+        layers = {y.id for y in scene.result.engine.layers}
+        # The third pane may show any other variant.
+        others = {y.id for r in scene.study.facts.values() for y in r.engine.layers}
+        for key, link in found["links"].items():
+            assert set(link["nodes"]) <= set(scene.model.places), (title, key)
+            assert set(link["layers"]) <= layers, (title, key)
+            assert set(link["others"]) <= others, (title, key)
+
+
+def test_no_search_for_garbage_while_a_panel_is_made(studies, monkeypatch) -> None:
+    """With a large engine in the heap each search takes as long as a panel of it."""
+    study, name, _ = studies["run here"]
+    seen = []
+
+    def look(_scene: Scene) -> None:
+        seen.append(gc.isenabled())
+
+    monkeypatch.setattr(panels, "PANELS", {"variants": look})
+    answer("variants", Scene(study.snapshot(), study[name].facts))
+    assert [False] == seen
+    assert gc.isenabled()
+
+
+def test_recurrence_is_offered_where_there_is_one(studies) -> None:
+    """A tab that has nothing to say of nine models in ten is in the way."""
+    study = studies["run here"][0]
+    assert set(PANELS) - {"recurrence"} == set(offered(study.model))
+    assert list(PANELS) == offered(samples.load("digits_lstm").model)

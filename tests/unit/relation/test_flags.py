@@ -1,0 +1,64 @@
+"""Flags by release: a remedy names what the user's TensorRT has."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.maker import Maker
+from rtlab.core.variant import Target
+from rtlab.relation import flags
+
+
+def engine(version: str, maker: Maker = TENSORRT) -> Engine:
+    return Engine("any", version, Target("sm80"), (), maker=maker)
+
+
+@pytest.mark.parametrize(
+    ("found", "release", "by_model"),
+    [
+        (engine("8.2.1"), (8, 2), False),
+        (engine("10.16.1.11"), (10, 16), False),
+        (engine("11.4.0"), (11, 4), True),
+        (engine(""), None, None),
+        (engine("1.7.1", TENSORRT_RTX), None, True),
+    ],
+)
+def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by_model) -> None:
+    assert (release, by_model) == (flags.release(found), flags.by_model(found))
+    assert ("--layerPrecisions" in flags.retype(found)) == (by_model is not True)
+    assert ("--fp16" in flags.allow_half(found)) == (by_model is not True)
+    # Where the release is not told, the remedy says until when it holds.
+    assert ("up to TensorRT 10" in flags.retype(found)) == (by_model is None)
+
+
+def test_an_engine_that_has_fp16_was_allowed_to_use_it() -> None:
+    """Telling its owner to build with --fp16 once more changes nothing."""
+    half = Layer("0:a", "a", "X", 0, (Tensor("x", "fp16", (1,)),), ())
+    told = flags.allow_half(dataclasses.replace(engine("10.3.0"), layers=(half,)))
+    assert "build with --fp16" not in told
+    assert flags.retype(engine("10.3.0")) in told
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("8.2.1", "allow more --workspace"),
+        ("8.4.0", "allow more --memPoolSize=workspace:..."),
+        ("8.6.1", "allow more --memPoolSize=workspace:... and raise --builderOptimizationLevel"),
+        ("11.4.0", "allow more --memPoolSize=workspace:... and raise --builderOptimizationLevel"),
+        ("", "allow more workspace and, from TensorRT 8.6 on, raise --builderOptimizationLevel"),
+    ],
+)
+def test_more_kernels_are_asked_for_in_the_words_of_the_release(version, expected) -> None:
+    assert expected == flags.more_kernels(engine(version))
+
+
+def test_rtx_is_told_by_its_api() -> None:
+    """It has no trtexec."""
+    rtx = engine("1.7.1", TENSORRT_RTX)
+    assert "--" not in flags.more_kernels(rtx) + flags.io_format(rtx, "input", "fp16", "hwc8")
+    assert "build with --outputIOFormats=fp16:chw" == flags.io_format(engine("8.6"), "output", "fp16", "chw")

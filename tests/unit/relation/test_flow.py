@@ -1,0 +1,104 @@
+"""Who writes and who reads a value, also where functions and branches use its name again."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import helper
+
+from rtlab.core.model import Model, wrap
+from rtlab.relation.flow import Flow
+
+FLOAT = onnx.TensorProto.FLOAT
+OPSET = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+
+
+def model(*nodes: onnx.NodeProto, functions: tuple[onnx.FunctionProto, ...] = ()) -> Model:
+    x, y = (helper.make_tensor_value_info(n, FLOAT, [2]) for n in "xy")
+    graph = helper.make_graph(list(nodes), "g", [x], [y])
+    return wrap(helper.make_model(graph, opset_imports=OPSET, functions=list(functions)), name="m")
+
+
+def function(name: str, op: str) -> onnx.FunctionProto:
+    """It calls its values as the main graph and the other functions do."""
+    inner = [
+        helper.make_node(op, ["x"], ["t"], name=f"{name}0"),
+        helper.make_node(op, ["t"], ["y"], name=f"{name}1"),
+    ]
+    return helper.make_function("own", name, ["x"], ["y"], inner, OPSET)
+
+
+def test_values_of_functions_are_not_those_of_the_graph_around_them() -> None:
+    calls = (
+        helper.make_node("F", ["x"], ["t"], name="f", domain="own"),
+        helper.make_node("G", ["t"], ["y"], name="g", domain="own"),
+    )
+    built = model(*calls, functions=(function("F", "Relu"), function("G", "Neg")))
+    flow = Flow(built)
+    read = {n.id: [r.id for r in flow.readers(n)] for n in built.nodes}
+    assert {"f": ["g"], "g": [], "F0": ["F1"], "F1": [], "G0": ["G1"], "G1": []} == read
+    written = {n.id: [w.id for w in flow.writers(n)] for n in built.nodes}
+    assert {"f": [], "g": ["f"], "F0": [], "F1": ["F0"], "G0": [], "G1": ["G0"]} == written
+
+
+def test_who_reads_a_value_twice_is_one_reader() -> None:
+    built = model(
+        helper.make_node("Relu", ["x"], ["t"], name="a"),
+        helper.make_node("Mul", ["t", "t"], ["y"], name="square"),
+    )
+    flow = Flow(built)
+    assert ["square"] == [n.id for n in flow.reading("t")]
+    assert ["t", "t"] == list(flow.inputs(built.node("square")))
+
+
+def test_an_input_that_is_left_out_is_no_value() -> None:
+    built = model(
+        helper.make_node("Relu", ["x"], ["low"], name="a"),
+        helper.make_node("Clip", ["x", "", "low"], ["y"], name="clip"),
+    )
+    flow = Flow(built)
+    assert ["x", "low"] == list(flow.inputs(built.node("clip")))
+    assert [] == flow.reading("")
+
+
+def test_what_feeds_sizes_and_data_too_is_no_shape_arithmetic() -> None:
+    """Two constants are shapes of a Reshape; one is added to data as well."""
+    built = model(
+        helper.make_node("Constant", [], ["s"], name="sizes", value_ints=[2]),
+        helper.make_node("Constant", [], ["b"], name="both", value_ints=[2]),
+        helper.make_node("Reshape", ["x", "s"], ["r"], name="first"),
+        helper.make_node("Reshape", ["r", "b"], ["q"], name="second"),
+        helper.make_node("Cast", ["b"], ["c"], name="cast", to=FLOAT),
+        helper.make_node("Add", ["q", "c"], ["y"], name="add"),
+    )
+    reasons = Flow(built).reasons()
+    assert {
+        "sizes": "shape",
+        "both": "folded",
+        "first": "view",
+        "second": "view",
+        "cast": "folded",
+    } == reasons
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes", "data"),
+    [
+        ("Pad", 1, 2), ("Resize", 3, 0), ("Tile", 1, 0), ("Expand", 1, 0), ("TopK", 1, 0), ("Split", 1, 0),
+        ("Slice", 1, 0), ("Slice", 4, 0), ("Unsqueeze", 1, 0), ("Reshape", 1, 0),
+    ],
+)  # fmt: skip
+def test_a_constant_is_a_shape_where_an_operator_reads_sizes(op, sizes, data) -> None:
+    """The value that a Pad fills in is data: it stays where nothing else needs its type."""
+
+    def feeding(slot: int) -> str:
+        inputs = ["x", *[""] * max(sizes, data)]
+        inputs[slot] = "c"
+        built = model(
+            helper.make_node("Constant", [], ["c"], name="constant", value_ints=[1]),
+            helper.make_node(op, inputs, ["t"], name="op"),
+            helper.make_node("Relu", ["t"], ["y"], name="relu"),
+        )
+        return Flow(built).reasons()["constant"]
+
+    assert ("shape", "folded") == (feeding(sizes), feeding(data))

@@ -1,0 +1,211 @@
+"""TensorRT's names of layers: split into words, and each word related to nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+import strategies
+from rtlab.backends.trtexec import Trtexec
+from rtlab.core.engine import Layer
+from rtlab.core.model import Model, load
+from rtlab.relation.flow import Flow
+from rtlab.relation.names import Names, operator, words
+
+# Recordings live beside the checkout, not in it.
+RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "engines"
+
+
+def chain(*nodes: tuple[str, str], values: dict[str, str] | None = None) -> Model:
+    """Operators one after the other, by name; ``values`` names the outputs of some."""
+    made, at = [], "x"
+    for i, (name, op) in enumerate(nodes):
+        out = "y" if i == len(nodes) - 1 else (values or {}).get(name, f"{name or i}_out")
+        made.append(
+            helper.make_node(op, [at, at] if op in {"Add", "Mul", "Concat"} else [at], [out], name=name)
+        )
+        if op == "Concat":
+            made[-1].attribute.append(helper.make_attribute("axis", 0))
+        at = out
+    return load(strategies.of_nodes(made, result=["N", 4]), name="m")
+
+
+def told(model: Model, name: str, *, others: tuple[str, ...] = ()) -> list[str]:
+    """Ids of the nodes that a layer's name tells, regions included, candidates left out."""
+    layers = [Layer(n, n, "", i) for i, n in enumerate((name, *others))]
+    names = Names(model, Flow(model), layers)
+    found = [n.id for f in names.explicit(name) if f.sure for n in f.nodes]
+    found += [n.id for f in names.regions(name, ()) for n in f.nodes if n.id not in found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Conv_0 + Relu_1", ["Conv_0", "Relu_1"]),
+        ("a + b || c + d", ["a", "b", "c", "d"]),
+        ("PWN(Clip_16)", ["Clip_16"]),
+        ("PWN(PWN(Sigmoid_1), Mul_2)", ["Sigmoid_1", "Mul_2"]),
+        ("PWN(PWN(Softplus_144, PWN(Tanh_145)), Mul_146)", ["Softplus_144", "Tanh_145", "Mul_146"]),
+        ("c + PWN(PWN(PWN(s), PWN(m)), PWN(/cv2/Add))", ["c", "s", "m", "/cv2/Add"]),
+        ("PWN(w + (Unnamed Layer* 286) [Shuffle], p)", ["w", "(Unnamed Layer* 286) [Shuffle]", "p"]),
+        ("{ForeignNode[a + b...c]}", ["{ForeignNode[a + b...c]}"]),
+        ("a + {ForeignNode[b...c]}", ["a", "{ForeignNode[b...c]}"]),
+        (
+            "{ForeignNode[(Unnamed Layer* 0) [ElementWise]]}",
+            ["{ForeignNode[(Unnamed Layer* 0) [ElementWise]]}"],
+        ),
+    ],
+)
+def test_a_fused_name_falls_into_its_words(name: str, expected: list[str]) -> None:
+    """Without a model the words are all that is known."""
+    assert expected == words(name)
+
+
+def test_a_known_name_stays_whole_even_where_it_contains_what_joins_names() -> None:
+    """People name nodes as they like; the longest known name wins."""
+    known = dict.fromkeys(["a + b", "a", "f(x)", "PWN(odd", "c, d"])
+    assert ["a + b", "a"] == words("a + b + a", known, longest=2)
+    assert ["f(x)", "c, d"] == words("PWN(PWN(f(x)), c, d)", known, longest=2)
+    assert ["PWN(odd", "a"] == words("PWN(odd + a", known)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("conv + relu", ["conv", "relu"]),
+        ("conv.weight + q_7 + conv", ["conv"]),
+        ("Reformatting CopyNode for Input Tensor 0 to conv + relu", []),
+        ("conv_myl7_1", ["conv"]),
+        ("conv [profile 1]", ["conv"]),
+        ("/m_10/attn/MatMul_myl109_2", ["/m.10/attn/MatMul"]),
+        ("PWN(relu_2)", ["relu"]),
+        ("PWN(PWN(relu), relu_2)", ["relu", "relu"]),
+        ("__mye258_0_myl7_0", []),
+        ("__myl_MulSum_myl4_1", []),
+        ("(Unnamed Layer* 3) [Shuffle] + relu", ["relu"]),
+        ("ONNXTRT_Broadcast_4 + relu + ONNXTRT_castHelper_9", ["relu"]),
+        ("copied_squeeze_after_relu", []),
+        ("nothing of this model", []),
+    ],
+)
+def test_each_era_writes_its_own_form_of_a_node_s_name(name: str, expected: list[str]) -> None:
+    """What TensorRT adds to names, or makes up itself, is not a node's."""
+    model = chain(("conv", "Neg"), ("relu", "Relu"), ("/m.10/attn/MatMul", "Exp"))
+    assert expected == told(model, name)
+
+
+def test_a_name_with_a_number_is_not_taken_for_another_without() -> None:
+    """The parser numbers what it makes of one node, and exporters number nodes."""
+    model = chain(("relu", "Relu"), ("relu_2", "Relu"))
+    assert ["relu_2"] == told(model, "PWN(relu_2)")
+
+
+def test_a_region_holds_the_nodes_on_the_way_between_its_ends() -> None:
+    """TensorRT names only the first and the last node of what it gives to Myelin or to a DLA."""
+    model = chain(*((n, "Relu") for n in ("a", "b.", ".c", "d", "e")))
+    assert ["b.", "d", ".c"] == told(model, "{ForeignNode[b....d]}")
+    assert ["a", ".c", "b."] == told(model, "{ForeignNode[a....c]}")
+    assert ["d"] == told(model, "{ForeignNode[d]}")
+    # What helps TensorRT is no end, so that only one is known.
+    assert ["b."] == told(model, "{ForeignNode[b....ONNXTRT_castHelper_9]}")
+
+
+def test_a_region_does_not_lead_through_what_another_layer_names() -> None:
+    """No region of a compiler encloses a layer that it runs outside."""
+    model = chain(*((n, "Relu") for n in ("a", "b", "c", "d")))
+    found = Names(model, Flow(model), ()).regions("{ForeignNode[a...d]}", {"a", "c", "d"})
+    assert [] == list(found)
+
+
+def test_a_region_that_begins_with_a_weight_begins_with_its_reader() -> None:
+    """Myelin's regions list the weights of their first layer."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("MatMul", ["a", "w"], ["b"], name="mul"),
+        helper.make_node("Relu", ["b"], ["c"], name="between"),
+        helper.make_node("Neg", ["c"], ["y"], name="last"),
+    ]
+    weights = [numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")]
+    model = load(strategies.of_nodes(nodes, weights=weights), name="m")
+    assert ["mul", "last", "between"] == told(model, "{ForeignNode[w...last]}")
+
+
+def test_a_copy_is_part_of_the_concatenation_that_it_prepares() -> None:
+    """An eliminated concatenation leaves copies of what could not be written in place."""
+    model = chain(("a", "Relu"), ("join", "Concat"), ("b", "Relu"), values={"a": "269"})
+    assert ["join"] == told(model, "269 copy")
+    assert ["join"] == told(model, "a_copy")
+    assert [] == told(model, "join copy")
+
+
+def test_a_node_without_a_name_is_found_under_the_name_that_the_parser_gives_it() -> None:
+    """The parser calls it by its first output."""
+    model = chain(("", "Relu"), ("b", "Neg"), values={"": "v7"})
+    assert [model.nodes[0].id, "b"] == told(model, "node_of_v7 + b")
+
+
+def test_two_nodes_of_one_name_are_only_candidates() -> None:
+    """The tensors of the layer have to decide."""
+    model = chain(("twin", "Relu"), ("other", "Neg"), ("twin", "Relu"))
+    found = list(Names(model, Flow(model), ()).explicit("twin + other"))
+    assert [(("#0", "#2"), False), (("other",), True)] == [
+        (tuple(n.id for n in f.nodes), f.sure) for f in found
+    ]
+
+
+def test_torch_tensorrt_s_paths_find_the_nodes_of_an_exported_model() -> None:
+    """It numbers operations through the network, and ONNX's exporter repeats the names of modules."""
+    model = chain(
+        ("/conv1/Conv", "Neg"), ("/layer1/layer1.0/relu/Relu", "Relu"), ("/layer1/layer1.0/relu/Relu_1", "Relu"),
+        ("/layer1/layer1.1/Add", "Add"),
+    )  # fmt: skip
+    relu = "[RELU]-[aten_ops.relu.default]-[/layer1/0/relu/relu_{}]"
+    first, second = relu.format(1), relu.format(12)
+    conv = "[CONVOLUTION]-[aten_ops.convolution.default]-[/conv1/convolution]"
+    add = "[ELEMENTWISE]-[aten_ops.add.Tensor]-[/layer1/1/add_3]"
+    assert ["/conv1/Conv", "/layer1/layer1.0/relu/Relu"] == told(model, f"{conv} + {first}", others=(second,))
+    assert ["/layer1/layer1.0/relu/Relu_1"] == told(model, second, others=(first,))
+    assert ["/layer1/layer1.1/Add"] == told(model, add)
+    assert ["/conv1/Conv"] == told(chain(("/conv1/Conv", "Neg")), conv)
+    assert [] == told(chain(("/conv2/Conv", "Neg")), conv)
+
+
+def test_words_tell_operators_without_a_model() -> None:
+    """For an engine whose model nobody has."""
+    expected = ["Conv", "Relu", "CONVOLUTION", "Gemm", "", ""]
+    names = (
+        "Conv_9", "/layer1/relu/Relu_1", "[CONVOLUTION]-[aten_ops.convolution.default]-[/conv1/convolution]",
+        "/classifier/classifier_1/Gemm_myl9_2", "(Unnamed Layer* 3) [Shuffle]", "__myl_MulSum_myl4_1",
+    )  # fmt: skip
+    assert expected == [operator(n) for n in names]
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
+def test_every_word_of_a_recorded_torch_tensorrt_engine_has_its_form() -> None:
+    """Each fused layer of the engine falls into kind, operation and path."""
+    path = RECORDED / "fuzzy-jetson-orin-torchtrt-resnet18" / "resnet18_trt_engine_info.json"
+    engine = Trtexec().read({"layers": path}).engine
+    kinds = [[operator(w) for w in words(y.name)] for y in engine.layers if y.kind == "CaskConvolution"]
+    assert 20 == len(kinds)
+    assert {
+        ("CONVOLUTION", "SCALE"),
+        ("CONVOLUTION", "SCALE", "RELU"),
+        ("CONVOLUTION", "SCALE", "ELEMENTWISE", "RELU"),
+    } == {tuple(k) for k in kinds}
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("conv  + relu ", (), ["conv", "relu"]),
+        # Blanks are part of a name that somebody gave.
+        ("conv  + relu ", ("conv ", "relu "), ["conv ", "relu "]),
+        ("conv  + relu ", ("conv",), ["conv", "relu"]),
+    ],
+)
+def test_blanks_around_a_word_belong_to_it_where_a_name_has_them(name, known, expected) -> None:
+    assert expected == words(name, known)

@@ -1,0 +1,227 @@
+"""What a layer does for the nodes whose labels it bears."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from onnx import TensorProto, helper
+
+import nets
+from rtlab import CalibrationData, Study
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.model import Model, wrap
+from rtlab.core.node import Node
+from rtlab.core.variant import Target
+from rtlab.relation.kernel import kernel, operations
+from rtlab.relation.mapping import relate
+from rtlab.relation.roles import Roles, words
+from rtlab.samples import load
+from rtlab.view.document import document
+from rtlab.view.graph import engine_view
+
+
+def layer(
+    name: str, kind: str, reads: str, writes: str, *, index: int = 0, origins: tuple[str, ...] = ()
+) -> Layer:
+    """A layer that reads one tensor and writes one, of these types."""
+    return Layer(
+        f"{index}", name, kind, index, (Tensor("x", reads),), (Tensor("y", writes),), origins=origins
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "reads", "writes", "expected"),
+    [
+        ("__myl_MulMinMaxRounCastConc_myl0_0", "fp32", "int8", ((), True, False)),
+        ("__myl_MaxRounCast_myl0_3", "fp32", "int8", ((), True, False)),
+        ("__myl_MulCastConc_myl0_0", "fp32", "fp8", ((), True, False)),
+        ("__myl_CastMul_myl0_0", "int8", "fp32", ((), False, True)),
+        ("__myl_MulCast_myl0_0", "fp32", "fp16", (("Mul",), False, False)),
+        ("__myl_CastMulMulAddAddReluMulMinMaxRounCast_myl0_2", "int8", "int8",
+         (("Mul", "Add", "Add", "Relu"), True, True)),
+        ("__myl_MulAddMaxMinMulMinMaxRounCast_myl0_2", "fp32", "int8", (("Mul", "Add", "Max", "Min"), True, False)),
+        ("__myl_CastConc_myl0_0", "fp32", "fp16", ((), False, False)),
+    ],
+)  # fmt: skip
+def test_a_kernels_name_tells_what_it_computes_besides_quantizing(name, reads, writes, expected) -> None:
+    """A clamp before the scale belongs to the network, the one before the rounding to the quantization."""
+    found = kernel(layer(name, "kgen", reads, writes))
+    assert found is not None
+    assert expected == (found.rest, found.quantizes, found.dequantizes)
+
+
+def test_a_name_that_is_cut_is_not_taken_as_the_whole() -> None:
+    """A long kernel ends in Etc; what follows is not known."""
+    cut = layer("__myl_MulAddReluMulEtc_myl0_1", "kgen", "fp32", "fp32")
+    assert ("Mul", "Add", "Relu", "Mul") == operations(cut)
+    found = kernel(cut)
+    assert found is not None
+    assert not found.whole
+    assert kernel(layer("/stem/Conv_myl0_1", "correlation", "int8", "fp32")) is None
+
+
+def convolution(*, bias: bool = True) -> Model:
+    """Conv, HardSwish and Conv."""
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [4, 4, 1, 1], [0.5] * 16)
+    more = [helper.make_tensor("b", TensorProto.FLOAT, [4], [0.0] * 4)] if bias else []
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"] if bias else ["x", "w"], ["c"], name="first"),
+        helper.make_node("HardSwish", ["c"], ["h"], name="swish"),
+        helper.make_node("Conv", ["h", "w"], ["y"], name="second"),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights, *more])
+    return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), name="swish")
+
+
+@pytest.mark.parametrize(("bias", "role"), [(True, "bias"), (False, "scale")])
+def test_the_layer_that_convolves_alone_does_the_convolution(bias: bool, role: str) -> None:
+    """INT8: a kernel quantizes the input, a library convolves, a kernel adds the bias and quantizes for the next."""
+    model = convolution(bias=bias)
+    layers = (
+        layer("__myl_MulMinMaxRounCastConc_myl0_0", "kgen", "fp32", "int8", index=0, origins=("first",)),
+        layer("first_myl0_1", "correlation", "int8", "fp32", index=1, origins=("first",)),
+        layer("__myl_MulAddMulAddMaxMinMulMulMinMaxRounCast_myl0_2", "kgen", "fp32", "int8", index=2,
+              origins=("first", "swish", "second")),
+        layer("second_myl0_3", "correlation", "int8", "fp32", index=3, origins=("second",)),
+    )  # fmt: skip
+    mapping = relate(model, model, Engine("t", "1", Target("sm89"), layers))
+    assert [("0", "Q"), ("1", "work"), ("2", role)] == [
+        (p.layer, p.role) for p in mapping.pairs if p.node == "first"
+    ]
+    assert [("2", "Q"), ("3", "work")] == [(p.layer, p.role) for p in mapping.pairs if p.node == "second"]
+    assert [(), ("first",), ("swish",), ("second",)] == [mapping.run(y.id) for y in layers]
+    assert ("first", "swish", "second") == mapping.nodes("2")
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes", "role"),
+    [
+        ("fp32", "int8", "Q"), ("fp16", "fp8", "Q"), ("fp32", "fp16", "cast"), ("fp16", "fp32", "cast"),
+        ("int8", "int8", "layout"), ("fp8", "fp8", "layout"), ("fp16", "fp16", "layout"), ("", "", "layout"),
+    ],
+)  # fmt: skip
+def test_a_reformat_in_front_of_a_product_serves_it_by_its_types(reads: str, writes: str, role: str) -> None:
+    """Only what makes a narrow type of a wide one quantizes; another order of the same numbers is a layout."""
+    model = convolution()
+    layers = (
+        layer(
+            "Reformatting CopyNode for Input Tensor 0 to first", "Reformat", reads, writes, origins=("first",)
+        ),
+        layer("first", "CaskConvolution", writes, "fp32", index=1, origins=("first",)),
+    )
+    mapping = relate(model, model, Engine("t", "1", Target("sm89"), layers))
+    assert [("0", role), ("1", "work")] == [(p.layer, p.role) for p in mapping.pairs if p.node == "first"]
+
+
+def test_a_product_that_only_a_quantizing_kernel_declares_is_done_nowhere() -> None:
+    """The library kernel may bear no label; no other becomes a convolution by that."""
+    model = convolution()
+    quantizing = layer("__myl_MulMinMaxRounCastConc_myl0_0", "kgen", "fp32", "int8", origins=("first",))
+    mapping = relate(model, model, Engine("t", "1", Target("sm89"), (quantizing,)))
+    assert ["Q"] == [p.role for p in mapping.pairs if p.node == "first"]
+    assert "first" not in mapping.run("0")
+
+
+@pytest.mark.parametrize(
+    ("role", "op", "expected"),
+    [("work", "Conv", "Conv"), ("Q", "Conv", "Q for Conv"), ("bias", "Gemm", "bias of Gemm"),
+     ("layout", "MatMul", "layout for MatMul"), ("control", "If", "control of If")],
+)  # fmt: skip
+def test_a_role_is_said_with_the_operator_that_it_serves(role, op, expected) -> None:
+    """As cards, tables and explanations say it."""
+    assert expected == words(role, op)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    """The first sample in INT8."""
+    sample = load("digits_inception")
+    made = Study(sample.model, data=sample.calibration)
+    made.add("int8", calibrator="minmax", target="sm86", backend="tensorrt-rtx")
+    return made.run(compare=False)
+
+
+def test_the_first_card_of_an_int8_engine_quantizes_and_the_second_convolves(study: Study) -> None:
+    """A room saw image -> Conv -> Conv."""
+    first, second = [
+        b for b in engine_view(study["int8"].facts, study.model)["graph"]["boxes"] if b["kind"] == "layer"
+    ][:2]
+    assert ("Q for Conv", True, []) == (first["title"], first["slim"], first["chips"])
+    assert (False, ["Conv"]) == (second["slim"], [c["title"] for c in second["chips"]])
+
+
+def test_an_explanation_names_what_is_fused_and_what_is_only_served(study: Study) -> None:
+    """The node's own layer comes first; what quantizes for the next node is no company."""
+    told = study.explain("/stem/relu/Relu", variant="int8")
+    assert 'runs in layer 3, "BN · ReLU · Q" ("__myl_MulAddReluMulMinMaxRounCast_myl0_2") with' in told
+    assert "with BatchNormalization, Q for MaxPool (declared)" in told
+    lines = study.explain("/stem/conv/Conv", variant="int8").splitlines()
+    assert lines[0].startswith(
+        '"/stem/conv/Conv" runs in layer 2, "Conv" ("/stem/conv/Conv_myl0_1") (declared).'
+    )
+    assert lines[1].startswith(
+        '"/stem/conv/Conv" has its Q in layer 1, "Q for Conv" ("__myl_MulMinMaxRounCastConc_'
+    )
+
+
+def test_tables_and_json_tell_the_role_of_each_node(study: Study) -> None:
+    """What a program reads says the same as a card."""
+    table = study["int8"].table()
+    assert ("Q for Conv",) == table.operators.iloc[0]
+    assert ("Conv",) == table.operators.iloc[1]
+    layers = document(study["int8"].facts, study.model)["engine"]["layers"]
+    assert {"/stem/conv/Conv": "Q"} == layers[0]["roles"]
+    assert {"/stem/conv/Conv": "work"} == layers[1]["roles"]
+
+
+def test_layers_that_only_quantize_are_counted_with_those_that_move_data(study: Study) -> None:
+    """They explain no node."""
+    found = study["int8"].coverage
+    assert (24, 1, 25) == (found.layers, found.moves, found.all_layers)
+
+
+def test_data_of_a_model_with_pairs_of_its_own_makes_a_lone_quantization_visible() -> None:
+    """The kernel before the first convolution bears its label and absorbs nothing; it is a step of its own."""
+    sample = load("digits_qat")
+    made = Study(sample.model, data=CalibrationData.random(sample.model, samples=2))
+    made.add("fp32", target="sm86", backend="tensorrt-rtx")
+    made.run(compare=False)
+    first = next(
+        b for b in engine_view(made["fp32"].facts, made.model)["graph"]["boxes"] if b["kind"] == "layer"
+    )
+    assert ("Q for Conv", True) == (first["title"], first["slim"])
+
+
+class Asked(dict[str, Node]):
+    """Nodes by id that are counted as they are asked for."""
+
+    count = 0
+
+    def get(self, *key):
+        self.count += 1
+        return super().get(*key)
+
+
+def test_the_nodes_of_a_layer_are_looked_up_once_and_not_for_each_of_them() -> None:
+    """A kernel of 2,000 pointwise nodes looked up four million."""
+    model = nets.chain(*(f"n{i}" for i in range(500)))
+    asked = Asked(model.by_id)
+    vars(model)["by_id"] = asked
+    roles = Roles(model, model)
+    one = layer("__myl_Neg_myl0_0", "kgen", "fp32", "fp32", origins=tuple(asked))
+    assert {"work"} == {roles.of(node, [one])["0"] for node in asked}
+    assert 500 == asked.count
+
+
+def test_two_layers_of_one_id_are_not_taken_for_each_other() -> None:
+    """What a layer declares is kept by its id, which is its own in one engine only."""
+    model = nets.chain("a")
+    cast = dataclasses.replace(model.nodes[0], id="a/cast", op="Cast", origin="a")
+    built = dataclasses.replace(model, nodes=(cast,))
+    roles = Roles(model, built)
+    one = layer("__myl_Cast_myl0_0", "kgen", "fp32", "fp16", origins=("a/cast",))
+    other = layer("__myl_Neg_myl0_0", "kgen", "fp16", "fp16", origins=("a",))
+    assert {"0": "cast"} == roles.of("a", [one])
+    assert {"0": "work"} == roles.of("a", [other])
