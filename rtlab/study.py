@@ -27,9 +27,9 @@ from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Variant
 from rtlab.errors import ReadError, RunError, VariantError, boundary
 from rtlab.questions.accuracy.errors import Accuracy
+from rtlab.questions.calibration import pairs as _pairs
 from rtlab.questions.calibration.pairs import PairUse
 from rtlab.questions.calibration.seen import Calibration
-from rtlab.questions.calibration import pairs as _pairs
 from rtlab.questions.difference.diff import Difference, Side
 from rtlab.questions.engine.breakdown import Slice, Transition
 from rtlab.questions.fusion.words import explain
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     import onnx
     from pandas import DataFrame
 
-    from rtlab.widgets.explorer import Explorer
-    from rtlab.widgets.graph import Graph
+    from rtlab.explorer.explorer import Explorer
+    from rtlab.explorer.graph import Graph
 
 __all__ = [
     "Calibration",
@@ -412,7 +412,7 @@ class Study(Session[Result]):
     @boundary("show the Explorer")
     def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
         """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""
-        from rtlab.widgets.explorer import Explorer
+        from rtlab.explorer.explorer import Explorer
 
         return Explorer(self, baseline=baseline, height=height)
 
@@ -428,7 +428,7 @@ class Study(Session[Result]):
 
     def graph(self, name: str, other: str | None = None, *, height: int = 480) -> Graph:
         """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
-        from rtlab.widgets.graph import Graph
+        from rtlab.explorer.graph import Graph
 
         return Graph(
             self.snapshot(), self.facts_of(name), self.facts_of(other) if other else None, height=height

@@ -1,4 +1,4 @@
-"""What the charts show, as plain rows; ``widgets.charts`` draws them."""
+"""What the charts show, as plain rows; ``explorer.charts`` draws them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PATIENCE = 150
 PREPARE = f"""
 import json, sys, time
 from pathlib import Path
-import rtlab, rtlab.study, rtlab.widgets.explorer
+import rtlab, rtlab.study, rtlab.explorer.explorer
 from rtlab.core.heap import growing
 sys.path.insert(0, {str(Path(engines.__file__).parent)!r})
 import engines

@@ -28,9 +28,9 @@ CONFINED = {
     # A data loader of Polygraphy is one of the sources of data, which are core.
     "polygraphy": ({"backends", "core"}, True),
     # The bar that long work shows below a cell.
-    "ipywidgets": ({"widgets", "session"}, False),
-    "anywidget": ({"widgets"}, False),
-    "plotly": ({"widgets", "report"}, False),
+    "ipywidgets": ({"explorer", "session"}, False),
+    "anywidget": ({"explorer"}, False),
+    "plotly": ({"explorer", "report"}, False),
     "dask": (set(), True),
     "distributed": (set(), True),
 }

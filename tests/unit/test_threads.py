@@ -13,10 +13,10 @@ import pytest
 
 from rtlab import CalibrationData, Study, report
 from rtlab.errors import RtlabError, VariantError
+from rtlab.explorer.explorer import Explorer
 from rtlab.questions import panels
 from rtlab.session.job import compiled
 from rtlab.testing import tiny_model
-from rtlab.widgets.explorer import Explorer
 
 NAMES = ("fp32", "int8", "comes", "goes")
 #: Times that the variants come and go.

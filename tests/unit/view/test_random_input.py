@@ -12,12 +12,12 @@ from rtlab import CalibrationData, Study, cli, read
 from rtlab.backends.files.recognise import holds_arrays
 from rtlab.documents.payload import decode
 from rtlab.errors import CalibrationError
+from rtlab.explorer import charts
 from rtlab.report import saved
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 from rtlab.view.document import document
 from rtlab.view.graph import engine_view
-from rtlab.widgets import charts
 
 
 @pytest.fixture(scope="module")

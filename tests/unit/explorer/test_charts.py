@@ -10,9 +10,9 @@ import pytest
 
 from rtlab import CalibrationData, Study
 from rtlab.documents.contract import EngineView, OpChip, Overlay, Reading
+from rtlab.explorer import charts
 from rtlab.testing import tiny_model
 from rtlab.view.graph import engine_view
-from rtlab.widgets import charts
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from rtlab.core.variant import CALIBRATORS, Precision, Target
 from rtlab.documents.contract import EngineView
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import BuildError, Cancelled, ModelError, RtlabError, RunError
+from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
 from rtlab.view.graph import complete, engine_view, source_graph
-from rtlab.widgets.explorer import Explorer
 from visitor import loaded
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -344,9 +344,9 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     ("kind", "value", "where", "said"),
     [
         ("remove", "fp32", "rtlab.study.Study.remove", "Cannot remove the variant: "),
-        ("show", "fp32", "rtlab.widgets.explorer.Explorer.show", "Cannot show the variant: "),
-        ("compare", "fp32", "rtlab.widgets.explorer.Explorer._view", "Cannot show a second engine: "),
-        ("netron", "", "rtlab.widgets.netron.serve", "Cannot open Netron: "),
+        ("show", "fp32", "rtlab.explorer.explorer.Explorer.show", "Cannot show the variant: "),
+        ("compare", "fp32", "rtlab.explorer.explorer.Explorer._view", "Cannot show a second engine: "),
+        ("netron", "", "rtlab.explorer.netron.serve", "Cannot open Netron: "),
         ("extract", '["stem/Conv"]', "rtlab.core.model.Model.extract", "Cannot save the selected nodes: "),
         ("build", '{"precision": "fp16"}', "rtlab.study.Study.run", 'Cannot build "fp16'),
         ("rebuild", "fp32", "rtlab.study.Study.run", 'Cannot build "fp32" again: '),
@@ -355,7 +355,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
         ("rank", "", "rtlab.study.Study.rank", "Cannot rank the calibrators: "),
         ("repair", "", "rtlab.study.Study.repaired", "Cannot repair the model: "),
         ("open", "digits_inception", "rtlab.samples.load", "Cannot open the model: "),
-        ("drop", '["a.json"]', "rtlab.widgets.explorer.Explorer._read", "Cannot read what was dropped: "),
+        ("drop", '["a.json"]', "rtlab.explorer.explorer.Explorer._read", "Cannot read what was dropped: "),
         (
             "work",
             '{"work": "tune", "variant": "fp32", "values": {}}',

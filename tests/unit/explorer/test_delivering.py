@@ -10,9 +10,9 @@ import pytest
 
 from rtlab import CalibrationData, Study
 from rtlab.documents.payload import decode
+from rtlab.explorer import delivering
+from rtlab.explorer.delivering import Delivering
 from rtlab.testing import tiny_model
-from rtlab.widgets import delivering
-from rtlab.widgets.delivering import Delivering
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -45,6 +45,10 @@ from rtlab.documents.contract import (
 )
 from rtlab.documents.payload import encode
 from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError, told
+from rtlab.explorer import charts as figures
+from rtlab.explorer import netron
+from rtlab.explorer.delivering import Delivering
+from rtlab.explorer.inspecting import Inspecting
 from rtlab.quantize import export
 from rtlab.questions import panels
 from rtlab.questions.build.panel import story
@@ -61,10 +65,6 @@ from rtlab.view.graph import complete, engine_later, engine_view, source_graph, 
 from rtlab.view.layers import layers_model
 from rtlab.view.state import ViewState
 from rtlab.view.table import failure
-from rtlab.widgets import charts as figures
-from rtlab.widgets import netron
-from rtlab.widgets.delivering import Delivering
-from rtlab.widgets.inspecting import Inspecting
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts

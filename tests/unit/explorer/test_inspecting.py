@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from rtlab.core.progress import Silent
-from rtlab.widgets.inspecting import Inspecting
+from rtlab.explorer.inspecting import Inspecting
 
 
 class Slow:

@@ -10,11 +10,11 @@ from rtlab import questions
 from rtlab.documents.contract import EngineView
 from rtlab.documents.contract import Graph as GraphPayload
 from rtlab.documents.payload import encode
+from rtlab.explorer.delivering import Delivering
 from rtlab.questions.titles import titles
 from rtlab.relation.mapping import placed
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
-from rtlab.widgets.delivering import Delivering
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts

@@ -1,0 +1,1 @@
+"""The Explorer and the linked graphs: commands of the page in, documents out."""

@@ -1,1 +1,0 @@
-"""anywidget, ipywidgets and plotly classes: they display payloads and pass gestures on."""
