@@ -22,7 +22,8 @@ from urllib.parse import quote, urlsplit
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, WebSocket, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, ViewportSize, WebSocket, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 from explorer import Explorer
 
@@ -31,6 +32,10 @@ WIDGET = "window.jupyterapp.shell.currentWidget"
 
 #: How long a condition may take before it counts as broken, in milliseconds.
 PATIENCE = 60_000
+VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
+FAILED = pytest.StashKey[bool]()
+#: So many notebooks are opened in one page, one after the other.
+NOTEBOOKS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +60,8 @@ class LabPage:
         self.page = page
         self.left_machine: list[str] = []
         self.console_errors: list[str] = []
+        self.shown = 0
+        self._cleared = False
         page.set_default_timeout(PATIENCE)
         page.context.route("**/*", self._route)
         page.on("websocket", self._websocket)
@@ -80,9 +87,46 @@ class LabPage:
     def open(self, notebook: str | Path | list[str]) -> None:
         """Open a notebook, given as a file or as the sources of its code cells, and wait for its kernel."""
         path = self.place(notebook)
-        self.page.goto(f"{self.lab.url}/{self.lab.tree}/{quote(path.name)}?reset&token={self.lab.token}")
+        if self._cleared:
+            self._cleared = False
+            opened = (
+                "path => window.jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'})"
+            )
+            self.page.evaluate(f"path => {{ ({opened})(path) }}", path.name)
+            self.page.wait_for_function(f"path => {WIDGET}?.context?.path === path", arg=path.name)
+        else:
+            self.page.goto(f"{self.lab.url}/{self.lab.tree}/{quote(path.name)}?reset&token={self.lab.token}")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.wait_idle()
+
+    def clear(self) -> bool:
+        """Close all notebooks and end their kernels, so that the next test finds the page as new; whether it could.
+
+        What JupyterLab loads and starts is half of what a test would take with a page of its own.
+        """
+        self.page.set_viewport_size(VIEWPORT)
+        try:
+            if self.page.evaluate("() => document.body.dataset.jpThemeLight !== 'true'"):
+                self.theme(dark=False)
+            self.page.evaluate(
+                """async () => {
+                  const {shell, serviceManager} = window.jupyterapp;
+                  for (const widget of [...shell.widgets('main')]) {
+                    if (widget.context) widget.context.model.dirty = false;
+                    widget.close();
+                  }
+                  await serviceManager.sessions.shutdownAll();
+                }""",
+            )
+            self.page.wait_for_function(
+                "() => !document.querySelector('.jp-Notebook, .jp-Dialog')", timeout=10_000
+            )
+        except PlaywrightError:
+            return False
+        self.left_machine.clear()
+        self.console_errors.clear()
+        self._cleared = True
+        return True
 
     def visit(self, notebook: str | Path | list[str]) -> None:
         """Open a notebook where no kernel can be reached from the page: its outputs alone."""
@@ -329,7 +373,10 @@ def _answers(url: str) -> bool:
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """A failure keeps a picture of the page, in pytest's temporary folder."""
     report = yield
-    shown = item.funcargs.get("lab_page") if hasattr(item, "funcargs") else None
+    if report.failed:
+        item.stash[FAILED] = True
+    given = getattr(item, "funcargs", {})
+    shown = given.get("lab_page") or given.get("fresh_lab_page")
     if report.when == "call" and report.failed and isinstance(shown, LabPage):
         folder = item.config._tmp_path_factory.mktemp("shots")
         try:
@@ -343,14 +390,41 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def _page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
     """A page with a fresh profile, 1440 by 900."""
-    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    context = chromium.new_context(viewport=VIEWPORT)
     yield LabPage(lab, context.new_page())
     context.close()
 
 
+@pytest.fixture(scope="session")
+def pages(chromium: Browser) -> Iterator[list[LabPage]]:
+    """The page that tests share one after the other, if there is one now."""
+    found: list[LabPage] = []
+    yield found
+    for page in found:
+        page.page.context.close()
+
+
 @pytest.fixture
-def lab_page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
-    """A page of JupyterLab."""
+def lab_page(
+    lab: Lab, chromium: Browser, pages: list[LabPage], request: pytest.FixtureRequest
+) -> Iterator[LabPage]:
+    """A page of JupyterLab: as new, though the page may have shown other notebooks before.
+
+    After a failure, and after some notebooks, the next test has a page with a fresh profile.
+    """
+    if not pages:
+        pages.append(LabPage(lab, chromium.new_context(viewport=VIEWPORT).new_page()))
+    page = pages[0]
+    yield page
+    page.shown += 1
+    if request.node.stash.get(FAILED, False) or page.shown >= NOTEBOOKS or not page.clear():
+        pages.clear()
+        page.page.context.close()
+
+
+@pytest.fixture
+def fresh_lab_page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
+    """A page of JupyterLab with a fresh profile, for what happens when a page is loaded or loses its kernel."""
     yield from _page(lab, chromium)
 
 

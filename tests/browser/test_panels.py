@@ -58,7 +58,7 @@ DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
 
 def offered(shown: Explorer) -> list[str]:
     return shown.lab.python(
-        "__import__('rtlab.documents.payload').view.payload.decode(explorer.engine)['panels']"
+        "__import__('rtlab.documents.payload').documents.payload.decode(explorer.engine)['panels']"
     )
 
 

@@ -19,17 +19,17 @@ VIEWS = '.rt-explorer[data-ready="1"], .rt-graph[data-ready="1"]'
 
 
 @pytest.fixture
-def keeping(lab_page):
+def keeping(fresh_lab_page):
     """JupyterLab that saves widget state, which is a setting."""
-    url = f"{lab_page.lab.url}/lab/api/settings/@jupyter-widgets/jupyterlab-manager:plugin"
-    headers = {"Authorization": f"token {lab_page.lab.token}"}
+    url = f"{fresh_lab_page.lab.url}/lab/api/settings/@jupyter-widgets/jupyterlab-manager:plugin"
+    headers = {"Authorization": f"token {fresh_lab_page.lab.token}"}
 
     def save(state: str) -> None:
-        answer = lab_page.page.request.put(url, headers=headers, data={"raw": state})
+        answer = fresh_lab_page.page.request.put(url, headers=headers, data={"raw": state})
         assert answer.ok, answer.text()
 
     save('{"saveState": true}')
-    yield lab_page
+    yield fresh_lab_page
     save("{}")
 
 
