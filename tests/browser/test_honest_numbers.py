@@ -104,7 +104,8 @@ def test_the_bars_of_the_layers_stand_by_step_or_by_time_as_one_chooses(opened) 
     assert sorted(as_executed["y"], reverse=True) == by_time["y"]
     assert set(as_executed["ids"]) == set(by_time["ids"])
     called = lab.python(
-        "__import__('rtlab.questions.cards.card').questions.cards.card.names(study.facts[explorer.state.variant], study.model)"
+        "__import__('rtlab.questions.cards.card').questions.cards.card"
+        ".names(study.facts[explorer.state.variant], study.model)"
     )
     for chart in (as_executed, by_time):
         wanted = {called[i].replace(" · ", "·") for i in chart["ids"]}
