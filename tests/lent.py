@@ -1,7 +1,7 @@
 """Child processes that serve one test after the other where a stand-in's child is not the point.
 
 A child imports NumPy, ONNX and the stand-in before it does anything, half a second each time, and a test of a study
-starts several. To those who use them these are ``child.Session``; calls, pickles, limits and crashes are real.
+starts several. To those who use them these are ``child.ChildProcess``; calls, pickles, limits and crashes are real.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from rtlab.core.protocols import Limits
 from rtlab.errors import BackendError
 
 #: The real one, whatever stands in its place meanwhile.
-Session = child.Session
+ChildProcess = child.ChildProcess
 
 
 class Lent:
     """A child for one binding of the stand-ins, taken at the first call, and kept for others when it is closed."""
 
-    _idle: ClassVar[dict[object, list[Session]]] = {}
+    _idle: ClassVar[dict[object, list[ChildProcess]]] = {}
 
-    def __init__(self, limits: Limits, *, work: child.Work = child.BUILDING) -> None:
+    def __init__(self, limits: Limits, *, work: child.ChildWork = child.BUILDING) -> None:
         self._limits, self._work = limits, work
-        self._session: Session | None = None
+        self._session: ChildProcess | None = None
         self._key: object = None
         self._closed = False
 
     def call(self, function: Any, payload: Any, **how: Any) -> Any:
-        """What ``child.Session.call`` gives."""
+        """What ``child.ChildProcess.call`` gives."""
         if self._session is None:
             self._session = self._taken(payload)
         return self._session.call(function, payload, **how)
 
-    def _taken(self, payload: Any) -> Session:
+    def _taken(self, payload: Any) -> ChildProcess:
         modules = [getattr(payload, name, "") for name in ("binding", "cuda", "libraries")]
         if any(modules) and all(module.startswith("fake_trt") for module in modules if module):
             environment = frozenset((k, v) for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST")
@@ -48,7 +48,7 @@ class Lent:
             while kept := self._idle.get(self._key):
                 if (session := kept.pop()).alive:
                     return session
-        return Session(self._limits, work=self._work)
+        return ChildProcess(self._limits, work=self._work)
 
     @property
     def alive(self) -> bool:

@@ -7,18 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from rtlab.backends.live.apart import Errand
-from rtlab.backends.live.inference import Order
+from rtlab.backends.live.inference import SessionOrder
 
 
 def orders(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[Order], Order] = lambda order: order
-) -> list[Order]:
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[SessionOrder], SessionOrder] = lambda order: order
+) -> list[SessionOrder]:
     """Orders of sessions as they come from now on; each is carried out as ``change`` makes it."""
-    found: list[Order] = []
+    found: list[SessionOrder] = []
     real = Errand.call
 
     def noted(given: object) -> object:
-        if not isinstance(given, Order):
+        if not isinstance(given, SessionOrder):
             return given
         found.append(given)
         return change(given)

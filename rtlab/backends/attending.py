@@ -70,7 +70,7 @@ class Attendant:
         doing = "the build" if self._failure is BuildError else "the run"
         check(self._progress, doing)
         relay, answer = _Relay(), _Answer()
-        call = _Call(relay, stop, answer)
+        call = _Pending(relay, stop, answer)
         _Thread.free().do(functools.partial(call.do, work))
         most = 0
         try:
@@ -163,11 +163,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_Thread.forked)
 
 
-class _Call:
+class _Pending:
     """A piece of work that has not ended, whether or not its caller still waits for it."""
 
     #: All of them: Python must not end under one, or it crashes.
-    running: ClassVar[set[_Call]] = set()
+    running: ClassVar[set[_Pending]] = set()
 
     def __init__(self, relay: _Relay, stop: Callable[[], object], answer: _Answer) -> None:
         self._relay, self._stop, self._answer = relay, stop, answer
@@ -197,7 +197,7 @@ def _end() -> None:
     Until Python 3.14 a thread that does ends by unwinding its stack, and that of ONNX Runtime is C++ that must not be
     unwound: the process would abort after all of its work was done.
     """
-    calls = tuple(_Call.running)
+    calls = tuple(_Pending.running)
     for call in calls:
         call.end()
     until = time.monotonic() + _LAST

@@ -28,7 +28,7 @@ T = TypeVar("T")
 _BRIEF = 100.0
 
 
-class Bench:
+class OrtBench:
     """ONNX Runtime with all of its optimizations; ``threads`` is the number that it takes by itself.
 
     What it does ends soon after ``progress`` asks for it, by raising ``Cancelled``.

@@ -20,11 +20,11 @@ import onnx
 from rtlab.backends import exposed, makers, placement, providers, vendor, watch
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
-from rtlab.backends.files.optimized import Kernel
+from rtlab.backends.files.optimized import NodeRuns
 from rtlab.backends.heeding import heeding
 from rtlab.backends.live import apart, inference
-from rtlab.backends.live.apart import Errand, Kept
-from rtlab.backends.live.inference import IN_TURN, PLACED, Order
+from rtlab.backends.live.apart import Errand, KeptSession
+from rtlab.backends.live.inference import IN_TURN, PLACED, SessionOrder
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core import scratch
 from rtlab.core.arrays import Batch
@@ -67,7 +67,7 @@ class OnnxRuntime:
         self.provider = provider
         self.name = "onnxruntime" if provider == CPU else PREFIX + provider.short
         self.threads = threads or _cores()
-        self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, Kept]] = (
+        self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, KeptSession]] = (
             collections.OrderedDict()
         )
 
@@ -289,7 +289,7 @@ class OnnxRuntime:
         return kept if kept < runs else None
 
     def _samples(
-        self, engine: Engine, told: Mapping[str, Kernel]
+        self, engine: Engine, told: Mapping[str, NodeRuns]
     ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
         """Milliseconds of the layers, and what is to be said of them."""
         provider = self.provider
@@ -468,8 +468,8 @@ class OnnxRuntime:
         told: Mapping[str, str] | None = None,
         target: Target = _CPU,
         **more: Any,
-    ) -> Order:
-        return Order(
+    ) -> SessionOrder:
+        return SessionOrder(
             data,
             doing,
             self.threads,
@@ -480,7 +480,9 @@ class OnnxRuntime:
             **more,
         )
 
-    def _reopened(self, engine: Engine, data: bytes | str, errand: Errand, *, level: str = "") -> Order:
+    def _reopened(
+        self, engine: Engine, data: bytes | str, errand: Errand, *, level: str = ""
+    ) -> SessionOrder:
         """A session with an engine's settings, at its own level or another one."""
         told: dict[str, str] = json.loads(_told_by(engine, _TOLD, "{}"))
         # Threads that wait for more work would take the processor from the session that runs in turn.
@@ -489,7 +491,7 @@ class OnnxRuntime:
         return self._order(data, errand.doing, level, told, engine.target, entries=entries)
 
 
-def _session(source: Source, order: Order, attendant: Attendant) -> Any:
+def _session(source: Source, order: SessionOrder, attendant: Attendant) -> Any:
     """A session in this process."""
     options = inference.settings(order)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.backends.files import optimized
-from rtlab.backends.files.optimized import Kernel
+from rtlab.backends.files.optimized import NodeRuns
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 
@@ -25,22 +25,22 @@ _LISTED = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Partition:
     """Nodes that one provider takes together, by ONNX Runtime's names, with their operators."""
 
     provider: str
     nodes: tuple[tuple[str, str], ...]
 
 
-def parts(session: Any) -> tuple[Part, ...]:
+def parts(session: Any) -> tuple[Partition, ...]:
     """What a session tells that was made to record it; parts of a provider stand in the order of its compiled nodes."""
     return tuple(
-        Part(str(p.ep_name), tuple((str(n.name), str(n.op_type)) for n in p.get_nodes()))
+        Partition(str(p.ep_name), tuple((str(n.name), str(n.op_type)) for n in p.get_nodes()))
         for p in session.get_provider_graph_assignment_info()
     )
 
 
-def note(provider: str, title: str, placed: Sequence[Part]) -> str:
+def note(provider: str, title: str, placed: Sequence[Partition]) -> str:
     """How many nodes run on the provider, and what is left to the CPU."""
     mine = [p for p in placed if p.provider == provider]
     others = [op for p in placed if p.provider != provider for _, op in p.nodes]
@@ -55,7 +55,7 @@ def note(provider: str, title: str, placed: Sequence[Part]) -> str:
     return said
 
 
-def regions(model: Model, placed: Sequence[Part], provider: str, title: str) -> tuple[Layer, ...]:
+def regions(model: Model, placed: Sequence[Partition], provider: str, title: str) -> tuple[Layer, ...]:
     """One layer per compiled subgraph and per node that is left to the CPU, in an order in which they can run.
 
     ONNX Runtime tells nodes as they are after its basic optimizations. A node that these removed belongs where its
@@ -80,7 +80,7 @@ def regions(model: Model, placed: Sequence[Part], provider: str, title: str) -> 
     return tuple(layers)
 
 
-def _owners(model: Model, placed: Sequence[Part]) -> dict[int, int]:
+def _owners(model: Model, placed: Sequence[Partition]) -> dict[int, int]:
     """The part of each node of the model that computes something of its inputs, both by position."""
     by_name = {n.id: i for i, n in enumerate(model.top)}
     owner: dict[int, int] = {}
@@ -151,7 +151,7 @@ def _layer(model: Model, owner: Mapping[int, int], part: int, nodes: Sequence[in
     )
 
 
-def marked(layers: Iterable[Layer], model: Model, placed: Sequence[Part]) -> tuple[Layer, ...]:
+def marked(layers: Iterable[Layer], model: Model, placed: Sequence[Partition]) -> tuple[Layer, ...]:
     """Layers of an optimized graph with the provider of each, where it is told.
 
     A fused layer is not among the nodes that were placed, but the node whose value it writes is.
@@ -169,7 +169,7 @@ def marked(layers: Iterable[Layer], model: Model, placed: Sequence[Part]) -> tup
 
 
 def samples(
-    told: Mapping[str, Kernel], layers: Sequence[Layer], provider: str, title: str
+    told: Mapping[str, NodeRuns], layers: Sequence[Layer], provider: str, title: str
 ) -> tuple[dict[str, NDArray[np.float64]], str]:
     """Milliseconds per layer and run, and what the profiler tells beyond the layers.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rtlab.backends.live import building, driver, timing_cache
-from rtlab.backends.live.running import Running
+from rtlab.backends.live.running import EngineRunner
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.engine import Engine
 from rtlab.core.optional import PACKAGES
@@ -15,7 +15,7 @@ from rtlab.core.variant import Precision, Target
 from rtlab.errors import Unavailable, VariantError
 
 
-class TensorRT(Running):
+class TensorRT(EngineRunner):
     """Builder, runner, opener and tuner for the local GPU, whose compute capability is the only target."""
 
     name = "tensorrt"

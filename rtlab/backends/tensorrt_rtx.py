@@ -15,7 +15,7 @@ import re
 from rtlab.backends import makers
 from rtlab.backends.files import inspector
 from rtlab.backends.live import building
-from rtlab.backends.live.running import Running
+from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
@@ -23,7 +23,7 @@ from rtlab.core.variant import KNOWN_TARGETS, Precision, Target
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 
 
-class TensorRTRTX(Running):
+class TensorRTRTX(EngineRunner):
     """Builder for RTX cards, and runner where one is; the target defaults to sm86 where a variant asks for none."""
 
     name = "tensorrt-rtx"
@@ -97,7 +97,7 @@ class TensorRTRTX(Running):
             # What was compiled is worth showing even where it cannot be loaded.
             return dataclasses.replace(listed, notes=(*listed.notes, f"not loaded: {error}"))
 
-    def _listed(self, plan: building.Plan, target: Target) -> Engine:
+    def _listed(self, plan: building.BuiltPlan, target: Target) -> Engine:
         """The engine as the build's log lists it."""
         told = listing.parse(plan.log, plan.names.nodes)
         layers, profiles = _first_profile(told.layers)

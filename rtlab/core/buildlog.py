@@ -34,7 +34,7 @@ class Decision:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pass:
+class NetworkPass:
     """One pass over the network: its name, and the number of layers before and after it, None where untold."""
 
     name: str
@@ -52,7 +52,7 @@ class Attempt:
     expects of its engine; empty and None where it tells nothing.
     """
 
-    passes: tuple[Pass, ...]
+    passes: tuple[NetworkPass, ...]
     name: str = ""
     milliseconds: float | None = None
 

@@ -153,7 +153,7 @@ class CalibrationData:
         if isinstance(source, Images) or hasattr(source, "__array__"):
             return cls({_only_input(model, "one array"): source}, source="one array")
         if isinstance(source, Iterable) or hasattr(source, "__getitem__") or callable(source):
-            return Stream.over(source, model=model)
+            return SampleStream.over(source, model=model)
         raise CalibrationError(
             f"Cannot use {type(source).__name__} as data: it holds no samples. Give arrays by input name, an "
             "array, the path of an .npz, an .npy or a folder of pictures, or an iterable of batches."
@@ -387,7 +387,7 @@ def _only_input(model: Model | None, what: str) -> str:
     return model.inputs[0]
 
 
-class Stream(CalibrationData):
+class SampleStream(CalibrationData):
     """Samples read from an iterable, of which only the first are kept.
 
     Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
@@ -405,7 +405,7 @@ class Stream(CalibrationData):
         self._limit = limit
 
     @classmethod
-    def over(cls, source: Any, *, model: Model | None = None) -> Stream:
+    def over(cls, source: Any, *, model: Model | None = None) -> SampleStream:
         """A stream over an iterable, or over what a function returns each time it is called."""
         feed = Feed(with_metadata(source, model), title_of(source), drawn=drawn_by(source))
         if model is not None:
@@ -437,10 +437,10 @@ class Stream(CalibrationData):
             return feed.total if limit is None else min(limit, feed.total)
         return limit if limit is not None and feed.seen >= limit else None
 
-    def take(self, count: int) -> Stream:
+    def take(self, count: int) -> SampleStream:
         """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
         count = count if self._limit is None else min(count, self._limit)
-        return Stream(self._feed, self._feed.reserve(count))
+        return SampleStream(self._feed, self._feed.reserve(count))
 
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
         """Raise ``CalibrationError``: a stream is read from front to back."""
@@ -514,5 +514,5 @@ class Stream(CalibrationData):
                 return
 
 
-def _restore(limit: int | None, drawn: bool, *parcel: Any) -> Stream:  # noqa: FBT001 - of a pickle
-    return Stream(Feed.unpacked(*parcel, drawn=drawn), limit)
+def _restore(limit: int | None, drawn: bool, *parcel: Any) -> SampleStream:  # noqa: FBT001 - of a pickle
+    return SampleStream(Feed.unpacked(*parcel, drawn=drawn), limit)

@@ -67,7 +67,7 @@ def _possible(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
+class ImpossibleSizes:
     """Sizes that no tensor has become dynamic; ``dims`` are those."""
 
     dims: tuple[onnx.TensorShapeProto.Dimension, ...]
@@ -86,7 +86,7 @@ class Sizes:
             dim.ClearField("dim_value")
 
 
-def sizes(proto: onnx.ModelProto) -> Sizes:
+def sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
     """Take sizes that no tensor has as dynamic, as their exporters mean them; a sentence about each kind.
 
     A size below zero is unknown wherever it stands. Zero in an input of the main graph is too: no data has it. Where
@@ -121,7 +121,7 @@ def sizes(proto: onnx.ModelProto) -> Sizes:
         )
     elif inner:
         notes = (f"Sizes below 0 of {_many(inner, 'value')} are taken as unknown",)
-    return Sizes(tuple(dims), notes)
+    return ImpossibleSizes(tuple(dims), notes)
 
 
 def _none(kind: onnx.TypeProto, *, zero: bool) -> list[onnx.TensorShapeProto.Dimension]:
@@ -167,7 +167,7 @@ def _ordered(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class NodeOrder:
     """Nodes come after those that they read from; ``orders`` are graphs with the nodes' old places in the new order."""
 
     orders: tuple[tuple[Graph, Sequence[int]], ...]
@@ -188,7 +188,7 @@ class Order:
             graph.node.sort(key=lambda node, rank=rank: rank[id(node)])
 
 
-def order(proto: onnx.ModelProto, doing: str) -> Order:
+def order(proto: onnx.ModelProto, doing: str) -> NodeOrder:
     """Sort the nodes of every graph so that each comes after those that it reads from; a sentence if any moved.
 
     Nodes that stand well keep their order: of those that may come next, the first of the file does.
@@ -213,7 +213,7 @@ def order(proto: onnx.ModelProto, doing: str) -> Order:
             orders.append((graph, places))
             moved += early
     words = f"{_many(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
-    return Order(tuple(orders), (words,) if moved else ())
+    return NodeOrder(tuple(orders), (words,) if moved else ())
 
 
 def _given(graph: Graph) -> Iterator[str]:

@@ -23,7 +23,7 @@ class Noise(np.lib.mixins.NDArrayOperatorsMixin):
     asked of an array draws all of them.
     """
 
-    def __init__(self, source: _Source, part: slice | None = None) -> None:
+    def __init__(self, source: _InputNoise, part: slice | None = None) -> None:
         self._source = source
         self._range = range(source.shape[0])[part] if part is not None else range(source.shape[0])
 
@@ -91,14 +91,14 @@ def drawn(wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], seed: int
     """Noise by name, each of a shape and a type; all of it from one generator, one array after the other."""
     rng = np.random.default_rng(seed)
     made: dict[str, Noise] = {}
-    before: _Source | None = None
+    before: _InputNoise | None = None
     for name, (shape, dtype) in wanted.items():
-        before = _Source(rng, shape, dtype, before)
+        before = _InputNoise(rng, shape, dtype, before)
         made[name] = Noise(before)
     return made
 
 
-class _Source:
+class _InputNoise:
     """All samples of one input, of which the first are drawn; the generator draws those of ``before`` ahead of them."""
 
     def __init__(
@@ -106,7 +106,7 @@ class _Source:
         rng: np.random.Generator,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        before: _Source | None,
+        before: _InputNoise | None,
     ) -> None:
         self.shape, self.dtype, self.rows = shape, dtype, 0
         self._rng, self._before = rng, before

@@ -10,7 +10,7 @@ from rtlab.core.variant import Calibrator
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class CalibratorChoice:
     """The method that ``auto`` took for one value, and why, in words without it."""
 
     calibrator: Calibrator
@@ -29,7 +29,7 @@ class Scale:
     amax: float
     note: str = ""
     largest: float = 127.0
-    choice: Choice | None = None
+    choice: CalibratorChoice | None = None
     doubt: str = ""
 
     @property

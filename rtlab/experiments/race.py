@@ -15,7 +15,7 @@ from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
-from rtlab.formulations import DIRECT, Formulation, Layer, alone
+from rtlab.formulations import DIRECT, Formulation, WeightedNode, alone
 from rtlab.formulations.cache import TimingCache
 from rtlab.formulations.trial import Trial, Whole
 
@@ -125,7 +125,7 @@ class Race:
 
     def layer(
         self,
-        layer: Layer,
+        layer: WeightedNode,
         data: NDArray[Any],
         formulations: Sequence[Formulation],
         seconds: float,
@@ -171,7 +171,7 @@ class Race:
         return trials
 
     def _opened(
-        self, layer: Layer, data: NDArray[Any], entrant: Entrant, content: bytes
+        self, layer: WeightedNode, data: NDArray[Any], entrant: Entrant, content: bytes
     ) -> NDArray[Any] | None:
         """Make an entrant ready; what it computes, None where it is refused."""
         try:
@@ -187,7 +187,7 @@ class Race:
             entrant.note, entrant.ready = str(error), None
             return None
 
-    def once(self, layer: Layer, formulation: Formulation, data: NDArray[Any]) -> NDArray[Any]:
+    def once(self, layer: WeightedNode, formulation: Formulation, data: NDArray[Any]) -> NDArray[Any]:
         """What one formulation of a layer computes."""
         content = alone(layer, formulation).SerializeToString()
         opened = self.bench.open(content, {layer.data: data}, self.threads[0])
@@ -217,7 +217,7 @@ class Race:
                 entrant.times.append(entrant.ready.time())
         return tuple(pair.whole() for pair in pairs)
 
-    def _recall(self, layer: Layer, entrant: Entrant) -> None:
+    def _recall(self, layer: WeightedNode, entrant: Entrant) -> None:
         """Take the times of a timing cache; that it computes the same was seen."""
         if self.cache is None:
             return

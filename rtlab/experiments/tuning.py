@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import EncodeError
 
-from rtlab.backends.bench import Bench as OnnxRuntime
+from rtlab.backends.bench import OrtBench as OnnxRuntime
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
@@ -23,7 +23,7 @@ from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
 from rtlab.experiments.race import Bench, Entrant, Race
-from rtlab.formulations import DIRECT, FORMULATIONS, Formulation, Layer, composed, offered, tunable
+from rtlab.formulations import DIRECT, FORMULATIONS, Formulation, WeightedNode, composed, offered, tunable
 from rtlab.formulations import layer as formulated
 from rtlab.formulations.cache import timing_cache
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole, clearly
@@ -136,7 +136,7 @@ class _Tuning:
         layers, inputs = self._layers()
         compared = _COMPARING * (time.monotonic() - self.started) / self.budget
         kept = min(_MOST_FOR_WHOLE, max(_FOR_WHOLE, compared))
-        groups: dict[str, list[Layer]] = {}
+        groups: dict[str, list[WeightedNode]] = {}
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
@@ -196,7 +196,7 @@ class _Tuning:
             except RtlabError as error:
                 self.notes.append(f"times not kept: {error}")
 
-    def _layers(self) -> tuple[list[Layer], Outputs]:
+    def _layers(self) -> tuple[list[WeightedNode], Outputs]:
         """The layers that can be tuned, and what each reads."""
         check(self.progress, "tuning")
         self.progress.phase("Reading what the layers read")
@@ -216,7 +216,7 @@ class _Tuning:
         return layers, inputs
 
     def _group(
-        self, group: list[Layer], inputs: Outputs, seconds: float, latest: float
+        self, group: list[WeightedNode], inputs: Outputs, seconds: float, latest: float
     ) -> Iterator[TunedLayer]:
         """Layers of one key: the first is timed, the others share its times once they are seen to compute the same."""
         first = group[0]
@@ -231,16 +231,16 @@ class _Tuning:
                 continue
             yield self._tuned(layer, self._same(layer, inputs[layer.data], timed), first.node)
 
-    def _tuned(self, layer: Layer, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
+    def _tuned(self, layer: WeightedNode, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
         most = max(self.race.threads)
         default = next(t for t in trials if t.formulation == DIRECT and t.threads == most)
         return TunedLayer(layer.node, layer.title, layer.key, layer.flops, trials, default, like)
 
-    def _offered(self, layer: Layer) -> list[Formulation]:
+    def _offered(self, layer: WeightedNode) -> list[Formulation]:
         only = self.candidates
         return [f for f in offered(layer) if f.name == DIRECT or only is None or f.name in only]
 
-    def _same(self, layer: Layer, data: NDArray[Any], timed: TunedLayer) -> tuple[Trial, ...]:
+    def _same(self, layer: WeightedNode, data: NDArray[Any], timed: TunedLayer) -> tuple[Trial, ...]:
         """The times of another layer, for one with other weights; what would win is checked with its own."""
         known = {f.name: f for f in self._offered(layer)}
         trials = tuple(dataclasses.replace(t, error=None) for t in timed.trials)
@@ -260,7 +260,7 @@ class _Tuning:
             )
         return trials
 
-    def _wholes(self, tuned: Sequence[TunedLayer], layers: Mapping[str, Layer]) -> tuple[Whole, ...]:
+    def _wholes(self, tuned: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]) -> tuple[Whole, ...]:
         """Whole models as they are and tuned, in turn, for each number of threads."""
         if self.progress.stopped():
             return ()
@@ -292,8 +292,8 @@ class _Tuning:
 
 
 def _winners(
-    tuned: Sequence[TunedLayer], threads: int, layers: Mapping[str, Layer]
-) -> dict[str, tuple[Layer, Formulation]]:
+    tuned: Sequence[TunedLayer], threads: int, layers: Mapping[str, WeightedNode]
+) -> dict[str, tuple[WeightedNode, Formulation]]:
     """The layers for which another formulation is clearly faster with so many threads."""
     chosen = {}
     for layer in tuned:

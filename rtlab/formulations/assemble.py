@@ -11,14 +11,14 @@ from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.errors import ModelError
 from rtlab.formulations.fragment import Fragment
-from rtlab.formulations.layer import Layer
+from rtlab.formulations.layer import WeightedNode
 from rtlab.formulations.table import Formulation
 
 #: The oldest operator set that has what the formulations are made of.
 OLDEST = 11
 
 
-def alone(layer: Layer, formulation: Formulation) -> onnx.ModelProto:
+def alone(layer: WeightedNode, formulation: Formulation) -> onnx.ModelProto:
     """One layer as a model with one input and one output, which bear the names that the layer knows."""
     graph = Fragment(formulation.name)
     made = formulation.build(layer, graph)
@@ -36,7 +36,9 @@ def alone(layer: Layer, formulation: Formulation) -> onnx.ModelProto:
     )
 
 
-def composed(model: Model, batch: Batch, chosen: Mapping[str, tuple[Layer, Formulation]]) -> onnx.ModelProto:
+def composed(
+    model: Model, batch: Batch, chosen: Mapping[str, tuple[WeightedNode, Formulation]]
+) -> onnx.ModelProto:
     """The model for the shapes of ``batch``, with the formulations ``chosen`` by node in place of these nodes.
 
     Raises:

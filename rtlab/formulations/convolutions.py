@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 
 from rtlab.formulations.fragment import Fragment
-from rtlab.formulations.layer import Layer
+from rtlab.formulations.layer import WeightedNode
 from rtlab.formulations.tiles import Tiling, fourier, tiled, winograd
 
 #: Bytes that the transformed weights of one layer may take.
 _LARGEST = 192 << 20
 
 
-def _plain(layer: Layer) -> str:
+def _plain(layer: WeightedNode) -> str:
     """Why a convolution cannot be computed by tiles; empty where it can."""
     a = layer.attributes
     if layer.weight.shape[2:] == (1, 1):
@@ -30,14 +30,14 @@ def _plain(layer: Layer) -> str:
     return ""
 
 
-def _affordable(layer: Layer, tiling: Tiling) -> str:
+def _affordable(layer: WeightedNode, tiling: Tiling) -> str:
     needed = 4 * tiling.products * layer.weight.shape[0] * layer.weight.shape[1]
     if needed > _LARGEST:
         return f"transformed weights would take {needed >> 20} MiB"
     return ""
 
 
-def small_kernel(layer: Layer) -> str:
+def small_kernel(layer: WeightedNode) -> str:
     """Whether Winograd's algorithm is for this layer."""
     found = _plain(layer)
     if not found and layer.weight.shape[2:] != (3, 3):
@@ -45,22 +45,22 @@ def small_kernel(layer: Layer) -> str:
     return found
 
 
-def winograd_2(layer: Layer, graph: Fragment) -> str:
+def winograd_2(layer: WeightedNode, graph: Fragment) -> str:
     """Tiles of 2×2 outputs."""
     return _biased(layer, graph, tiled(layer, graph, winograd(2, (3, 3))))
 
 
-def winograd_4(layer: Layer, graph: Fragment) -> str:
+def winograd_4(layer: WeightedNode, graph: Fragment) -> str:
     """Tiles of 4×4 outputs."""
     return _biased(layer, graph, tiled(layer, graph, winograd(4, (3, 3))))
 
 
-def winograd_fits(layer: Layer, step: int) -> str:
+def winograd_fits(layer: WeightedNode, step: int) -> str:
     """Whether tiles of this step serve: kernel, map and memory."""
     return small_kernel(layer) or _affordable(layer, winograd(step, (3, 3)))
 
 
-def fourier_fits(layer: Layer, size: int) -> str:
+def fourier_fits(layer: WeightedNode, size: int) -> str:
     """Whether tiles of this size serve: kernel, map and memory."""
     kernel = layer.weight.shape[2:]
     found = _plain(layer)
@@ -71,22 +71,22 @@ def fourier_fits(layer: Layer, size: int) -> str:
     return found or _affordable(layer, fourier(size, (kernel[0], kernel[1])))
 
 
-def fourier_8(layer: Layer, graph: Fragment) -> str:
+def fourier_8(layer: WeightedNode, graph: Fragment) -> str:
     """Tiles of 8×8 inputs."""
     return _fourier(layer, graph, 8)
 
 
-def fourier_16(layer: Layer, graph: Fragment) -> str:
+def fourier_16(layer: WeightedNode, graph: Fragment) -> str:
     """Tiles of 16×16 inputs."""
     return _fourier(layer, graph, 16)
 
 
-def _fourier(layer: Layer, graph: Fragment, size: int) -> str:
+def _fourier(layer: WeightedNode, graph: Fragment, size: int) -> str:
     rows, columns = layer.weight.shape[2:]
     return _biased(layer, graph, tiled(layer, graph, fourier(size, (rows, columns))))
 
 
-def direct(layer: Layer, graph: Fragment) -> str:
+def direct(layer: WeightedNode, graph: Fragment) -> str:
     """The convolution as the model has it."""
     inputs = [layer.data, graph.constant(layer.weight)]
     if layer.bias is not None:
@@ -95,7 +95,7 @@ def direct(layer: Layer, graph: Fragment) -> str:
     return graph.node("Conv", *inputs, kernel_shape=kernel, **layer.attributes)
 
 
-def row_major(layer: Layer, graph: Fragment) -> str:
+def row_major(layer: WeightedNode, graph: Fragment) -> str:
     """A convolution of maps with one slice of depth: ONNX Runtime keeps to its blocked layout for flat maps."""
     batch, channels, height, width = layer.shape
     a = layer.attributes
@@ -118,7 +118,7 @@ def row_major(layer: Layer, graph: Fragment) -> str:
     return graph.reshape(made, (batch, outputs, *layer.spatial))
 
 
-def pointwise_fits(layer: Layer) -> str:
+def pointwise_fits(layer: WeightedNode) -> str:
     """Whether the kernel is one point."""
     if layer.weight.shape[2:] != (1, 1):
         return "the kernel is not 1×1"
@@ -127,7 +127,7 @@ def pointwise_fits(layer: Layer) -> str:
     return "the channels are in groups" if layer.attributes["group"] != 1 else ""
 
 
-def pointwise(layer: Layer, graph: Fragment) -> str:
+def pointwise(layer: WeightedNode, graph: Fragment) -> str:
     """A kernel of 1×1 is a product of matrices: weights by pixels."""
     batch, channels, *size = layer.shape
     data = layer.data
@@ -139,7 +139,7 @@ def pointwise(layer: Layer, graph: Fragment) -> str:
     return _biased(layer, graph, graph.reshape(made, (batch, outputs, *layer.spatial)))
 
 
-def channels_last(layer: Layer, graph: Fragment) -> str:
+def channels_last(layer: WeightedNode, graph: Fragment) -> str:
     """The same with the channels of a pixel side by side (NHWC): pixels by weights."""
     batch, channels, *size = layer.shape
     data = layer.data
@@ -153,14 +153,14 @@ def channels_last(layer: Layer, graph: Fragment) -> str:
     return graph.transpose(graph.reshape(made, (batch, *layer.spatial, outputs)), (0, 3, 1, 2))
 
 
-def unfolded_fits(layer: Layer) -> str:
+def unfolded_fits(layer: WeightedNode) -> str:
     """Whether there is something to unfold."""
     if layer.weight.shape[2:] == (1, 1):
         return "the kernel is 1×1: there is nothing to unfold"
     return "pads are negative" if min(layer.attributes["pads"]) < 0 else ""
 
 
-def unfolded(layer: Layer, graph: Fragment) -> str:
+def unfolded(layer: WeightedNode, graph: Fragment) -> str:
     """im2col: what each output reads becomes a column, and the convolution one product of matrices."""
     groups, batch = layer.attributes["group"], layer.shape[0]
     outputs, per_group = layer.weight.shape[:2]
@@ -175,7 +175,7 @@ def unfolded(layer: Layer, graph: Fragment) -> str:
     return _biased(layer, graph, graph.reshape(made, (batch, outputs, *layer.spatial)))
 
 
-def shifted_fits(layer: Layer) -> str:
+def shifted_fits(layer: WeightedNode) -> str:
     """Whether each channel is on its own."""
     group = layer.attributes["group"]
     if not group == layer.shape[1] == layer.weight.shape[0] or group == 1:
@@ -183,7 +183,7 @@ def shifted_fits(layer: Layer) -> str:
     return unfolded_fits(layer)
 
 
-def shifted(layer: Layer, graph: Fragment) -> str:
+def shifted(layer: WeightedNode, graph: Fragment) -> str:
     """Depthwise: the map, shifted for each weight of the kernel, times the weight, all added."""
     taps = layer.weight.reshape(layer.weight.shape[0], -1).T
     made = ""
@@ -193,7 +193,7 @@ def shifted(layer: Layer, graph: Fragment) -> str:
     return _biased(layer, graph, made)
 
 
-def _shifted(layer: Layer, graph: Fragment) -> list[str]:
+def _shifted(layer: WeightedNode, graph: Fragment) -> list[str]:
     """For each weight of the kernel the part of the padded map that it meets."""
     a = layer.attributes
     top, left, bottom, right = a["pads"]
@@ -208,7 +208,7 @@ def _shifted(layer: Layer, graph: Fragment) -> list[str]:
     return parts
 
 
-def _biased(layer: Layer, graph: Fragment, value: str) -> str:
+def _biased(layer: WeightedNode, graph: Fragment, value: str) -> str:
     if layer.bias is None:
         return value
     return graph.node("Add", value, graph.constant(layer.bias.reshape(1, -1, 1, 1)))

@@ -25,7 +25,7 @@ OPS: tuple[Op, ...] = ("Conv", "Gemm", "MatMul")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Layer:
+class WeightedNode:
     """A node that reads one activation and constant weights, all in FP32.
 
     ``data`` and ``output`` are the values that it reads and writes, ``shape`` the size of the first. ``weight`` and
@@ -43,7 +43,7 @@ class Layer:
     attributes: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        return f"<Layer {self.node}: {self.title}>"
+        return f"<WeightedNode {self.node}: {self.title}>"
 
     @property
     def title(self) -> str:
@@ -96,7 +96,7 @@ def tunable(model: Model) -> tuple[Node, ...]:
     return tuple(n for n in model.top if n.op in OPS and not n.domain and _weights(model, n) is not None)
 
 
-def layer(model: Model, node: Node, shape: Sequence[int]) -> Layer | None:
+def layer(model: Model, node: Node, shape: Sequence[int]) -> WeightedNode | None:
     """A node with the shape that it reads; None where its numbers of dimensions or attributes are not supported.
 
     Supported are two-dimensional convolutions, products with a matrix, and a Gemm with the plain meaning of both.
@@ -123,7 +123,7 @@ def layer(model: Model, node: Node, shape: Sequence[int]) -> Layer | None:
         if len(size) < 2 or weight.ndim != 2 or 0 in size:
             return None
         attributes = {}
-    return Layer(
+    return WeightedNode(
         node.id, cast("Op", node.op), node.inputs[0], node.outputs[0], size, weight, bias, attributes
     )
 

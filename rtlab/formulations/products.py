@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from rtlab.formulations.fragment import Fragment
-from rtlab.formulations.layer import Layer
+from rtlab.formulations.layer import WeightedNode
 
 
-def direct(layer: Layer, graph: Fragment) -> str:
+def direct(layer: WeightedNode, graph: Fragment) -> str:
     """The product as the model has it."""
     inputs = [layer.data, graph.constant(layer.weight)]
     if layer.bias is not None:
@@ -18,7 +18,7 @@ def direct(layer: Layer, graph: Fragment) -> str:
     return graph.node(layer.op, *inputs, **layer.attributes)
 
 
-def other_way(layer: Layer, graph: Fragment) -> str:
+def other_way(layer: WeightedNode, graph: Fragment) -> str:
     """A Gemm whose weights are stored the other way round than in the model."""
     stored = bool(layer.attributes.get("transB"))
     inputs = [_rows(layer, graph), graph.constant(layer.matrix if stored else layer.matrix.T)]
@@ -27,18 +27,18 @@ def other_way(layer: Layer, graph: Fragment) -> str:
     return _shaped(layer, graph, graph.node("Gemm", *inputs, transB=int(not stored)))
 
 
-def weights_first(layer: Layer, graph: Fragment) -> str:
+def weights_first(layer: WeightedNode, graph: Fragment) -> str:
     """The transposed product: weights by rows of data, with both transposed."""
     made = graph.node("MatMul", graph.constant(layer.matrix.T), graph.transpose(_rows(layer, graph), (1, 0)))
     return _biased(layer, graph, graph.transpose(made, (1, 0)))
 
 
-def halves_fit(layer: Layer) -> str:
+def halves_fit(layer: WeightedNode) -> str:
     """Whether both sides of the matrix can be halved."""
     return "the matrix is too small to be split" if min(layer.matrix.shape) < 2 else ""
 
 
-def split_columns(layer: Layer, graph: Fragment) -> str:
+def split_columns(layer: WeightedNode, graph: Fragment) -> str:
     """Two products, each with half of the outputs."""
     rows = _rows(layer, graph)
     parts = [
@@ -47,7 +47,7 @@ def split_columns(layer: Layer, graph: Fragment) -> str:
     return _biased(layer, graph, graph.node("Concat", *parts, axis=1))
 
 
-def split_sum(layer: Layer, graph: Fragment) -> str:
+def split_sum(layer: WeightedNode, graph: Fragment) -> str:
     """Two products, each with half of the sum, then added."""
     rows, depth = _rows(layer, graph), len(layer.matrix)
     half = -(-depth // 2)
@@ -58,7 +58,7 @@ def split_sum(layer: Layer, graph: Fragment) -> str:
     return _biased(layer, graph, graph.node("Add", *parts))
 
 
-def as_convolution(layer: Layer, graph: Fragment) -> str:
+def as_convolution(layer: WeightedNode, graph: Fragment) -> str:
     """A convolution of 1×1: the rows are pixels."""
     depth, outputs = layer.matrix.shape
     count = _count(layer)
@@ -70,24 +70,24 @@ def as_convolution(layer: Layer, graph: Fragment) -> str:
     return _shaped(layer, graph, graph.transpose(made, (1, 0)))
 
 
-def _count(layer: Layer) -> int:
+def _count(layer: WeightedNode) -> int:
     return math.prod(layer.shape[:-1])
 
 
-def _rows(layer: Layer, graph: Fragment) -> str:
+def _rows(layer: WeightedNode, graph: Fragment) -> str:
     """The data as a matrix."""
     return (
         layer.data if len(layer.shape) == 2 else graph.reshape(layer.data, (_count(layer), layer.shape[-1]))
     )
 
 
-def _biased(layer: Layer, graph: Fragment, value: str) -> str:
+def _biased(layer: WeightedNode, graph: Fragment, value: str) -> str:
     if layer.bias is not None:
         value = graph.node("Add", value, graph.constant(layer.bias))
     return _shaped(layer, graph, value)
 
 
-def _shaped(layer: Layer, graph: Fragment, value: str) -> str:
+def _shaped(layer: WeightedNode, graph: Fragment, value: str) -> str:
     if len(layer.shape) == 2:
         return value
     return graph.reshape(value, (*layer.shape[:-1], layer.matrix.shape[1]))

@@ -8,7 +8,7 @@ from functools import partial
 
 from rtlab.formulations import convolutions, products
 from rtlab.formulations.fragment import Fragment
-from rtlab.formulations.layer import Layer
+from rtlab.formulations.layer import WeightedNode
 
 #: What each node is as the model has it.
 DIRECT = "direct"
@@ -26,11 +26,11 @@ class Formulation:
     name: str
     how: str
     tolerance: float
-    fits: Callable[[Layer], str]
-    build: Callable[[Layer, Fragment], str]
+    fits: Callable[[WeightedNode], str]
+    build: Callable[[WeightedNode, Fragment], str]
 
 
-def _always(_: Layer) -> str:
+def _always(_: WeightedNode) -> str:
     return ""
 
 
@@ -117,6 +117,6 @@ FORMULATIONS: Mapping[str, tuple[Formulation, ...]] = {
 }
 
 
-def offered(layer: Layer) -> tuple[Formulation, ...]:
+def offered(layer: WeightedNode) -> tuple[Formulation, ...]:
     """The formulations that fit a layer, the direct one first."""
     return tuple(f for f in FORMULATIONS[layer.op] if not f.fits(layer))

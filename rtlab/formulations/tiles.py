@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rtlab.formulations.fragment import Fragment
-from rtlab.formulations.layer import Layer
+from rtlab.formulations.layer import WeightedNode
 
 #: Where the polynomials of Winograd's algorithm are evaluated, besides infinity; small ones round least.
 _POINTS = tuple(Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2"))
@@ -117,7 +117,7 @@ def fourier(size: int, kernel: tuple[int, int]) -> Tiling:
     return Tiling(np.array(before), np.array(weights), np.array(after).T, (size, size), step)
 
 
-def tiled(layer: Layer, graph: Fragment, tiling: Tiling) -> str:
+def tiled(layer: WeightedNode, graph: Fragment, tiling: Tiling) -> str:
     """A convolution of stride 1, without groups and dilations, by square tiles; returns the value that it writes."""
     batch, channels, *size = layer.shape
     outputs = layer.weight.shape[0]

@@ -26,7 +26,7 @@ _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
 
 
 @dataclasses.dataclass(frozen=True)
-class Difference:
+class CacheDifference:
     """One tensor of two caches.
 
     ``one`` and ``two`` are its amax in the value's unit, 0 where it has no range and None where a cache does not
@@ -171,11 +171,11 @@ class CalibrationCache:
         """Scales for Q/DQ pairs, of the tensors that have a range."""
         return {tensor: Scale(amax) for tensor, amax in self.amax.items()}
 
-    def compare(self, other: CalibrationCache) -> tuple[Difference, ...]:
+    def compare(self, other: CalibrationCache) -> tuple[CacheDifference, ...]:
         """Every tensor of either cache, the furthest apart first."""
         ours = {t: s * _STEPS for t, s in self.values.items()}
         theirs = {t: s * _STEPS for t, s in other.values.items()}
-        pairs = (Difference(t, ours.get(t), theirs.get(t)) for t in dict.fromkeys((*ours, *theirs)))
+        pairs = (CacheDifference(t, ours.get(t), theirs.get(t)) for t in dict.fromkeys((*ours, *theirs)))
         return tuple(sorted(pairs, key=lambda d: -d.distance))
 
     def check(self, version: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.scale import Choice, Scale
+from rtlab.core.scale import CalibratorChoice, Scale
 from rtlab.core.variant import FIXED, Calibrator, Method, Precision
 from rtlab.errors import CalibrationError
 from rtlab.quantize.noise import Moments, grid
@@ -108,7 +108,7 @@ class Search:
             self._found[calibrator] = found if found > 0 else self.seen.amax
         return self._found[calibrator]
 
-    def choice(self) -> Choice:
+    def choice(self) -> CalibratorChoice:
         """Which of the fixed methods' thresholds ``auto`` takes: the smallest one that loses little.
 
         One passes that clips at most 3 elements in 10,000 and whose SQNR is at most 4 dB below the best of them. Of
@@ -119,7 +119,7 @@ class Search:
         type the steps grow with the magnitude, and there is nothing to win.
         """
         if self.precision is not Precision.INT8:
-            return Choice(
+            return CalibratorChoice(
                 Calibrator.MINMAX,
                 f"the steps of {self.precision} grow with the magnitude: clipping wins nothing",
             )
@@ -140,7 +140,7 @@ class Search:
         words = f"the smallest threshold that loses little ({', '.join(told)})"
         if refused:
             words += "; refused: " + ", ".join(f"{', '.join(n)} ({why})" for why, n in refused.items())
-        return Choice(FIXED[at], words)
+        return CalibratorChoice(FIXED[at], words)
 
     def doubt(self, amax: float) -> str:
         """What is wrong with a threshold that clips more than is healthy, against keeping everything; else empty."""

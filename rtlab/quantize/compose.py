@@ -98,7 +98,7 @@ class _Preparation:
         self.already = {n.id: p for n in model.top if (p := _read(n, model)) is not None}
         #: Whether given scales lack a value that nodes would be quantized with.
         self.unscaled = False
-        self._first: dict[Precision, placement.Plan] = {}
+        self._first: dict[Precision, placement.QuantizationPlan] = {}
         #: What each node got; the last pass sees from it what is left to do.
         self.given: dict[str, Precision] = {}
 
@@ -170,7 +170,7 @@ class _Preparation:
         if needs[most] > self.source.opset:
             self._convert(needs[most], most)
 
-    def _placed(self, nodes: frozenset[str], precision: Precision) -> placement.Plan:
+    def _placed(self, nodes: frozenset[str], precision: Precision) -> placement.QuantizationPlan:
         """What of the graph as it stands is quantized; the source is asked once."""
         if self._typed is not self.source:
             return placement.plan(self._typed, nodes, precision)
@@ -204,11 +204,11 @@ class _Preparation:
 
     def _with_scale(
         self,
-        plan: placement.Plan,
+        plan: placement.QuantizationPlan,
         nodes: Collection[str],
         precision: Precision,
         scales: Mapping[str, Scale],
-    ) -> placement.Plan:
+    ) -> placement.QuantizationPlan:
         """The plan without the nodes that read a value which has no scale."""
         unknown: dict[str, None] = {}
         left = frozenset(nodes)
@@ -226,7 +226,7 @@ class _Preparation:
         return plan
 
     def _calibrate(
-        self, plan: placement.Plan, precision: Precision, ranges: Ranges | None
+        self, plan: placement.QuantizationPlan, precision: Precision, ranges: Ranges | None
     ) -> Mapping[str, Scale]:
         doing = f'Cannot prepare model "{self.source.name}" in "{precision}":'
         wanted = plan.activations
@@ -305,7 +305,7 @@ class _Preparation:
         self.given.update(decided.nodes)
         self.given.update({n: p for p, plan in plans.items() for n in plan.nodes})
 
-    def _part(self, plans: Mapping[Precision, weights.Plan], narrow: half.Narrow) -> None:
+    def _part(self, plans: Mapping[Precision, weights.FourBitPlan], narrow: half.Narrow) -> None:
         """Apply what the typed graph and its emulation express in different ways."""
         decided, seen = narrow.plan, narrow.seen
         wide = self._finished()
@@ -339,7 +339,7 @@ class _Preparation:
         if Precision.FP16 in decided.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
 
-    def _four(self, plans: Mapping[Precision, weights.Plan], decided: half.Plan) -> half.Narrow:
+    def _four(self, plans: Mapping[Precision, weights.FourBitPlan], decided: half.HalfPlan) -> half.Narrow:
         """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
         typed, halves, made = self._typed, dict(decided.nodes), list[str]()
         for precision, plan in plans.items():
@@ -376,7 +376,7 @@ class _Preparation:
             self.given.update((n, Precision.TF32) for n in nodes if n not in self.given)
 
 
-def _rounded(model: Model, plan: half.Plan, later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
+def _rounded(model: Model, plan: half.HalfPlan, later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
     return passes.run(model, [half.Round(plan, Narrowing(model.known, check))], later=later)
 
 

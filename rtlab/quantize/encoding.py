@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.quantize import qdq
-from rtlab.quantize.qdq import INT8, Pair, Reading
+from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
 from rtlab.quantize.requantize import Hand, stored
-from rtlab.quantize.rule import Found, on_pair
+from rtlab.quantize.rule import Diagnosis, on_pair
 
 #: First opset in which a dequantization has one scale per channel.
 MIN_OPSET = 13
@@ -20,11 +20,11 @@ MIN_OPSET = 13
 class Encoding:
     """The rules over one state of a graph, in the order in which they are repaired."""
 
-    def __init__(self, reading: Reading, opset: int) -> None:
+    def __init__(self, reading: QuantizedGraph, opset: int) -> None:
         self.graph, self.opset, self.reading = reading.graph, opset, reading
         self.fixed, self.cover = reading.fixed, reading.cover
 
-    def found(self) -> Iterator[Found]:
+    def found(self) -> Iterator[Diagnosis]:
         """All findings of these rules."""
         yield from self._scale_value()
         yield from self._dynamic_scale()
@@ -34,7 +34,7 @@ class Encoding:
         yield from self._channel_scale()
         yield from self._channel_axis()
 
-    def _scale_value(self) -> Iterator[Found]:
+    def _scale_value(self) -> Iterator[Diagnosis]:
         for pair in self.reading.pairs.values():
             if pair.scale is None or (np.isfinite(pair.scale).all() and (pair.scale > 0).all()):
                 continue
@@ -50,7 +50,7 @@ class Encoding:
                 evidence="A scale is a positive, finite number: q = round(x / scale).",
             )
 
-    def _dynamic_scale(self) -> Iterator[Found]:
+    def _dynamic_scale(self) -> Iterator[Diagnosis]:
         for pair in self.reading.pairs.values():
             value = pair.dq.inputs[1] if len(pair.dq.inputs) > 1 else None
             if pair.scale is None and value is not None and value not in self.fixed:
@@ -63,7 +63,7 @@ class Encoding:
                     evidence="TensorRT's QuantizeLinear takes its scale as a build-time constant.",
                 )
 
-    def _parameter(self) -> Iterator[Found]:
+    def _parameter(self) -> Iterator[Diagnosis]:
         for pair in self.reading.weights:
             if not self._plain(pair):
                 continue
@@ -85,7 +85,7 @@ class Encoding:
                 more=tuple(n.name for n in readers),
             )
 
-    def _plain(self, pair: Pair) -> bool:
+    def _plain(self, pair: QdqPair) -> bool:
         """Whether a stored tensor is no weight of a product and is better off in FP32."""
         if pair.scale is None or qdq.tensor_of(pair.source) is None:
             return False
@@ -103,7 +103,7 @@ class Encoding:
             )
         )
 
-    def _zero_point(self) -> Iterator[Found]:
+    def _zero_point(self) -> Iterator[Diagnosis]:
         begun: set[ir.Node] = set()
         # What is computed from constants is quantized at build time, but by the same nodes.
         computed = (p for p in self.reading.weights if qdq.tensor_of(p.source) is None)
@@ -156,7 +156,7 @@ class Encoding:
                 exact=exact,
             )
 
-    def _scale_shape(self) -> Iterator[Found]:
+    def _scale_shape(self) -> Iterator[Diagnosis]:
         begun: set[ir.Node] = set()
         for pair in (*self.reading.activations, *self.reading.weights):
             nodes = [n for n in (pair.q, pair.dq) if n is not None]
@@ -178,7 +178,7 @@ class Encoding:
                 exact=True,
             )
 
-    def _channel_scale(self) -> Iterator[Found]:
+    def _channel_scale(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
             if pair.axis is None or pair.scale is None or pair.dtype not in INT8 or pair.q is None:
                 continue
@@ -193,7 +193,7 @@ class Encoding:
                 apply=partial(Hand.rescale, pair=pair, scale=scale),
             )
 
-    def _channel_axis(self) -> Iterator[Found]:
+    def _channel_axis(self) -> Iterator[Diagnosis]:
         for node, slot in self.reading.weighted:
             pairs = self.reading.covering(node.inputs[slot]) if slot is not None else ()
             if slot is None or len(pairs) != 1:
@@ -218,7 +218,7 @@ class Encoding:
             )
 
 
-def _one_channel(pair: Pair) -> bool:
+def _one_channel(pair: QdqPair) -> bool:
     """Whether a weight has one channel, so that one scale in one dimension is right."""
     if not pair.fixed:
         return False

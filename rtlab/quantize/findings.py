@@ -22,9 +22,9 @@ from rtlab.quantize.edit import Edit, copied
 from rtlab.quantize.encoding import Encoding
 from rtlab.quantize.passes import Pass
 from rtlab.quantize.placement import plan
-from rtlab.quantize.qdq import Reading
-from rtlab.quantize.qdq_rules import Standing
-from rtlab.quantize.rule import Found, Repair
+from rtlab.quantize.qdq import QuantizedGraph
+from rtlab.quantize.qdq_rules import PlacementRules
+from rtlab.quantize.rule import Diagnosis, Repair
 
 __all__ = ["check", "missing", "repair"]
 
@@ -137,7 +137,7 @@ def _quantized(graph: ir.Graph) -> bool:
 def _planned(model: Model) -> frozenset[tuple[str, int]]:
     """The inputs that rtlab itself would quantize in this model, were it not quantized yet."""
     work = copied(model.ir)
-    graph, reading = work.graph, Reading(work.graph)
+    graph, reading = work.graph, QuantizedGraph(work.graph)
     for pair in reversed(list(reading.pairs.values())):
         stand = pair.source
         if pair.q is None:
@@ -173,10 +173,10 @@ def _found(
     opset: int,
     planned: AbstractSet[tuple[str, int]],
     scale_of: Callable[[str], float] | None = None,
-) -> Iterator[Found]:
+) -> Iterator[Diagnosis]:
     """All findings, rule by rule in the order in which they are repaired; the first of those with one id."""
-    reading, seen = Reading(graph), set[str]()
-    for rules in (Encoding(reading, opset), Standing(reading, opset, planned, scale_of)):
+    reading, seen = QuantizedGraph(graph), set[str]()
+    for rules in (Encoding(reading, opset), PlacementRules(reading, opset, planned, scale_of)):
         for found in rules.found():
             if found.finding.id not in seen:
                 seen.add(found.finding.id)

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
-from rtlab.quantize.narrow import HALVES, Half, Narrowing, beyond, narrowed
+from rtlab.quantize.narrow import HALVES, HalfType, Narrowing, beyond, narrowed
 from rtlab.quantize.placement import captured
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Halves:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class HalfPlan:
     """What is computed in 16 bits.
 
     ``inputs`` are the node inputs read in a type, ``outputs`` the values written in one. ``kept`` are the nodes
@@ -99,7 +99,7 @@ def fp16(model: Model) -> Halves:
     return Halves(typed, emulated, notes)
 
 
-def saturates(model: Model, plan: Plan, seen: Narrowing) -> tuple[str, ...]:
+def saturates(model: Model, plan: HalfPlan, seen: Narrowing) -> tuple[str, ...]:
     """A sentence for each type in which constants become its largest number, with the nodes that read them."""
     known = seen.known
     filled = _filled(model, plan, seen)
@@ -161,7 +161,7 @@ def plan(
     dequantizers: Collection[str] = frozenset(),
     *,
     seen: Narrowing | None = None,
-) -> Plan:
+) -> HalfPlan:
     """Decide what the given nodes read and write in 16 bits.
 
     Args:
@@ -194,7 +194,7 @@ def plan(
         nodes[node.id] = precision
         inputs.update(((node.id, i), precision) for i in reads)
         outputs.update((v, precision) for v in writes)
-    return Plan(inputs, outputs, {k: tuple(v) for k, v in kept.items()}, nodes)
+    return HalfPlan(inputs, outputs, {k: tuple(v) for k, v in kept.items()}, nodes)
 
 
 def _quantized(node: Node, model: Model, dequantizers: Collection[str]) -> str | None:
@@ -204,7 +204,7 @@ def _quantized(node: Node, model: Model, dequantizers: Collection[str]) -> str |
     return "quantized already" if node.op in _QUANTIZED or quantized else None
 
 
-def _reason(node: Node, inner: ir.Node, model: Model, seen: Narrowing, half: Half) -> str | None:
+def _reason(node: Node, inner: ir.Node, model: Model, seen: Narrowing, half: HalfType) -> str | None:
     """Why a node must stay FP32, or None."""
     if any(a.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS} for a in inner.attributes.values()):
         return "control flow"
@@ -222,7 +222,7 @@ def _reason(node: Node, inner: ir.Node, model: Model, seen: Narrowing, half: Hal
     return f"no {half.title} form in ONNX" + (f" opset {model.opset}" if half.title == "BF16" else "")
 
 
-def _types(node: Node, model: Model, half: Half) -> tuple[list[int], list[str]]:
+def _types(node: Node, model: Model, half: HalfType) -> tuple[list[int], list[str]]:
     """Positions of inputs that become 16 bits, and outputs that then are, by the operator's type constraints."""
     schema = _schema(node, model)
     if schema is None:
@@ -248,7 +248,7 @@ def _types(node: Node, model: Model, half: Half) -> tuple[list[int], list[str]]:
     return reads, writes
 
 
-def underflow(model: Model, plan: Plan, seen: Narrowing) -> tuple[int, int]:
+def underflow(model: Model, plan: HalfPlan, seen: Narrowing) -> tuple[int, int]:
     """How many elements of the constants read in 16 bits become zero without being it, and of how many."""
     known = seen.known
     edges = {(n.id, i): v for n in model.top for i, v in enumerate(n.inputs) if v in known}
@@ -264,7 +264,7 @@ class Narrow:
     ``plan`` was made for the graph that it is applied to, and ``seen`` of its constants.
     """
 
-    plan: Plan
+    plan: HalfPlan
     seen: Narrowing
     notes: tuple[str, ...] = ()
     name = "16-bit types"
@@ -284,7 +284,7 @@ class Narrow:
 class _Typed:
     """Writes the typed model."""
 
-    def __init__(self, edit: Edit, plan: Plan, seen: Narrowing) -> None:
+    def __init__(self, edit: Edit, plan: HalfPlan, seen: Narrowing) -> None:
         model = edit.model
         self._plan, self._edit, self._seen = plan, edit, seen
         # Whoever reads these by name, outside or in a body, reads FP32.
@@ -344,7 +344,7 @@ class _Typed:
 class Round:
     """Values of FP32 that are rounded where ``Narrow`` holds 16 bits, by a cast there and back; the fields as there."""
 
-    plan: Plan
+    plan: HalfPlan
     seen: Narrowing
     notes: tuple[str, ...] = ()
     name = "rounding to 16 bits"
@@ -385,7 +385,7 @@ class Round:
                     _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=outer)
 
 
-def _rounded_to(plan: Plan) -> str:
+def _rounded_to(plan: HalfPlan) -> str:
     types = sorted({HALVES[p].title for p in plan.nodes.values()})
     return f"rounded to {' and '.join(types)}" if types else ""
 
@@ -414,11 +414,11 @@ def _hides(node: Node) -> bool:
     return node.op in _MASKING or node.op == "Where"
 
 
-def _is_mask(node: Node, tensor: ir.TensorProtocol, seen: Narrowing, half: Half) -> bool:
+def _is_mask(node: Node, tensor: ir.TensorProtocol, seen: Narrowing, half: HalfType) -> bool:
     return _hides(node) and seen.overflows(tensor, half)
 
 
-def _may_saturate(node: Node, value: str, model: Model, seen: Narrowing, half: Half) -> bool:
+def _may_saturate(node: Node, value: str, model: Model, seen: Narrowing, half: HalfType) -> bool:
     """Whether a constant fits a type, or a number that does serves as well as what is beyond it."""
     tensor = seen.known[value]
     if not seen.overflows(tensor, half) or node.op in _BOUNDED | _EXACT:
@@ -474,7 +474,7 @@ def _only(
     return True
 
 
-def _held(model: Model, plan: Plan) -> Iterator[tuple[str, str, float]]:
+def _held(model: Model, plan: HalfPlan) -> Iterator[tuple[str, str, float]]:
     """Bounds and fillers in attributes of nodes of 16 bits that are beyond these: node id, name and number."""
     if model.opset >= _BOUNDS_ARE_INPUTS:
         return
@@ -486,7 +486,7 @@ def _held(model: Model, plan: Plan) -> Iterator[tuple[str, str, float]]:
                 yield id_, name, number
 
 
-def _filled(model: Model, plan: Plan, seen: Narrowing) -> dict[str, Precision]:
+def _filled(model: Model, plan: HalfPlan, seen: Narrowing) -> dict[str, Precision]:
     """Outputs of ConstantOfShape beyond the type of 16 bits in which each of their readers takes them."""
     ir_nodes = [n for n in model.ir.graph if n.op_type == "ConstantOfShape"]
     outside = captured(model) | set(model.outputs) if ir_nodes else set()
@@ -506,7 +506,7 @@ def _filled(model: Model, plan: Plan, seen: Narrowing) -> dict[str, Precision]:
     return found
 
 
-def _saturate_attributes(edit: Edit, model: Model, plan: Plan, seen: Narrowing) -> None:
+def _saturate_attributes(edit: Edit, model: Model, plan: HalfPlan, seen: Narrowing) -> None:
     """Numbers that stand in attributes and not among the constants, as the type of 16 bits holds them."""
     for value, precision in _filled(model, plan, seen).items():
         maker = model.producers[value]

@@ -25,7 +25,7 @@ _MAGNITUDE = np.uint16(0x7FFF)
 
 
 @dataclasses.dataclass(frozen=True)
-class Half:
+class HalfType:
     """A floating-point type of 16 bits, as ONNX and NumPy know it, and its largest number as people write it."""
 
     number: int
@@ -36,11 +36,11 @@ class Half:
     most: float
 
 
-HALVES: Mapping[Precision, Half] = {
-    Precision.FP16: Half(
+HALVES: Mapping[Precision, HalfType] = {
+    Precision.FP16: HalfType(
         int(onnx.TensorProto.FLOAT16), np.float16, "tensor(float16)", "FP16", "65,504", 65504.0
     ),
-    Precision.BF16: Half(
+    Precision.BF16: HalfType(
         int(onnx.TensorProto.BFLOAT16),
         ml_dtypes.bfloat16,
         "tensor(bfloat16)",
@@ -73,30 +73,30 @@ class Narrowing:
     ) -> None:
         self.known = known
         self._check = check or (lambda: None)
-        self._seen: dict[tuple[int, Half], _Seen] = {}
+        self._seen: dict[tuple[int, HalfType], _Seen] = {}
 
-    def overflows(self, tensor: ir.TensorProtocol, half: Half) -> bool:
+    def overflows(self, tensor: ir.TensorProtocol, half: HalfType) -> bool:
         """Whether a finite number of it is beyond the type."""
         return self._look(tensor, half).overflows
 
-    def lost(self, tensor: ir.TensorProtocol, half: Half) -> int:
+    def lost(self, tensor: ir.TensorProtocol, half: HalfType) -> int:
         """How many numbers become zero without being it."""
         return self._look(tensor, half).lost
 
-    def half(self, tensor: ir.TensorProtocol, half: Half, *, hides: bool = False) -> NDArray[Any]:
+    def half(self, tensor: ir.TensorProtocol, half: HalfType, *, hides: bool = False) -> NDArray[Any]:
         """Its numbers in 16 bits; a finite one stays finite, and one that hides leaves room for a sum."""
         if not hides:
             return self._look(tensor, half).narrowed
         values, most = np.asarray(tensor.numpy()), half.most * _ROOM
         return narrowed(np.where(np.isfinite(values), values.clip(-most, most), values), half)
 
-    def _look(self, tensor: ir.TensorProtocol, half: Half) -> _Seen:
+    def _look(self, tensor: ir.TensorProtocol, half: HalfType) -> _Seen:
         key = (id(tensor), half)
         if key not in self._seen:
             self._seen[key] = self._convert(tensor, half)
         return self._seen[key]
 
-    def _convert(self, tensor: ir.TensorProtocol, half: Half) -> _Seen:
+    def _convert(self, tensor: ir.TensorProtocol, half: HalfType) -> _Seen:
         values = np.asarray(tensor.numpy(), order="C")
         found = np.empty(values.shape, half.numpy)
         source, target = values.reshape(-1), found.reshape(-1)
@@ -134,7 +134,7 @@ def _others(source: NDArray[Any], target: NDArray[Any]) -> tuple[int, bool]:
     return lost, int(bits.max()) >= int(np.array(np.inf, target.dtype).view(np.uint16))
 
 
-def narrowed(values: NDArray[Any], half: Half) -> NDArray[Any]:
+def narrowed(values: NDArray[Any], half: HalfType) -> NDArray[Any]:
     """Numbers in 16 bits, to nearest; a finite one beyond the type becomes its largest number of that sign."""
     with np.errstate(over="ignore"):
         found = values.astype(half.numpy)
@@ -142,13 +142,13 @@ def narrowed(values: NDArray[Any], half: Half) -> NDArray[Any]:
     return np.where(np.isinf(found.astype(np.float32)) & np.isfinite(values), most, found).astype(half.numpy)
 
 
-def beyond(value: float, half: Half) -> bool:
+def beyond(value: float, half: HalfType) -> bool:
     """Whether a finite number is beyond the type."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(value) and np.isinf(np.float64(value).astype(half.numpy).astype(np.float32)))
 
 
-def _overflows(values: NDArray[Any], half: Half) -> bool:
+def _overflows(values: NDArray[Any], half: HalfType) -> bool:
     finite = np.abs(values[np.isfinite(values)])
     with np.errstate(over="ignore"):
         return bool(finite.size) and bool(np.isinf(finite.max().astype(half.numpy)))

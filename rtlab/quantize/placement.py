@@ -31,7 +31,7 @@ WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class QuantizationPlan:
     """What to quantize.
 
     ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps
@@ -51,7 +51,9 @@ class Plan:
         return frozenset(node for found in edges for node, _ in found)
 
 
-def plan(model: Model, nodes: Collection[str] | None = None, precision: Precision = Precision.INT8) -> Plan:
+def plan(
+    model: Model, nodes: Collection[str] | None = None, precision: Precision = Precision.INT8
+) -> QuantizationPlan:
     """Decide which inputs of which main-graph nodes are quantized. Bodies and functions are left as they are.
 
     Args:
@@ -61,7 +63,7 @@ def plan(model: Model, nodes: Collection[str] | None = None, precision: Precisio
         precision: INT8, or FP8, which has kernels for products alone: sums and pools are left as they are.
     """
     if nodes is not None and not nodes:
-        return Plan({}, {}, (), {})
+        return QuantizationPlan({}, {}, (), {})
     whole = _Planner(model, precision, {n.id for n in model.top}, None).plan()
     if nodes is None or len({*nodes}) == len(model.top):
         return whole
@@ -106,7 +108,7 @@ class _Planner:
         self.weighted: set[str] = set()
         self.captured = captured(model)
 
-    def plan(self) -> Plan:
+    def plan(self) -> QuantizationPlan:
         chosen = [n for n in self.model.top if n.domain in _DEFAULT and n.id in self.nodes]
         for node in chosen:
             if node.op in WEIGHTED:
@@ -121,7 +123,7 @@ class _Planner:
                 if node.op in POOLS:
                     self._pool(node, written)
         groups = self._share(chosen)
-        return Plan(
+        return QuantizationPlan(
             {v: self._sorted(self.edges[v]) for v in self._in_graph_order(self.edges)},
             {k: self._sorted(e) for k, e in self.weights.items()},
             groups,

@@ -39,7 +39,7 @@ POOLS = frozenset({"AveragePool", "GlobalAveragePool"})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Pair:
+class QdqPair:
     """A QuantizeLinear and one DequantizeLinear of what it wrote, or a DequantizeLinear of stored integers.
 
     ``source`` is what enters: an FP32 value, or the integers where there is no ``q``. ``scale`` and ``zero`` are
@@ -88,7 +88,7 @@ class Pair:
         """Whether it cuts everything below zero. ONNX Runtime leaves a Relu to such a pair and drops the node."""
         return self.dtype in INT8 and bool(np.all(self.zero.astype(np.int32) == self.bounds[0]))
 
-    def same(self, other: Pair) -> bool:
+    def same(self, other: QdqPair) -> bool:
         """Whether both quantize alike."""
         return (
             self.scale is not None
@@ -143,7 +143,7 @@ def root(value: ir.Value | None) -> ir.TensorProtocol | None:
     return None
 
 
-class Reading:
+class QuantizedGraph:
     """What is quantized in a main graph.
 
     ``fixed`` are the values known before the first inference, ``pairs`` the pairs by the value that they give, and
@@ -153,8 +153,8 @@ class Reading:
     def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
         self.fixed: set[ir.Value] = set()
-        self.pairs: dict[ir.Value, Pair] = {}
-        self.cover: dict[ir.Value, tuple[Pair, ...]] = {}
+        self.pairs: dict[ir.Value, QdqPair] = {}
+        self.cover: dict[ir.Value, tuple[QdqPair, ...]] = {}
         for value in graph.initializers.values():
             if not value.is_graph_input():
                 self.fixed.add(value)
@@ -177,7 +177,7 @@ class Reading:
                 pairs = tuple(dict.fromkeys(p for v in data for p in self.cover[v]))
                 self.cover.update((out, pairs) for out in node.outputs)
 
-    def _pair(self, dq: ir.Node, stored: ir.Value) -> Pair:
+    def _pair(self, dq: ir.Node, stored: ir.Value) -> QdqPair:
         maker = stored.producer()
         q = maker if maker is not None and maker.op_type == "QuantizeLinear" and maker.inputs else None
         scale, zero = _scale(dq), _zero(dq)
@@ -197,15 +197,15 @@ class Reading:
             rank = None if source.shape is None else len(source.shape)
             if axis < 0 and rank is not None:
                 axis += rank
-        return Pair(q, dq, source, scale, zero, dtype, axis, source in self.fixed, opaque)
+        return QdqPair(q, dq, source, scale, zero, dtype, axis, source in self.fixed, opaque)
 
     @property
-    def activations(self) -> Iterator[Pair]:
+    def activations(self) -> Iterator[QdqPair]:
         """Pairs that the rules may judge and that run at every inference."""
         return (p for p in self.pairs.values() if not p.fixed and not p.opaque)
 
     @property
-    def weights(self) -> Iterator[Pair]:
+    def weights(self) -> Iterator[QdqPair]:
         """Pairs that the rules may judge and that a compiler may compute before the first inference."""
         return (p for p in self.pairs.values() if p.fixed and not p.opaque)
 
@@ -216,11 +216,11 @@ class Reading:
             if node.op_type in WEIGHTED and node.domain in DEFAULT and len(node.inputs) > 1:
                 yield node, weight_slot(node, self.fixed)
 
-    def covering(self, value: ir.Value | None) -> tuple[Pair, ...]:
+    def covering(self, value: ir.Value | None) -> tuple[QdqPair, ...]:
         """The pairs that a value comes out of; empty where it is not quantized."""
         return () if value is None else self.cover.get(value, ())
 
-    def others(self, q: ir.Node | None) -> list[Pair]:
+    def others(self, q: ir.Node | None) -> list[QdqPair]:
         """Every pair that this QuantizeLinear begins."""
         return [p for p in self.pairs.values() if p.q is q and q is not None]
 
@@ -247,7 +247,7 @@ class Reading:
                 stack += [v for v in node.inputs if v not in self.fixed]
         return None
 
-    def leaving(self, node: ir.Node, position: int) -> tuple[ir.Node, int, Pair] | None:
+    def leaving(self, node: ir.Node, position: int) -> tuple[ir.Node, int, QdqPair] | None:
         """Where an input leaves its pair, looked up through views that only this input reads."""
         for reader, at, value in self._upwards(node, position):
             if value in self.pairs:
@@ -255,7 +255,7 @@ class Reading:
                 return None if pair.opaque else (reader, at, pair)
         return None
 
-    def known(self, node: ir.Node, position: int) -> tuple[ir.Node, int, Pair] | None:
+    def known(self, node: ir.Node, position: int) -> tuple[ir.Node, int, QdqPair] | None:
         """A pair on the same tensor, here or in front of views and maxima that only this input reads."""
         table = {p.source: p for p in self.activations if p.symmetric and p.dtype == ir.DataType.INT8}
         for reader, at, value in self._upwards(node, position):

@@ -11,15 +11,15 @@ import onnx_ir as ir
 
 from rtlab.quantize import qdq
 from rtlab.quantize.encoding import MIN_OPSET
-from rtlab.quantize.qdq import INT8, Pair, Reading
+from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
 from rtlab.quantize.requantize import Hand
-from rtlab.quantize.rule import Found, on_node, on_pair
+from rtlab.quantize.rule import Diagnosis, on_node, on_pair
 
 #: |f(x)| <= |x|, so the scale of what enters covers what comes out.
 _BOUNDED = {"Relu", "LeakyRelu", "Clip", "Tanh", "HardSwish", "Gelu", "Swish", "Mish", "Elu"}
 
 
-class Standing:
+class PlacementRules:
     """The rules over one state of a graph, in the order in which they are repaired.
 
     ``planned`` are the inputs that rtlab itself would quantize in this model, were it not quantized yet. ``scale_of``
@@ -28,7 +28,7 @@ class Standing:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: QuantizedGraph,
         opset: int,
         planned: AbstractSet[tuple[str, int]],
         scale_of: Callable[[str], float] | None = None,
@@ -41,7 +41,7 @@ class Standing:
         for node in reversed(list(self.graph)):
             self._backwards(node)
 
-    def found(self) -> Iterator[Found]:
+    def found(self) -> Iterator[Diagnosis]:
         """All findings of these rules."""
         yield from self._vector()
         yield from self._chain()
@@ -92,7 +92,7 @@ class Standing:
             return both and not residual and node.outputs[0] in self.requantized
         return op not in qdq.FUSIBLE | qdq.NORMS | qdq.SIZES
 
-    def _idle(self, pair: Pair) -> list[ir.Node]:
+    def _idle(self, pair: QdqPair) -> list[ir.Node]:
         """The nodes that read a pair, when none of them makes use of it; empty otherwise."""
         readers = self.reading.readers(pair.out)
         if any(n is None or self._profits(n, i) for n, i in readers):
@@ -101,7 +101,7 @@ class Standing:
 
     # --- pairs that should not be there ---------------------------------------------------------------------
 
-    def _vector(self) -> Iterator[Found]:
+    def _vector(self) -> Iterator[Diagnosis]:
         for node, slot in self.reading.weighted:
             if slot is None or not qdq.vector(node):
                 continue
@@ -123,7 +123,7 @@ class Standing:
                 more=tuple(i for p in (*covering, *weights) for i in p.nodes),
             )
 
-    def _chain(self) -> Iterator[Found]:
+    def _chain(self) -> Iterator[Diagnosis]:
         for second in self.reading.activations:
             path, value = list[ir.Node](), second.source
             while (maker := value.producer()) is not None and maker.op_type in qdq.VIEWS:
@@ -155,8 +155,8 @@ class Standing:
                 more=first.nodes,
             )
 
-    def _duplicate(self) -> Iterator[Found]:
-        table: dict[ir.Value, dict[ir.Node, Pair]] = {}
+    def _duplicate(self) -> Iterator[Diagnosis]:
+        table: dict[ir.Value, dict[ir.Node, QdqPair]] = {}
         for pair in self.reading.activations:
             if pair.q is not None and pair.scale is not None:
                 table.setdefault(pair.source, {}).setdefault(pair.q, pair)
@@ -184,7 +184,7 @@ class Standing:
                 more=tuple(i for p in pairs[1:] for i in p.nodes),
             )
 
-    def _misplaced(self) -> Iterator[Found]:
+    def _misplaced(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
             readers = self._idle(pair)
             if not readers or any(n.op_type in qdq.WEIGHTED or self._quantizes(n) for n in readers):
@@ -247,7 +247,7 @@ class Standing:
                     more=tuple(n.name for n in readers),
                 )
 
-    def _behind(self, pair: Pair) -> ir.Node | None:
+    def _behind(self, pair: QdqPair) -> ir.Node | None:
         """The activation behind which a pair belongs, because what reads it there would be quantized."""
         readers = self.reading.readers(pair.out)
         if len(readers) != 1 or len(self.reading.others(pair.q)) != 1 or not pair.symmetric:
@@ -258,7 +258,7 @@ class Standing:
         inside = all(n is not None for n, _ in self.reading.readers(node.outputs[0]))
         return node if inside and node.outputs[0] in self.wanting else None
 
-    def _output(self) -> Iterator[Found]:
+    def _output(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
             if pair.out.is_graph_output() and not pair.out.uses():
                 yield on_pair(
@@ -274,7 +274,7 @@ class Standing:
 
     # --- pairs that are missing, or do not fit together -----------------------------------------------------
 
-    def _residual(self) -> Iterator[Found]:
+    def _residual(self) -> Iterator[Diagnosis]:
         for node in self.graph:
             for position in (0, 1) if node.op_type == "Add" and len(node.inputs) == 2 else ():
                 value = node.inputs[position]
@@ -294,7 +294,7 @@ class Standing:
                     "kernel adds it as INT8.",
                 )
 
-    def _weight_missing(self) -> Iterator[Found]:
+    def _weight_missing(self) -> Iterator[Diagnosis]:
         for node, slot in self.reading.weighted:
             if slot is None or qdq.vector(node):
                 continue
@@ -319,7 +319,7 @@ class Standing:
                 more=tuple(i for p in pairs for i in p.nodes),
             )
 
-    def _activation_missing(self) -> Iterator[Found]:
+    def _activation_missing(self) -> Iterator[Diagnosis]:
         coming = {b.outputs[0] for p in self.reading.activations if self._idle(p) and (b := self._behind(p))}
         for node, slot in self.reading.weighted:
             if qdq.vector(node):
@@ -341,7 +341,7 @@ class Standing:
 
     def _missing(
         self, rule: str, node: ir.Node, position: int, title: str, *, cost: str, evidence: str
-    ) -> Found:
+    ) -> Diagnosis:
         """A pair that is missing: there is a fix where its scale is known."""
         edge = self.reading.known(node, position)
         value = node.inputs[position]
@@ -367,7 +367,7 @@ class Standing:
             calibrates=calibrates,
         )
 
-    def _concat(self) -> Iterator[Found]:
+    def _concat(self) -> Iterator[Diagnosis]:
         for node in self.graph:
             if node.op_type != "Concat" or not all(v in self.cover for v in node.inputs):
                 continue
@@ -399,7 +399,7 @@ def _calibrated(hand: Hand, node: ir.Node, position: int, scale_of: Callable[[st
         hand.insert(node, position, scale_of(value.name))
 
 
-def _plain(pair: Pair) -> bool:
+def _plain(pair: QdqPair) -> bool:
     """Whether a pair is an activation's, in INT8, with one scale."""
     return (
         not pair.fixed

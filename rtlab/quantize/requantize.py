@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ORIGIN
-from rtlab.quantize.qdq import Pair, constant, nonnegative, root
+from rtlab.quantize.qdq import QdqPair, constant, nonnegative, root
 from rtlab.quantize.rewrite import finite, quantize_weight
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Hand:
 
     # --- pairs ----------------------------------------------------------------------------------------------
 
-    def remove(self, pair: Pair, stand: ir.Value | None = None) -> None:
+    def remove(self, pair: QdqPair, stand: ir.Value | None = None) -> None:
         """Let everything that reads the pair read what enters it, or ``stand``."""
         if pair.dq.graph is None:
             return
@@ -40,7 +40,7 @@ class Hand:
         out.replace_all_uses_with(source)
         self._drop(pair.dq)
 
-    def bare(self, pair: Pair) -> ir.Value:
+    def bare(self, pair: QdqPair) -> ir.Value:
         """What enters a pair; behind a Relu, where the pair itself cuts what is below zero."""
         # Not as it was read: an earlier repair may have changed what enters.
         source = _source(pair)
@@ -66,19 +66,19 @@ class Hand:
         if before is not None and (maker := before.producer()) is not None:
             self._drop(maker)
 
-    def remove_all(self, pairs: Iterable[Pair]) -> None:
+    def remove_all(self, pairs: Iterable[QdqPair]) -> None:
         """Remove each of the pairs."""
         for pair in pairs:
             self.remove(pair)
 
-    def share(self, pair: Pair, others: Iterable[Pair], scale: float | None) -> None:
+    def share(self, pair: QdqPair, others: Iterable[QdqPair], scale: float | None) -> None:
         """Let what reads the other pairs read this one, with a new scale where one is given."""
         if scale is not None:
             self.rescale(pair, scale)
         for other in others:
             self.remove(other, pair.out)
 
-    def release(self, edge: tuple[ir.Node, int, Pair], weights: Iterable[Pair]) -> None:
+    def release(self, edge: tuple[ir.Node, int, QdqPair], weights: Iterable[QdqPair]) -> None:
         """Let one input read what enters its pair, and store these weights in FP32."""
         node, position, pair = edge
         if node.graph is not None and pair.dq.graph is not None:
@@ -86,12 +86,12 @@ class Hand:
         for weight in weights:
             self.plain(weight)
 
-    def rescale_all(self, pairs: Iterable[Pair], scale: float) -> None:
+    def rescale_all(self, pairs: Iterable[QdqPair], scale: float) -> None:
         """Give all of the pairs one scale."""
         for pair in dict.fromkeys(pairs):
             self.rescale(pair, scale)
 
-    def move(self, pair: Pair, behind: ir.Node) -> None:
+    def move(self, pair: QdqPair, behind: ir.Node) -> None:
         """Put a pair behind the only node that reads it."""
         if pair.q is None or pair.dq.graph is None or behind.graph is None:
             return
@@ -107,7 +107,7 @@ class Hand:
         for value in (*pair.q.outputs, pair.out):
             value.shape = out.shape
 
-    def rescale(self, pair: Pair, scale: float) -> None:
+    def rescale(self, pair: QdqPair, scale: float) -> None:
         """Give a pair, and all that share its QuantizeLinear, one scale for the tensor, INT8 and zero point 0."""
         if pair.dq.graph is None:
             return
@@ -127,7 +127,7 @@ class Hand:
         if pair.q is not None:
             pair.q.outputs[0].type = ir.TensorType(ir.DataType.INT8)
 
-    def flatten(self, pair: Pair) -> None:
+    def flatten(self, pair: QdqPair) -> None:
         """Store the scale and the zero point of one element as scalars."""
         nodes = [pair.q, *(u.node for u in pair.q.outputs[0].uses())] if pair.q is not None else [pair.dq]
         for node in nodes:
@@ -145,7 +145,7 @@ class Hand:
 
     # --- weights --------------------------------------------------------------------------------------------
 
-    def store(self, pair: Pair, weight: Stored, axis: int | None) -> None:
+    def store(self, pair: QdqPair, weight: Stored, axis: int | None) -> None:
         """Let a weight's pair dequantize these integers."""
         if pair.dq.graph is None:
             return
@@ -166,7 +166,7 @@ class Hand:
         """Zero points of a weight, which say that it is INT8: ONNX Runtime 1.23 forgets it before a Transpose."""
         return self.constant(f"{name}/zero_point", np.zeros(scale.shape, np.int8))
 
-    def plain(self, pair: Pair) -> None:
+    def plain(self, pair: QdqPair) -> None:
         """Store a weight or a bias as the FP32 numbers that it is dequantized to."""
         if pair.dq.graph is not None:
             numbers = dequantized(pair).astype(_kind(pair))
@@ -338,19 +338,19 @@ class Hand:
         return self._edit.constant(name, numbers)
 
 
-def _source(pair: Pair) -> ir.Value:
+def _source(pair: QdqPair) -> ir.Value:
     """What enters a pair now."""
     value = pair.q.inputs[0] if pair.q is not None else pair.source
     return pair.source if value is None else value
 
 
-def _kind(pair: Pair) -> np.dtype[Any]:
+def _kind(pair: QdqPair) -> np.dtype[Any]:
     """The type of a pair's scale, which is that of what it gives."""
     known = constant(pair.dq.inputs[1])
     return np.dtype(np.float32) if known is None else known.dtype
 
 
-def integers(pair: Pair) -> NDArray[np.int32]:
+def integers(pair: QdqPair) -> NDArray[np.int32]:
     """What a weight's pair holds, less its zero point."""
     known = constant(pair.source)
     scale, zero = spread(pair, pair.scale), spread(pair, pair.zero).astype(np.int32)
@@ -365,13 +365,13 @@ def integers(pair: Pair) -> NDArray[np.int32]:
     return whole
 
 
-def dequantized(pair: Pair) -> NDArray[np.float32]:
+def dequantized(pair: QdqPair) -> NDArray[np.float32]:
     """The FP32 numbers that a weight's pair gives."""
     numbers: NDArray[np.float32] = integers(pair).astype(np.float32) * spread(pair, pair.scale)
     return numbers
 
 
-def stored(pair: Pair, axis: int | None) -> tuple[Stored, bool]:
+def stored(pair: QdqPair, axis: int | None) -> tuple[Stored, bool]:
     """A weight as INT8 with zero point 0, and whether it is exactly what it was.
 
     The same integers are kept where they fit. Otherwise it is quantized anew per channel of ``axis``, or with one
@@ -388,7 +388,7 @@ def stored(pair: Pair, axis: int | None) -> tuple[Stored, bool]:
     return (flat.reshape(weight.shape), scale.reshape(())), False
 
 
-def spread(pair: Pair, numbers: NDArray[Any] | None) -> NDArray[Any]:
+def spread(pair: QdqPair, numbers: NDArray[Any] | None) -> NDArray[Any]:
     """Scales or zero points in a shape that broadcasts over the tensor."""
     flat = np.zeros(1, np.float32) if numbers is None else numbers.ravel()
     if flat.size == 1 or pair.axis is None or pair.source.shape is None:

@@ -16,7 +16,7 @@ from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import passes
 from rtlab.quantize.blocks import blocks, to_fp8
-from rtlab.quantize.placement import Edge, Plan, plan
+from rtlab.quantize.placement import Edge, QuantizationPlan, plan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ QUANTIZED: Mapping[Precision, _Type] = {
 }
 
 
-def share(plan: Plan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
+def share(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
     """Give values that a Concat or a maximum joins the largest of their scales, as a compiler would ask for."""
     shared = dict(scales)
     for group in plan.groups:
@@ -69,7 +69,7 @@ def int8(model: Model, scales: Mapping[str, Scale]) -> Model:
 
 def quantize(
     model: Model,
-    plan: Plan,
+    plan: QuantizationPlan,
     scales: Mapping[str, Scale],
     *,
     precision: Precision = Precision.INT8,
@@ -103,7 +103,7 @@ class Pairs:
         check: Called before each weight; it may raise.
     """
 
-    plan: Plan
+    plan: QuantizationPlan
     scales: Mapping[str, Scale]
     precision: Precision = Precision.INT8
     weights: Granularity = "channel"
@@ -218,7 +218,7 @@ def _not_finite(value: str, node: str) -> ModelError:
     )
 
 
-def _checked(plan: Plan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
+def _checked(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
     missing = [v for v in plan.activations if v not in scales]
     if missing:
         raise CalibrationError(

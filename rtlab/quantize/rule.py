@@ -12,11 +12,11 @@ from rtlab.quantize.requantize import Hand
 
 if TYPE_CHECKING:
     from rtlab.quantize.edit import Edit
-    from rtlab.quantize.qdq import Pair
+    from rtlab.quantize.qdq import QdqPair
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Diagnosis:
     """A finding and the change that repairs it, None where there is none.
 
     ``calibrates`` names the value whose scale the change asks for, empty where it asks for none.
@@ -31,7 +31,7 @@ class Found:
 class Repair:
     """What findings of one rule name, put right. They were made of the graph that it is applied to."""
 
-    found: tuple[Found, ...]
+    found: tuple[Diagnosis, ...]
     notes: tuple[str, ...] = ()
     needs = ()
     promises = passes.REPAIRED
@@ -57,7 +57,7 @@ class Repair:
 
 def on_pair(
     rule: str,
-    pair: Pair,
+    pair: QdqPair,
     title: str,
     *,
     cost: str,
@@ -66,11 +66,11 @@ def on_pair(
     apply: Callable[[Hand], None] | None = None,
     exact: bool = False,
     more: tuple[str | None, ...] = (),
-) -> Found:
+) -> Diagnosis:
     """A finding about one pair; ``more`` are further nodes that it concerns."""
     nodes = tuple(i for i in dict.fromkeys((*pair.nodes, *more)) if i)
     id_ = f"{rule}:{pair.id}"
-    return Found(Finding(id_, rule, title, nodes, cost, fix, evidence, apply is not None, exact), apply)
+    return Diagnosis(Finding(id_, rule, title, nodes, cost, fix, evidence, apply is not None, exact), apply)
 
 
 def on_node(
@@ -84,8 +84,8 @@ def on_node(
     apply: Callable[[Hand], None] | None = None,
     more: tuple[str, ...] = (),
     calibrates: str = "",
-) -> Found:
+) -> Diagnosis:
     """A finding about one operator; ``more`` are further nodes that it concerns."""
     nodes = tuple(dict.fromkeys((node, *more)))
     finding = Finding(f"{rule}:{node}", rule, title, nodes, cost, fix, evidence, apply is not None)
-    return Found(finding, apply, calibrates)
+    return Diagnosis(finding, apply, calibrates)

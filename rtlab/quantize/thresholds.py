@@ -14,7 +14,7 @@ from rtlab.quantize.calibrators import Search
 
 if TYPE_CHECKING:
     from rtlab.core.ranges import Range
-    from rtlab.core.scale import Choice
+    from rtlab.core.scale import CalibratorChoice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Threshold:
     amax: float
     clipped: float
     sqnr: float
-    choice: Choice | None = None
+    choice: CalibratorChoice | None = None
     doubt: str = ""
 
 

@@ -42,7 +42,7 @@ _DEFAULT = {"", "ai.onnx"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class ScaleLayout:
     """How a weight is divided: into blocks of ``block`` elements along ``axis``, or channels of it when that is 0."""
 
     axis: int
@@ -63,7 +63,7 @@ class Stored:
     FP4 it is the scalar FP32 number that ``scale``, then in FP8, is multiplied with.
     """
 
-    form: Form
+    form: ScaleLayout
     values: NDArray[Any]
     scale: NDArray[Any]
     tensor_scale: NDArray[np.float32] | None = None
@@ -80,13 +80,13 @@ class Stored:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class FourBitPlan:
     """Which weights are stored in four bits: a constant and its form, by the nodes that read it.
 
     ``kept`` are the nodes that keep their weights, by reason.
     """
 
-    weights: Mapping[tuple[str, Form], tuple[str, ...]]
+    weights: Mapping[tuple[str, ScaleLayout], tuple[str, ...]]
     kept: Mapping[str, tuple[str, ...]]
 
     @property
@@ -95,25 +95,25 @@ class Plan:
         return frozenset(node for found in self.weights.values() for node in found)
 
 
-def plan(model: Model, nodes: Collection[str], precision: Precision) -> Plan:
+def plan(model: Model, nodes: Collection[str], precision: Precision) -> FourBitPlan:
     """Choose products with constant weights among the nodes; what TensorRT-RTX does not compile is kept."""
     known = model.known
-    weights: dict[tuple[str, Form], list[str]] = {}
+    weights: dict[tuple[str, ScaleLayout], list[str]] = {}
     kept: dict[str, list[str]] = {}
     for node in model.top:
         if node.id not in nodes or node.domain not in _DEFAULT or node.op not in WEIGHTED:
             continue
         found = _form(model, node, known, precision)
-        if isinstance(found, Form):
+        if isinstance(found, ScaleLayout):
             weights.setdefault((node.inputs[1], found), []).append(node.id)
         else:
             kept.setdefault(found, []).append(node.id)
-    return Plan({k: tuple(v) for k, v in weights.items()}, {k: tuple(v) for k, v in kept.items()})
+    return FourBitPlan({k: tuple(v) for k, v in weights.items()}, {k: tuple(v) for k, v in kept.items()})
 
 
 def _form(
     model: Model, node: Node, known: Mapping[str, ir.TensorProtocol], precision: Precision
-) -> Form | str:
+) -> ScaleLayout | str:
     """How a node's weight is divided, or why it is kept."""
     weight = known.get(node.inputs[1])
     if weight is None:
@@ -127,7 +127,7 @@ def _form(
         before = model.producers.get(node.inputs[0])
         if before is not None and before.op == "DequantizeLinear":
             return "TensorRT-RTX compiles no INT4 Conv on a quantized input"
-        return Form(0, 0)
+        return ScaleLayout(0, 0)
     if node.op not in {"MatMul", "Gemm"}:
         return f"{precision.upper()} weights are for products of matrices" + (
             " and for Conv" if precision is Precision.INT4 else ""
@@ -136,15 +136,19 @@ def _form(
     axis = 1 if transposed else len(sizes) - 2
     if precision is Precision.FP4:
         fits = sizes[axis] % _FP4_BLOCK == 0
-        return Form(axis, _FP4_BLOCK) if fits else f"its weight does not divide into blocks of {_FP4_BLOCK}"
-    return Form(axis, int4_block(sizes[axis]))
+        return (
+            ScaleLayout(axis, _FP4_BLOCK)
+            if fits
+            else f"its weight does not divide into blocks of {_FP4_BLOCK}"
+        )
+    return ScaleLayout(axis, int4_block(sizes[axis]))
 
 
 @dataclasses.dataclass(frozen=True)
 class Store:
     """Weights stored in four bits, and dequantized before the products that read them."""
 
-    plan: Plan
+    plan: FourBitPlan
     precision: Precision
     notes: tuple[str, ...] = ()
 
@@ -205,7 +209,7 @@ class Dequantize:
     ``halves`` are the nodes that compute in 16 bits; for those the scales of INT4 are of 16 bits too.
     """
 
-    plan: Plan
+    plan: FourBitPlan
     precision: Precision
     halves: Mapping[str, Precision]
     notes: tuple[str, ...] = ()
@@ -240,7 +244,7 @@ class Dequantize:
                 edit.feed(node, 1, numbers)
 
 
-def store(weight: NDArray[np.float32], form: Form, precision: Precision) -> Stored:
+def store(weight: NDArray[np.float32], form: ScaleLayout, precision: Precision) -> Stored:
     """Quantize a weight to four bits, to nearest with ties to even.
 
     INT4: ``q = round(w / s)`` in [-7, 7] with ``s = amax / 7``. FP4: ``q = E2M1(w / s)`` with
@@ -271,7 +275,7 @@ def store(weight: NDArray[np.float32], form: Form, precision: Precision) -> Stor
     return Stored(form, q, relative, np.asarray(whole))
 
 
-def _amax(magnitudes: NDArray[np.float32], form: Form) -> NDArray[np.float32]:
+def _amax(magnitudes: NDArray[np.float32], form: ScaleLayout) -> NDArray[np.float32]:
     """The largest magnitude of each block or channel, in the shape of the scales."""
     first = np.moveaxis(magnitudes, form.axis, 0)
     if not form.block:

@@ -28,7 +28,7 @@ from rtlab.relation.given import Given, given_text
 from rtlab.relation.kernel import kernel
 from rtlab.relation.names import Names
 from rtlab.relation.roles import Role, Roles
-from rtlab.relation.steps import Flow as Steps
+from rtlab.relation.steps import LayerFlow as Steps
 
 Evidence = Literal["declared", "inferred", "merged"]
 

@@ -39,7 +39,7 @@ _OWN = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class NamedNodes:
     """Nodes that one word of a name tells, and how it tells them. Several are candidates where ``sure`` is False."""
 
     nodes: tuple[Node, ...]
@@ -130,7 +130,7 @@ class Names:
         """The nodes with this id, or else with this name: several where an author gave a name twice."""
         return self._exact.get(name, ())
 
-    def explicit(self, name: str) -> Iterator[Found]:
+    def explicit(self, name: str) -> Iterator[NamedNodes]:
         """What a layer's name says of single nodes, word by word; of a region its two ends."""
         if name in self._exact:
             yield self._found(self._exact[name], "The layer bears the node's name.")
@@ -139,17 +139,17 @@ class Names:
             # It names its neighbour.
             return
         if (copy := _COPIED.match(name)) and (joins := self._joins(copy[1])):
-            yield Found(joins, "The layer copies a value to where this node joins it with others.")
+            yield NamedNodes(joins, "The layer copies a value to where this node joins it with others.")
             return
         for word in words(name, self, longest=self._longest):
             if word.startswith(_REGION):
                 ends = [n for end in self._ends(word) if end for n in end]
                 if ends:
-                    yield Found(tuple(ends), "The layer's name lists the node as an end of a region.")
+                    yield NamedNodes(tuple(ends), "The layer's name lists the node as an end of a region.")
             elif found := self._lookup(word):
                 yield found
 
-    def regions(self, name: str, told: Container[str]) -> Iterator[Found]:
+    def regions(self, name: str, told: Container[str]) -> Iterator[NamedNodes]:
         """The nodes between the ends of each region in a layer's name.
 
         Args:
@@ -164,15 +164,15 @@ class Names:
                 inner = {n.id: n for a in first for b in last for n in self.flow.between(a, b, told)}
                 if inner:
                     note = "It lies between the ends of a region that the layer's name tells."
-                    yield Found(tuple(sorted(inner.values(), key=lambda n: n.index)), note)
+                    yield NamedNodes(tuple(sorted(inner.values(), key=lambda n: n.index)), note)
 
     def __contains__(self, word: object) -> bool:
         return isinstance(word, str) and self._lookup(word) is not None
 
-    def _found(self, nodes: tuple[Node, ...], note: str) -> Found:
-        return Found(nodes, note, sure=len(nodes) == 1)
+    def _found(self, nodes: tuple[Node, ...], note: str) -> NamedNodes:
+        return NamedNodes(nodes, note, sure=len(nodes) == 1)
 
-    def _lookup(self, word: str) -> Found | None:
+    def _lookup(self, word: str) -> NamedNodes | None:
         """The nodes that one word names, in any form that TensorRT gives to a node's name."""
         listed = "The layer's name lists the node."
         bare = _SUFFIX.sub("", word)

@@ -99,7 +99,7 @@ class Execution:
 
 
 @dataclasses.dataclass(frozen=True)
-class Flow:
+class LayerFlow:
     """Who reads whose writing, by positions of layers in order of execution.
 
     What a loop carries to its next turn is left out: a step is counted from what came before. ``read`` is how many
@@ -111,7 +111,7 @@ class Flow:
     read: Sequence[int]
 
     @classmethod
-    def of(cls, engine: Engine) -> Flow:
+    def of(cls, engine: Engine) -> LayerFlow:
         """The flow of an engine."""
         writers = Writers(engine)
         sources: list[list[int]] = []
@@ -142,7 +142,7 @@ class Steps:
         self,
         cell: Cell,
         layers: Sequence[Layer],
-        flow: Flow,
+        flow: LayerFlow,
         mine: Mapping[int, str],
         behind: AbstractSet[str],
     ) -> None:

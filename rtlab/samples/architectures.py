@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from rtlab.samples.writer import SEED, Tensor, Writer
+from rtlab.samples.writer import SEED, SampledValue, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,11 +176,11 @@ class _Network:
     def __init__(self, name: str, pictures: Array) -> None:
         self.writer = Writer(name)
         self.rng = np.random.default_rng(SEED)
-        self.input = Tensor("image", pictures)
+        self.input = SampledValue("image", pictures)
 
     def convolve(
         self,
-        x: Tensor,
+        x: SampledValue,
         where: str,
         channels: int,
         kernel: int,
@@ -190,7 +190,7 @@ class _Network:
         relu: bool = True,
         ceiling: float = np.inf,
         gamma: float = 1.0,
-    ) -> Tensor:
+    ) -> SampledValue:
         """Convolution with batch normalisation (or a bias) and, unless told otherwise, ReLU up to a ceiling."""
         patches, size = _unfold(x.data, kernel, stride)
         weight = self._filters(patches, channels)
@@ -212,10 +212,10 @@ class _Network:
             weight = weight * scale[:, None, None, None]
             inputs = [x.name, put(f"{at}/weight", weight), put(f"{at}/bias", beta - mean * scale)]
             name = self.writer.node("Conv", inputs, at, **layout)
-        y = Tensor(name, raw)
+        y = SampledValue(name, raw)
         return self.relu(y, where, ceiling=ceiling) if relu else y
 
-    def filter_channels(self, x: Tensor, where: str, *, stride: int, ceiling: float) -> Tensor:
+    def filter_channels(self, x: SampledValue, where: str, *, stride: int, ceiling: float) -> SampledValue:
         """Depthwise convolution, one 3x3 filter to each channel, with batch normalisation and ReLU."""
         count, channels = x.data.shape[:2]
         padded = np.pad(x.data, ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -241,7 +241,7 @@ class _Network:
         inputs = [x.name, self.writer.weight(f"{where}/conv/weight", weight.reshape(channels, 1, 3, 3))]
         name = self.writer.node("Conv", inputs, f"{where}/conv", group=channels, **_layout(3, stride))
         name = self._normalise(name, where, (1.0, np.float32(_BETA), mean, variance))
-        return self.relu(Tensor(name, raw), where, ceiling=ceiling)
+        return self.relu(SampledValue(name, raw), where, ceiling=ceiling)
 
     def _normalise(self, x: str, where: str, by: tuple[float, np.float32, Array, Array]) -> str:
         gamma, beta, mean, variance = by
@@ -261,23 +261,23 @@ class _Network:
         filters: Array = np.float32(np.sqrt(_ALIGNED)) * mixture + np.float32(np.sqrt(1 - _ALIGNED)) * noise
         return filters
 
-    def relu(self, x: Tensor, where: str, *, ceiling: float = np.inf) -> Tensor:
+    def relu(self, x: SampledValue, where: str, *, ceiling: float = np.inf) -> SampledValue:
         """Rectify, and cut off what exceeds the ceiling."""
         if np.isfinite(ceiling):
             ends = [
                 self.writer.weight(n, np.array(v, np.float32))
                 for n, v in (("floor", 0), ("ceiling", ceiling))
             ]
-            return Tensor(
+            return SampledValue(
                 self.writer.node("Clip", [x.name, *ends], where), np.clip(x.data, 0, np.float32(ceiling))
             )
-        return Tensor(self.writer.node("Relu", [x.name], f"{where}/relu"), np.maximum(x.data, 0))
+        return SampledValue(self.writer.node("Relu", [x.name], f"{where}/relu"), np.maximum(x.data, 0))
 
-    def add(self, x: Tensor, y: Tensor, where: str) -> Tensor:
+    def add(self, x: SampledValue, y: SampledValue, where: str) -> SampledValue:
         """Add a residual branch and its shortcut."""
-        return Tensor(self.writer.node("Add", [x.name, y.name], where), x.data + y.data)
+        return SampledValue(self.writer.node("Add", [x.name, y.name], where), x.data + y.data)
 
-    def pool(self, x: Tensor, where: str, *, stride: int, pads: tuple[int, int]) -> Tensor:
+    def pool(self, x: SampledValue, where: str, *, stride: int, pads: tuple[int, int]) -> SampledValue:
         """Maximum over 3x3; ``pads`` before and after, the same for rows and columns."""
         edges = ((0, 0), (0, 0), pads, pads)
         data = np.pad(x.data, edges, constant_values=-np.inf)
@@ -287,19 +287,19 @@ class _Network:
             data = np.maximum.reduce(windows)
             data = data[:, :, ::stride] if axis == 2 else data[:, :, :, ::stride]
         layout = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [pads[0]] * 2 + [pads[1]] * 2}
-        return Tensor(self.writer.node("MaxPool", [x.name], where, **layout), data)
+        return SampledValue(self.writer.node("MaxPool", [x.name], where, **layout), data)
 
-    def normalise_locally(self, x: Tensor, where: str) -> Tensor:
+    def normalise_locally(self, x: SampledValue, where: str) -> SampledValue:
         """Local response normalisation over five channels (Krizhevsky et al., 2012)."""
         padded = np.pad(x.data**2, ((0, 0), (2, 2), (0, 0), (0, 0)))
         energy = sliding_window_view(padded, 5, axis=1).sum(axis=-1)
         data = x.data / (1 + np.float32(1e-4 / 5) * energy) ** np.float32(0.75)
         name = self.writer.node("LRN", [x.name], where, size=5, alpha=1e-4, beta=0.75, bias=1.0)
-        return Tensor(name, data)
+        return SampledValue(name, data)
 
     def inception(
-        self, x: Tensor, where: str, widths: tuple[int, int, int, int, int, int], *, norm: bool
-    ) -> Tensor:
+        self, x: SampledValue, where: str, widths: tuple[int, int, int, int, int, int], *, norm: bool
+    ) -> SampledValue:
         """An Inception block; ``widths`` in the paper's order: 1x1, 3x3 (reduce, full), 5x5 (same), pool."""
         one, reduce3, three, reduce5, five, pooled = widths
         conv = functools.partial(self.convolve, norm=norm)
@@ -310,9 +310,9 @@ class _Network:
         at = f"{where}/branch_pool"
         branches.append(conv(self.pool(x, at, stride=1, pads=(1, 1)), at, pooled, 1))
         name = self.writer.node("Concat", [b.name for b in branches], where, axis=1)
-        return Tensor(name, np.concatenate([b.data for b in branches], axis=1))
+        return SampledValue(name, np.concatenate([b.data for b in branches], axis=1))
 
-    def classify(self, x: Tensor, classes: int, *, names: Mapping[str, str] | None = None) -> Model:
+    def classify(self, x: SampledValue, classes: int, *, names: Mapping[str, str] | None = None) -> Model:
         """Global average pooling and a dense layer with standardised logits; ends the network.
 
         ``names`` are rules that rename the nodes, as ``Writer.rename`` takes them.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from rtlab.samples.writer import SEED, Tensor, Writer
+from rtlab.samples.writer import SEED, SampledValue, Writer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,31 +122,31 @@ class _Bert:
         numbers = {"head_scale": np.sqrt(_WIDTH // _HEADS), "sqrt_two": np.sqrt(2), "one": 1, "half": 0.5}
         self.number = {k: put(k, np.array(v, np.float32)) for k, v in numbers.items()}
 
-    def embed(self) -> Tensor:
+    def embed(self) -> SampledValue:
         """Words and places, added and normalised."""
         words, places = (self.rng.standard_normal((n, _WIDTH), np.float32) for n in (_WORDS, _TOKENS))
         at, put, node = "/embeddings", self.writer.weight, self.writer.node
         name = node("Gather", [put(f"{at}/words/weight", words), "input_ids"], f"{at}/words")
         name = node("Add", [name, put(f"{at}/places/weight", places)], at)
-        return self.norm(Tensor(name, words[self.ids] + places), at)
+        return self.norm(SampledValue(name, words[self.ids] + places), at)
 
-    def layer(self, x: Tensor, at: str) -> Tensor:
+    def layer(self, x: SampledValue, at: str) -> SampledValue:
         """Attention, then two dense layers with GELU between them."""
         x = self.norm(self.add(x, self.attention(x, f"{at}/attention"), f"{at}/attention"), f"{at}/attention")
         h = self.gelu(self.dense(x, f"{at}/up", 4 * _WIDTH), f"{at}/gelu")
         return self.norm(self.add(x, self.dense(h, f"{at}/down", _WIDTH, deviation=0.5), at), at)
 
-    def attention(self, x: Tensor, at: str) -> Tensor:
+    def attention(self, x: SampledValue, at: str) -> SampledValue:
         """Twelve heads over all tokens."""
         node = self.writer.node
-        parts: list[Tensor] = []
+        parts: list[SampledValue] = []
         for part, order in (("query", (0, 2, 1, 3)), ("key", (0, 2, 3, 1)), ("value", (0, 2, 1, 3))):
             # The scores' deviation is the product of the queries' and the keys'.
             y = self.dense(x, f"{at}/{part}", _WIDTH, deviation=1.25)
             name = node("Reshape", [y.name, self.split], f"{at}/{part}")
             name = node("Transpose", [name], f"{at}/{part}", perm=order)
             heads = y.data.reshape(-1, _TOKENS, _HEADS, _WIDTH // _HEADS)
-            parts.append(Tensor(name, heads.transpose(order)))
+            parts.append(SampledValue(name, heads.transpose(order)))
         query, key, value = parts
         name = node("MatMul", [query.name, key.name], f"{at}/scores")
         name = node("Div", [name, self.number["head_scale"]], f"{at}/scores")
@@ -157,9 +157,9 @@ class _Bert:
         name = node("Transpose", [name], f"{at}/context", perm=(0, 2, 1, 3))
         name = node("Reshape", [name, self.merge], f"{at}/context")
         context = (weights @ value.data).transpose(0, 2, 1, 3).reshape(-1, _TOKENS, _WIDTH)
-        return self.dense(Tensor(name, context), f"{at}/output", _WIDTH, deviation=0.5)
+        return self.dense(SampledValue(name, context), f"{at}/output", _WIDTH, deviation=0.5)
 
-    def dense(self, x: Tensor, where: str, width: int, *, deviation: float = 1.0) -> Tensor:
+    def dense(self, x: SampledValue, where: str, width: int, *, deviation: float = 1.0) -> SampledValue:
         """Product with random weights and a bias."""
         weight = self.rng.standard_normal((x.data.shape[-1], width), np.float32)
         raw: Array = x.data @ weight
@@ -168,13 +168,13 @@ class _Bert:
         bias = -raw.mean(axis=(0, 1))
         name = self.writer.node("MatMul", [x.name, self.writer.weight(f"{where}/weight", weight)], where)
         name = self.writer.node("Add", [name, self.writer.weight(f"{where}/bias", bias)], where)
-        return Tensor(name, raw + bias)
+        return SampledValue(name, raw + bias)
 
-    def add(self, x: Tensor, y: Tensor, where: str) -> Tensor:
+    def add(self, x: SampledValue, y: SampledValue, where: str) -> SampledValue:
         """Add a branch to what it branched from."""
-        return Tensor(self.writer.node("Add", [x.name, y.name], f"{where}/sum"), x.data + y.data)
+        return SampledValue(self.writer.node("Add", [x.name, y.name], f"{where}/sum"), x.data + y.data)
 
-    def norm(self, x: Tensor, where: str) -> Tensor:
+    def norm(self, x: SampledValue, where: str) -> SampledValue:
         """Standardise every token."""
         at, put = f"{where}/norm", self.writer.weight
         inputs = [
@@ -183,9 +183,9 @@ class _Bert:
         ]
         name = self.writer.node("LayerNormalization", [x.name, *inputs], at, axis=-1, epsilon=1e-12)
         centred = x.data - x.data.mean(axis=-1, keepdims=True)
-        return Tensor(name, centred / centred.std(axis=-1, keepdims=True))
+        return SampledValue(name, centred / centred.std(axis=-1, keepdims=True))
 
-    def gelu(self, x: Tensor, at: str) -> Tensor:
+    def gelu(self, x: SampledValue, at: str) -> SampledValue:
         """The exact GELU, in the five nodes that exporters write."""
         from scipy import special
 
@@ -196,4 +196,4 @@ class _Bert:
         inner = x.data / np.float32(np.sqrt(2))
         # In double precision, so that the weights are the same on every machine.
         erf = special.erf(inner.astype(np.float64)).astype(np.float32)
-        return Tensor(name, x.data * (1 + erf) / 2)
+        return SampledValue(name, x.data * (1 + erf) / 2)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SEED = 20
 
 
-class Tensor(NamedTuple):
+class SampledValue(NamedTuple):
     """A value of the graph with what it holds for the samples that the weights are fitted to."""
 
     name: str

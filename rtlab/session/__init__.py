@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rtlab import backends, questions
-from rtlab.backends.bench import Bench
+from rtlab.backends.bench import OrtBench
 from rtlab.backends.choosing import builder_for, check_capable, default_target, opener_for
 from rtlab.backends.live.apart import warm
 from rtlab.backends.reference import stand_in
@@ -566,7 +566,7 @@ class Session(Generic[R]):
         """
         layer = recurrent(self.model, node)
         with watching(progress) as watched:
-            bench = Bench(watched)
+            bench = OrtBench(watched)
             found = timed(
                 layer, lambda model, batch: bench.open(model, batch, bench.threads), progress=watched
             )

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from endless import STEPS, endless
 from rtlab import Study, backends
-from rtlab.backends.bench import Bench
+from rtlab.backends.bench import OrtBench
 from rtlab.backends.live.apart import Errand, _Child
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
@@ -239,13 +239,13 @@ def test_a_formulation_that_would_never_end_can_be_stopped(batch) -> None:
         lambda b: b.open(content, batch, 1).outputs(),
         lambda b: b.open(content, batch, 2).time(3),
     ):
-        error = ended(lambda call=call: call(Bench(Pressed())))
+        error = ended(lambda call=call: call(OrtBench(Pressed())))
         assert isinstance(error, Cancelled), error
 
 
 def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None:
     """A formulation that does not end must not cost what others were found."""
-    open_ = Bench.open
+    open_ = OrtBench.open
     progress, calls = Silent(), []
 
     def opened(self, model, batch, threads):
@@ -256,7 +256,7 @@ def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None
             open_(self, endless(constant=False).SerializeToString(), feed, threads).time()
         return open_(self, model, batch, threads)
 
-    monkeypatch.setattr(Bench, "open", opened)
+    monkeypatch.setattr(OrtBench, "open", opened)
     x = {"x": np.ones((1, 3, 8, 8), np.float32)}
     found = tune(tiny_model(), x, progress=progress, threads=(1,), candidates=())
     assert 2 == len(calls)

@@ -13,9 +13,9 @@ import pytest
 
 import rtlab
 from rtlab import Study
-from rtlab.backends.bench import Bench
+from rtlab.backends.bench import OrtBench
 from rtlab.experiments.tuning import tune
-from rtlab.formulations import Layer, alone, offered
+from rtlab.formulations import WeightedNode, alone, offered
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer
 from rtlab.questions.formulations.panel import formulations
 from rtlab.questions.scene import Scene
@@ -32,9 +32,9 @@ def test_winograd_needs_less_time_than_the_product_it_replaces(benchmark, care) 
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(64, 64, 3, 3)).astype(np.float32)
     given = {"strides": [1, 1], "pads": [1] * 4, "dilations": [1, 1], "group": 1}
-    layer = Layer("n", "Conv", "x", "y", (1, 64, 56, 56), weight, None, given)
+    layer = WeightedNode("n", "Conv", "x", "y", (1, 64, 56, 56), weight, None, given)
     data = {"x": rng.normal(size=layer.shape).astype(np.float32)}
-    bench = Bench()
+    bench = OrtBench()
     opened = {
         f.name: bench.open(alone(layer, f).SerializeToString(), data, 1)
         for f in offered(layer)

@@ -1,10 +1,11 @@
-"""The public names of rtlab, and what is said about them."""
+"""The public names of rtlab, what is said about them, and that a class has its name for itself."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import types
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,17 @@ import rtlab
 import rtlab.errors
 
 PUBLIC = sorted(set(rtlab.__all__))
+ROOT = Path(rtlab.__file__).parent
+#: Names that still mean two things.
+AMBIGUOUS = {
+    # A noun and the TypedDict that the page gets of it.
+    "Calibration", "Contest", "Coverage", "Finding", "Pair", "Reading", "Reformat", "Slice", "Standing", "Step",
+    "TensorStats", "Threshold", "Transition", "ViewState", "Work",
+    # A widget and what it shows; an overlay's bar and that of progress; the sources of two pictures.
+    "Graph", "Bar", "_Source",
+    # What runs, in experiments and below them.
+    "Check", "Ready", "Trial",
+}  # fmt: skip
 
 
 def test_all_is_sorted_and_is_what_completion_offers():
@@ -71,3 +83,15 @@ def test_errors_are_one_tree():
 
     assert [] == [c.__name__ for c in classes if not issubclass(c, rtlab.errors.RtlabError)]
     assert [] == [c.__name__ for c in classes if c.__name__ not in (rtlab.errors.__doc__ or "")]
+
+
+def test_a_class_has_its_name_for_itself():
+    """Who reads of a plan, an order or a session knows which without looking where the name came from."""
+    homes = defaultdict(list)
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    shared = {name: places for name, places in homes.items() if len(places) > 1}
+
+    assert {} == {name: places for name, places in shared.items() if name not in AMBIGUOUS}

@@ -33,23 +33,25 @@ _OPEN = {
     "context": instance("IExecutionContext"),
     **dict.fromkeys(("cuda", "order", "stream", "_allocator"), PLAIN),
 }
+_LISTENING = {"message_logger": instance("ILogger"), "progress_monitor": instance("IProgressMonitor")}
 #: What the code does not say of itself, file by file. A parameter without a type that stands nowhere here is a problem.
 DECLARED = {
     "backends/live/compiler.py": Declared(
         names=_BUILDING | dict.fromkeys(("proto", "items", "report", "log", "severity"), PLAIN),
-        returns={"_listeners": ("tuple", instance("ILogger"), instance("IProgressMonitor")), "attach": PLAIN},
+        returns={**_LISTENING, "attach": PLAIN},
     ),
+    "backends/live/listening.py": Declared(names=_BUILDING | dict.fromkeys(("report", "severity"), PLAIN)),
     "backends/live/settings.py": Declared(names=_BUILDING, properties={"ITensor.shape": ("list", PLAIN)}),
     "backends/live/timing_cache.py": Declared(
         names=_BUILDING | dict.fromkeys(("report", "severity"), PLAIN),
-        returns={"_logger": instance("ILogger")},
+        returns=_LISTENING,
         properties=dict.fromkeys(("TimingCacheValue.tacticHash", "TimingCacheValue.timingMSec"), PLAIN),
     ),
     "backends/live/calibrator.py": Declared(names=_BUILDING | dict.fromkeys(("report", "calibrator"), PLAIN)),
     "backends/live/loaded.py": Declared(
         names=_RUNNING | dict.fromkeys(("report", "cuda", "severity"), PLAIN),
         fields=_OPEN,
-        returns={"_logger": instance("ILogger"), **dict.fromkeys(("_profiler", "listen"), PLAIN)},
+        returns=_LISTENING | dict.fromkeys(("_profiler", "listen"), PLAIN),
         properties={"ICudaEngine.profiling_verbosity": instance("ProfilingVerbosity")},
     ),
     "backends/live/inner.py": Declared(

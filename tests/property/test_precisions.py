@@ -22,7 +22,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import assign, prepare, quantizable
 from rtlab.quantize.passes import run
 from rtlab.quantize.tf32 import Truncate, tf32
-from rtlab.quantize.weights import Form, int4_block, store
+from rtlab.quantize.weights import ScaleLayout, int4_block, store
 
 HALVES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -178,7 +178,7 @@ def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
 def test_four_bit_weights_are_the_nearest_of_their_block(weight, precision):
     """Against every number that the block could hold, one by one."""
     block = 16 if precision is Precision.FP4 else int4_block(weight.shape[0])
-    stored = store(weight, Form(0, block), precision)
+    stored = store(weight, ScaleLayout(0, block), precision)
     numbers = np.arange(-7.0, 8.0) if precision is Precision.INT4 else np.array(
         [s * n for s in (-1, 1) for n in (0, 0.5, 1, 1.5, 2, 3, 4, 6)]
     )  # fmt: skip

@@ -18,4 +18,4 @@ def _lent_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     if "fake_trt" in vars(request.module) and not request.node.get_closest_marker("own_child"):
         import lent
 
-        monkeypatch.setattr(child, "Session", lent.Lent)
+        monkeypatch.setattr(child, "ChildProcess", lent.Lent)

@@ -15,7 +15,7 @@ import fake_trt
 from fake_trt import Spec, layers_of, plan
 from rtlab import backends
 from rtlab.backends.live import driver
-from rtlab.backends.live.running import Running
+from rtlab.backends.live.running import EngineRunner
 from rtlab.core.progress import Progress, Silent
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.variant import Precision, Target
@@ -29,7 +29,7 @@ needs_lists = pytest.mark.skipif(
 USER = Path.home().name
 
 
-class Fake(Running):
+class Fake(EngineRunner):
     """TensorRT on a GPU that does not exist: builds are stand-ins, all that comes after is rtlab's own."""
 
     name, binding, product = "tensorrt", "fake_trt.trt10", "TensorRT"

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import rtlab
-from rtlab.backends.bench import Bench, Opened
+from rtlab.backends.bench import Opened, OrtBench
 from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, VariantError
 from rtlab.experiments.race import FEWEST, LEAST, Race, difference
@@ -26,7 +26,7 @@ from rtlab.formulations.tiles import tiled, winograd
 Times = Callable[[str, int], float]
 
 
-class Scripted(Bench):
+class Scripted(OrtBench):
     """Real sessions whose times are told by formulation and threads; a whole model costs what its layers cost."""
 
     def __init__(self, times: Times) -> None:

@@ -38,7 +38,7 @@ NUMPY = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Device:
+class DeviceRecord:
     """The device of an engine, and the median of its latencies in milliseconds, as far as files tell them."""
 
     name: str = ""
@@ -46,9 +46,9 @@ class Device:
     version: str = ""
     latency: float | None = None
 
-    def beside(self, other: Device) -> Device:
+    def beside(self, other: DeviceRecord) -> DeviceRecord:
         """What this tells, and what ``other`` tells of the rest."""
-        return Device(
+        return DeviceRecord(
             self.name or other.name,
             other.target if self.target == _UNKNOWN else self.target,
             self.version or other.version,
@@ -57,7 +57,7 @@ class Device:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class ProfileRows:
     """Rows of a profile: names and milliseconds of each inference, or one table of medians or means over ``count``.
 
     ``device`` is what the log around a printed table tells.
@@ -67,7 +67,7 @@ class Rows:
     count: int | None
     note: str = ""
     notes: tuple[str, ...] = ()
-    device: Device = dataclasses.field(default_factory=Device)
+    device: DeviceRecord = dataclasses.field(default_factory=DeviceRecord)
 
     @property
     def names(self) -> list[str]:
@@ -88,10 +88,10 @@ class Latencies:
     notes: tuple[str, ...] = ()
 
 
-def device(path: Path | None) -> Device:
+def device(path: Path | None) -> DeviceRecord:
     """Read trex's metadata, of a profiling run or of the device alone."""
     if path is None:
-        return Device()
+        return DeviceRecord()
     document = contents.load(path, "metadata").value
     entry = document[0] if isinstance(document, list) and document else document
     if not isinstance(entry, dict):
@@ -106,7 +106,7 @@ def device(path: Path | None) -> Device:
     compute = summary.get("GPU Compute Time") if isinstance(summary, dict) else None
     # Least, greatest, mean, median, then percentiles.
     median = _time(compute[3]) if isinstance(compute, list) and len(compute) > 3 else None
-    return Device(
+    return DeviceRecord(
         name=name if isinstance(name, str) else "",
         target=_target(told.get("Compute Capability", told.get("ComputeCapability"))),
         version=version if isinstance(version, str) else "",
@@ -123,7 +123,7 @@ def _target(capability: object) -> Target:
         return _UNKNOWN
 
 
-def latencies(path: Path | None, known: Device) -> Latencies:
+def latencies(path: Path | None, known: DeviceRecord) -> Latencies:
     """Times of whole inferences: samples, or the one median that metadata hold, or nothing."""
     if path is None:
         return Latencies(np.asarray([] if known.latency is None else [known.latency], dtype=np.float64))
@@ -154,7 +154,7 @@ def latencies(path: Path | None, known: Device) -> Latencies:
     return Latencies(np.asarray(compute, dtype=np.float64), tuple(notes))
 
 
-def rows(path: Path) -> Rows:
+def rows(path: Path) -> ProfileRows:
     """Read the times of layers, as JSON or as a printed table.
 
     Raises:
@@ -163,7 +163,7 @@ def rows(path: Path) -> Rows:
     text = contents.text(path, "profile")
     if printed.TIME.search(text):
         runs = printed.times(text, path.name)
-        return Rows(tuple(map(tuple, runs)), len(runs))
+        return ProfileRows(tuple(map(tuple, runs)), len(runs))
     if printed.TABLE.search(text):
         return _table(text, path)
     document = contents.mend(text, path.name, "profile")
@@ -198,27 +198,27 @@ def rows(path: Path) -> Rows:
             raise fault("profile", path.name, held, "milliseconds")
         table.append((str(row["name"]), time))
     note = "" if key == "medianMs" else _MEANS
-    return Rows((tuple(table),), count or 0, note, document.notes)
+    return ProfileRows((tuple(table),), count or 0, note, document.notes)
 
 
-def _table(text: str, path: Path) -> Rows:
+def _table(text: str, path: Path) -> ProfileRows:
     """Rows of a table that trtexec printed, and what its log tells of the device."""
     found = printed.table(text, path.name)
     notes = [f'The times in the table of "{path.name}" are rounded to 0.1 µs.']
     if not found.whole:
         notes.append(f'The table of "{path.name}" ends before its total, so layers may be missing.')
     told = machine.header(text.splitlines())
-    return Rows(
+    return ProfileRows(
         (found.rows,),
         found.count,
         "" if found.medians else _MEANS,
         tuple(notes),
-        Device(told.device, told.target, told.version, told.latency),
+        DeviceRecord(told.device, told.target, told.version, told.latency),
     )
 
 
 def join(
-    given: Rows, inspected: inspector.Inspected, path: Path, known: Device, times: Latencies
+    given: ProfileRows, inspected: inspector.Inspected, path: Path, known: DeviceRecord, times: Latencies
 ) -> tuple[Profile, list[str]]:
     """Times by layer, joined by name, and notes on what does not join.
 
@@ -277,7 +277,7 @@ class _Matched:
     others: Mapping[str, float]
 
 
-def _matched(given: Rows, by_name: Mapping[str, list[Layer]], shown_: int | None) -> _Matched:
+def _matched(given: ProfileRows, by_name: Mapping[str, list[Layer]], shown_: int | None) -> _Matched:
     samples: dict[str, list[float]] = {}
     left: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for run in given.runs:
@@ -323,7 +323,7 @@ def mismatch(what: str, strange: Sequence[str], known: Sequence[str], found: str
     )
 
 
-def source(known: Device) -> str:
+def source(known: DeviceRecord) -> str:
     """What to write beside a time that trtexec measured."""
     return f"trtexec on {known.name}" if known.name else "trtexec, device not recorded"
 

@@ -67,7 +67,7 @@ def tensors(values: Mapping[str, Value], names: Iterable[str]) -> tuple[Tensor, 
 
 
 @dataclasses.dataclass(frozen=True)
-class Kernel:
+class NodeRuns:
     """What the profiler told of one node: who ran it, its number there, and the milliseconds of its runs in order."""
 
     provider: str
@@ -75,16 +75,16 @@ class Kernel:
     taken: array.array[float]
 
 
-def kernels(events: Iterable[Mapping[str, Any]]) -> dict[str, Kernel]:
+def kernels(events: Iterable[Mapping[str, Any]]) -> dict[str, NodeRuns]:
     """What the profiler told, by the name of the node, in the order of the first runs."""
-    found: dict[str, Kernel] = {}
+    found: dict[str, NodeRuns] = {}
     for event in events:
         if event.get("cat") != "Node" or not str(event.get("name", "")).endswith(KERNEL):
             continue
         name = str(event["name"]).removesuffix(KERNEL)
         if name not in found:
             args = event.get("args") or {}
-            found[name] = Kernel(
+            found[name] = NodeRuns(
                 str(args.get("provider", "")), int(args.get("node_index") or 0), array.array("d")
             )
         found[name].taken.append(float(event["dur"]) / 1e3)
@@ -122,7 +122,7 @@ def _events(path: Path) -> Iterator[str]:
                 held.append(line)
 
 
-def samples(found: Mapping[str, Kernel], layers: Iterable[Layer]) -> dict[str, NDArray[np.float64]]:
+def samples(found: Mapping[str, NodeRuns], layers: Iterable[Layer]) -> dict[str, NDArray[np.float64]]:
     """Milliseconds per layer and run."""
     return {
         layer.id: np.asarray(found[layer.name].taken)

@@ -158,7 +158,7 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
     rows = _rows(given, parsed)
     inspected, log = _layers(given, select, rows, parsed)
     if log is not None:
-        device = device.beside(measured.Device(log.device, log.target, log.version, log.latency))
+        device = device.beside(measured.DeviceRecord(log.device, log.target, log.version, log.latency))
     if rows is not None:
         device = device.beside(rows.device)
     times = measured.latencies(given.get("times"), device)
@@ -222,7 +222,7 @@ def _log(given: Mapping[str, Path]) -> Parsed | None:
     return verbose.parse(given["log"], built="layers" not in given)
 
 
-def _rows(given: Mapping[str, Path], parsed: Parsed | None) -> measured.Rows | None:
+def _rows(given: Mapping[str, Path], parsed: Parsed | None) -> measured.ProfileRows | None:
     """Times of layers: those of the profile, or a table in the log of a run."""
     if "profile" in given:
         return measured.rows(given["profile"])
@@ -232,7 +232,7 @@ def _rows(given: Mapping[str, Path], parsed: Parsed | None) -> measured.Rows | N
 
 
 def _layers(
-    given: Mapping[str, Path], select: int | None, rows: measured.Rows | None, parsed: Parsed | None
+    given: Mapping[str, Path], select: int | None, rows: measured.ProfileRows | None, parsed: Parsed | None
 ) -> tuple[inspector.Inspected, BuildLog | None]:
     """Layers of the layer file, or of the log; and the log."""
     log: BuildLog | None = None
@@ -259,7 +259,9 @@ def _layers(
     return dataclasses.replace(inspected, notes=notes), log
 
 
-def _told(parsed: Parsed, file: str, select: int | None, rows: measured.Rows | None) -> inspector.Inspected:
+def _told(
+    parsed: Parsed, file: str, select: int | None, rows: measured.ProfileRows | None
+) -> inspector.Inspected:
     """Layers that a log lists. The inspector's text form tells more than the builder's own listing."""
     own = inspector.Inspected(parsed.layers, parsed.inputs, parsed.outputs, (), None)
     if not parsed.printed:

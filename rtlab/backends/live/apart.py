@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rtlab.backends.live import inference
-from rtlab.backends.live.child import Bounds, Session, Work
-from rtlab.backends.live.inference import Order
+from rtlab.backends.live.child import Bounds, ChildProcess, ChildWork
+from rtlab.backends.live.inference import SessionOrder
 from rtlab.backends.live.rooms import Rooms
 from rtlab.core.arrays import Batch
 from rtlab.core.progress import Silent
@@ -25,8 +25,8 @@ from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import BackendError, BuildError, RunError
 
 if TYPE_CHECKING:
-    from rtlab.backends.files.optimized import Kernel
-    from rtlab.backends.placement import Part
+    from rtlab.backends.files.optimized import NodeRuns
+    from rtlab.backends.placement import Partition
     from rtlab.backends.watch import Times
 
 P = TypeVar("P")
@@ -40,7 +40,7 @@ _AGAIN = (
     "What was found before is kept. Try again; if it crashes again, the model holds something that it cannot digest: "
     "try parts of it to find out which"
 )
-RUNNING = Work(
+RUNNING = ChildWork(
     RunError, "the run", "ONNX Runtime's process", "ONNX Runtime's process",
     "choose smaller batches", "choose smaller batches", f"{_AGAIN}, or choose smaller batches.", free=True,
 )  # fmt: skip
@@ -62,7 +62,7 @@ class _Child:
 
     def __init__(self) -> None:
         self.rooms = Rooms()
-        self.session = Session(Limits(), work=RUNNING, first=inference.ready, files=self.rooms.numbers)
+        self.session = ChildProcess(Limits(), work=RUNNING, first=inference.ready, files=self.rooms.numbers)
         self.environment = _environment()
         self.used = time.monotonic()
         #: Numbers of the sessions that it keeps, and of those of them that nobody wants any more.
@@ -163,12 +163,12 @@ class Errand:
         progress: Progress | None = None,
         limits: Limits | None = None,
         *,
-        work: Work = RUNNING,
+        work: ChildWork = RUNNING,
     ) -> None:
         self.doing = doing
         self._progress, self._bounds = progress or Silent(), Bounds.of(doing, work, limits or Limits())
 
-    def optimize(self, order: Order) -> tuple[Part, ...]:
+    def optimize(self, order: SessionOrder) -> tuple[Partition, ...]:
         """Make a session and let it go: see ``inference.optimize``.
 
         Raises:
@@ -177,21 +177,21 @@ class Errand:
         """
         return self.call(_Child.free(), inference.optimize, order)
 
-    def keep(self, order: Order) -> Kept:
+    def keep(self, order: SessionOrder) -> KeptSession:
         """Make a session that stays. Errors are those of ``optimize``."""
         child = _Child.free()
-        return Kept(child, *self.call(child, inference.keep, order))
+        return KeptSession(child, *self.call(child, inference.keep, order))
 
     def time(
         self,
-        orders: tuple[Order, Order],
+        orders: tuple[SessionOrder, SessionOrder],
         batch: Batch,
         *,
         runs: int,
         warmup: int,
         seconds: float | None,
         most: int | None,
-    ) -> tuple[Times, Mapping[str, Kernel]]:
+    ) -> tuple[Times, Mapping[str, NodeRuns]]:
         """Time a session without the profiler and one with it: see ``inference.time``.
 
         Raises:
@@ -205,7 +205,7 @@ class Errand:
         return child.do(function, payload, self._progress, self._bounds)
 
 
-class Kept:
+class KeptSession:
     """A session in a child; ``outputs`` are its names. Dropping it ends it before the next call there."""
 
     def __init__(self, child: _Child, number: int, outputs: tuple[str, ...]) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 
 from rtlab.backends.live import calibrator, child, compiler, refusals
-from rtlab.backends.live.order import Calibration, Order
-from rtlab.backends.live.running import Running
+from rtlab.backends.live.order import BuildOrder, CalibratorInput
+from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core import files, scratch
 from rtlab.core.engine import Engine
@@ -40,12 +40,12 @@ ALGORITHMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class BuiltPlan:
     """A plan with all that was told while it was built. ``names`` is the way back to the model's own names."""
 
     built: compiler.Built
     log: str
-    names: compiler.Names
+    names: compiler.OriginalNames
     notes: tuple[str, ...]
     cache: str
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...]
@@ -66,12 +66,12 @@ def installed(module: str) -> str:
 def build(
     request: BuildRequest,
     progress: Progress,
-    backend: Running,
+    backend: EngineRunner,
     *,
     version: str,
     times: bool,
     runs: bool,
-) -> Plan:
+) -> BuiltPlan:
     """Build in a child process.
 
     Args:
@@ -98,7 +98,7 @@ def build(
     with scratch.folder() as room:
         log = Path(room) / "log"
         file, names = _written(request.model, Path(room), static=not profiles, progress=progress)
-        order = Order(
+        order = BuildOrder(
             binding,
             str(file),
             variant.target.sm,
@@ -141,10 +141,12 @@ def build(
             files.write(options.timing_cache, built.timing, what="the timing cache")
         except RtlabError as error:
             notes.append(f"timing cache not kept: {error}")
-    return Plan(built, text, names, (*notes, *built.notes), _renamed(built.cache, names.values), ranges)
+    return BuiltPlan(built, text, names, (*notes, *built.notes), _renamed(built.cache, names.values), ranges)
 
 
-def _written(model: Model, room: Path, *, static: bool, progress: Progress) -> tuple[Path, compiler.Names]:
+def _written(
+    model: Model, room: Path, *, static: bool, progress: Progress
+) -> tuple[Path, compiler.OriginalNames]:
     """The file that the builder reads: the model's own where that will do, for to write a large one takes seconds.
 
     Weights go to a file beside it, as they lie in memory; the builder maps it, and parses a small file.
@@ -152,7 +154,7 @@ def _written(model: Model, room: Path, *, static: bool, progress: Progress) -> t
     own = model.file
     called = {n for node in model.nodes for n in (node.id, *node.inputs, *node.outputs) if n}
     if own is not None and all(map(compiler.plain, called)):
-        return own, compiler.Names({}, {})
+        return own, compiler.OriginalNames({}, {})
     proto, weights = model.outline(static=static)
     with (room / "weights").open("wb") as file:
         for tensor in proto.graph.initializer:
@@ -176,7 +178,7 @@ def _beside(tensor: onnx.TensorProto, held: Any, file: BinaryIO) -> None:
         tensor.external_data.add(key=key, value=value)
 
 
-def opened(plan: Plan, request: BuildRequest, progress: Progress, backend: Running) -> Engine:
+def opened(plan: BuiltPlan, request: BuildRequest, progress: Progress, backend: EngineRunner) -> Engine:
     """The engine as its inspector tells it, with the model's own names and what only the build knows.
 
     Raises:
@@ -280,12 +282,12 @@ def _check_implicit(request: BuildRequest, doing: str, product: str) -> None:
 def _calibration(
     request: BuildRequest,
     profiles: tuple[Mapping[str, Shapes], ...],
-    names: compiler.Names,
+    names: compiler.OriginalNames,
     room: str,
     *,
     progress: Progress,
     doing: str,
-) -> Calibration:
+) -> CalibratorInput:
     """What TensorRT's calibrator reads: the text of a cache, or samples, which go to files in ``room``."""
     if request.cache:
         header = request.cache.partition("\n")[0].strip()
@@ -296,7 +298,7 @@ def _calibration(
                 "first line is such as TRT-100300-EntropyCalibration2."
             )
         there = {name: fresh for fresh, name in names.values.items()}
-        return Calibration(algorithm, room, cache=_renamed(request.cache, there).encode())
+        return CalibratorInput(algorithm, room, cache=_renamed(request.cache, there).encode())
     how = request.variant.calibrator
     if request.data is None or how is None:
         raise CalibrationError(
@@ -318,7 +320,7 @@ def _calibration(
         progress.advance(request.data.samples_in(model, batch))
         count += 1
     quantile = how["p"] / 100 if how.method is Method.PERCENTILE else 1.0
-    return Calibration(ALGORITHMS[how.method], room, quantile, count, shapes)
+    return CalibratorInput(ALGORITHMS[how.method], room, quantile, count, shapes)
 
 
 def _fit(array: np.ndarray) -> np.ndarray:

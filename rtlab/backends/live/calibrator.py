@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.errors import CalibrationError, VariantError
 
 if TYPE_CHECKING:
-    from rtlab.backends.live.order import Calibration, Order
+    from rtlab.backends.live.order import BuildOrder, CalibratorInput
 
 _HEADER = re.compile(rb"TRT-(\d+)-(\w+)")
 
@@ -30,7 +30,7 @@ def refusal(doing: str, product: str) -> VariantError:
     )
 
 
-def attach(trt: Any, builder: Any, config: Any, order: Order, report: Any) -> Any:
+def attach(trt: Any, builder: Any, config: Any, order: BuildOrder, report: Any) -> Any:
     """Ask for INT8 and give the configuration a calibrator; returns it, None where none is wanted.
 
     Raises:
@@ -70,7 +70,7 @@ def attach(trt: Any, builder: Any, config: Any, order: Order, report: Any) -> An
     return calibrator
 
 
-def outcome(calibrator: Any, order: Order, *, done: bool) -> tuple[str, tuple[str, ...]]:
+def outcome(calibrator: Any, order: BuildOrder, *, done: bool) -> tuple[str, tuple[str, ...]]:
     """The text of the cache that was read or made, and what the reader must know of it.
 
     Raises:
@@ -95,7 +95,7 @@ def outcome(calibrator: Any, order: Order, *, done: bool) -> tuple[str, tuple[st
 class _Batches:
     """The batches in a folder, in order, one in memory at a time."""
 
-    def __init__(self, wanted: Calibration, report: Any) -> None:
+    def __init__(self, wanted: CalibratorInput, report: Any) -> None:
         self._wanted, self._report = wanted, report
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _header(cache: bytes) -> tuple[str, str]:
     return (found[1].decode(), found[2].decode()) if found else ("", "")
 
 
-def _cache_file(wanted: Calibration, version: str) -> str | None:
+def _cache_file(wanted: CalibratorInput, version: str) -> str | None:
     """The cache in a file, with the version of this TensorRT in its header: one of another version would be ignored."""
     if not wanted.cache:
         return None

@@ -41,7 +41,7 @@ _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class ChildWork:
     """What a child does, in the words of an error when it crashes or passes a limit; which of ``failure`` it is.
 
     ``quicker`` and ``smaller`` are what helps against the limits of time and of memory, ``again`` after a crash. Of
@@ -58,13 +58,13 @@ class Work:
     free: bool = False
 
 
-BUILDING = Work(
+BUILDING = ChildWork(
     BuildError, "the build", "the compiler", "the compiler's process",
     "build a smaller part of the model", "build a smaller model",
     "The model is likely to contain something that it cannot digest; build parts of it to find out which, or choose "
     'backend="onnxruntime".',
 )  # fmt: skip
-RUNNING = Work(
+RUNNING = ChildWork(
     RunError, "the run", "the process that runs the engine", "the process that runs the engine",
     "ask for fewer inferences", "run smaller batches",
     'Run it again; if it crashes again, build the engine anew, or choose backend="onnxruntime".',
@@ -76,12 +76,12 @@ class Bounds:
     """Limits of a call, or of several together, which end at ``until`` of the monotonic clock."""
 
     doing: str
-    work: Work
+    work: ChildWork
     limits: Limits
     until: float
 
     @classmethod
-    def of(cls, doing: str, work: Work, limits: Limits) -> Bounds:
+    def of(cls, doing: str, work: ChildWork, limits: Limits) -> Bounds:
         """The bounds of what begins now."""
         return cls(doing, work, limits, time.monotonic() + limits.seconds)
 
@@ -122,11 +122,11 @@ def call(function: Callable[[P, Any], R], payload: P, *, limits: Limits, progres
         Cancelled: ``progress`` asked to stop; the child is ended at once.
         RtlabError: whatever the function itself raised.
     """
-    with contextlib.closing(Session(limits)) as session:
+    with contextlib.closing(ChildProcess(limits)) as session:
         return session.call(function, payload, progress=progress, doing=doing)
 
 
-class Session:
+class ChildProcess:
     """A child process that answers calls one after the other, and keeps in its modules what they leave there.
 
     ``work`` tells the kind of error for a crash or a passed limit. After either, and after a cancelled call, the child
@@ -138,7 +138,7 @@ class Session:
         self,
         limits: Limits,
         *,
-        work: Work = BUILDING,
+        work: ChildWork = BUILDING,
         first: Callable[[], object] | None = None,
         files: Sequence[int] = (),
     ) -> None:
@@ -315,7 +315,7 @@ def _starved(error: BaseException, bounds: Bounds) -> BaseException:
     )
 
 
-def _crash(code: int, doing: str, work: Work) -> str:
+def _crash(code: int, doing: str, work: ChildWork) -> str:
     # A child that lacks room ends in any way, even before it can say a word.
     if limit := confined():
         ended = f"with exit code {code}" if code >= 0 else f"by signal {-code}"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.live import calibrator, refusals, settings
-from rtlab.backends.live.order import Order
+from rtlab.backends.live import calibrator, listening, refusals, settings
+from rtlab.backends.live.order import BuildOrder
 from rtlab.errors import BuildError
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
@@ -48,14 +48,14 @@ class Built:
 
 
 @dataclasses.dataclass(frozen=True)
-class Names:
+class OriginalNames:
     """The way back from names that a builder was given: of nodes, and of values inside the graph."""
 
     nodes: Mapping[str, str]
     values: Mapping[str, str]
 
 
-def sanitize(proto: Any) -> Names:
+def sanitize(proto: Any) -> OriginalNames:
     """Give nodes and inner values of a ``ModelProto`` names that survive the listing; returns the way back.
 
     Node ids are unique already. Graph inputs and outputs stay as they are, because the engine's user needs them.
@@ -77,7 +77,7 @@ def sanitize(proto: Any) -> Names:
             _rename(node.output, renamed)
         for field in ("input", "output", "initializer", "value_info"):
             _rename(getattr(graph, field, ()), renamed)
-    return Names(labels, {fresh: name for name, fresh in renamed.items()})
+    return OriginalNames(labels, {fresh: name for name, fresh in renamed.items()})
 
 
 def plain(name: str) -> bool:
@@ -108,7 +108,7 @@ def _rename(items: Any, renamed: dict[str, str]) -> None:
             item.name = renamed[item.name]
 
 
-def compile_plan(order: Order, report: Any) -> Built:
+def compile_plan(order: BuildOrder, report: Any) -> Built:
     """Parse and build with the binding; runs in the child process.
 
     Raises:
@@ -125,9 +125,17 @@ def compile_plan(order: Order, report: Any) -> Built:
         return _compile(trt, order, report, log)
 
 
-def _compile(trt: Any, order: Order, report: Any, log: Any) -> Built:
+def _compile(trt: Any, order: BuildOrder, report: Any, log: Any) -> Built:
     loud: list[str] = []
-    logger, monitor = _listeners(trt, log, loud, report)
+    quiet = {trt.ILogger.VERBOSE, trt.ILogger.INFO}
+
+    def hear(severity: Any, message: str) -> None:
+        if not log.closed:  # the binding's destructors still log
+            log.write(message + "\n")
+        if severity not in quiet:
+            loud.append(message)
+
+    logger = listening.message_logger(trt, hear)
     builder = trt.Builder(logger)
     network = builder.create_network(_typing(trt, order))
     parser = trt.OnnxParser(network, logger)
@@ -137,7 +145,7 @@ def _compile(trt: Any, order: Order, report: Any, log: Any) -> Built:
         network.mark_unfused_tensors_as_debug_tensors()
     report.phase("Compiling")
     config = builder.create_builder_config()
-    config.progress_monitor = monitor
+    config.progress_monitor = listening.progress_monitor(trt, report)
     configure(trt, config, order, loud)
     settings.add_profiles(builder, network, config, order, loud)
     notes = settings.use_timing_cache(config, order, loud)
@@ -164,7 +172,7 @@ def _compile(trt: Any, order: Order, report: Any, log: Any) -> Built:
     )
 
 
-def configure(trt: Any, config: Any, order: Order, loud: list[str] | None = None) -> None:
+def configure(trt: Any, config: Any, order: BuildOrder, loud: list[str] | None = None) -> None:
     """Set a builder's configuration: one target, all details in the listing, the flags of a variant, its options."""
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if order.sm is not None and hasattr(config, "set_compute_capability"):
@@ -176,46 +184,11 @@ def configure(trt: Any, config: Any, order: Order, loud: list[str] | None = None
     settings.apply(trt, config, order, [] if loud is None else loud)
 
 
-def _listeners(trt: Any, log: Any, loud: list[str], report: Any) -> tuple[Any, Any]:
-    """A logger that writes every message and keeps errors and warnings, and a monitor that passes progress on."""
-    quiet = {trt.ILogger.VERBOSE, trt.ILogger.INFO}
-
-    class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
-        """Keeps every message. The callback is hot."""
-
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-
-        def log(self, severity: Any, message: str) -> None:
-            if not log.closed:  # the binding's destructors still log
-                log.write(message + "\n")
-            if severity not in quiet:
-                loud.append(message)
-
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined,unused-ignore]
-        """Translates nested phases; only the outermost counts, the others name what is going on."""
-
-        def __init__(self) -> None:
-            trt.IProgressMonitor.__init__(self)
-
-        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
-            report.phase(phase_name, num_steps)
-
-        def step_complete(self, phase_name: str, step: int) -> bool:  # noqa: ARG002
-            report.advance()
-            return True
-
-        def phase_finish(self, phase_name: str) -> None:
-            pass
-
-    return Logger(), Monitor()
-
-
 def _errors(parser: Any) -> str:
     return "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
 
 
-def _refusal(parser: Any, order: Order, trt: Any, parser_logger: Any) -> str:
+def _refusal(parser: Any, order: BuildOrder, trt: Any, parser_logger: Any) -> str:
     """One sentence that lists every node the parser refuses, not only the first."""
     bad: dict[str, tuple[str, str]] = {}
     # Parsing ends at the first refusal; asking for support walks the whole graph.
@@ -257,12 +230,12 @@ def _refusal(parser: Any, order: Order, trt: Any, parser_logger: Any) -> str:
     return f"{order.label}: its parser refuses {count}: {listed}{more}. {advice}"
 
 
-def _told(text: str, order: Order) -> str:
+def _told(text: str, order: BuildOrder) -> str:
     """What the binding printed, for the details of an error."""
     return text if order.on_gpu else refusals.without_driver(text)
 
 
-def _typing(trt: Any, order: Order) -> int:
+def _typing(trt: Any, order: BuildOrder) -> int:
     """Strong typing is the only mode of current releases; earlier ones must be asked for it, and implicit INT8 not."""
     flags = trt.NetworkDefinitionCreationFlag
     if order.calibration is not None or not hasattr(flags, "STRONGLY_TYPED"):

@@ -17,9 +17,9 @@ import numpy as np
 
 from rtlab.backends import providers, vendor, watch
 from rtlab.backends.files import optimized
-from rtlab.backends.files.optimized import Kernel
+from rtlab.backends.files.optimized import NodeRuns
 from rtlab.backends.live.rooms import leave
-from rtlab.backends.placement import Part, parts
+from rtlab.backends.placement import Partition, parts
 from rtlab.backends.providers import CPU, Provider
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
@@ -41,7 +41,7 @@ _NUMBERS = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class SessionOrder:
     """What a session is made of: a model, as bytes or by the path of its file, and ONNX Runtime's settings.
 
     ``doing`` begins the words of an error. ``saved`` is where the optimized graph is written, ``profile`` what the name
@@ -68,13 +68,13 @@ def ready() -> None:
     vendor.onnxruntime()
 
 
-def optimize(order: Order, report: Progress) -> tuple[Part, ...]:  # noqa: ARG001 - every call gets one
+def optimize(order: SessionOrder, report: Progress) -> tuple[Partition, ...]:  # noqa: ARG001 - every call gets one
     """Make a session, which writes its graph where the order says so; which provider takes what, where it was asked."""
     made = session(order, settings(order))
     return parts(made) if PLACED in order.entries else ()
 
 
-def keep(order: Order, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
+def keep(order: SessionOrder, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
     """Make a session and keep it: its number, and the names of its outputs."""
     made, number = session(order, settings(order)), next(_NUMBERS)
     _KEPT[number] = made
@@ -105,9 +105,11 @@ def run(
 
 
 def time(
-    payload: tuple[Order, Order, Mapping[str, NDArray[Any]], int, int, float | None, int | None],
+    payload: tuple[
+        SessionOrder, SessionOrder, Mapping[str, NDArray[Any]], int, int, float | None, int | None
+    ],
     report: Progress,
-) -> tuple[watch.Times, Mapping[str, Kernel]]:
+) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
     """Time a session without instrumentation and one with it, in turns; the times, and what the profiler told.
 
     The last of the payload is how many runs the profiler may keep, the untimed one of each session among them; None for
@@ -115,7 +117,9 @@ def time(
     """
     plain, profiled, batch, runs, warmup, seconds, most = payload
     started = clock.monotonic()
-    pair = _Pair((plain, profiled), batch) if most is None else _Sparing((plain, profiled), batch, most)
+    pair = (
+        _TwoSessions((plain, profiled), batch) if most is None else _Sparing((plain, profiled), batch, most)
+    )
     left = None if seconds is None else seconds - (clock.monotonic() - started)
     works = [functools.partial(pair.run, number) for number in (0, 1)]
     times = watch.alternate(
@@ -124,10 +128,10 @@ def time(
     return pair.told(times)
 
 
-class _Pair:
+class _TwoSessions:
     """A session without the profiler and one with it, for as long as both are timed."""
 
-    def __init__(self, orders: tuple[Order, Order], batch: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, orders: tuple[SessionOrder, SessionOrder], batch: Mapping[str, NDArray[Any]]) -> None:
         self._batch = dict(batch)
         self._sessions = [session(order, settings(order)) for order in orders]
 
@@ -138,7 +142,7 @@ class _Pair:
         """Run the first or the second."""
         _run(self._sessions[number], None, self._batch)
 
-    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, Kernel]]:
+    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
         """The times of both, and what the profiler told of those of its runs that were timed."""
         found = _profiled(self._sessions[1])
         for kernel in found.values():
@@ -146,7 +150,7 @@ class _Pair:
         return times, found
 
 
-class _Sparing(_Pair):
+class _Sparing(_TwoSessions):
     """The same for a graph of many nodes, of which the profiler keeps a few runs only.
 
     It keeps about three kilobytes of each kernel that ran, until its session ends, and can neither be emptied before
@@ -154,11 +158,13 @@ class _Sparing(_Pair):
     time. The first run of each is not timed.
     """
 
-    def __init__(self, orders: tuple[Order, Order], batch: Mapping[str, NDArray[Any]], most: int) -> None:
+    def __init__(
+        self, orders: tuple[SessionOrder, SessionOrder], batch: Mapping[str, NDArray[Any]], most: int
+    ) -> None:
         self._orders, self._batch, self._most = orders, dict(batch), most
         self._sessions: list[Any] = [None, None]
         self._kept = 0
-        self._found: dict[str, Kernel] = {}
+        self._found: dict[str, NodeRuns] = {}
         self._untimed = [0, 0]
 
     def ready(self, number: int) -> None:
@@ -177,7 +183,7 @@ class _Sparing(_Pair):
         super().run(number)
         self._kept += number
 
-    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, Kernel]]:
+    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
         """The times of both, and what the profiler told of those of its runs that were timed."""
         self._end()
         return times._replace(warmups=tuple(self._untimed)), self._found
@@ -194,7 +200,7 @@ class _Sparing(_Pair):
         free_memory()
 
 
-def _profiled(session: Any) -> dict[str, Kernel]:
+def _profiled(session: Any) -> dict[str, NodeRuns]:
     """What the profiler of a session told, which ends with it."""
     file = Path(session.end_profiling())
     try:
@@ -203,7 +209,7 @@ def _profiled(session: Any) -> dict[str, Kernel]:
         file.unlink(missing_ok=True)
 
 
-def settings(order: Order) -> Any:
+def settings(order: SessionOrder) -> Any:
     """ONNX Runtime's settings of an order."""
     ort = vendor.onnxruntime()
 
@@ -224,7 +230,7 @@ def settings(order: Order) -> Any:
     return options
 
 
-def session(order: Order, options: Any) -> Any:
+def session(order: SessionOrder, options: Any) -> Any:
     """A session in this process.
 
     Raises:

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rtlab.backends.live.lane import Kept
+from rtlab.backends.live.lane import OpenEngine
 from rtlab.backends.live.values import array, unpacked
 from rtlab.errors import RunError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def listen(kept: Kept, context: Any, names: list[str]) -> Any:
+def listen(kept: OpenEngine, context: Any, names: list[str]) -> Any:
     """Ask for inner tensors: those marked at the build by name, the others as tensors that fusion left.
 
     Raises:
@@ -42,7 +42,7 @@ def listen(kept: Kept, context: Any, names: list[str]) -> Any:
     return listener
 
 
-def _listener(kept: Kept, names: list[str]) -> Any:
+def _listener(kept: OpenEngine, names: list[str]) -> Any:
     trt, wrapper, kinds = kept.trt, kept.cuda.wrapper(), kept.cuda.MemcpyKind
     wanted = frozenset(names)
 
@@ -87,7 +87,7 @@ def _address(pointer: Any) -> int:
     return ask(pointer, None) or 0
 
 
-def heard(kept: Kept, listener: Any, names: list[str], others: list[str]) -> dict[str, NDArray[Any]]:
+def heard(kept: OpenEngine, listener: Any, names: list[str], others: list[str]) -> dict[str, NDArray[Any]]:
     """The tensors that a listener copied; ``others`` are the engine's edges, for messages.
 
     Raises:

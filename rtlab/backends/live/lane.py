@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.backends.live import values
+from rtlab.backends.live import refusals, values
+from rtlab.backends.live.order import OpenOrder
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Port:
+class EnginePort:
     """An input (``reads``) or output of an engine.
 
     ``type`` and ``format`` are members of DataType and TensorFormat; ``shape`` has -1 where a dimension is dynamic.
@@ -50,20 +51,25 @@ class Port:
         return values.name(self.type)
 
 
-class Kept(Protocol):
-    """What a run needs of an open engine."""
+@dataclasses.dataclass
+class OpenEngine:
+    """The engine that this process keeps, with what it needs to be run; ``bus`` is the address of its GPU."""
 
+    order: OpenOrder
     trt: Any
     cuda: Any
+    runtime: Any
     engine: Any
-    order: Any
+    logger: Any
     lines: list[str]
+    bus: str
 
     def failed(self, what: str) -> Exception:
         """The error for a failure, with what was logged."""
+        return refusals.failed(self.order.doing, what, self.lines)
 
 
-def ports(trt: Any, engine: Any) -> tuple[Port, ...]:
+def ports(trt: Any, engine: Any) -> tuple[EnginePort, ...]:
     """Inputs and outputs in the engine's order."""
     found = []
     for i in range(engine.num_io_tensors):
@@ -77,7 +83,7 @@ def ports(trt: Any, engine: Any) -> tuple[Port, ...]:
             least, usual, most = engine.get_tensor_profile_shape(name, profile)
             ranges.append((tuple(least), tuple(usual), tuple(most)))
         found.append(
-            Port(
+            EnginePort(
                 name=name,
                 reads=reads,
                 type=engine.get_tensor_dtype(name).name,
@@ -93,7 +99,7 @@ def ports(trt: Any, engine: Any) -> tuple[Port, ...]:
 class Lane:
     """A context, a stream and memory; leaving the block waits for the stream and gives all of it back."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: OpenEngine) -> None:
         self._kept = kept
         self._stack = contextlib.ExitStack()
         self._host: dict[str, NDArray[Any]] = {}
@@ -239,7 +245,7 @@ class Lane:
             )
         self._address(name, pointer)
 
-    def _make_room(self, port: Port) -> None:
+    def _make_room(self, port: EnginePort) -> None:
         context = self.context
         shape = tuple(context.get_tensor_shape(port.name))
         if -1 in shape:
@@ -267,7 +273,7 @@ class Lane:
             raise self._kept.failed(f'the memory of "{name}" was refused')
 
 
-def _allocator(kept: Kept) -> Any:
+def _allocator(kept: OpenEngine) -> Any:
     trt, wrapper = kept.trt, kept.cuda.wrapper()
 
     class Allocator(trt.IOutputAllocator):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.backends import vendor
-from rtlab.backends.live import inner, refusals
-from rtlab.backends.live.driver import Device
-from rtlab.backends.live.lane import Lane, Port, ports
+from rtlab.backends.live import inner, listening, refusals
+from rtlab.backends.live.lane import EnginePort, Lane, OpenEngine, ports
+from rtlab.backends.live.order import OpenOrder
 from rtlab.backends.live.sensors import Sensors, sensors
 from rtlab.errors import RunError
 
@@ -35,24 +35,7 @@ _WARMING, _WHOLE = 0.1, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
-    """A plan to open. ``doing`` opens error messages; ``device`` is the GPU that the parent found.
-
-    ``binding`` is ``tensorrt`` or ``tensorrt_rtx``, ``product`` its name for people. ``cuda`` and ``libraries`` are
-    the modules that reach the CUDA runtime and the driver's libraries.
-    """
-
-    binding: str
-    product: str
-    plan: bytes
-    doing: str
-    device: Device | None = None
-    cuda: str = "polygraphy.cuda"
-    libraries: str = "ctypes"
-
-
-@dataclasses.dataclass(frozen=True)
-class Facts:
+class EngineFacts:
     """What an open engine tells of itself, all *reported* by TensorRT.
 
     ``layers`` is the inspector's JSON text with the shapes of profile 0 set; ``memory`` the bytes of device memory
@@ -63,7 +46,7 @@ class Facts:
     version: str
     name: str
     layers: str
-    ports: tuple[Port, ...]
+    ports: tuple[EnginePort, ...]
     profiles: int
     aux_streams: int
     memory: int
@@ -73,7 +56,7 @@ class Facts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Timed:
+class EngineTimes:
     """Times in milliseconds: ``total`` of whole inferences without and ``profiled`` with timing of layers.
 
     ``layers`` maps a name and its place among equal names within one inference to an array of shape ``(runs,)``;
@@ -98,27 +81,10 @@ class Counted:
     after: Sensors
 
 
-@dataclasses.dataclass
-class _Open:
-    """The engine that this process keeps, with what it needs to be run."""
-
-    order: Order
-    trt: Any
-    cuda: Any
-    runtime: Any
-    engine: Any
-    logger: Any
-    lines: list[str]
-    bus: str
-
-    def failed(self, what: str) -> Exception:
-        return refusals.failed(self.order.doing, what, self.lines)
+_open: list[OpenEngine] = []
 
 
-_open: list[_Open] = []
-
-
-def open_plan(order: Order, report: Any) -> Facts:
+def open_plan(order: OpenOrder, report: Any) -> EngineFacts:
     """Deserialize a plan, keep the engine, and tell what it is.
 
     Raises:
@@ -132,7 +98,13 @@ def open_plan(order: Order, report: Any) -> Facts:
     trt = vendor.binding(order.binding)
     lines: list[str] = []
     log: list[str] = []
-    logger = _logger(trt, lines, log)
+
+    def hear(severity: Any, message: str) -> None:
+        log.append(message)
+        if int(severity) <= _ERROR:
+            lines.append(message)
+
+    logger = listening.message_logger(trt, hear)
     if hasattr(trt, "init_libnvinfer_plugins"):
         trt.init_libnvinfer_plugins(logger, "")
     runtime = trt.Runtime(logger)
@@ -144,7 +116,7 @@ def open_plan(order: Order, report: Any) -> Facts:
         raise refusals.refused(order.doing, [*lines, *told], compiler, order.device)
     cuda = vendor.cuda(order.cuda)
     with refusals.translated(order.doing, lines):
-        kept = _Open(order, trt, cuda, runtime, engine, logger, lines, _bus(cuda))
+        kept = OpenEngine(order, trt, cuda, runtime, engine, logger, lines, _bus(cuda))
     # Facts are asked for before the engine counts as open, so that a failure leaves nothing behind.
     facts = _describe(kept, log)
     _open.append(kept)
@@ -156,7 +128,7 @@ def close_plan(_: object, report: Any) -> None:  # noqa: ARG001 - the signature 
     _open.clear()
 
 
-def _describe(kept: _Open, log: list[str]) -> Facts:
+def _describe(kept: OpenEngine, log: list[str]) -> EngineFacts:
     trt, engine = kept.trt, kept.engine
     found = ports(trt, engine)
     inspector = engine.create_engine_inspector()
@@ -173,7 +145,7 @@ def _describe(kept: _Open, log: list[str]) -> Facts:
     weights = None
     if hasattr(engine, "get_engine_stat"):
         weights = engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE)
-    return Facts(
+    return EngineFacts(
         version=trt.__version__,
         name=engine.name,
         layers=text,
@@ -232,7 +204,7 @@ def unfused(feed: Mapping[str, NDArray[Any]], report: Any) -> tuple[str, ...]:
     return tuple(listener.names)
 
 
-def profile(wanted: tuple[Mapping[str, NDArray[Any]], int, int, float | None], report: Any) -> Timed:
+def profile(wanted: tuple[Mapping[str, NDArray[Any]], int, int, float | None], report: Any) -> EngineTimes:
     """Time whole inferences, then inferences whose layers are timed, ``runs`` each after ``warmup`` untimed ones.
 
     Whole inferences are timed on the host, from the call to the end of the stream, without copying inputs or outputs.
@@ -282,7 +254,7 @@ def profile(wanted: tuple[Mapping[str, NDArray[Any]], int, int, float | None], r
             report.advance()
     layers = {key: found[: len(profiled)] for key, found in layers.items()}
     after = sensors(kept.order.libraries, kept.bus)
-    return Timed(layers, np.array(total), np.array(profiled), warm, before, after)
+    return EngineTimes(layers, np.array(total), np.array(profiled), warm, before, after)
 
 
 def _latency(lane: Lane) -> float:
@@ -330,27 +302,12 @@ def throughput(wanted: tuple[Mapping[str, NDArray[Any]], int, float, int], repor
     return Counted(done, ended - started, before, sensors(kept.order.libraries, kept.bus))
 
 
-def _kept() -> _Open:
+def _kept() -> OpenEngine:
     if not _open:
         raise RunError("Cannot run: no engine is open in this process. Open one first.")
     kept = _open[-1]
     kept.lines.clear()
     return kept
-
-
-def _logger(trt: Any, lines: list[str], log: list[str]) -> Any:
-    class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
-        """Keeps every message, and errors apart. An exception here would be swallowed by the binding."""
-
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-
-        def log(self, severity: Any, msg: str) -> None:
-            log.append(msg)
-            if int(severity) <= _ERROR:
-                lines.append(msg)
-
-    return Logger()
 
 
 def _profiler(trt: Any) -> Any:

@@ -1,15 +1,16 @@
-"""What the child process of a build is asked for."""
+"""What child processes are asked for."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 
+from rtlab.backends.live.driver import Device
 from rtlab.core.options import BuildOptions, Shapes
 
 
 @dataclasses.dataclass(frozen=True)
-class Calibration:
+class CalibratorInput:
     """What a calibrator reads.
 
     ``algorithm`` is TensorRT's word in the header of a cache, such as ``EntropyCalibration2``; ``quantile``, in
@@ -27,7 +28,7 @@ class Calibration:
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class BuildOrder:
     """One build, as the child process gets it: ``model`` is the path of an ONNX file, which is only read.
 
     ``binding`` is ``tensorrt_rtx`` or ``tensorrt``, ``product`` its name for people; ``sm`` the compute capability that
@@ -52,10 +53,27 @@ class Order:
     options: BuildOptions = dataclasses.field(default_factory=BuildOptions)
     profiles: tuple[Mapping[str, Shapes], ...] = ()
     timing: bytes | None = None
-    calibration: Calibration | None = None
+    calibration: CalibratorInput | None = None
     log: str = ""
 
     @property
     def on_gpu(self) -> bool:
         """Whether a GPU takes part: one that times kernels, or one that the engine is to run on."""
         return self.times or self.debug
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenOrder:
+    """A plan to open. ``doing`` opens error messages; ``device`` is the GPU that the parent found.
+
+    ``binding`` is ``tensorrt`` or ``tensorrt_rtx``, ``product`` its name for people. ``cuda`` and ``libraries`` are
+    the modules that reach the CUDA runtime and the driver's libraries.
+    """
+
+    binding: str
+    product: str
+    plan: bytes
+    doing: str
+    device: Device | None = None
+    cuda: str = "polygraphy.cuda"
+    libraries: str = "ctypes"

@@ -18,7 +18,8 @@ import numpy as np
 from rtlab.backends import makers
 from rtlab.backends.files import inspector
 from rtlab.backends.live import child, driver, loaded
-from rtlab.backends.live.lane import Port
+from rtlab.backends.live.lane import EnginePort
+from rtlab.backends.live.order import OpenOrder
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.options import Shapes
@@ -38,7 +39,7 @@ R = TypeVar("R")
 _KEPT = 2
 
 
-class Running:
+class EngineRunner:
     """The half of a TensorRT backend that runs engines; it sets ``name``, ``binding``, ``product`` and ``maker``.
 
     ``cuda`` and ``libraries`` name the modules that reach the CUDA runtime and the driver.
@@ -53,7 +54,9 @@ class Running:
     limits = Limits()
 
     def __init__(self) -> None:
-        self._sessions: collections.OrderedDict[int, tuple[Engine, child.Session]] = collections.OrderedDict()
+        self._sessions: collections.OrderedDict[int, tuple[Engine, child.ChildProcess]] = (
+            collections.OrderedDict()
+        )
 
     @property
     def device(self) -> driver.Device | None:
@@ -77,7 +80,7 @@ class Running:
         here = self.device
         return f"{self.product} on {here.name}" if here else self.product
 
-    def describe(self, plan: bytes, progress: Progress, *, doing: str) -> loaded.Facts:
+    def describe(self, plan: bytes, progress: Progress, *, doing: str) -> loaded.EngineFacts:
         """Load a plan in a child process and return what the engine tells of itself.
 
         Raises:
@@ -86,9 +89,9 @@ class Running:
             RunError: TensorRT fails on it.
             Cancelled: ``progress`` asked to stop.
         """
-        session = child.Session(self.limits, work=child.RUNNING)
+        session = child.ChildProcess(self.limits, work=child.RUNNING)
         try:
-            found: loaded.Facts = session.call(
+            found: loaded.EngineFacts = session.call(
                 loaded.open_plan,
                 self._order(plan, doing),
                 progress=progress,
@@ -117,7 +120,7 @@ class Running:
                 raise ReadError(f"{doing}: {error.strerror or error}. Check the path.") from error
         return self.engine(plan, self.describe(plan, progress or Silent(), doing=doing), doing=doing)
 
-    def engine(self, plan: bytes, facts: loaded.Facts, *, doing: str) -> Engine:
+    def engine(self, plan: bytes, facts: loaded.EngineFacts, *, doing: str) -> Engine:
         """The noun for an opened plan: layers, inputs, outputs, totals, and notes on what was not told."""
         try:
             # The inspector writes control characters into strings as they are.
@@ -186,7 +189,9 @@ class Running:
         """
         doing = f'Backend "{self.name}" cannot profile'
         wanted = _feed(inputs), runs, warmup, seconds
-        timed: loaded.Timed = self._call(engine, loaded.profile, wanted, progress, doing, limit_s=limit_s)
+        timed: loaded.EngineTimes = self._call(
+            engine, loaded.profile, wanted, progress, doing, limit_s=limit_s
+        )
         samples, notes = joined(timed.layers, engine.layers)
         profiled = float(np.median(timed.profiled)) if len(timed.profiled) else 0.0
         note = [
@@ -290,8 +295,8 @@ class Running:
         if kept is not None:
             kept[1].close()
 
-    def _order(self, plan: bytes, doing: str) -> loaded.Order:
-        return loaded.Order(self.binding, self.product, plan, doing, self.device, self.cuda, self.libraries)
+    def _order(self, plan: bytes, doing: str) -> OpenOrder:
+        return OpenOrder(self.binding, self.product, plan, doing, self.device, self.cuda, self.libraries)
 
     def _call(
         self,
@@ -316,7 +321,7 @@ class Running:
             self.release(engine)
             raise
 
-    def _session(self, engine: Engine, progress: Progress, doing: str) -> child.Session:
+    def _session(self, engine: Engine, progress: Progress, doing: str) -> child.ChildProcess:
         kept = self._sessions.get(id(engine))
         if kept is not None and kept[1].alive:
             self._sessions.move_to_end(id(engine))
@@ -326,7 +331,7 @@ class Running:
         while len(self._sessions) >= _KEPT:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
-        session = child.Session(self.limits, work=child.RUNNING)
+        session = child.ChildProcess(self.limits, work=child.RUNNING)
         # The engine is kept too, so that its id stays its own.
         self._sessions[id(engine)] = engine, session
         session.call(loaded.open_plan, self._order(plan, doing), progress=progress, doing=doing)
@@ -377,7 +382,7 @@ def joined(
     return samples, notes
 
 
-def _profiles(ports: Sequence[Port]) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
+def _profiles(ports: Sequence[EnginePort]) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
     """Bounds of each dynamic input by optimization profile; empty where all shapes are fixed."""
     dynamic = [port for port in ports if port.dynamic and port.ranges]
     return tuple(

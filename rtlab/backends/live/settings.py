@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.errors import BuildError, VariantError
 
 if TYPE_CHECKING:
-    from rtlab.backends.live.order import Order
+    from rtlab.backends.live.order import BuildOrder
 
 #: Attributes of a configuration that are not the user's, and what to do instead.
 _OURS = {
@@ -34,12 +34,12 @@ _WEAK = {"FP16", "BF16", "INT8", "FP8", "INT4", "FP4"} | {
 }
 
 
-def _here(trt: Any, order: Order) -> str:
+def _here(trt: Any, order: BuildOrder) -> str:
     """The compiler's name with its version, as messages say it."""
     return f"{order.product} {trt.__version__}"
 
 
-def apply(trt: Any, config: Any, order: Order, loud: list[str]) -> None:
+def apply(trt: Any, config: Any, order: BuildOrder, loud: list[str]) -> None:
     """Set attributes, flags and memory pools.
 
     Args:
@@ -80,7 +80,7 @@ def apply(trt: Any, config: Any, order: Order, loud: list[str]) -> None:
             )
 
 
-def _set(trt: Any, config: Any, order: Order, wish: tuple[str, Any], loud: list[str]) -> None:
+def _set(trt: Any, config: Any, order: BuildOrder, wish: tuple[str, Any], loud: list[str]) -> None:
     """Set one attribute of the configuration, and see that it was taken."""
     name, value = wish
     if name in _OURS:
@@ -112,7 +112,7 @@ def _set(trt: Any, config: Any, order: Order, wish: tuple[str, Any], loud: list[
         )
 
 
-def _set_several(trt: Any, config: Any, order: Order, name: str, wanted: tuple[str, ...]) -> None:
+def _set_several(trt: Any, config: Any, order: BuildOrder, name: str, wanted: tuple[str, ...]) -> None:
     known = (trt.PreviewFeature if name == "preview_features" else trt.TacticSource).__members__
     for one in wanted:
         if one not in known:
@@ -127,7 +127,7 @@ def _set_several(trt: Any, config: Any, order: Order, name: str, wanted: tuple[s
         )
 
 
-def add_profiles(builder: Any, network: Any, config: Any, order: Order, loud: list[str]) -> None:
+def add_profiles(builder: Any, network: Any, config: Any, order: BuildOrder, loud: list[str]) -> None:
     """Add the optimization profiles; a shape tensor gets values instead of sizes.
 
     Raises:
@@ -163,7 +163,7 @@ def add_profiles(builder: Any, network: Any, config: Any, order: Order, loud: li
             )
 
 
-def use_timing_cache(config: Any, order: Order, loud: list[str]) -> tuple[str, ...]:
+def use_timing_cache(config: Any, order: BuildOrder, loud: list[str]) -> tuple[str, ...]:
     """Give the builder the timing cache of earlier builds; one that does not fit is replaced, with a note."""
     if order.timing is None:
         return ()
@@ -180,7 +180,7 @@ def use_timing_cache(config: Any, order: Order, loud: list[str]) -> tuple[str, .
     return (f"timing cache replaced: it is damaged, or of another version or GPU. {why}".rstrip(),)
 
 
-def timing_cache(config: Any, order: Order) -> bytes:
+def timing_cache(config: Any, order: BuildOrder) -> bytes:
     """The timing cache after a build; empty where none is wanted."""
     if order.timing is None or not order.times:
         return b""
@@ -189,7 +189,7 @@ def timing_cache(config: Any, order: Order) -> bytes:
 
 
 def _unknown(
-    trt: Any, order: Order, noun: str, name: str, known: Iterable[str] | Mapping[str, Any]
+    trt: Any, order: BuildOrder, noun: str, name: str, known: Iterable[str] | Mapping[str, Any]
 ) -> VariantError:
     """A refusal that names what is close, and all that exists."""
     names = list(known)

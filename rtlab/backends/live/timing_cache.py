@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.live import child
-from rtlab.backends.live.running import Running
+from rtlab.backends.live import child, listening
+from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core import files
 from rtlab.core.buildlog import Entry, Operator, TacticTime
@@ -37,7 +37,7 @@ _ROW = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class Edit:
+class CacheEdit:
     """A cache, the keys that are asked for, and the entries that are to be put in first."""
 
     binding: str
@@ -83,7 +83,7 @@ def _time(text: str) -> float | None:
 
 
 def read(
-    path: str | Path, keys: Sequence[str], backend: Running, progress: Progress | None = None
+    path: str | Path, keys: Sequence[str], backend: EngineRunner, progress: Progress | None = None
 ) -> Mapping[str, Entry]:
     """What a timing cache remembers, by those of ``keys`` that it has.
 
@@ -99,7 +99,7 @@ def force(
     path: str | Path,
     copy: str | Path,
     entries: Sequence[Entry],
-    backend: Running,
+    backend: EngineRunner,
     progress: Progress | None = None,
 ) -> Mapping[str, Entry]:
     """Write a copy of a timing cache with other tactics in it; an editable build with the copy takes them.
@@ -137,7 +137,7 @@ def force(
 
 def _edited(
     path: Path,
-    backend: Running,
+    backend: EngineRunner,
     progress: Progress | None,
     keys: tuple[str, ...],
     entries: tuple[Entry, ...],
@@ -156,7 +156,7 @@ def _edited(
         ) from error
     made: Edited = child.call(
         edit,
-        Edit(backend.binding, content, doing, keys, entries),
+        CacheEdit(backend.binding, content, doing, keys, entries),
         limits=Limits(),
         progress=progress or Silent(),
         doing=doing,
@@ -164,7 +164,7 @@ def _edited(
     return made
 
 
-def edit(order: Edit, report: Any) -> Edited:
+def edit(order: CacheEdit, report: Any) -> Edited:
     """Read a cache, and put entries in it; runs in the child process."""
     report.phase("Reading the timing cache")
     trt = vendor.binding(order.binding)
@@ -173,7 +173,7 @@ def edit(order: Edit, report: Any) -> Edited:
             f"{order.doing}: this compiler has no editable timing cache. Install TensorRT 10.10 or later."
         )
     said: list[str] = []
-    logger = _logger(trt, said)
+    logger = listening.message_logger(trt, lambda _, message: said.append(message))
     builder = trt.Builder(logger)
     config = builder.create_builder_config()
     config.set_flag(trt.BuilderFlag.EDITABLE_TIMING_CACHE)
@@ -206,16 +206,3 @@ def edit(order: Edit, report: Any) -> Edited:
         if value.tacticHash != _NONE:
             found.append(Entry(text, int(value.tacticHash), float(value.timingMSec)))
     return Edited(tuple(found), bytes(cache.serialize()))
-
-
-def _logger(trt: Any, said: list[str]) -> Any:
-    class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
-        """Keeps every message."""
-
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-
-        def log(self, severity: Any, msg: str) -> None:  # noqa: ARG002 - the binding's signature
-            said.append(msg)
-
-    return Logger()

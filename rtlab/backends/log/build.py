@@ -7,9 +7,9 @@ import dataclasses
 from rtlab.backends.log import listing
 from rtlab.backends.log.decisions import Decisions
 from rtlab.backends.log.machine import Header
-from rtlab.backends.log.tactics import Tactics
+from rtlab.backends.log.tactics import TacticRows
 from rtlab.core import buildlog
-from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Pass, Sparsity
+from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, NetworkPass, Sparsity
 from rtlab.core.engine import Layer, Tensor
 
 #: The pass in which regions are handed to a compiler of their own.
@@ -20,10 +20,10 @@ _FIRST = "adding DebugOutput nodes"
 _MIB = 1 << 20
 
 
-class Attempt:
+class OpenAttempt:
     """One network on its way through the passes."""
 
-    def __init__(self, header: Header, passes: list[Pass], count: int | None) -> None:
+    def __init__(self, header: Header, passes: list[NetworkPass], count: int | None) -> None:
         self.name = ""
         self.milliseconds: float | None = None
         self.passes, self.count = passes, count
@@ -55,7 +55,9 @@ class Attempt:
         """The attempt as the noun."""
         passes = list(self.passes)
         if self.pending:
-            passes.append(Pass("unfinished", self.count, None, tuple(self.pending), self.pending[0].line))
+            passes.append(
+                NetworkPass("unfinished", self.count, None, tuple(self.pending), self.pending[0].line)
+            )
         if self.regions and passes:
             at = next((i for i, p in enumerate(passes) if p.name == _REGIONS), len(passes) - 1)
             passes[at] = dataclasses.replace(
@@ -71,9 +73,9 @@ class Build:
         self.header = header
         self.first, self.last = first, first
         self.begun = self.complete = self.calibrating = False
-        self.attempts = [Attempt(header, [], None)]
+        self.attempts = [OpenAttempt(header, [], None)]
         self.chosen: int | None = None
-        self.tactics = Tactics()
+        self.tactics = TacticRows()
         self.layers: list[Layer] = []
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
@@ -86,7 +88,7 @@ class Build:
         self._phases: dict[str, float] = {}
 
     @property
-    def attempt(self) -> Attempt:
+    def attempt(self) -> OpenAttempt:
         """The attempt that the present line belongs to."""
         return self.attempts[-1]
 
@@ -109,7 +111,7 @@ class Build:
             if at is not None:
                 self.again(keep=at)
         attempt = self.attempt
-        attempt.passes.append(Pass(name, attempt.count, count, tuple(attempt.pending), line))
+        attempt.passes.append(NetworkPass(name, attempt.count, count, tuple(attempt.pending), line))
         attempt.pending.clear()
         attempt.count = count
         attempt.decisions.ended()
@@ -125,7 +127,7 @@ class Build:
         """Another attempt begins; the first ``keep`` passes are those of all attempts."""
         before = self.attempt.passes[:keep]
         self.tactics.close()
-        self.attempts.append(Attempt(self.header, before, before[-1].after if before else None))
+        self.attempts.append(OpenAttempt(self.header, before, before[-1].after if before else None))
         self.tactics.attempt = len(self.attempts) - 1
         self.complete = False
 

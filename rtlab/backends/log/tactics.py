@@ -24,7 +24,7 @@ _speed = operator.attrgetter("milliseconds")
 _NUMBERED = re.compile(r"\[0x[0-9a-fA-F]*\]$")
 
 
-class Tactics:
+class TacticRows:
     """Collects the rows of one contest after the other. ``rows`` takes lines as they stand in the log."""
 
     def __init__(self) -> None:

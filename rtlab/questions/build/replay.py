@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
 
-from rtlab.core.buildlog import Attempt, BuildLog, Decision, Pass
+from rtlab.core.buildlog import Attempt, BuildLog, Decision, NetworkPass
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.node import Node
@@ -46,7 +46,7 @@ class Step:
 class Replay:
     """The attempt that became the engine, step by step. ``k`` counts steps that are done, from 0 to all."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[NetworkPass, ...]
     steps: tuple[Step, ...]
 
     def __repr__(self) -> str:

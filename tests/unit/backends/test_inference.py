@@ -13,7 +13,7 @@ import pytest
 import nets
 from rtlab.backends import exposed
 from rtlab.backends.live import inference
-from rtlab.backends.live.inference import Order
+from rtlab.backends.live.inference import SessionOrder
 from rtlab.backends.makers import ONNX_RUNTIME
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer
@@ -34,7 +34,7 @@ class Counted:
         self._alive: list[weakref.ref[onnxruntime.InferenceSession]] = []
         made, ran = inference.session, inference._run
 
-        def session(order: Order, options: object) -> object:
+        def session(order: SessionOrder, options: object) -> object:
             found = made(order, options)
             gc.collect()
             self._alive = [a for a in self._alive if a() is not None] + [weakref.ref(found)]
@@ -54,10 +54,10 @@ class Counted:
         return [runs for profiled, runs in self.runs if profiled]
 
 
-def orders(folder: Path) -> tuple[Order, Order]:
+def orders(folder: Path) -> tuple[SessionOrder, SessionOrder]:
     with exposed.opened(nets.chain(*NAMES)) as data:
-        plain = Order(data, "Cannot time", 1, level="basic")
-        return plain, Order(data, "Cannot time", 1, level="basic", profile=str(folder / "profile"))
+        plain = SessionOrder(data, "Cannot time", 1, level="basic")
+        return plain, SessionOrder(data, "Cannot time", 1, level="basic", profile=str(folder / "profile"))
 
 
 def test_the_profiler_keeps_no_more_runs_than_it_may(monkeypatch, tmp_path) -> None:

@@ -16,8 +16,9 @@ from onnx import TensorProto, helper
 
 import fake_trt
 from fake_trt import Spec, gpu, layers_of, plan
-from rtlab.backends.live import loaded, values
+from rtlab.backends.live import listening, loaded, values
 from rtlab.backends.live.driver import Device
+from rtlab.backends.live.order import OpenOrder
 from rtlab.backends.live.sensors import Sensors, sensors
 from rtlab.errors import ReadError, RunError, Unavailable
 
@@ -80,12 +81,12 @@ def spec(binding: str = "fake_trt.trt10", onnx_model: onnx.ModelProto | None = N
     return Spec(binding, found.SerializeToString(), layers_of(found, groups, era=era), **usual | changed)
 
 
-def order(data: bytes, binding: str = "fake_trt.trt10") -> loaded.Order:
+def order(data: bytes, binding: str = "fake_trt.trt10") -> OpenOrder:
     doing = 'Backend "fake" cannot run'
-    return loaded.Order(binding, PRODUCTS[binding], data, doing, DEVICE, "fake_trt", "fake_trt")
+    return OpenOrder(binding, PRODUCTS[binding], data, doing, DEVICE, "fake_trt", "fake_trt")
 
 
-def opened(made: Spec) -> loaded.Facts:
+def opened(made: Spec) -> loaded.EngineFacts:
     return loaded.open_plan(order(plan(made), made.binding), Report())
 
 
@@ -505,7 +506,7 @@ def test_the_stand_in_refuses_what_is_not_listed(binding):
         _ = trt.IEngineInspector
     with pytest.raises(AttributeError):
         _ = trt.DataType.FLOAT32
-    logger = loaded._logger(trt, [], [])
+    logger = listening.message_logger(trt, print)
     runtime = trt.Runtime(logger)
     engine = runtime.deserialize_cuda_engine(plan(spec(binding)))
     for name in ("num_bindings", "get_binding_name", "create_inspector"):

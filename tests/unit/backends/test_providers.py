@@ -314,13 +314,13 @@ def chain():
 P = "OpenVINOExecutionProvider"
 #: What OpenVINO 2025 takes of it, as ONNX Runtime 1.24 told.
 PLACED = (
-    placement.Part(P, (("#0", "MatMul"), ("r1", "Relu"))),
-    placement.Part(P, (("cast", "Cast"), ("mul", "Mul"), ("m2/MatMulAddFusion", "Gemm"), ("sig", "Sigmoid"))),
-    placement.Part(P, (("add2", "Add"),)),
-    placement.Part(CPU, (("uniq", "Unique"),)),
-    placement.Part(CPU, (("size", "Size"),)),
-    placement.Part(CPU, (("m3", "MatMul"),)),
-    placement.Part(CPU, (("det", "Det"),)),
+    placement.Partition(P, (("#0", "MatMul"), ("r1", "Relu"))),
+    placement.Partition(P, (("cast", "Cast"), ("mul", "Mul"), ("m2/MatMulAddFusion", "Gemm"), ("sig", "Sigmoid"))),
+    placement.Partition(P, (("add2", "Add"),)),
+    placement.Partition(CPU, (("uniq", "Unique"),)),
+    placement.Partition(CPU, (("size", "Size"),)),
+    placement.Partition(CPU, (("m3", "MatMul"),)),
+    placement.Partition(CPU, (("det", "Det"),)),
 )  # fmt: skip
 
 
@@ -357,14 +357,14 @@ def test_layers_of_any_placement_hold_every_node_once_and_can_run_in_their_order
     rng, model = np.random.default_rng(seed), tiny_model()
     cuts = sorted({0, len(model.top), *rng.integers(0, len(model.top), 4).tolist()})
     given = [
-        placement.Part(rng.choice([P, CPU]), tuple((n.id, n.op) for n in model.top[a:b]))
+        placement.Partition(rng.choice([P, CPU]), tuple((n.id, n.op) for n in model.top[a:b]))
         for a, b in itertools.pairwise(cuts)
     ]
     # The CPU's nodes are told one by one.
     given = [
         one
         for part in given
-        for one in ([part] if part.provider == P else [placement.Part(CPU, (n,)) for n in part.nodes])
+        for one in ([part] if part.provider == P else [placement.Partition(CPU, (n,)) for n in part.nodes])
     ]
     rng.shuffle(given)
     layers = placement.regions(model, given, P, "OpenVINO")
@@ -382,7 +382,7 @@ def test_a_placement_in_circles_is_still_listed() -> None:
     model = tiny_model()
     first, last = model.top[0], model.top[-1]
     rest = tuple((n.id, n.op) for n in model.top[1:-1])
-    given = [placement.Part(P, ((first.id, first.op), (last.id, last.op))), placement.Part(P, rest)]
+    given = [placement.Partition(P, ((first.id, first.op), (last.id, last.op))), placement.Partition(P, rest)]
     assert 2 == len(placement.regions(model, given, P, "OpenVINO"))
 
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 import fake_trt
 from fake_trt import Spec, layers_of, plan
 from rtlab.backends.live import child, driver
-from rtlab.backends.live.running import Running, joined
+from rtlab.backends.live.running import EngineRunner, joined
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits, Runner
@@ -29,7 +29,7 @@ needs_lists = pytest.mark.skipif(
 X = np.array([[1, -2, 3, -4]], np.float32)
 
 
-class Fake(Running):
+class Fake(EngineRunner):
     """A backend over a stand-in; the device is given, because there is none here."""
 
     name, product = "fake", "TensorRT"
@@ -244,8 +244,8 @@ def sleep(payload: float, report: object) -> None:
     time.sleep(payload)
 
 
-def _session(limits: Limits, work: child.Work = child.RUNNING) -> child.Session:
-    return child.Session(dataclasses.replace(limits, stack=1 << 26), work=work)
+def _session(limits: Limits, work: child.ChildWork = child.RUNNING) -> child.ChildProcess:
+    return child.ChildProcess(dataclasses.replace(limits, stack=1 << 26), work=work)
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_a_call_beyond_its_time_ends_the_child(here):
     assert not session.alive
 
 
-class Real(Running):
+class Real(EngineRunner):
     """The real TensorRT-RTX, which loads and refuses engines on a machine without a driver."""
 
     name, binding, product = "tensorrt-rtx", "tensorrt_rtx", "TensorRT-RTX"

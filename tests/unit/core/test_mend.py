@@ -302,8 +302,8 @@ def test_what_breaks_a_promise_is_named() -> None:
     short = model([early], [info("x", [2])], [info("y", [2])])
     swapped = model([late, early], [info("x", [2])], [info("y", [2])])
     below = model([early, late], [info("x", [-1])], [info("y", [2])])
-    stays, possible = mend.Sizes((), ()).promises
-    same, ordered = mend.Order((), ()).promises
+    stays, possible = mend.ImpossibleSizes((), ()).promises
+    same, ordered = mend.NodeOrder((), ()).promises
     for promise in (stays, possible, same, ordered):
         assert "" == promise.broken(good, good)
     assert "nodes were ['early', 'late'] and are ['early']" == same.broken(good, short)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends.live.child import RUNNING, Session
+from rtlab.backends.live.child import RUNNING, ChildProcess
 from rtlab.core import scratch
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
@@ -156,7 +156,7 @@ def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(scratch, "_made", None)
-    session = Session(Limits(), work=RUNNING)
+    session = ChildProcess(Limits(), work=RUNNING)
     left = Path(session.call(leave, "live", progress=Silent(), doing="Cannot leave"))
     assert left.is_file()
     assert scratch._own() in left.parents

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nets import passing
-from rtlab.core.data import CalibrationData, Stream
+from rtlab.core.data import CalibrationData, SampleStream
 from rtlab.core.model import Model, load
 from rtlab.core.stream import KEPT
 from rtlab.errors import CalibrationError
@@ -117,7 +117,7 @@ def test_every_way_of_giving_samples_gives_the_same(make, size):
     data = of(make())
     data.check(NET)
 
-    assert isinstance(data, Stream)
+    assert isinstance(data, SampleStream)
     assert [0, 1, 2] == numbers(data, size=size)
 
 

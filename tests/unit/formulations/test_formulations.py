@@ -17,7 +17,7 @@ from rtlab import load
 from rtlab.core.model import wrap
 from rtlab.errors import ModelError
 from rtlab.experiments.race import difference
-from rtlab.formulations import DIRECT, FORMULATIONS, Layer, alone, composed, layer, offered, tunable
+from rtlab.formulations import DIRECT, FORMULATIONS, WeightedNode, alone, composed, layer, offered, tunable
 from rtlab.formulations.tiles import fourier, winograd
 
 ONE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -92,7 +92,7 @@ def products(draw) -> tuple[onnx.ModelProto, np.ndarray]:
     return model_of(node, shape, given), normal(seed + 1, *shape)
 
 
-def layer_of(proto: onnx.ModelProto, shape: tuple[int, ...]) -> Layer:
+def layer_of(proto: onnx.ModelProto, shape: tuple[int, ...]) -> WeightedNode:
     model = wrap(proto, name="m")
     (node,) = tunable(model)
     found = layer(model, node, shape)
@@ -136,9 +136,9 @@ def test_winograd_takes_the_known_number_of_products() -> None:
     assert [16, 36] == [winograd(step, (3, 3)).products for step in (2, 4)]
 
 
-def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> Layer:
+def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> WeightedNode:
     given = {"strides": [1, 1], "pads": [1, 1, 1, 1], "dilations": [1, 1], "group": 1, **attributes}
-    return Layer("n", "Conv", "x", "y", shape, normal(0, *weight), None, given)
+    return WeightedNode("n", "Conv", "x", "y", shape, normal(0, *weight), None, given)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> Layer:
         (conv((1, 9, 12, 12), (9, 3, 3, 3), group=3), "shifted sums", "it is not depthwise"),
     ],
 )
-def test_what_does_not_fit_is_not_offered(given_layer: Layer, name: str, reason: str) -> None:
+def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, reason: str) -> None:
     """And says why."""
     formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
     assert reason == formulation.fits(given_layer)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, ReadError, RtlabError
-from rtlab.quantize.cache import ALGORITHMS, CalibrationCache, Difference
+from rtlab.quantize.cache import ALGORITHMS, CacheDifference, CalibrationCache
 
 # Recordings live beside the checkout, not in it.
 RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "calibration-caches"
@@ -213,12 +213,12 @@ def test_two_caches_are_compared_tensor_by_tensor():
     found = one.compare(two)
 
     assert [
-        Difference("d", 127.0, None),
-        Difference("e", None, 127.0),
-        Difference("c", 381.0, 95.25),
-        Difference("b", 127.0, 254.0),
-        Difference("a", 127.0, 127.0),
-        Difference("z", 0.0, 0.0),
+        CacheDifference("d", 127.0, None),
+        CacheDifference("e", None, 127.0),
+        CacheDifference("c", 381.0, 95.25),
+        CacheDifference("b", 127.0, 254.0),
+        CacheDifference("a", 127.0, 127.0),
+        CacheDifference("z", 0.0, 0.0),
     ] == list(found)
     assert [None, None, 0.25, 2.0, 1.0, None] == [d.ratio for d in found]
 

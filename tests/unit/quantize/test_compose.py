@@ -21,7 +21,7 @@ from rtlab.quantize import half as half_module
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize import tf32 as tf32_module
 from rtlab.quantize.tf32 import tf32
-from rtlab.quantize.weights import Form, store
+from rtlab.quantize.weights import ScaleLayout, store
 
 node = helper.make_node
 ACCUMULATION = "FP16 accumulation is not emulated: sums inside an operator are FP32 here"
@@ -164,7 +164,7 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     done = ready(chain, {"*": base, "op:MatMul": precision})
     assert {precision} == {p for n, p in done.precisions.items() if n.endswith("MatMul")}
     w = chain.constants("block0/MatMul")["w0"].numpy()
-    stored = store(w, Form(0, 16), Precision(precision))
+    stored = store(w, ScaleLayout(0, 16), Precision(precision))
     scale, to = stored.scale, {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}[base]
     if precision == "int4":
         scale = scale.astype(to)
@@ -199,7 +199,10 @@ def test_a_weight_in_two_precisions_is_stored_twice_and_stays(make, run):
     x = weight(3, 32, seed=1)
     got = run(done.emulation, {"x": x}, ["a", "b"])
     np.testing.assert_allclose(
-        got["a"], x @ store(weight(32, 4), Form(0, 16), Precision.INT4).dequantized(), rtol=1e-5, atol=1e-5
+        got["a"],
+        x @ store(weight(32, 4), ScaleLayout(0, 16), Precision.INT4).dequantized(),
+        rtol=1e-5,
+        atol=1e-5,
     )
     np.testing.assert_allclose(got["b"], half(half(x) @ half(weight(32, 4))), rtol=2e-3, atol=2e-3)
 

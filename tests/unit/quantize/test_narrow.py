@@ -20,7 +20,7 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-def oracle(values: np.ndarray, half: narrow.Half) -> np.ndarray:
+def oracle(values: np.ndarray, half: narrow.HalfType) -> np.ndarray:
     """One number at a time, in double precision, by the definition of the type."""
     found = []
     for value in values.ravel().tolist():

@@ -9,7 +9,16 @@ from rtlab.core.model import Model
 from rtlab.core.variant import Precision
 from rtlab.errors import ModelError
 from rtlab.quantize import passes
-from rtlab.quantize.weights import OPSETS, Dequantize, Form, Plan, Store, int4_block, plan, store
+from rtlab.quantize.weights import (
+    OPSETS,
+    Dequantize,
+    FourBitPlan,
+    ScaleLayout,
+    Store,
+    int4_block,
+    plan,
+    store,
+)
 
 node = helper.make_node
 INT4, FP4 = Precision.INT4, Precision.FP4
@@ -45,8 +54,8 @@ def int4_oracle(w: np.ndarray, block: int) -> np.ndarray:
 def test_int4_equals_an_oracle_to_the_bit():
     """Blocks of 128 along the axis that is summed over, symmetric, to nearest."""
     w = weight(256, 5)
-    np.testing.assert_array_equal(int4_oracle(w, 128), store(w, Form(0, 128), INT4).dequantized())
-    transposed = store(np.ascontiguousarray(w.T), Form(1, 128), INT4).dequantized()
+    np.testing.assert_array_equal(int4_oracle(w, 128), store(w, ScaleLayout(0, 128), INT4).dequantized())
+    transposed = store(np.ascontiguousarray(w.T), ScaleLayout(1, 128), INT4).dequantized()
     np.testing.assert_array_equal(int4_oracle(w, 128).T, transposed)
 
 
@@ -65,21 +74,21 @@ def test_fp4_equals_an_oracle_to_the_bit():
             for i, x in enumerate(part):
                 error = np.abs(E2M1 - float(np.float32(x / scale)) if scale else E2M1)
                 expected[start + i, column] = np.float32(E2M1[int(np.argmin(error))]) * scale
-    np.testing.assert_array_equal(expected, store(w, Form(0, 16), FP4).dequantized())
+    np.testing.assert_array_equal(expected, store(w, ScaleLayout(0, 16), FP4).dequantized())
 
 
 def test_the_scale_of_a_small_block_of_fp4_is_below_one():
     """By hand: the largest of all is 6 x 448, so the whole has the scale 1, and a block up to 3 has 3 / 6 = 0.5."""
     w = np.zeros((32, 1), np.float32)
     w[0], w[16:20] = 6 * 448, [[3], [0.25], [-0.5], [1.5]]
-    stored = store(w, Form(0, 16), FP4)
+    stored = store(w, ScaleLayout(0, 16), FP4)
     assert 1 == stored.tensor_scale
     assert [448, 0.5] == stored.scale.astype(np.float32).ravel().tolist()
     assert [6, 0.5, -1, 3] == stored.values[16:20].astype(np.float32).ravel().tolist()
     np.testing.assert_array_equal(w, stored.dequantized())
 
 
-def typed(net: Model, decided: Plan) -> Model:
+def typed(net: Model, decided: FourBitPlan) -> Model:
     """The model with weights stored in INT4."""
     return passes.run(net, [passes.Raise(OPSETS[INT4], "for a test"), Store(decided, INT4)])
 
@@ -92,7 +101,7 @@ def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
     emulated = passes.run(net, [Dequantize(decided, INT4, {})])
     value = graph.by_id["n"].inputs[1]
     x = np.ones((3, 48), np.float32)
-    expected = store(weight(48, 10), Form(0, 24), INT4).dequantized()
+    expected = store(weight(48, 10), ScaleLayout(0, 24), INT4).dequantized()
     np.testing.assert_array_equal(expected, run(graph, {"x": x}, [value])[value])
     np.testing.assert_array_equal(run(graph, {"x": x})["y"], run(emulated, {"x": x})["y"])
 
@@ -116,7 +125,7 @@ def test_a_scale_in_fp16_is_rounded_before_it_multiplies(make, run):
     w = np.float32([[1e-9] * 2, [1] * 2]).repeat(16, axis=0)
     net = product(make, w)
     decided = plan(net, {"n"}, INT4)
-    assert Form(0, 16) == next(iter(decided.weights))[1]
+    assert ScaleLayout(0, 16) == next(iter(decided.weights))[1]
     ready = passes.run(net, [Dequantize(decided, INT4, {"n": Precision.FP16})])
     got = run(ready, {"x": np.eye(3, 32, dtype=np.float32)})["y"]
     assert not got.any()
@@ -152,7 +161,7 @@ def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
 def test_the_summed_axis_of_a_transposed_gemm_is_the_second(make):
     """Blocks along the other axis would mix what belongs to several outputs."""
     decided = plan(product(make, weight(8, 64), "Gemm", transB=1), {"n"}, FP4)
-    assert [("w", Form(1, 16))] == list(decided.weights)
+    assert [("w", ScaleLayout(1, 16))] == list(decided.weights)
 
 
 def test_zero_and_tiny_weights_have_finite_numbers():
@@ -160,7 +169,7 @@ def test_zero_and_tiny_weights_have_finite_numbers():
     w = np.zeros((32, 2), np.float32)
     w[16:, 1] = 1e-45
     w[0, 0] = 3
-    for form, precision in ((Form(0, 16), INT4), (Form(0, 16), FP4)):
+    for form, precision in ((ScaleLayout(0, 16), INT4), (ScaleLayout(0, 16), FP4)):
         for array in (w, np.zeros((32, 2), np.float32)):
             assert np.isfinite(store(array, form, precision).dequantized()).all()
 
