@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from rtlab import backends, questions, report
 from rtlab.backends.roles import advice
 from rtlab.core.answers import kept
-from rtlab.core.buildlog import BuildLog
-from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts, Ranked, Score
 from rtlab.core.files import write
-from rtlab.core.finding import Finding
 from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks
-from rtlab.core.prepared import Prepared
-from rtlab.core.ranges import Ranges
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Task
-from rtlab.core.trace import Outputs, Profile
-from rtlab.core.variant import Variant
 from rtlab.errors import ReadError, RunError, VariantError, boundary
-from rtlab.questions.accuracy.errors import Accuracy
 from rtlab.questions.calibration import pairs as _pairs
 from rtlab.questions.calibration.pairs import PairUse
 from rtlab.questions.calibration.seen import Calibration
-from rtlab.questions.difference.diff import Difference, Side
-from rtlab.questions.engine.breakdown import Slice, Transition
+from rtlab.questions.difference.diff import Difference
 from rtlab.questions.fusion.words import explain
-from rtlab.questions.memory.plan import MemoryPlan
-from rtlab.questions.recurrence.fused import Fused
-from rtlab.questions.reformats.reasons import Reformat
-from rtlab.questions.roofline.roofs import Roofline
-from rtlab.questions.schedule.streams import Schedule
-from rtlab.questions.timing.times import Shared, Timing
 from rtlab.questions.variants.variations import offered
-from rtlab.relation.coverage import Coverage
-from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.session import Session
 from rtlab.session.recorded import gathered
 from rtlab.view.layers import layers_json
@@ -68,6 +54,52 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Asked(Generic[T]):
+    """A property of ``Result`` that asks a question of its facts, whose type and documentation it has."""
+
+    def __init__(self, question: Callable[[Facts], T], doc: str | None = None) -> None:
+        self._question, self.__doc__ = question, doc or question.__doc__
+
+    @overload
+    def __get__(self, result: None, owner: type) -> Asked[T]: ...
+    @overload
+    def __get__(self, result: Result, owner: type) -> T: ...
+    def __get__(self, result: Result | None, owner: type) -> Asked[T] | T:
+        return self if result is None else self._question(result.facts)
+
+    def __set__(self, result: Result, value: NoReturn) -> None:
+        """That it has one makes it a property to ``help``; a frozen result asks nobody."""
+
+
+def asking(question: Callable[Concatenate[Facts, P], T]) -> Callable[Concatenate[Result, P], T]:
+    """A method of ``Result`` that asks a question of its facts, with its signature and documentation."""
+
+    @functools.wraps(question)
+    def ask(self: Result, /, *given: P.args, **named: P.kwargs) -> T:
+        return question(self.facts, *given, **named)
+
+    # Whoever asks for help sees a method, and not the facts, which it has.
+    facts, *rest = inspect.signature(question).parameters.values()
+    own = facts.replace(name="self", annotation=inspect.Parameter.empty)
+    ask.__dict__["__signature__"] = inspect.signature(question).replace(parameters=[own, *rest])
+    ask.__doc__ = re.sub(r"\n +facts: The variant\.(?=\n)", "", question.__doc__ or "")
+    return ask
+
+
+def called(result: type[Result]) -> type[Result]:
+    """Methods by the names that they have in a class, in place of those of their questions."""
+    for name, member in vars(result).items():
+        if inspect.isfunction(member):
+            member.__name__, member.__qualname__ = name, f"{result.__name__}.{name}"
+            member.__module__ = result.__module__
+    return result
+
+
+@called
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """Everything known of one variant: its facts, and what can be asked of them.
@@ -82,219 +114,52 @@ class Result:
 
     facts: Facts
 
+    name = Asked(lambda f: f.name, "What it is called in the study.")
+    variant = Asked(lambda f: f.variant, "What was chosen.")
+    source = Asked(lambda f: f.source, "The model that the study is of.")
+    prepared = Asked(lambda f: f.prepared, "That model with the precision expressed in its graph.")
+    engine = Asked(lambda f: f.engine, "What the compiler made of it.")
+    measured = Asked(lambda f: f.measured, "The engine that was timed here; None where none was.")
+    profile = Asked(lambda f: f.profile, "The samples behind ``timing``.")
+    score = Asked(lambda f: f.score, "The task's metric; None where it is not known.")
+    ranges = Asked(lambda f: f.ranges, "What the calibrator saw; None where none did.")
+    random_scales = Asked(lambda f: f.random_scales, "Whether the scales rest on random input.")
+    recorded = Asked(lambda f: f.recorded, "Whether the engine was read from files of another machine.")
+    told = Asked(lambda f: f.told, "The build log that was among those files.")
+    outputs = Asked(lambda f: f.outputs, "The tensors that were among them.")
+    stages = Asked(lambda f: f.stages, "How far each stage came, and why one is missing.")
+    missing = Asked(
+        lambda f: f.missing,
+        "Stages in which there is more to find out, which ``Study.measure`` does, with what is in the way.",
+    )
+
+    mapping = Asked(questions.fusion.mapping)
+    measured_mapping = Asked(
+        questions.fusion.measured,
+        "The ``mapping`` of the engine that was measured; None where none was.",
+    )
+    coverage = Asked(questions.fusion.coverage)
+    unmapped = Asked(questions.fusion.unmapped)
+    log = Asked(questions.build.log)
+    timing = Asked(questions.timing.of)
+    own_times = Asked(questions.timing.own)
+    layer_times = Asked(questions.timing.on_layers)
+    accuracy = Asked(questions.accuracy.of)
+    estimate = Asked(questions.roofline.estimate)
+    findings = Asked(questions.findings.of)
+
+    roofline = asking(questions.roofline.of)
+    memory = asking(questions.memory.of)
+    schedule = asking(questions.schedule.of)
+    side = asking(questions.difference.side)
+    recurrences = asking(questions.recurrence.of)
+    kinds = asking(questions.engine.kinds)
+    precisions = asking(questions.engine.precisions)
+    transitions = asking(questions.engine.transitions)
+    reformats = asking(questions.reformats.of)
+
     def __repr__(self) -> str:
         return f"<Result{repr(self.facts).removeprefix('<Facts')}"
-
-    @property
-    def name(self) -> str:
-        """What it is called in the study."""
-        return self.facts.name
-
-    @property
-    def variant(self) -> Variant:
-        """What was chosen."""
-        return self.facts.variant
-
-    @property
-    def source(self) -> Model:
-        """The model that the study is of."""
-        return self.facts.source
-
-    @property
-    def prepared(self) -> Prepared:
-        """That model with the precision expressed in its graph."""
-        return self.facts.prepared
-
-    @property
-    def engine(self) -> Engine:
-        """What the compiler made of it."""
-        return self.facts.engine
-
-    @property
-    def measured(self) -> Engine | None:
-        """The engine that was timed here; None where none was."""
-        return self.facts.measured
-
-    @property
-    def profile(self) -> Profile | None:
-        """The samples behind ``timing``."""
-        return self.facts.profile
-
-    @property
-    def score(self) -> Score | None:
-        """The task's metric; None where it is not known."""
-        return self.facts.score
-
-    @property
-    def ranges(self) -> Ranges | None:
-        """What the calibrator saw; None where none did."""
-        return self.facts.ranges
-
-    @property
-    def random_scales(self) -> bool:
-        """Whether the scales rest on random input."""
-        return self.facts.random_scales
-
-    @property
-    def recorded(self) -> bool:
-        """Whether the engine was read from files of another machine."""
-        return self.facts.recorded
-
-    @property
-    def told(self) -> BuildLog | None:
-        """The build log that was among those files."""
-        return self.facts.told
-
-    @property
-    def outputs(self) -> Outputs | None:
-        """The tensors that were among them."""
-        return self.facts.outputs
-
-    @property
-    def stages(self) -> Mapping[Stage, Standing]:
-        """How far each stage came, and why one is missing."""
-        return self.facts.stages
-
-    @property
-    def missing(self) -> tuple[Standing, ...]:
-        """Stages in which there is more to find out, which ``Study.measure`` does, with what is in the way."""
-        return self.facts.missing
-
-    @property
-    def mapping(self) -> NodeMapping:
-        """Which nodes of the source became which layers of the engine, and how we know."""
-        return questions.fusion.mapping(self.facts)
-
-    @property
-    def measured_mapping(self) -> NodeMapping | None:
-        """The same of the engine that was measured; None where none was."""
-        return questions.fusion.measured(self.facts)
-
-    @property
-    def coverage(self) -> Coverage:
-        """How much of the engine the mapping explains."""
-        return questions.fusion.coverage(self.facts)
-
-    @property
-    def unmapped(self) -> tuple[tuple[str, str], ...]:
-        """Nodes without a layer with the reason, in graph order."""
-        return questions.fusion.unmapped(self.facts)
-
-    @property
-    def log(self) -> BuildLog | None:
-        """What the builder told of the build: passes, decisions, tactics, memory; None where it left no log.
-
-        Raises:
-            ReadError: nothing in it tells of a build.
-        """
-        return questions.build.log(self.facts)
-
-    @property
-    def timing(self) -> Timing | None:
-        """Times of the layers of the engine that was measured; None where none was."""
-        return questions.timing.of(self.facts)
-
-    @property
-    def own_times(self) -> Timing | None:
-        """The times of the engine's own layers; None where they are those of another engine, or there are none."""
-        return questions.timing.own(self.facts)
-
-    @property
-    def layer_times(self) -> Mapping[str, Shared]:
-        """Times on the layers of the engine, by layer id; empty where nothing was measured.
-
-        An engine that ran itself shows its own times. Otherwise they are joined by the nodes of the prepared model,
-        which both engines were built from: a layer that only quantizes the input of a convolution gets the time of
-        that quantization, not of the convolution.
-        """
-        return questions.timing.on_layers(self.facts)
-
-    @property
-    def accuracy(self) -> Accuracy | None:
-        """Errors of every compared value against the source in fp32; None where none was compared."""
-        return questions.accuracy.of(self.facts)
-
-    @property
-    def estimate(self) -> Roofline | None:
-        """The engine on the GPU that it was built for, estimated; None where there is no such GPU, or no sizes.
-
-        It comes before what a CPU measured: the CPU runs other kernels, and emulates some precisions.
-        """
-        return questions.roofline.estimate(self.facts)
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What is worth changing about the engine, the most costly first."""
-        return questions.findings.of(self.facts)
-
-    def roofline(self, gpu: str | Peaks | None = None, *, batch: int | None = None) -> Roofline:
-        """Every layer under the roofs of a processor: what bounds it, how far from that it is, an estimate of its time.
-
-        Args:
-            gpu: A name of the table, or ``rtlab.Peaks`` of one's own; by default the engine's own GPU, or one of its
-                target where it was only built.
-            batch: Samples in an inference, where they are not the engine's own.
-
-        Raises:
-            VariantError: the processor is not known.
-            ModelError: a dimension has no size.
-        """
-        return questions.roofline.of(self.facts, gpu, batch=batch)
-
-    def memory(self, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
-        """Where the activations of the engine could lie in one piece of memory: an estimate from their lifetimes.
-
-        Args:
-            batch: Samples in an inference, where they are not the engine's own.
-            one_stream: As if all layers ran one after the other.
-
-        Raises:
-            VariantError: the engine has no tensors, or a size is not known.
-        """
-        return questions.memory.of(self.facts, batch=batch, one_stream=one_stream)
-
-    def schedule(self, gpu: str | Peaks | None = None) -> Schedule:
-        """When each layer runs on which stream, and who waits for whom.
-
-        Args:
-            gpu: Durations are estimated for it; by default the engine's own measured times, else every layer alike.
-
-        Raises:
-            VariantError: the processor is not known.
-            ModelError: a dimension has no size.
-        """
-        return questions.schedule.of(self.facts, gpu)
-
-    def side(self, gpu: str | Peaks | None = None) -> Side:
-        """The variant in a comparison: the engine that was timed, else the one that was built.
-
-        With a GPU it is the engine that was built, with times that are estimated for it.
-
-        Raises:
-            VariantError: the processor is not known.
-            ModelError: a dimension has no size.
-        """
-        return questions.difference.side(self.facts, gpu)
-
-    def recurrences(self) -> tuple[Fused, ...]:
-        """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred."""
-        return questions.recurrence.of(self.facts)
-
-    def kinds(self) -> tuple[Slice, ...]:
-        """Layers and time by the compiler's kind of layer, the slowest first."""
-        return questions.engine.kinds(self.facts)
-
-    def precisions(self) -> tuple[Slice, ...]:
-        """Layers and time by the narrowest type that a layer touches, the slowest first."""
-        return questions.engine.precisions(self.facts)
-
-    def transitions(self) -> tuple[Transition, ...]:
-        """How many layers read one precision and write another, with their time."""
-        return questions.engine.transitions(self.facts)
-
-    def reformats(self) -> tuple[Reformat, ...]:
-        """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
-        return questions.reformats.of(self.facts)
 
     def table(self) -> DataFrame:
         """One row per layer in order of execution: see ``rtlab.questions.table.dataframe``."""

@@ -34,7 +34,7 @@ _LINES = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Check:
+class Probe:
     """One thing that was tried: what was seen, or why it failed or was left out, and how long it took in seconds."""
 
     name: str
@@ -48,13 +48,13 @@ class Report:
     """What ``doctor`` found. Paths, host and user names are left out of it."""
 
     versions: Mapping[str, str]
-    checks: tuple[Check, ...]
+    checks: tuple[Probe, ...]
 
     def __repr__(self) -> str:
         return f"<Report of rtlab doctor: {self._counts}>"
 
     @property
-    def failed(self) -> tuple[Check, ...]:
+    def failed(self) -> tuple[Probe, ...]:
         """The checks that failed."""
         return tuple(c for c in self.checks if c.status == "failed")
 
@@ -116,7 +116,7 @@ def doctor(progress: Progress, *, backend: str | None = None) -> Report:
 
 def examine(table: Mapping[str, Backend], progress: Progress) -> Report:
     """``doctor`` over given backends."""
-    checks: list[Check] = []
+    checks: list[Probe] = []
     works: list[Backend] = []
 
     def attempt(name: str, action: Callable[[], str]) -> None:
@@ -138,15 +138,15 @@ def examine(table: Mapping[str, Backend], progress: Progress) -> Report:
             if target != here:
                 attempt(f"{name}: build for {target}", functools.partial(trials.build, backend, target))
         attempt(f"{name}: a build stops when asked", functools.partial(trials.cancel, backend))
-        if isinstance(backend, trials.Running):
-            trial = trials.Trial(backend)
+        if isinstance(backend, trials.BuilderRunner):
+            trial = trials.GpuTrial(backend)
             for what, action in trial.steps():
                 attempt(f"{name}: {what}", action)
             trial.close()
     return Report(_versions(works), tuple(checks))
 
 
-def _attempt(name: str, action: Callable[[], str]) -> Check:
+def _attempt(name: str, action: Callable[[], str]) -> Probe:
     started = time.perf_counter()
     status: Status = "ok"
     try:
@@ -157,7 +157,7 @@ def _attempt(name: str, action: Callable[[], str]) -> Check:
         raise
     except Exception as error:  # noqa: BLE001 - one failing check must not take the others along
         status, seen = "failed", _words(error)
-    return Check(name, status, clean(seen), time.perf_counter() - started)
+    return Probe(name, status, clean(seen), time.perf_counter() - started)
 
 
 def _words(error: Exception) -> str:

@@ -27,7 +27,7 @@ _NAMED = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Tactics:
+class LayerTactics:
     """What was timed for one layer, and what the timing cache holds for it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Tactics:
 
 def tactics(
     result: Facts, others: Iterable[Facts] = (), progress: Progress | None = None
-) -> tuple[Tactics, ...]:
+) -> tuple[LayerTactics, ...]:
     """The tactics of each layer: first the operators of the graph compiler, then the layers of other runners.
 
     A build that finds an operator in its timing cache does not time it again. So the logs of ``others`` count too,
@@ -83,7 +83,7 @@ def tactics(
     found = [_of(o, remembered.get(o.key)) for o in own]
     log = questions.build.log(result)
     found += [
-        Tactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
+        LayerTactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
         for contest in (contests(log) if log is not None else ())
     ]
     if not found:
@@ -235,15 +235,17 @@ def _alike(one: Variant, other: Variant) -> bool:
     return bare[0] == bare[1]
 
 
-def _of(operator: Operator, entry: Entry | None) -> Tactics:
+def _of(operator: Operator, entry: Entry | None) -> LayerTactics:
     holds = None
     if entry is not None:
         names = {int(t.tactic, 0): t.name for t in operator.timed}
         holds = TacticTime(entry.id, names.get(entry.tactic, ""), entry.milliseconds)
-    return Tactics(operator.name, operator.nodes, operator.timed, holds, operator.key if holds else "")
+    return LayerTactics(operator.name, operator.nodes, operator.timed, holds, operator.key if holds else "")
 
 
-def _chosen(doing: str, table: Iterable[Tactics], layer: str, tactic: str | int) -> dict[str, TacticTime]:
+def _chosen(
+    doing: str, table: Iterable[LayerTactics], layer: str, tactic: str | int
+) -> dict[str, TacticTime]:
     """The tactic in each form of a layer that has it, by key."""
     mine = [t for t in table if t.layer == layer] or [t for t in table if layer in t.nodes]
     free = dict.fromkeys(t.layer for t in table if t.key)

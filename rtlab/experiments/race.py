@@ -17,6 +17,7 @@ from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
 from rtlab.formulations import DIRECT, Formulation, WeightedNode, alone
 from rtlab.formulations.cache import TimingCache
+from rtlab.formulations.recurrent import Ready
 from rtlab.formulations.trial import Trial, Whole
 
 if TYPE_CHECKING:
@@ -36,16 +37,6 @@ _OVER = "not tried: the time was over"
 _SAMPLE_MS = 0.5
 #: What rounding may change in an output of a whole model, relative to its greatest value.
 WHOLE_TOLERANCE = 5e-3
-
-
-class Ready(Protocol):
-    """A model that is ready to run one batch."""
-
-    def outputs(self) -> Outputs:
-        """Run once."""
-
-    def time(self, repeats: int = 1) -> float:
-        """Milliseconds of one run, the mean of several."""
 
 
 class Bench(Protocol):

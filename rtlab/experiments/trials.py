@@ -46,7 +46,7 @@ class Building(Backend, Builder, Protocol):
 
 
 @runtime_checkable
-class Running(Building, Runner, Protocol):
+class BuilderRunner(Building, Runner, Protocol):
     """What builds and runs."""
 
 
@@ -123,10 +123,10 @@ class _Stopping(Silent):
         self.cancel()
 
 
-class Trial:
+class GpuTrial:
     """One engine on the GPU, built and then run in every way. A step that needs what failed before is skipped."""
 
-    def __init__(self, backend: Running) -> None:
+    def __init__(self, backend: BuilderRunner) -> None:
         self._backend = backend
         self._engine: Engine | None = None
 

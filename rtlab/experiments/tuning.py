@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import EncodeError
 
-from rtlab.backends.bench import OrtBench as OnnxRuntime
+from rtlab.backends.bench import OrtBench
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent, check
@@ -76,7 +76,7 @@ def tune(
         Cancelled: stopped before the first layer was tuned.
     """
     progress = progress or Silent()
-    bench = bench or OnnxRuntime(progress)
+    bench = bench or OrtBench(progress)
     wanted = (1, bench.threads) if threads is None else threads
     names = candidates if candidates is None or _several(candidates) else (str(candidates),)
     _checked(wanted, budget_s, names)

@@ -8,7 +8,7 @@ from IPython.display import display
 from rtlab.core.progress import Reporting
 
 
-class Bar(Reporting):
+class ProgressBar(Reporting):
     """Phase, steps and elapsed time of work that a cell waits for; the bar goes away with ``close``."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ def _reporter() -> Silent:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:
-        from rtlab.session.bar import Bar
+        from rtlab.session.bar import ProgressBar
 
-        return Bar()
+        return ProgressBar()
     return Terminal()

@@ -70,7 +70,7 @@ def test_public_functions_and_methods_have_docstrings(name):
             f"{name}.{key}"
             for key, member in vars(thing).items()
             if not key.startswith("_")
-            and (inspect.isfunction(member) or isinstance(member, (property, classmethod, staticmethod)))
+            and (inspect.isroutine(member) or hasattr(member, "__get__"))
             and not inspect.getdoc(getattr(thing, key))
         ]
 

@@ -121,7 +121,7 @@ def test_a_variant_that_saw_a_part_of_the_data_says_how_to_calibrate_it_on_the_r
     data, monkeypatch
 ) -> None:
     """The budget is for a first answer; the way to the second one must not be guessed, and has no such bound."""
-    monkeypatch.setattr("rtlab.session.BUDGET_S", 1e-6)
+    monkeypatch.setattr("rtlab.session.runs.BUDGET_S", 1e-6)
     study = hurried(data)
     assert (
         'calibrated on 4 of 40 samples, in the time that the budget left: study.calibrate("int8") goes on with the '

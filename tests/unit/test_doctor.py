@@ -21,7 +21,7 @@ from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, Unavailable
 from rtlab.experiments import trials
-from rtlab.experiments.doctor import Check, Report, clean, doctor, examine
+from rtlab.experiments.doctor import Probe, Report, clean, doctor, examine
 
 needs_lists = pytest.mark.skipif(
     not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
@@ -158,8 +158,8 @@ def test_it_really_builds_here():
 
 
 def test_the_report_is_text_and_json():
-    long = Check("long name", "failed", "first\nsecond", 1.25)
-    checks = (Check("a", "ok", "fine", 0.5), long, Check("c", "skipped", "why", 0))
+    long = Probe("long name", "failed", "first\nsecond", 1.25)
+    checks = (Probe("a", "ok", "fine", 0.5), long, Probe("c", "skipped", "why", 0))
     report = Report({"rtlab": "1", "python": "3"}, checks)
     lines = report.text.splitlines()
     assert ["rtlab doctor", "  rtlab   1", "  python  3", ""] == lines[:4]

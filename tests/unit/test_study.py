@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
+import inspect
 import json
 import multiprocessing
 import pickle
+import pydoc
 
 import numpy as np
 import onnx
@@ -13,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rtlab import CalibrationData, Study, Task, backends, load, samples
+from rtlab import CalibrationData, Result, Study, Task, backends, load, questions, samples
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Stage
 from rtlab.documents.payload import decode
@@ -551,3 +554,19 @@ def test_times_of_a_processor_without_such_arithmetic_say_what_ran() -> None:
     study.run()
     told = "The CPU has no fp16 arithmetic: these are times of FP32 kernels"
     assert [False, True] == [told in study[name].timing.note for name in ("fp32", "fp16")]
+
+
+def test_a_result_says_of_its_questions_what_they_say(study) -> None:
+    """Help, completion and signature in a notebook; of a method without the facts, which it has."""
+    help_ = pydoc.plain(pydoc.render_doc(Result))
+    assert "Times of the layers of the engine that was measured; None where none was." in help_
+    assert questions.timing.of.__doc__ == Result.timing.__doc__
+    assert (
+        "roofline(self, gpu: 'str | Peaks | None' = None, *, batch: 'int | None' = None) -> 'Roofline'"
+        in help_
+    )
+    assert "facts:" not in (inspect.getdoc(Result.roofline) or "facts:")
+    assert ("roofline", "Result.roofline") == (Result.roofline.__name__, Result.roofline.__qualname__)
+    assert {"roofline", "timing", "engine"} <= set(dir(Result))
+    with pytest.raises(dataclasses.FrozenInstanceError, match="timing"):
+        study["fp32"].timing = None

@@ -219,7 +219,7 @@ def test_a_variant_that_is_removed_while_it_is_built_does_not_come_back(study, m
         study.remove(job.name)
         return compiled(job, *given)
 
-    monkeypatch.setattr("rtlab.session.compiled", removed)
+    monkeypatch.setattr("rtlab.session.runs.compiled", removed)
     study.add("gone", precision="fp16", target="cpu", backend="onnxruntime")
     with pytest.raises(VariantError) as told:
         study.run()
@@ -239,7 +239,7 @@ def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name(stud
             study.add("mine", precision="fp32", target="cpu", backend="onnxruntime")
         return compiled(job, *given)
 
-    monkeypatch.setattr("rtlab.session.compiled", replaced)
+    monkeypatch.setattr("rtlab.session.runs.compiled", replaced)
     study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
     with pytest.raises(
         VariantError, match=r'"mine": it was planned anew while .* Run study.run\(\) for the new one'

@@ -403,7 +403,7 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
     def compiled(job, progress):
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
-    monkeypatch.setattr("rtlab.session.compiled", compiled)
+    monkeypatch.setattr("rtlab.session.runs.compiled", compiled)
     gesture(shown, "rebuild", "fp32")
     shown.wait(300)
     assert before is shown.study["fp32"]

@@ -27,7 +27,7 @@ def _nothing() -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class Contents:
     """Tables by the name of a variant, and ``forms`` by node; each can only be read.
 
     ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
@@ -43,7 +43,7 @@ class Kept:
 
     def planned(
         self, name: str, variant: Variant, given: Mapping[str, Scale] | None, *, build: bool = True
-    ) -> Kept:
+    ) -> Contents:
         """With a variant that is to be built; what there is of another one of its name goes."""
         kept = self if self.same(name, variant, given) else self.without(name)
         unbuilt = kept.unbuilt - {name} if build else kept.unbuilt | {name}
@@ -59,31 +59,31 @@ class Kept:
         """Whether the variant that a job was made for is still the one of its name."""
         return self.same(job.name, job.variant, job.scales)
 
-    def built(self, facts: Facts) -> Kept:
+    def built(self, facts: Facts) -> Contents:
         """With the facts of a variant, which is no failure any more."""
         name = facts.name
         return dataclasses.replace(
             self, facts=_with(self.facts, name, facts), failures=_without(self.failures, name)
         )
 
-    def failed(self, name: str, error: RtlabError) -> Kept:
+    def failed(self, name: str, error: RtlabError) -> Contents:
         """With what a variant failed with."""
         return dataclasses.replace(self, failures=_with(self.failures, name, error))
 
-    def swept(self, name: str, found: Sweep) -> Kept:
+    def swept(self, name: str, found: Sweep) -> Contents:
         """With what was timed at several batch sizes."""
         return dataclasses.replace(self, sweeps=_with(self.sweeps, name, found))
 
-    def timed(self, node: str, found: tuple[Timed, ...]) -> Kept:
+    def timed(self, node: str, found: tuple[Timed, ...]) -> Contents:
         """With the forms of a recurrent node."""
         return dataclasses.replace(self, forms=_with(self.forms, node, found))
 
-    def settled(self, *names: str) -> Kept:
+    def settled(self, *names: str) -> Contents:
         """Without the failures of variants that have an engine."""
         gone = self.facts.keys() & set(names)
         return dataclasses.replace(self, failures=_without(self.failures, *gone))
 
-    def without(self, name: str) -> Kept:
+    def without(self, name: str) -> Contents:
         """Without a variant and all there is of it."""
         tables = ("variants", "facts", "failures", "scales", "sweeps")
         rest = {t: _without(getattr(self, t), name) for t in tables}

@@ -1,0 +1,232 @@
+"""What a study runs its model on, and what was observed of its activations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rtlab import questions
+from rtlab.core.data import CalibrationData
+from rtlab.core.model import Model
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Limits, Progress
+from rtlab.core.ranges import Ranges
+from rtlab.core.task import Task
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.errors import (
+    CalibrationError,
+    VariantError,
+    boundary,
+)
+from rtlab.experiments.ranking import rank
+from rtlab.quantize import sparsity as _sparsity
+from rtlab.quantize.ranges import STRIDE
+from rtlab.questions.calibration.seen import Calibration
+from rtlab.session.observer import Observer
+from rtlab.session.variants import Variants
+from rtlab.session.watching import watching
+
+if TYPE_CHECKING:
+    import onnx
+    from typing_extensions import Self
+
+    from rtlab.core.facts import Ranked
+    from rtlab.questions.inspection.tensors import TensorStats
+
+R = TypeVar("R")
+
+
+class Observations(Variants[R]):
+    """The samples of a study, and the ranges of activations on them."""
+
+    def __init__(
+        self,
+        model: Model | str | Path | bytes | onnx.ModelProto,
+        *,
+        data: Any = None,
+        task: Task | None = None,
+        limits: Limits | None = None,
+        stride: int = STRIDE,
+    ) -> None:
+        super().__init__(model, task=task, limits=limits)
+        self._data = None if data is None else CalibrationData.of(data, model=self.model)
+        if self._data is not None:
+            self._data.check(self.model)
+        self._stride = stride
+        self._observer = Observer(self.model, stride)
+        self._pruned: dict[tuple[str, ...], Observer] = {}
+        self._ranking: tuple[Ranked, ...] = ()
+
+    @property
+    def data(self) -> CalibrationData:
+        """Samples for calibration and comparison; where none were given, random ones, made when they are asked for.
+
+        Raises:
+            ModelError: none were given, and a dimension of an input has no size.
+        """
+        if self._data is None:
+            self._data = CalibrationData.random(self.model)
+        return self._data
+
+    def use(self, data: Any) -> Self:
+        """Take other samples for calibration and comparison from now on: ``study.use("samples.npz").run()``.
+
+        Variants that are built stay on screen and say what they rest on; ``run`` builds those anew whose errors or
+        scales rest on random input.
+
+        Args:
+            data: Whatever ``CalibrationData.of`` takes.
+
+        Raises:
+            CalibrationError: the data cannot be read, or does not fit the model.
+        """
+        given = CalibrationData.of(data, model=self.model)
+        given.check(self.model)
+        with self._lock:
+            self._data = given
+            self._observer, self._pruned = Observer(self.model, self._stride), {}
+            self._ranking = ()
+        self._changed()
+        return self
+
+    def outdated(self, name: str) -> bool:
+        """Whether a built variant rests on random input although the study has other data by now."""
+        result = self.facts.get(name)
+        if result is None or result.recorded or not questions.accuracy.random_input(result):
+            return False
+        return not self.data.synthetic
+
+    @property
+    def given(self) -> CalibrationData | None:
+        """The samples that somebody gave; None where random ones are drawn when they are needed."""
+        return self._data if self._data is not None and not self._data.synthetic else None
+
+    def ranges(self, progress: Progress | None = None) -> Ranges:
+        """Activation ranges of the model, gathered in one streaming pass over the study's data, once.
+
+        A pass that was stopped goes on where it ended.
+
+        Raises:
+            Unavailable: nothing here can run the model.
+            CalibrationError: a value is not finite.
+            Cancelled: the work was stopped; what was seen is kept.
+        """
+        return self._observer.ranges(self.data, progress or Silent())
+
+    @boundary("observe the samples")
+    def observe(
+        self,
+        more: Any = None,
+        *,
+        executor: Executor | None = None,
+        parts: int = 4,
+        progress: Progress | None = None,
+    ) -> Calibration:
+        """Gather activation ranges for every calibrator, or add those of more samples.
+
+        Variants that are built keep the scales that they have; ``calibrate`` builds one with the new ones.
+
+        Args:
+            more: More data, whatever ``CalibrationData.of`` takes; the study's own by default.
+            executor: Any ``concurrent.futures.Executor``, whose workers observe a part each.
+            parts: Into how many parts the data is cut for an executor.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            Unavailable: nothing here can run the model.
+            CalibrationError: a value is not finite, or the data does not fit the model.
+            Cancelled: the work was stopped; what was seen is kept.
+        """
+        extra = None if more is None else CalibrationData.of(more, model=self.model)
+        if extra is not None:
+            extra.check(self.model)
+        with watching(progress) as watched:
+            if executor is not None and not (extra is None and self._observer.complete):
+                self._observer.spread(self.data if extra is None else extra, executor, parts, watched)
+            elif extra is not None:
+                self._observer.more(extra, watched)
+            else:
+                self._observer.ranges(self.data, watched)
+        self._ranking = ()
+        return self._calibration()
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What was observed so far; None before anything was."""
+        with self._lock:
+            observer, ranking = self._observer, self._ranking
+        seen = observer.seen
+        if seen is None:
+            return None
+        return Calibration(seen, self.data.count, observer.source(self.data), ranking, observer.complete)
+
+    def _calibration(self) -> Calibration:
+        found = self.calibration
+        if found is None:
+            raise CalibrationError("Nothing was observed yet. Call study.observe().")
+        return found
+
+    @boundary("rank the calibrators")
+    def rank(
+        self,
+        calibrators: Sequence[str | Calibrator] = CALIBRATORS,
+        *,
+        precision: str | Precision = Precision.INT8,
+        progress: Progress | None = None,
+    ) -> Calibration:
+        """Prepare the model with each calibrator and measure it on the task, or on the outputs without a task.
+
+        Raises:
+            VariantError: a calibrator is unknown, or the precision has no activations to scale.
+            Unavailable: nothing here can run the model.
+            Cancelled: the work was stopped.
+        """
+        several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
+        given: list[Any] = list(calibrators) if several else [calibrators]
+        chosen = [Calibrator.of(c) for c in given]
+        asked = Variant.of(precision).precision
+        if not asked.needs_calibrator:
+            raise VariantError(
+                f'Cannot rank calibrators for "{asked}": it scales no activations. Choose "int8" or "fp8".'
+            )
+        with watching(progress) as watched:
+            self._ranking = rank(
+                self.model, self.ranges(watched), self.data, self.task, watched,
+                precision=asked, calibrators=chosen,
+            )  # fmt: skip
+        return self._calibration()
+
+    def weights(self, node: str) -> tuple[TensorStats, ...]:
+        """Statistics of the constants that a node reads.
+
+        Raises:
+            ModelError: there is no such node, or its weights cannot be read any more.
+        """
+        return self._observer.weights(node)
+
+    def activations(self, node: str, *, progress: Progress | None = None) -> tuple[TensorStats, ...]:
+        """Statistics of what a node of the main graph writes, in fp32.
+
+        What calibration observed is taken from there; the rest is measured on a few samples.
+
+        Raises:
+            ModelError: there is no such node.
+            RunError: it stands in a body or a function, or nothing here can run the model.
+            Cancelled: the work was stopped.
+        """
+        return self._observer.activations(node, self.data, progress or Silent())
+
+    def _observer_of(self, variant: Variant) -> Observer:
+        """The observer of the model that a variant quantizes: pruned weights compute other activations."""
+        if not variant.sparsity:
+            return self._observer
+        pruned = self._pruned
+        if (known := pruned.get(variant.sparsity)) is not None:
+            return known
+        chosen = _sparsity.matching(self.model, variant.sparsity)
+        # Of two that ask at once the first one's is taken, and what it observes serves both.
+        return pruned.setdefault(
+            variant.sparsity, Observer(_sparsity.prune(self.model, chosen), self._stride)
+        )

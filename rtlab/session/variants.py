@@ -1,0 +1,219 @@
+"""What a study has of its variants: what was planned, what is known of each, why one failed."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rtlab import backends
+from rtlab.backends.choosing import builder_for, check_capable, default_target
+from rtlab.core.facts import Facts
+from rtlab.core.model import Model, load
+from rtlab.core.options import BuildOptions
+from rtlab.core.peaks import Peaks
+from rtlab.core.protocols import Backend, Limits, View
+from rtlab.core.scale import Scale
+from rtlab.core.task import Task
+from rtlab.core.variant import Calibrator, Precision, Target, Variant
+from rtlab.errors import (
+    RtlabError,
+    VariantError,
+)
+from rtlab.formulations.recurrent import Timed
+from rtlab.formulations.trial import Tuned
+from rtlab.questions.batches.sweeps import Sweep
+from rtlab.questions.variants.variations import variations
+from rtlab.session.contents import Contents
+from rtlab.session.planning import Scales, resolve
+
+if TYPE_CHECKING:
+    import onnx
+
+
+R = TypeVar("R")
+
+
+class Variants(Generic[R]):
+    """The variants of one model, and those who look at them. ``R`` is how it hands out what is known of one."""
+
+    def __init__(
+        self,
+        model: Model | str | Path | bytes | onnx.ModelProto,
+        *,
+        task: Task | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else load(model)
+        if task is not None:
+            task.data.check(self.model)
+        self.task = task
+        self.limits = limits or Limits()
+        self._kept = Contents()
+        self._lock = threading.Lock()
+        #: Views that hear of new results, in the thread that has them; one that is gone drops out.
+        self.views: weakref.WeakSet[View] = weakref.WeakSet()
+        #: What ``tune`` found last; None before.
+        self.tuned: Tuned | None = None
+        #: Processors to judge engines by, beside those of the table: measured here, or added by the user.
+        self.processors: list[Peaks] = []
+
+    @property
+    def variants(self) -> Mapping[str, Variant]:
+        """What was planned, by name, at this moment: what changes the study later does not change this mapping."""
+        return self._kept.variants
+
+    @property
+    def facts(self) -> Mapping[str, Facts]:
+        """What is known of those that were built or read, by name, at this moment."""
+        return self._kept.facts
+
+    @property
+    def failures(self) -> Mapping[str, RtlabError]:
+        """Why variants could not be built, by name, at this moment."""
+        return self._kept.failures
+
+    @property
+    def sweeps(self) -> Mapping[str, Sweep]:
+        """What was timed at several batch sizes, by variant, at this moment."""
+        return self._kept.sweeps
+
+    @property
+    def forms(self) -> Mapping[str, tuple[Timed, ...]]:
+        """The forms of recurrent nodes that were timed here, by node, at this moment."""
+        return self._kept.forms
+
+    def _handle(self, facts: Facts) -> R:
+        """What is handed out of a variant."""
+        raise NotImplementedError
+
+    def facts_of(self, name: str) -> Facts:
+        """What is known of a variant.
+
+        Raises:
+            VariantError: it is not built; or what it failed with.
+        """
+        # A list has no hash to look for.
+        called, kept = isinstance(name, str), self._kept
+        if called and name in kept.facts:
+            return kept.facts[name]
+        if called and name in kept.failures:
+            raise kept.failures[name]
+        known = ", ".join(f'"{n}"' for n in kept.variants) or "none yet"
+        hint = (
+            "Run study.run()."
+            if called and name in kept.variants
+            else f"Add it with study.add; there is {known}."
+        )
+        raise VariantError(f'Cannot show variant "{name}": it is not built. {hint}')
+
+    def add(
+        self,
+        name: str,
+        *,
+        precision: str | Precision | Mapping[str, str | Precision] | None = None,
+        calibrator: str | Calibrator | None = None,
+        target: str | Target | None = None,
+        backend: str | Backend | None = None,
+        weights: str = "channel",
+        sparsity: bool | str | Sequence[str] = False,
+        scales: Scales = None,
+        options: BuildOptions | Mapping[str, Any] | None = None,
+    ) -> Variant:
+        """Plan a variant; nothing is built yet.
+
+        Args:
+            name: What the variant is called; one of this name is replaced.
+            precision: A precision, or patterns with theirs: ``{"*": "int8", "/head/*": "fp16"}`` (an id or a name
+                with ``*``, or ``op:Conv``; the last that fits counts). Defaults to ``name`` when that is a
+                precision, otherwise to fp32.
+            calibrator: How activations get their scales, such as ``percentile(99.9)``; auto for int8, minmax
+                for fp8 by default.
+            target: ``cpu`` or a compute capability; None takes the builder's default.
+            backend: The builder by its name, or one of your own: any object that follows ``rtlab.core.protocols``.
+                None takes the best one available.
+            weights: One scale per output ``channel``, or per ``tensor``.
+            sparsity: Prune weights to 2:4, all that can be (True) or those of the nodes that a pattern fits, and
+                tell the compiler to look for sparse weights.
+            scales: In place of a calibrator: a TensorRT calibration cache or its path, or amax by value.
+            options: What a TensorRT builder is told beyond the model, by TensorRT's own names, as
+                ``rtlab.BuildOptions.of`` takes them: ``{"builder_optimization_level": 5}``.
+
+        Raises:
+            VariantError: the combination cannot exist.
+            Unavailable: the backend is not installed.
+            ReadError: the cache is damaged.
+        """
+        called(name)
+        builder = builder_for(backend, target)
+        planned = resolve(
+            self.model,
+            name,
+            precision,
+            calibrator=calibrator,
+            target=target if target is not None else default_target(builder),
+            backend=builder,
+            weights=weights,
+            sparsity=sparsity,
+            scales=scales,
+            options=BuildOptions.of(**options) if isinstance(options, Mapping) else options,
+        )
+        check_capable(builder, planned[0])
+        return self._plan(name, *planned)
+
+    def vary(self, name: str, what: str) -> tuple[str, ...]:
+        """Plan the variants that differ from one in a single choice; returns their names, for ``run``.
+
+        Args:
+            name: A variant.
+            what: ``targets``, ``streams``, ``levels``, ``tf32`` or ``sparsity``; or an option of TensorRT's builder
+                with its value, such as ``max_aux_streams=2``.
+
+        Raises:
+            VariantError: there is no such choice, or nothing of it would differ.
+            Unavailable: the builder is not installed.
+        """
+        variant = self._known(name, "vary")
+        builder = builder_for(variant.backend, variant.target)
+        made = variations(name, variant, what, backends.get(builder).capabilities().targets)
+        for title, choice in made.items():
+            if title not in self.variants:
+                self.add(title, **choice)
+        return tuple(made)
+
+    def remove(self, name: str) -> None:
+        """Forget a variant and its results."""
+        called(name)
+        self._change(lambda kept: kept.without(name))
+        self._changed()
+
+    def _known(self, name: str, what: str) -> Variant:
+        found = self.variants.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise VariantError(
+                f'Cannot {what} variant "{name}": there is none of this name. Add it with study.add.'
+            )
+        return found
+
+    def _plan(
+        self, name: str, variant: Variant, given: Mapping[str, Scale] | None, *, build: bool = True
+    ) -> Variant:
+        self._change(lambda kept: kept.planned(name, variant, given, build=build))
+        return variant
+
+    def _change(self, made: Callable[[Contents], Contents]) -> None:
+        """Put what is kept into the place of what was, in one step."""
+        with self._lock:
+            self._kept = made(self._kept)
+
+    def _changed(self) -> None:
+        for view in tuple(self.views):
+            view.changed()
+
+
+def called(name: object) -> None:
+    """Raise ``VariantError`` where what a variant is to be called is no name."""
+    if not isinstance(name, str):
+        raise VariantError(f'Cannot call a variant "{name}": it is no name. Choose a name such as "int8".')
