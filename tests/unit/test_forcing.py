@@ -191,9 +191,9 @@ def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
     """A kernel of FP16 is none of the FP32 form of the same operator; one that both have is forced in both."""
     both, half = TacticTime("0xA", "both", 1.0), TacticTime("0xB", "half", 0.5)
     table = [
-        forcing.Tactics("op", ("n",), (both,), both, "key 1"),
-        forcing.Tactics("op", ("n",), (half, both), half, "key 2"),
-        forcing.Tactics("pool", (), (both,)),
+        forcing.LayerTactics("op", ("n",), (both,), both, "key 1"),
+        forcing.LayerTactics("op", ("n",), (half, both), half, "key 2"),
+        forcing.LayerTactics("pool", (), (both,)),
     ]
     assert {"key 1": both, "key 2": both} == forcing._chosen("x", table, "op", "0x0a")
     assert {"key 2": half} == forcing._chosen("x", table, "n", "half")
