@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
+from rtlab.core.schema import UNSENT, Meaning
 from rtlab.core.variant import Target
 
 #: What a pass did with layers or tensors, in the compiler's own words where it has one.
@@ -25,10 +26,10 @@ class Decision:
     """
 
     action: Action
-    names: tuple[str, ...]
-    result: str
+    names: Annotated[tuple[str, ...], UNSENT]
+    result: Annotated[str, UNSENT]
     rule: str
-    reason: str
+    reason: Annotated[str, UNSENT]
     text: str
     line: int
 
@@ -71,9 +72,9 @@ class Attempt:
 class TacticTime:
     """One tactic that was timed for a layer: its id (hex, or a number in old logs), its name, milliseconds."""
 
-    tactic: str
-    name: str
-    milliseconds: float
+    tactic: Annotated[str, Meaning("Tactic")]
+    name: Annotated[str, Meaning("Name")]
+    milliseconds: Annotated[float, Meaning("Time", "ms", "reported")]
 
 
 @dataclasses.dataclass(frozen=True)

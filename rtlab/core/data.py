@@ -391,7 +391,7 @@ class SampleStream(CalibrationData):
     """Samples read from an iterable, of which only the first are kept.
 
     Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
-    do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
+    do. At least the first ``UNSENT`` samples are kept, to whole items: ``take`` reads those again, always the
     same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
 
     ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of

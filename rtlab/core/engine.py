@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Literal
 from rtlab.core.answers import Noun
 from rtlab.core.maker import Maker
 from rtlab.core.options import Shapes
+from rtlab.core.schema import Origin
 from rtlab.core.variant import Target
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
 
-#: Where a number comes from. An estimate is never displayed as a measurement.
-Origin = Literal["measured", "reported", "estimated"]
 #: What stands for a device that no file names.
 NOWHERE = "device not recorded"
 #: TensorRT's names of types in rtlab's words, those of ``Tensor.dtype``.

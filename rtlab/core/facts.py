@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rtlab.core.answers import Noun
 from rtlab.core.buildlog import BuildLog
@@ -13,6 +13,7 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.ranges import Ranges
+from rtlab.core.schema import UNSENT, Meaning
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Predictions
 from rtlab.core.trace import Outputs, Profile
@@ -55,7 +56,9 @@ class Score:
     unit: str
     samples: int
     source: str
-    held: Predictions = dataclasses.field(default_factory=Predictions, repr=False, compare=False)
+    held: Annotated[Predictions, UNSENT] = dataclasses.field(
+        default_factory=Predictions, repr=False, compare=False
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +73,14 @@ class Ranked:
     precision: Precision
     score: Score | None
     delta: float | None
-    sqnr: float
+    sqnr: Annotated[float, Meaning("Output SQNR", "dB", "measured", infinite=True)]
     samples: int
     source: str
+
+    @property
+    def note(self) -> Annotated[str, Meaning()]:
+        """What a signal to noise ratio that is no number says."""
+        return "" if math.isfinite(self.sqnr) else "equal to fp32" if self.sqnr > 0 else "not finite"
 
     def __repr__(self) -> str:
         score = f"{self.score.value:.2f} {self.score.unit}, " if self.score else ""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
+
+from rtlab.core.schema import Meaning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,13 +21,13 @@ class Finding:
     """
 
     id: str
-    rule: str
-    title: str
-    nodes: tuple[str, ...]
-    cost: str
-    fix: str
-    evidence: str
+    rule: Annotated[str, Meaning("Rule")]
+    title: Annotated[str, Meaning("Finding")]
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    cost: Annotated[str, Meaning("Cost")]
+    fix: Annotated[str, Meaning("Remedy")]
+    evidence: Annotated[str, Meaning("Evidence")]
     fixable: bool
     exact: bool = False
-    layers: tuple[str, ...] = ()
-    microseconds: float | None = None
+    layers: Annotated[tuple[str, ...], Meaning("Layers", links="layers")] = ()
+    microseconds: Annotated[float | None, Meaning("Time at stake", "µs", "measured")] = None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rtlab.core.engine import Origin
+from rtlab.core.schema import Origin
 from rtlab.errors import VariantError
 
 #: What runs in place of a type that a processor has no unit for.

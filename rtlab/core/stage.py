@@ -8,9 +8,10 @@ import enum
 import math
 import time
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from rtlab.core.protocols import Progress
+from rtlab.core.schema import Meaning
 from rtlab.errors import VariantError
 
 #: Seconds that a first answer may take on this machine beyond compiling.
@@ -53,7 +54,7 @@ class Standing:
         return f"<{self.stage}: {self.state}{f' {self.basis}' if self.basis else ''}>"
 
     @property
-    def basis(self) -> str:
+    def basis(self) -> Annotated[str, Meaning("Rests on")]:
         """On how much the numbers rest: ``3 of 30 runs``; empty where nothing was counted."""
         if not self.wanted or not self.done:
             return ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rtlab.documents.contract import Column, Fact, Link, Option, Origin, Setting
+from rtlab.core.schema import Origin
+from rtlab.documents.contract import Column, Fact, Link, Option, Setting
 
 
 def fact(key: str, value: str, origin: Origin | None = None, note: str = "") -> Fact:

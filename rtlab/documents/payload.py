@@ -25,7 +25,6 @@ without differences or planes 1.3 times, without the order by rank 1.1 times.
 
 from __future__ import annotations
 
-import functools
 import gzip
 import itertools
 import json
@@ -36,12 +35,13 @@ import types
 import typing
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtlab.core.heap import growing
+from rtlab.documents.crossing import is_object, members
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,7 @@ Whole: typing.TypeAlias = "NDArray[np.int64]"
 
 @growing()
 def encode(payload: Any, kind: Any) -> bytes:
-    """A payload of a type of ``view.contract`` as the bytes trait carries it.
+    """A noun, or a payload of a type of the contract, as the bytes trait carries it.
 
     Everything is exact but floats, which keep four significant digits (a relative error of at most ``PRECISION``):
     enough for a picture; exact values stay in the kernel. Numbers that float32 cannot hold so are kept as float64.
@@ -77,11 +77,6 @@ def encode(payload: Any, kind: Any) -> bytes:
 def decode(data: bytes) -> Any:
     """The inverse of ``encode``."""
     return _Decoder(gzip.decompress(data)).result()
-
-
-@functools.cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 class _Encoder:
@@ -119,18 +114,20 @@ class _Encoder:
             lengths = self.column([len(v) for v in values])
             keys = self.column(_places(self.strings, itertools.chain.from_iterable(values)))
             return ["map", lengths, keys, self.tree(arguments[1], [i for v in values for i in v.values()])]
-        if typing.is_typeddict(kind):
-            return ["object", self.fields(_hints(kind), values, order)]
+        if is_object(kind):
+            return ["object", self.fields(kind, values, order)]
         return self.leaf(kind, values, order)
 
-    def fields(self, hints: Mapping[str, Any], values: Sequence[Any], order: Order | None) -> dict[str, Any]:
+    def fields(self, kind: Any, values: Sequence[Any], order: Order | None) -> dict[str, Any]:
         """The trees of the fields of objects; one that stands in several rows, as a tensor does, is read once."""
         rows = _places(_positions(), map(id, values))
         # Where an object stands for the first time, its position is the highest so far.
         first = np.flatnonzero(np.diff(np.maximum.accumulate(rows), prepend=-1))
         once = [values[i] for i in first.tolist()]
         made = {}
-        for (field, hint), column in zip(hints.items(), _columns(hints, once), strict=True):
+        for (field, crossing), given in zip(members(kind).items(), _columns(kind, once), strict=True):
+            hint, convert = crossing.type, crossing.convert
+            column = [convert(v) for v in given] if convert else given
             if hint in _PLAIN or typing.get_origin(hint) is typing.Literal:
                 made[field] = self.leaf(hint, column, order, rows)
             else:
@@ -214,11 +211,13 @@ def _places(table: defaultdict[Any, int], keys: Iterable[Any]) -> Whole:
     return np.array(list(map(table.__getitem__, keys)), np.int64)
 
 
-def _columns(fields: Collection[str], objects: Sequence[Mapping[str, Any]]) -> list[Sequence[Any]]:
+def _columns(kind: Any, objects: Sequence[Any]) -> list[Sequence[Any]]:
     """The values of each field; at one go, because to reach an object takes longer than to read it."""
+    fields = members(kind)
+    read: Any = operator.itemgetter if typing.is_typeddict(kind) else operator.attrgetter
     if len(fields) > 1 and objects:
-        return list(zip(*map(operator.itemgetter(*fields), objects), strict=True))
-    return [[o[f] for o in objects] for f in fields]
+        return list(zip(*map(read(*fields), objects), strict=True))
+    return [[read(f)(o) for o in objects] for f in fields]
 
 
 def _numbered(texts: Sequence[bytes]) -> tuple[list[bytes], Whole, Whole]:
@@ -325,8 +324,13 @@ class _Decoder:
             keys = (self.strings[k] for k in self.column(sum(column), *rest[1]))
             items = iter(self.read(rest[2], sum(column)))
             return [{next(keys): next(items) for _ in range(c)} for c in column]
-        table: Mapping[str, Any] = {"string": self.strings.__getitem__, "float": self.floats.__getitem__}
-        return [table.get(kind, {"int": int, "bool": bool}.get(kind))(c) for c in column]
+        table: dict[str, Any] = {
+            "string": self.strings.__getitem__,
+            "float": self.floats.__getitem__,
+            "int": int,
+            "bool": bool,
+        }
+        return [table[kind](c) for c in column]
 
     def column(self, count: int, *spec: int, order: Order | None = None) -> NDArray[Any]:
         width, form = spec

@@ -12,9 +12,9 @@ import gzip
 from typing import Any
 
 from rtlab.core.data import RANDOM
-from rtlab.documents.contract import EngineView
 from rtlab.documents.figure import FAINT, MAIN, SIGNS, layout
 from rtlab.view import charts
+from rtlab.view.contract import EngineView
 
 #: Names that have room below the bars, and the axis by its longest bar.
 _NAMES, _ROOM = 40, 1.15

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import traitlets
 
@@ -32,17 +32,12 @@ from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.contract import (
     BuildState,
-    BuildStory,
-    Calibration,
-    EngineView,
-    Graph,
-    Inspection,
-    Later,
     Panel,
     Pin,
     Side,
     WorkName,
 )
+from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
 from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError, told
 from rtlab.explorer import charts as figures
@@ -51,16 +46,18 @@ from rtlab.explorer.delivering import Delivering
 from rtlab.explorer.inspecting import Inspecting
 from rtlab.quantize import export
 from rtlab.questions import panels
-from rtlab.questions.build.panel import story
-from rtlab.questions.calibration.panel import calibration
+from rtlab.questions.build.panel import BuildStory, story
+from rtlab.questions.calibration.panel import Calibrated, calibration
+from rtlab.questions.cards.picture import Graph
 from rtlab.questions.findings.panel import findings
-from rtlab.questions.inspection.panel import inspection
+from rtlab.questions.inspection.tensors import Inspection
 from rtlab.questions.scene import Scene
 from rtlab.questions.snapshot import Snapshot
 from rtlab.relation.mapping import placed
 from rtlab.session import Session
 from rtlab.view import chrome
 from rtlab.view import controls as offer
+from rtlab.view.contract import EngineView, Later
 from rtlab.view.graph import complete, engine_later, engine_view, source_graph, source_later
 from rtlab.view.layers import layers_model
 from rtlab.view.state import ViewState
@@ -69,7 +66,6 @@ from rtlab.view.table import failure
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
     from rtlab.core.model import Model
-    from rtlab.documents.contract import ViewState as Payload
     from rtlab.questions.inspection.tensors import TensorStats
     from rtlab.relation.mapping import Mapping
 
@@ -574,7 +570,7 @@ class Explorer(Delivering):
         seen = study.calibration
         used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]
         found = None if seen is None else calibration(study.model, study.task, seen, used)
-        self.calibration = b"" if found is None else encode(found, Calibration)
+        self.calibration = b"" if found is None else encode(found, Calibrated)
 
     def _repair(self, chosen: Sequence[str], progress: Reporting) -> None:
         progress.phase("Repairing the placement")
@@ -638,7 +634,7 @@ class Explorer(Delivering):
         self._put(ViewState(variant=shown, baseline=self._baseline or built, tab=tab, panes=panes))
         self.controls = dict(offer.controls(study.model, self.choice))
         self._tell_calibration()
-        self.findings = dict(findings(study.model, self.study.findings()))
+        self.findings = plain(findings(study.model, self.study.findings()))
         if aside:
             self._drawn.clear()
             self._start(lambda progress: self._show_aside(built, progress), f'show "{built}"')
@@ -733,19 +729,19 @@ class Explorer(Delivering):
         tensors: tuple[TensorStats, ...] = ()
         try:
             tensors = study.weights(place)
-            yield inspection(place, tensors, "Measuring the outputs …")
+            yield Inspection(place, tensors, "Measuring the outputs …")
             tensors += study.activations(place, progress=progress)
         except Cancelled:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the panel
-            yield inspection(place, tensors, str(error))
+            yield Inspection(place, tensors, str(error))
             return
-        yield inspection(
+        yield Inspection(
             place, tensors, "" if tensors else "This node reads no weights and writes no numbers."
         )
 
     def _publish(self, found: Inspection) -> None:
-        self.inspection = dict(found)
+        self.inspection = plain(found)
 
     def _refresh(self, building: str = "") -> None:
         with self._turn:
@@ -756,7 +752,7 @@ class Explorer(Delivering):
             baseline = self._baseline or chrome.baseline(study)
             if state.baseline != baseline:
                 self._put(dataclasses.replace(state, baseline=baseline))
-            self.chips = [dict(c) for c in chrome.chips(study, baseline=baseline, building=building)]
+            self.chips = [plain(c) for c in chrome.chips(study, baseline=baseline, building=building)]
             self.controls = dict(offer.controls(study.model, self.choice))
             self.status = [dict(s) for s in chrome.status(study, state.variant)]
             self.data = dict(chrome.data_state(study))
@@ -764,15 +760,15 @@ class Explorer(Delivering):
 
     def _put(self, state: ViewState) -> None:
         self._ours = {"variant": state.variant, "baseline": state.baseline, "compared": state.compared}
-        self.view = dict(state.payload())
+        self.view = state.payload()
 
     def _viewed(self, _change: Any) -> None:
         """The browser sends the whole view; the variants in it may be those of a moment ago."""
         if any(self.view.get(key) != value for key, value in self._ours.items()):
-            late = ViewState.of(cast("Payload", {**self.view, **self._ours}))
+            late = ViewState.of({**self.view, **self._ours})
             if self.view.get("compared") != late.compared:
                 late = late.compare(late.compared, self._mapping(late.compared))
-            self.view = dict(late.payload())
+            self.view = late.payload()
 
     def _chosen(self, _change: Any) -> None:
         chosen = next((p for p in Precision if p.value == self.choice.get("precision")), None)
@@ -1014,7 +1010,7 @@ class Explorer(Delivering):
         if place in self.study.model.places:
             self._inspecting.ask(place)
         else:
-            self.inspection = dict(inspection(place, (), "Only nodes have weights and outputs to look at."))
+            self.inspection = plain(Inspection(place, (), "Only nodes have weights and outputs to look at."))
 
     def _extract(self, text: str) -> None:
         """Send the selected nodes as a file; pills among them come along as what they stand for."""

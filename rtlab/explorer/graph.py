@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import traitlets
 
 from rtlab import questions
-from rtlab.documents.contract import EngineView
-from rtlab.documents.contract import Graph as GraphPayload
 from rtlab.documents.payload import encode
 from rtlab.explorer.delivering import Delivering
+from rtlab.questions.cards.picture import Graph as GraphPayload
 from rtlab.questions.titles import titles
 from rtlab.relation.mapping import placed
+from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
 

@@ -269,7 +269,7 @@ class Narrow:
     notes: tuple[str, ...] = ()
     name = "16-bit types"
     needs = ()
-    promises = passes.KEPT
+    promises = passes.UNSENT
 
     @property
     def changes(self) -> str:
@@ -349,7 +349,7 @@ class Round:
     notes: tuple[str, ...] = ()
     name = "rounding to 16 bits"
     needs = ()
-    promises = passes.KEPT
+    promises = passes.UNSENT
 
     @property
     def changes(self) -> str:

@@ -120,7 +120,7 @@ class Pairs:
         """The opset that has the type."""
         return (passes.opset(QUANTIZED[self.precision].opset),)
 
-    promises = passes.KEPT
+    promises = passes.UNSENT
 
     @property
     def changes(self) -> str:

@@ -142,7 +142,7 @@ class Prune:
     notes: tuple[str, ...] = ()
     name = "2:4 sparsity"
     needs = ()
-    promises = passes.KEPT
+    promises = passes.UNSENT
     changes = "the smaller half of each four weights becomes zero"
 
     def __call__(self, edit: Edit) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from rtlab.core.scale import CalibratorChoice
+from rtlab.core.schema import UNSENT, Meaning
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
 from rtlab.errors import CalibrationError
 from rtlab.quantize.calibrators import Search
 
 if TYPE_CHECKING:
     from rtlab.core.ranges import Range
-    from rtlab.core.scale import CalibratorChoice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +28,22 @@ class Threshold:
     ``doubt`` says in words what is wrong with a threshold that clips more than is healthy, empty otherwise.
     """
 
-    calibrator: Calibrator
-    amax: float
-    clipped: float
-    sqnr: float
-    choice: CalibratorChoice | None = None
-    doubt: str = ""
+    calibrator: Annotated[Calibrator, Meaning("Calibrator")]
+    amax: Annotated[float, Meaning("Threshold", origin="estimated")]
+    clipped: Annotated[float, Meaning("Clipped", "%", "estimated")]
+    sqnr: Annotated[float, Meaning("SQNR", "dB", "estimated", infinite=True)]
+    choice: Annotated[CalibratorChoice | None, UNSENT] = None
+    doubt: Annotated[str, Meaning("Doubt")] = ""
+
+    @property
+    def chosen(self) -> Annotated[str, Meaning("Chosen")]:
+        """The method that ``auto`` took; empty for another calibrator."""
+        return str(self.choice.calibrator) if self.choice else ""
+
+    @property
+    def why(self) -> Annotated[str, Meaning("Why")]:
+        """The reason of ``auto``; empty for another calibrator."""
+        return self.choice.why if self.choice else ""
 
 
 def thresholds(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 #: In the order of the tabs.
-PANELS: Mapping[PanelName, Callable[[Scene], Panel]] = {
+PANELS: Mapping[str, Callable[[Scene], Panel]] = {
     "roofline": roofline,
     "samples": samples,
     "batches": batches,
@@ -45,22 +45,21 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 def offered(model: Model) -> list[PanelName]:
     """The panels that have something to say of a variant."""
     recurrent = any(n.op in _RECURRENT for n in model.nodes)
-    return [name for name in PANELS if recurrent or name != "recurrence"]
+    return [PanelName(name) for name in PANELS if recurrent or name != "recurrence"]
 
 
-def answer(name: PanelName | str, scene: Scene) -> Panel:
+def answer(name: str, scene: Scene) -> Panel:
     """One panel; what is in the way is told in it, so that its settings stay at hand.
 
     Raises:
         VariantError: there is no such panel.
     """
-    known: PanelName | None = next((n for n in PANELS if n == name), None)
-    if known is None:
+    if name not in PANELS:
         raise VariantError(
             f'Cannot show panel "{name}": there is none of this name. Choose {", ".join(PANELS)}.'
         )
     try:
         with growing():
-            return PANELS[known](scene)
+            return PANELS[name](scene)
     except RtlabError as error:
-        return panel(scene, known, "", "", problem=str(error))
+        return panel(scene, name, "", "", problem=str(error))

@@ -45,14 +45,14 @@ class Scene:
             ) from None
 
 
-def panel(scene: Scene, name: PanelName, title: str, lead: str, **parts: Any) -> Panel:
+def panel(scene: Scene, name: str, title: str, lead: str, **parts: Any) -> Panel:
     """An answer; ``parts`` are fields of ``Panel``, those that are not given are empty."""
     empty: dict[str, Any] = {
         "settings": [], "work": [], "facts": [], "figures": [], "columns": [], "rows": [], "links": {}, "notes": [],
         "problem": "",
     }  # fmt: skip
     given = {
-        "name": name,
+        "name": PanelName(name),
         "asked": scene.asked,
         "variant": scene.result.name,
         "title": title,

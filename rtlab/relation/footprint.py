@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from rtlab.core.engine import Engine, Origin, Tensor
+from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import Model
+from rtlab.core.schema import Origin
 from rtlab.core.value import dtype_text
 from rtlab.errors import ModelError
 

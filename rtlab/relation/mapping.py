@@ -16,12 +16,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from collections.abc import Set as AbstractSet
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.schema import UNSENT
 from rtlab.relation.dataflow import work
 from rtlab.relation.flow import VIEWS, Flow, Key, Reason
 from rtlab.relation.given import Given, given_text
@@ -60,7 +61,7 @@ class Pair(NamedTuple):
     node: str
     layer: str
     evidence: Evidence
-    note: str = ""
+    note: Annotated[str, UNSENT] = ""
     role: Role = "work"
 
 

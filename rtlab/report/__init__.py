@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING
 
 from rtlab import questions
 from rtlab.core import files
-from rtlab.documents.contract import BuildStory, Calibration, EngineView, Graph, Panel, Saved, SavedVariant
+from rtlab.documents.contract import Panel
+from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.build.panel import story
-from rtlab.questions.calibration.panel import calibration
+from rtlab.questions.build.panel import BuildStory, story
+from rtlab.questions.calibration.panel import Calibrated, calibration
+from rtlab.questions.cards.picture import Graph
 from rtlab.questions.scene import Scene
 from rtlab.relation.mapping import placed
 from rtlab.view import chrome
 from rtlab.view.bundle import inlined
+from rtlab.view.contract import EngineView, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
 
@@ -92,7 +95,7 @@ def saved(study: Snapshot) -> Saved:
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
-        calibration=_base64(encode(calibration(study.model, study.task, seen, used), Calibration))
+        calibration=_base64(encode(calibration(study.model, study.task, seen, used), Calibrated))
         if seen
         else "",
         variants=[
@@ -121,7 +124,7 @@ def saved(study: Snapshot) -> Saved:
             for name, result in ((n, study.facts[n]) for n in built)
         ],
         chips=chrome.chips(study, baseline=first),
-        view=ViewState(variant=built[0], baseline=first, tab="table").payload(),
+        view=ViewState(variant=built[0], baseline=first, tab="table"),
     )
 
 
@@ -140,7 +143,9 @@ def page(content: Saved) -> str:
         title=html.escape(f"{name} · rtlab report"),
         # Base64 has no "<", which would be able to end the element.
         saved=_base64(
-            gzip.compress(json.dumps(content, separators=(",", ":"), allow_nan=False).encode(), mtime=0)
+            gzip.compress(
+                json.dumps(plain(content), separators=(",", ":"), allow_nan=False).encode(), mtime=0
+            )
         ),
         script=script,
     )

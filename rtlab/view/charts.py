@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from rtlab.documents.contract import EngineView
 from rtlab.questions.cards.card import name
+from rtlab.view.contract import EngineView
 
 #: Words of a card that a bar tells on hover.
 _OPERATORS = 4

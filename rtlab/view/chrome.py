@@ -10,10 +10,11 @@ from rtlab.core.data import RANDOM
 from rtlab.core.stage import Stage
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Precision
-from rtlab.documents.contract import Chip, DataState, Status
+from rtlab.documents.contract import DataState, Status
 from rtlab.documents.numbers import number
 from rtlab.errors import RtlabError
 from rtlab.questions.roofline.estimate_error import known_error
+from rtlab.view.contract import Chip
 from rtlab.view.table import chip
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab import questions
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
+from rtlab.documents.crossing import plain
 from rtlab.errors import RtlabError
 from rtlab.questions.build.tactics import contests
 from rtlab.questions.cards.card import names
@@ -236,13 +237,14 @@ def _timing(result: Facts) -> dict[str, Any] | None:
 
 
 def _summary(result: Facts, model: Model) -> dict[str, Any]:
-    """What the page shows, with shares as everywhere else in this object: the page has them in percent."""
-    found = summary(result, model)
-    slices = {
-        key: [{**s, "share": None if s["share"] is None else s["share"] / 100} for s in found[key]]
-        for key in ("kinds", "precisions")
-    }
-    return {**found, **slices, "origin": "measured" if found["source"] else None}
+    """What the page shows; layers of a kind are counted here, their ids stand above."""
+    found = plain(summary(result, model))
+    for one in (*found["kinds"], *found["precisions"], *found["transitions"]):
+        one["layers"], one["time"] = len(one["layers"]), one.pop("milliseconds")
+    for one in found["reformats"]:
+        one["time"] = one.pop("milliseconds")
+        del one["source"], one["avoidable"]
+    return {**found, "origin": "measured" if found["source"] else None}
 
 
 def _memory(result: Facts) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from rtlab import questions
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.value import shape_text
-from rtlab.documents.contract import Edge
+from rtlab.questions.cards.picture import Edge
 from rtlab.relation.writers import Writers
 
 if TYPE_CHECKING:

@@ -15,28 +15,17 @@ from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.places import Place, Scope
 from rtlab.core.value import describe, shape_text
-from rtlab.documents.contract import (
-    Box,
-    Detail,
-    Edge,
-    EngineView,
-    Graph,
-    Later,
-    Pair,
-    Port,
-    QuantizedPair,
-    Told,
-    Unmapped,
-)
 from rtlab.quantize.export import commands, stem
 from rtlab.questions.calibration.pairs import pairs
 from rtlab.questions.cards.card import Cards
 from rtlab.questions.cards.families import family
+from rtlab.questions.cards.picture import Box, Detail, Edge, Graph, Port, Told
 from rtlab.questions.engine.panel import summary
 from rtlab.questions.findings.panel import listed
 from rtlab.questions.panels import offered
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import placed
+from rtlab.view.contract import EngineView, Later
 from rtlab.view.edges import engine_edges, unwritten
 from rtlab.view.overlays import overlays
 
@@ -274,14 +263,12 @@ def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineVi
         if result.recorded
         else list(commands(model, result.variant, f"{stem(model, result.variant)}.onnx")),
         precisions={i: str(p) for n, p in result.prepared.precisions.items() for i in model.where(n)},
-        quantized=_quantized(result, model),
+        # Those that the model brought along.
+        quantized=list(pairs(model, mapping, result.engine)),
         graph=engine_graph(result, model, mapping),
-        pairs=_home_first(mapping),
-        unmapped=[
-            Unmapped(node=m.node, reason=m.reason, text=m.text)
-            for m in mapping.missing
-            if model.places[m.node].node.op != "Constant"
-        ],
+        # Those of a layer that only serves the node, such as by its Q, last.
+        pairs=sorted(mapping.pairs, key=lambda p: p.role != "work"),
+        unmapped=[m for m in mapping.missing if model.places[m.node].node.op != "Constant"],
         overlays=[],
         summary=None,
         findings=[],
@@ -300,7 +287,7 @@ def engine_later(result: Facts, model: Model) -> Later:
         boxes=_engine_told(result.engine),
         overlays=overlays(result, model),
         summary=summary(result, model),
-        findings=listed(model, questions.findings.of(result)),
+        findings=list(listed(model, questions.findings.of(result))),
     )
 
 
@@ -312,27 +299,6 @@ def complete(view: EngineView, later: Later) -> None:
         later["summary"],
         later["findings"],
     )
-
-
-def _quantized(result: Facts, model: Model) -> list[QuantizedPair]:
-    """What became of the Q/DQ pairs that the model brought along."""
-    if not any(n.op == "DequantizeLinear" for n in model.top):
-        return []
-    return [
-        QuantizedPair(
-            nodes=[i for n in filter(None, (use.q, use.dq)) for i in model.where(n)],
-            value=use.value,
-            verdict=use.verdict,
-            note=use.note,
-        )
-        for use in pairs(model, questions.fusion.mapping(result), result.engine)
-    ]
-
-
-def _home_first(mapping: NodeMapping) -> list[Pair]:
-    """The pairs, those of a layer that only serves the node, such as by its Q, last."""
-    found = [Pair(node=p.node, layer=p.layer, evidence=p.evidence, role=p.role) for p in mapping.pairs]
-    return sorted(found, key=lambda p: p["role"] != "work")
 
 
 def _operator(node: Node) -> str:

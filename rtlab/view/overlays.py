@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rtlab import questions
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
-from rtlab.documents.contract import Overlay, Reading
+from rtlab.questions.cards.picture import Overlay, Reading
 from rtlab.questions.roofline.estimate_error import known_error
 from rtlab.questions.timing.times import LayerTime, Shared, Timing, on_nodes
 from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes

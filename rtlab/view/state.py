@@ -6,10 +6,10 @@ import dataclasses
 import typing
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
-from typing import cast
+from typing import Any
 
 from rtlab.documents.contract import Grouping, Side, Tab
-from rtlab.documents.contract import ViewState as Payload
+from rtlab.documents.crossing import plain
 from rtlab.errors import RtlabError
 from rtlab.relation.mapping import Mapping
 
@@ -29,10 +29,14 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ViewState:
-    """Selection and choice of overlays.
+    """What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping.
 
-    ``selection`` holds node ids, ``layers`` layer ids of the variant shown, ``others`` those of the variant compared
-    with it; ``anchor`` tells which of them the user picked, the others follow from the mappings.
+    ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the
+    variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other;
+    ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of
+    the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is
+    how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds
+    what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows.
     """
 
     selection: tuple[str, ...] = ()
@@ -56,16 +60,18 @@ class ViewState:
     settings: MappingType[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, payload: Payload) -> ViewState:
+    def of(cls, payload: MappingType[str, Any]) -> ViewState:
         """From what the browser sent; unknown keys are ignored, so that versions may differ."""
         known = {f.name for f in dataclasses.fields(cls)}
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in payload.items() if k in known}
-        return cls(**given)  # type: ignore[arg-type]
+        given: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in payload.items() if k in known
+        }
+        return cls(**given)
 
-    def payload(self) -> Payload:
+    def payload(self) -> dict[str, Any]:
         """For the browser."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return cast("Payload", {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
+        made: dict[str, Any] = plain(self)
+        return made
 
     def select(
         self, nodes: Iterable[str], mapping: Mapping | None, other: Mapping | None = None

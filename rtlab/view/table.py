@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from rtlab import questions
 from rtlab.core.data import RANDOM
-from rtlab.documents.contract import Chip, Failure, Standing
+from rtlab.documents.contract import Failure
 from rtlab.documents.numbers import counted, number
 from rtlab.errors import RtlabError, told
 from rtlab.questions.roofline import estimate_source
 from rtlab.questions.titles import titles
+from rtlab.view.contract import Chip
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -58,16 +59,8 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
         random=questions.accuracy.random_input(result) if result else "",
         error=failure(error) if error else None,
-        stages=standings(result) if result and not result.recorded else [],
+        stages=list(result.stages.values()) if result and not result.recorded else [],
     )
-
-
-def standings(result: Facts) -> list[Standing]:
-    """How far each stage of a variant came, in their order."""
-    return [
-        Standing(stage=s.stage.value, state=s.state, text=s.text, basis=s.basis)
-        for s in result.stages.values()
-    ]
 
 
 def _precision(result: Facts) -> str:

@@ -23,8 +23,9 @@ from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.documents.contract import EngineView, Graph
 from rtlab.documents.payload import encode
+from rtlab.questions.cards.picture import Graph
+from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, source_graph
 
 pytestmark = pytest.mark.skipif(

@@ -24,8 +24,9 @@ from playwright.sync_api import TimeoutError as Expired
 
 import rtlab
 from rtlab.core.model import Model
-from rtlab.documents.contract import EngineView, Graph
 from rtlab.documents.payload import encode
+from rtlab.questions.cards.picture import Graph
+from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, source_graph
 
 WIDGETS = Path(__file__).parents[2] / "widgets"

@@ -19,8 +19,9 @@ from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.documents.contract import EngineView, Graph
 from rtlab.documents.payload import encode
+from rtlab.questions.cards.picture import Graph
+from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, source_graph
 
 NODES = 10_000

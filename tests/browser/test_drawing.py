@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 import rtlab
-from rtlab.documents.contract import Graph
 from rtlab.documents.payload import encode
+from rtlab.questions.cards.picture import Graph
 from rtlab.view.graph import source_graph
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from typing import Any
 
 import scenes
 from rtlab.core.engine import Layer
-from rtlab.documents.contract import Box
+from rtlab.questions.cards.picture import Box
 from rtlab.view.graph import engine_view
 from scenes import multiplies, spoken, steps
 

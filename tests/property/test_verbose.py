@@ -15,10 +15,9 @@ from rtlab.backends.log.verbose import Parsed, parse
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.documents import contract
 from rtlab.documents.payload import encode
 from rtlab.errors import ReadError
-from rtlab.questions.build.panel import story
+from rtlab.questions.build.panel import BuildStory, story
 from rtlab.questions.build.replay import replay
 from rtlab.questions.build.tactics import contests
 from rtlab.testing import tiny_model
@@ -95,7 +94,7 @@ def read(data: bytes) -> Parsed | None:
         assert len({n for g in groups for n in g}) == sum(len(g) for g in groups)
         found.count(k)
     assert all(c.candidates for c in contests(log))
-    encode(story(log, model, engine), contract.BuildStory)
+    encode(story(log, model, engine), BuildStory)
     return parsed
 
 

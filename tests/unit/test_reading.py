@@ -14,12 +14,12 @@ import recorded as recordings
 import rtlab
 from rtlab import Study
 from rtlab.backends.reference import runner_of
-from rtlab.documents.contract import EngineView
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ModelError, ReadError, VariantError
 from rtlab.samples import load
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
+from rtlab.view.contract import EngineView
 from rtlab.view.document import document
 from rtlab.view.graph import engine_view
 from rtlab.view.layers import layers_json

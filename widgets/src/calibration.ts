@@ -1,10 +1,10 @@
-import type { CalibratedValue, Calibration, Rank, Threshold } from "./contract";
+import type { Calibrated, CalibratedValue, Ranked, Threshold } from "./contract";
 
 /** What a cell of the calibrators tells. */
 export type Measure = "sqnr" | "amax" | "clipped";
 
 /** Every calibrator that has a threshold, in the kernel's order. */
-export const calibratorsOf = ({ values }: Calibration): string[] => [
+export const calibratorsOf = ({ values }: Calibrated): string[] => [
   ...new Set(values.flatMap(({ thresholds }) => thresholds.map(({ calibrator }) => calibrator))),
 ];
 
@@ -43,7 +43,7 @@ export function shownOf(
 }
 
 /** The calibrators to try: in the order of their ranking, or as they are where none was tried yet. */
-export function ranked(known: Calibration): Rank[] {
+export function ranked(known: Calibrated): Ranked[] {
   if (known.ranking.length) return known.ranking;
   return calibratorsOf(known).map((calibrator) => ({
     calibrator,
@@ -51,6 +51,8 @@ export function ranked(known: Calibration): Rank[] {
     score: null,
     delta: null,
     sqnr: null,
+    samples: 0,
+    source: "",
     note: "",
   }));
 }

@@ -4,7 +4,7 @@ export const NONE = "—";
 
 export const GLYPH: Record<Origin, string> = { measured: "●", reported: "◐", estimated: "○" };
 
-export const REASON_GLYPH: Record<Reason, string> = {
+export const REASON_GLYPH: Record<Reason | "", string> = {
   "": "",
   folded: "◇",
   view: "↷",
@@ -13,7 +13,7 @@ export const REASON_GLYPH: Record<Reason, string> = {
   unknown: "?",
 };
 
-export const REASON_WORDS: Record<Reason, string> = {
+export const REASON_WORDS: Record<Reason | "", string> = {
   "": "",
   folded: "folded to a constant",
   view: "view, writes in place",

@@ -6,7 +6,7 @@ import { differs, prunable, repinned, repruned } from "./choice";
 import type {
   Box,
   BuildState,
-  Calibration,
+  Calibrated,
   Chip,
   Choice,
   Controls,
@@ -66,7 +66,7 @@ export class Lab {
   readonly tall: ReadonlySignal<number>;
   readonly inspection: Signal<Inspection | null>;
   /** What calibration has seen; null while nothing was observed. */
-  readonly calibration: Signal<Calibration | null> = signal(null);
+  readonly calibration: Signal<Calibrated | null> = signal(null);
   readonly findings: Signal<Findings>;
   /** The calibrated value that was picked from its table. */
   readonly picked: Signal<string> = signal("");

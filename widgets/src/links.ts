@@ -1,10 +1,10 @@
-import type { EngineView, Evidence, Pair, Unmapped } from "./contract";
+import type { EngineView, Evidence, Missing, Pair } from "./contract";
 
 /** The relation between nodes and layers of one variant, both ways. */
 export class Links {
   readonly #layers = new Map<string, Pair[]>();
   readonly #nodes = new Map<string, Pair[]>();
-  readonly #unmapped = new Map<string, Unmapped>();
+  readonly #unmapped = new Map<string, Missing>();
   readonly empty: boolean;
 
   constructor(engine: EngineView | null) {
@@ -51,11 +51,11 @@ export class Links {
     return this.pairsOfNode(node).find((pair) => pair.layer === layer)?.evidence ?? null;
   }
 
-  unmapped(node: string): Unmapped | null {
+  unmapped(node: string): Missing | null {
     return this.#unmapped.get(node) ?? null;
   }
 
-  get reasons(): readonly Unmapped[] {
+  get reasons(): readonly Missing[] {
     return [...this.#unmapped.values()];
   }
 }

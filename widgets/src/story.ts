@@ -41,7 +41,7 @@ export function fusedAfter(story: BuildStory | null, step: number): Fused[] {
   }
   return [...groups].flatMap(([top, nodes]) => {
     const at = latest.get(top)!;
-    return nodes.length > 1 ? [{ nodes, step: at, text: steps[at - 1]!.text }] : [];
+    return nodes.length > 1 ? [{ nodes, step: at, text: steps[at - 1]!.decision.text }] : [];
   });
 }
 
@@ -63,9 +63,9 @@ export function contestShown(
   picked: string,
 ): Contest | undefined {
   const wanted = new Set(layers);
-  const marked = contests.filter(({ layer }) => layer && wanted.has(layer));
+  const marked = contests.filter(({ id }) => id && wanted.has(id));
   const among = marked.length ? marked : contests;
-  return among.find(({ name }) => name === picked) ?? among[0];
+  return among.find(({ layer }) => layer === picked) ?? among[0];
 }
 
 /** By how much the winner won, in words. */

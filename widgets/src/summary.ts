@@ -1,29 +1,13 @@
-import type { Coverage, Graph, Slice, Summary, Transition } from "./contract";
+import type { Coverage, Slice, Summary, Transition } from "./contract";
 import { originOf, plural, quantity, withOrigin } from "./format";
-
-/** What the layers of a slice, of a row or of a cell have in common. */
-export interface Trait {
-  op?: string;
-  precision?: string;
-  reads?: string;
-  writes?: string;
-}
-
-/** Ids of the layers that have all of a trait. */
-export function layersWith({ boxes }: Graph, trait: Trait): string[] {
-  const wanted = Object.entries(trait) as [keyof Trait, string][];
-  return boxes
-    .filter((box) => box.kind === "layer" && wanted.every(([key, value]) => box[key] === value))
-    .map(({ id }) => id);
-}
 
 /** Slices with what their bars show: their times, or how many layers they are where no times are known. */
 export function barsOf(slices: readonly Slice[]): { slice: Slice; length: number }[] {
-  const timed = slices.some(({ time }) => time !== null);
-  const amount = ({ time, layers }: Slice): number => (timed ? (time ?? 0) : layers);
+  const timed = slices.some(({ milliseconds }) => milliseconds !== null);
+  const amount = ({ milliseconds, layers }: Slice): number => (timed ? (milliseconds ?? 0) : layers.length);
   const most = Math.max(...slices.map(amount), 0);
   return slices
-    .toSorted((a, b) => amount(b) - amount(a) || b.layers - a.layers)
+    .toSorted((a, b) => amount(b) - amount(a) || b.layers.length - a.layers.length)
     .map((slice) => ({ slice, length: most > 0 ? amount(slice) / most : 0 }));
 }
 
@@ -62,11 +46,11 @@ export interface Matrix {
 export const cellKey = (reads: string, writes: string): string => `${reads} ${writes}`;
 
 /** What a cell is shaded by. */
-export const weightOf = ({ time, layers }: Transition, timed: boolean): number =>
-  timed ? (time ?? 0) : layers;
+export const weightOf = ({ milliseconds, layers }: Transition, timed: boolean): number =>
+  timed ? (milliseconds ?? 0) : layers.length;
 
 export function matrixOf(transitions: readonly Transition[]): Matrix {
-  const timed = transitions.some(({ time }) => time !== null);
+  const timed = transitions.some(({ milliseconds }) => milliseconds !== null);
   return {
     reads: [...new Set(transitions.map(({ before }) => before))].sort(byWidth),
     writes: [...new Set(transitions.map(({ after }) => after))].sort(byWidth),

@@ -10,7 +10,7 @@ import {
   readBy,
   shownOf,
 } from "../src/calibration";
-import type { CalibratedValue, Calibration, Threshold } from "../src/contract";
+import type { Calibrated, CalibratedValue, Ranked, Threshold } from "../src/contract";
 
 const threshold = (calibrator: string, sqnr: number | null): Threshold => ({
   calibrator,
@@ -37,7 +37,7 @@ function value(name: string, readers: string[], thresholds: Threshold[] = []): C
   };
 }
 
-const calibration = (part: Partial<Calibration>): Calibration => ({
+const calibration = (part: Partial<Calibrated>): Calibrated => ({
   samples: 512,
   wanted: 898,
   source: "digits",
@@ -112,12 +112,14 @@ describe("the best calibrator of a tensor", () => {
 describe("the ranking", () => {
   it("stands in the kernel's order", () => {
     // The kernel ranks by the task; sorting again here could put another one first.
-    const rank = (calibrator: string, score: number) => ({
+    const rank = (calibrator: string, value: number): Ranked => ({
       calibrator,
       precision: "int8",
-      score,
+      score: { name: "Accuracy", value, unit: "%", samples: 100, source: "a CPU" },
       delta: null,
       sqnr: null,
+      samples: 100,
+      source: "a CPU",
       note: "",
     });
     const known = calibration({ ranking: [rank("mse", 90), rank("minmax", 95), rank("entropy2", 80)] });

@@ -1,6 +1,7 @@
 import type {
   Box,
   BuildStory,
+  Decision,
   EngineView,
   Finding,
   Graph,
@@ -110,13 +111,14 @@ export function finding(part: Partial<Finding> & { id: string }): Finding {
     fix: "",
     evidence: "",
     fixable: false,
+    exact: false,
     ...part,
   };
 }
 
 /** A decision that joins nodes, unless it says otherwise. */
-export function step(nodes: string[], part: Partial<Step> = {}): Step {
-  return { action: "fuse", rule: "", text: "", line: 1, joins: true, nodes, layer: "", ...part };
+export function step(nodes: string[], { joins = true, ...part }: Partial<Decision & Step> = {}): Step {
+  return { decision: { action: "fuse", rule: "", text: "", line: 1, ...part }, joins, nodes, layer: "" };
 }
 
 export function story(part: Partial<BuildStory>): BuildStory {

@@ -149,17 +149,15 @@ describe("the pass of a step", () => {
 });
 
 describe("the contest on screen", () => {
-  const contest = (name: string, layer: string): Contest => ({
-    name,
+  const contest = (layer: string, id: string): Contest => ({
     layer,
-    winner: "",
-    formats: "",
+    id,
     margin: null,
     count: 0,
     candidates: [],
   });
   const contests = [contest("x", "X"), contest("y", "Y"), contest("y2", "Y"), contest("loose", "")];
-  const shown = (layers: string[], picked = "") => contestShown(contests, layers, picked)?.name;
+  const shown = (layers: string[], picked = "") => contestShown(contests, layers, picked)?.layer;
 
   it("is the selected layer's, else the one that was picked, else the first", () => {
     expect(["x", "y", "loose", "y2", "y"]).toEqual([

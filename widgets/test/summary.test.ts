@@ -1,64 +1,14 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Slice } from "../src/contract";
-import {
-  barsOf,
-  byWidth,
-  cellKey,
-  coverageFact,
-  layersWith,
-  matrixOf,
-  outsideOf,
-  timeFact,
-} from "../src/summary";
-import { box, graph, summary } from "./payloads";
+import { barsOf, byWidth, coverageFact, matrixOf, outsideOf, timeFact } from "../src/summary";
+import { summary } from "./payloads";
 
-const slice = (name: string, layers: number, time: number | null): Slice => ({
+const ids = (count: number): string[] => Array.from({ length: count }, (_, k) => `L${k}`);
+const slice = (name: string, layers: number, milliseconds: number | null): Slice => ({
   name,
-  layers,
-  time,
+  layers: ids(layers),
+  milliseconds,
   share: null,
-});
-
-const types = fc.constantFrom("fp32", "fp16", "int8", "");
-const engines = fc
-  .array(fc.record({ op: fc.constantFrom("conv", "gemm"), precision: types, reads: types, writes: types }), {
-    maxLength: 20,
-  })
-  .map((boxes) =>
-    graph("engine", [
-      box({ id: "in", kind: "input", precision: "fp32", op: "conv" }),
-      ...boxes.map((part, k) => box({ id: `L${k}`, kind: "layer", ...part })),
-    ]),
-  );
-
-describe("a click on a slice or a cell", () => {
-  it("selects each layer by one slice of a kind and by one cell", () => {
-    // Slices and cells part the layers: none is lost, none stands twice, and no input is one.
-    fc.assert(
-      fc.property(engines, (engine) => {
-        const all = engine.boxes.filter(({ kind }) => kind === "layer");
-        const parts = (names: Set<string>, of: (name: string) => string[]) => [...names].flatMap(of).sort();
-        const ids = all.map(({ id }) => id).sort();
-        expect(ids).toEqual(parts(new Set(all.map(({ op }) => op)), (op) => layersWith(engine, { op })));
-        expect(ids).toEqual(
-          parts(new Set(all.map(({ reads, writes }) => cellKey(reads, writes))), (key) => {
-            const [reads, writes] = key.split(" ") as [string, string];
-            return layersWith(engine, { reads, writes });
-          }),
-        );
-      }),
-    );
-  });
-
-  it("selects layers without a type too", () => {
-    // An empty name is a name.
-    const engine = graph("e", [
-      box({ id: "A", kind: "layer" }),
-      box({ id: "B", kind: "layer", precision: "fp16" }),
-    ]);
-    expect(["A"]).toEqual(layersWith(engine, { precision: "" }));
-  });
 });
 
 describe("bars", () => {
@@ -91,18 +41,18 @@ describe("the matrix of types", () => {
   });
 
   it("has a row for what is read, a column for what is written, and the most of a cell", () => {
-    const cell = (before: string, after: string, layers: number, time: number | null) => ({
+    const cell = (before: string, after: string, layers: number, milliseconds: number | null) => ({
       before,
       after,
-      layers,
-      time,
+      layers: ids(layers),
+      milliseconds,
     });
     const timed = matrixOf([cell("fp16", "fp32", 1, 0.5), cell("fp32", "fp16", 7, 0.25)]);
     expect([["fp32", "fp16"], ["fp32", "fp16"], 0.5, 7]).toEqual([
       timed.reads,
       timed.writes,
       timed.most,
-      timed.cells.get("fp32 fp16")?.layers,
+      timed.cells.get("fp32 fp16")?.layers.length,
     ]);
     expect([7, 0]).toEqual([matrixOf([cell("fp32", "fp32", 7, null)]).most, matrixOf([]).most]);
   });

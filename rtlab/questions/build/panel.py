@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.documents import contract
 from rtlab.questions.build.replay import Step, replay
 from rtlab.questions.build.tactics import Contest, contests
+from rtlab.questions.cards.picture import Detail
 from rtlab.relation.mapping import Mapping
 
 _TOTALS = {
@@ -22,9 +25,37 @@ _LISTED = 5
 _KIB = 1024
 
 
+@dataclasses.dataclass(frozen=True)
+class BuildPass:
+    """A pass of the builder: layers before and after it, None where untold, and its steps from ``first`` on."""
+
+    name: str
+    before: int | None
+    after: int | None
+    first: int
+    steps: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildStory:
+    """What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes.
+
+    ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it is *reported*.
+    """
+
+    title: str
+    counts: tuple[int, ...]
+    passes: tuple[BuildPass, ...]
+    steps: tuple[Step, ...]
+    attempts: int
+    contests: tuple[Contest, ...]
+    memory: tuple[Detail, ...]
+    notes: tuple[str, ...]
+
+
 def story(
     log: BuildLog, model: Model, engine: Engine | None = None, mapping: Mapping | None = None
-) -> contract.BuildStory:
+) -> BuildStory:
     """What a verbose log tells of one build.
 
     Args:
@@ -34,25 +65,20 @@ def story(
         mapping: The relation of the two.
     """
     played = replay(log, model, engine, mapping)
-    layers = {layer.name: layer.id for layer in reversed(engine.layers)} if engine else {}
-    passes: list[contract.BuildPass] = []
-    first = 0
-    for found in played.passes:
-        steps = len(found.decisions)
-        passes.append(
-            {"name": found.name, "before": found.before, "after": found.after, "first": first, "steps": steps}
-        )
-        first += steps
-    return {
-        "title": engine.title if engine and engine.log else _title(log),
-        "counts": list(log.attempts[log.chosen].counts) if log.attempts else [],
-        "passes": passes,
-        "steps": [_step(step) for step in played.steps],
-        "attempts": len(log.attempts),
-        "contests": [_contest(found, layers.get(found.layer, "")) for found in contests(log)],
-        "memory": _memory(log),
-        "notes": _notes(log, *played.coverage, nodes=len(model.nodes)),
-    }
+    starts = itertools.accumulate((len(p.decisions) for p in played.passes), initial=0)
+    return BuildStory(
+        title=engine.title if engine and engine.log else _title(log),
+        counts=log.attempts[log.chosen].counts if log.attempts else (),
+        passes=tuple(
+            BuildPass(p.name, p.before, p.after, first, len(p.decisions))
+            for p, first in zip(played.passes, starts, strict=False)
+        ),
+        steps=played.steps,
+        attempts=len(log.attempts),
+        contests=contests(log, {y.name: y.id for y in reversed(engine.layers)} if engine else {}),
+        memory=tuple(_memory(log)),
+        notes=tuple(_notes(log, *played.coverage, nodes=len(model.nodes))),
+    )
 
 
 def _title(log: BuildLog) -> str:
@@ -60,36 +86,8 @@ def _title(log: BuildLog) -> str:
     return f"TensorRT {log.version or '(version not told)'} · {place}"
 
 
-def _step(step: Step) -> contract.Step:
-    decision = step.decision
-    return {
-        "action": decision.action,
-        "rule": decision.rule,
-        "text": decision.text,
-        "line": decision.line,
-        "joins": step.joins,
-        "nodes": list(step.nodes),
-        "layer": step.layer,
-    }
-
-
-def _contest(found: Contest, layer: str) -> contract.Contest:
-    return {
-        "name": found.layer,
-        "layer": layer,
-        "winner": found.winner.name,
-        "formats": found.winner.formats,
-        "margin": found.margin,
-        "count": found.count,
-        "candidates": [
-            {"tactic": c.tactic.tactic, "name": c.name, "time": c.tactic.milliseconds}
-            for c in found.candidates
-        ],
-    }
-
-
-def _memory(log: BuildLog) -> list[contract.Detail]:
-    lines: list[contract.Detail] = [
+def _memory(log: BuildLog) -> list[Detail]:
+    lines: list[Detail] = [
         {"key": title, "value": size(log.totals[key])}
         for key, title in _TOTALS.items()
         if log.totals.get(key)

@@ -8,11 +8,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
+from typing import Annotated
 
 from rtlab.core.buildlog import Attempt, BuildLog, Decision, NetworkPass
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.schema import UNSENT
 from rtlab.relation.mapping import Mapping
 
 _FOREIGN = re.compile(r"\{ForeignNode\[(.*?)\.\.\.(.*)\]\}", re.DOTALL)
@@ -36,7 +38,7 @@ class Step:
     """
 
     decision: Decision
-    place: int
+    place: Annotated[int, UNSENT]
     nodes: tuple[str, ...]
     joins: bool
     layer: str

@@ -6,9 +6,11 @@ import dataclasses
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
+from rtlab.core.schema import UNSENT, Meaning
 
 #: Candidates of one layer that are kept.
 KEPT = 20
@@ -21,12 +23,12 @@ class Candidate:
     """A tactic, whose runner and formats it is, and whether its time came from a timing cache."""
 
     tactic: TacticTime
-    runner: str
+    runner: Annotated[str, UNSENT]
     formats: str
-    cached: bool
+    cached: Annotated[bool, UNSENT]
 
     @property
-    def name(self) -> str:
+    def name(self) -> Annotated[str, Meaning("Tactic")]:
         """The tactic's own name, or its runner's and its id where it has none."""
         return self.tactic.name or f"{self.runner} {self.tactic.tactic}".strip()
 
@@ -36,12 +38,14 @@ class Contest:
     """The candidates of one layer, the fastest first, at most ``KEPT`` of ``count``. There is at least one.
 
     Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another
-    combination of formats, where copies between formats would cost more than is won.
+    combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name,
+    ``id`` that of the engine's layer which bears it, empty where none does or no engine is known.
     """
 
     layer: str
     candidates: tuple[Candidate, ...]
     count: int
+    id: str = ""
 
     @property
     def winner(self) -> Candidate:
@@ -54,7 +58,7 @@ class Contest:
         return self.candidates[1] if len(self.candidates) > 1 else None
 
     @property
-    def margin(self) -> float | None:
+    def margin(self) -> Annotated[float | None, Meaning("Margin", origin="reported")]:
         """Time of the runner-up by that of the winner: 1.2 is won by 20 %. None where there was no choice."""
         second, first = self.runner_up, self.winner.tactic.milliseconds
         return second.tactic.milliseconds / first if second and first > 0 else None
@@ -117,8 +121,10 @@ def second_best(found: Sequence[Contest]) -> float:
     )
 
 
-def contests(log: BuildLog) -> tuple[Contest, ...]:
+def contests(log: BuildLog, ids: Mapping[str, str] | None = None) -> tuple[Contest, ...]:
     """The contests of the layers that the chosen attempt tried, in the order in which it did.
+
+    ``ids`` are those of the engine's layers by their names.
 
     A builder that tries several networks times a layer once and remembers; so times of all attempts count, for layers
     that the chosen one has. Copies between formats are left out: the builder times them for every tensor.
@@ -131,11 +137,11 @@ def contests(log: BuildLog) -> tuple[Contest, ...]:
         table[tuning.layer].append(tuning)
         if tuning.attempt == log.chosen:
             tried[tuning.layer] = None
-    found = (_contest(layer, table[layer]) for layer in tried)
+    found = (_contest(layer, table[layer], (ids or {}).get(layer, "")) for layer in tried)
     return tuple(contest for contest in found if contest is not None)
 
 
-def _contest(layer: str, tunings: list[Tuning]) -> Contest | None:
+def _contest(layer: str, tunings: list[Tuning], id_: str) -> Contest | None:
     timed: dict[tuple[str, str, str], Candidate] = {}
     cached: dict[tuple[str, str, str], Candidate] = {}
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -151,4 +157,4 @@ def _contest(layer: str, tunings: list[Tuning]) -> Contest | None:
                 table[key] = candidate
     fresh = [candidate for key, candidate in cached.items() if key not in timed]
     best = heapq.nsmallest(KEPT, [*timed.values(), *fresh], key=lambda c: c.tactic.milliseconds)
-    return Contest(layer, tuple(best), sum(counts.values()) + len(fresh)) if best else None
+    return Contest(layer, tuple(best), sum(counts.values()) + len(fresh), id_) if best else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.schema import Meaning
 from rtlab.relation.flow import VIEWS
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.roles import SERVING
@@ -39,6 +40,11 @@ class PairUse:
     verdict: Verdict
     layers: tuple[str, ...]
     note: str
+
+    @property
+    def nodes(self) -> Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]:
+        """Those of the two that there are."""
+        return tuple(n for n in (self.q, self.dq) if n)
 
 
 def pairs(model: Model, mapping: Mapping, engine: Engine) -> tuple[PairUse, ...]:

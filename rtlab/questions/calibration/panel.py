@@ -2,54 +2,90 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from typing import TYPE_CHECKING
 
+from rtlab.core.facts import Ranked
 from rtlab.core.ranges import Ranges
+from rtlab.core.schema import Origin
 from rtlab.core.value import shape_text
 from rtlab.core.variant import CALIBRATORS, Calibrator
-from rtlab.documents.contract import CalibratedValue, Calibration, Rank, Threshold
 from rtlab.quantize import display, thresholds
 from rtlab.quantize.placement import plan
 from rtlab.quantize.ranges import stride_of
+from rtlab.quantize.thresholds import Threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rtlab.core.facts import Ranked
     from rtlab.core.model import Model
     from rtlab.core.task import Task
-    from rtlab.questions.calibration.seen import Calibration as Observed
+    from rtlab.questions.calibration.seen import Calibration
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibratedValue:
+    """What calibration saw of one value, which the nodes ``readers`` quantize.
+
+    ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share.
+    ``origin`` of counts and shares is measured, or estimated where a part of a large map's elements stands for all.
+    """
+
+    value: str
+    node: str
+    readers: tuple[str, ...]
+    shape: str
+    count: int
+    zeros: float
+    origin: Origin
+    upper: float
+    counts: tuple[float, ...]
+    thresholds: tuple[Threshold, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibrated:
+    """All that is known of the activations: observed on ``samples`` samples of ``source``.
+
+    ``wanted`` is how many samples there are; fewer were seen after a cancel, and 0 says that more are left, nobody
+    knows how many. ``ranking`` has the best first, and is empty before it was asked for; ``measured`` says on what and
+    with which runner it was measured.
+    """
+
+    samples: int
+    wanted: int
+    source: str
+    values: tuple[CalibratedValue, ...]
+    task: str
+    unit: str
+    ranking: tuple[Ranked, ...]
+    measured: str
 
 
 def calibration(
-    model: Model, task: Task | None, observed: Observed, used: Iterable[Calibrator] = ()
-) -> Calibration:
-    """The payload of the Calibration tab; values come in graph order.
+    model: Model, task: Task | None, observed: Calibration, used: Iterable[Calibrator] = ()
+) -> Calibrated:
+    """What the Calibration tab shows; values come in graph order.
 
     ``used`` are calibrators of variants, whose thresholds are shown beside those with default parameters.
     """
     others = tuple(c for c in dict.fromkeys(used) if c not in CALIBRATORS)
     readers = {v: dict.fromkeys(node for node, _ in edges) for v, edges in plan(model).activations.items()}
-    source = observed.ranking[0].source if observed.ranking else ""
-    count = observed.ranking[0].samples if observed.ranking else 0
-    return Calibration(
+    first = next(iter(observed.ranking), None)
+    known = observed.samples if observed.complete else 0
+    return Calibrated(
         samples=observed.samples,
-        wanted=observed.wanted
-        if observed.wanted is not None
-        else observed.samples
-        if observed.complete
-        else 0,
+        wanted=known if observed.wanted is None else observed.wanted,
         source=observed.source + _parts(model, observed.ranges),
-        values=[
-            _value(model, observed, name, [i for n in nodes for i in model.where(n)], others)
+        values=tuple(
+            _value(model, observed, name, tuple(i for n in nodes for i in model.where(n)), others)
             for name, nodes in readers.items()
             if name in observed.ranges.values
-        ],
+        ),
         task=task.name if task is not None else "",
         unit=task.unit if task is not None else "",
-        ranking=[_rank(r) for r in observed.ranking],
-        measured=f"measured, {source}, {count} samples" if source else "",
+        ranking=observed.ranking,
+        measured=f"measured, {first.source}, {first.samples} samples" if first and first.source else "",
     )
 
 
@@ -65,7 +101,7 @@ def _in_part(model: Model, ranges: Ranges, value: str) -> bool:
 
 
 def _value(
-    model: Model, observed: Observed, name: str, readers: list[str], others: tuple[Calibrator, ...]
+    model: Model, observed: Calibration, name: str, readers: tuple[str, ...], others: tuple[Calibrator, ...]
 ) -> CalibratedValue:
     seen = observed.ranges.values[name]
     edges, counts = display(observed.ranges, name)
@@ -79,29 +115,6 @@ def _value(
         zeros=seen.zeros / seen.count if seen.count else 0.0,
         origin="estimated" if _in_part(model, observed.ranges, name) else "measured",
         upper=float(edges[-1]),
-        counts=[float(c) for c in counts],
-        thresholds=[
-            Threshold(
-                calibrator=str(t.calibrator),
-                amax=t.amax,
-                clipped=t.clipped,
-                sqnr=t.sqnr if math.isfinite(t.sqnr) else None,
-                chosen=str(t.choice.calibrator) if t.choice else "",
-                why=t.choice.why if t.choice else "",
-                doubt=t.doubt,
-            )
-            for t in (*observed.values[name], *(thresholds(seen, others) if others else ()))
-        ],
-    )
-
-
-def _rank(ranked: Ranked) -> Rank:
-    note = "equal to fp32" if ranked.sqnr == math.inf else "" if math.isfinite(ranked.sqnr) else "not finite"
-    return Rank(
-        calibrator=str(ranked.calibrator),
-        precision=str(ranked.precision),
-        score=ranked.score.value if ranked.score else None,
-        delta=ranked.delta,
-        sqnr=ranked.sqnr if math.isfinite(ranked.sqnr) else None,
-        note=note,
+        counts=tuple(counts.tolist()),
+        thresholds=(*observed.values[name], *(thresholds(seen, others) if others else ())),
     )

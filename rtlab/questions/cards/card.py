@@ -17,8 +17,8 @@ from rtlab import questions
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.documents.contract import Box, Family, OpChip
 from rtlab.questions.cards.families import family, kind_family, short
+from rtlab.questions.cards.picture import Box, Family, OpChip
 from rtlab.relation.dataflow import MOVES, Dataflow, Work
 from rtlab.relation.kernel import QUANTIZED, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping

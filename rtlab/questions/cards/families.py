@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from rtlab.documents.contract import Family
+from rtlab.questions.cards.picture import Family
 
 #: Netron's families of operators, after its own grouping of ONNX.
 _FAMILIES: Mapping[Family, str] = {

@@ -17,8 +17,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from rtlab.core.engine import NOWHERE, Engine, Layer, Origin
+from rtlab.core.engine import NOWHERE, Engine, Layer
 from rtlab.core.model import Model
+from rtlab.core.schema import Origin
 from rtlab.relation import dataflow
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.names import operator, words

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.schema import Meaning
 from rtlab.questions.timing.times import Timing
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -17,23 +18,23 @@ class Slice:
     """Layers that have something in common, by id in execution order.
 
     ``milliseconds`` is the sum of their measured times and ``share`` its part of the sum of all layers, from 0 to 1;
-    both None where none of them has a time.
+    both None where none of them has a time. ``name`` is what their cards say of it, such as their precision.
     """
 
-    name: str
-    layers: tuple[str, ...]
-    milliseconds: float | None
-    share: float | None
+    name: Annotated[str, Meaning("What")]
+    layers: Annotated[tuple[str, ...], Meaning("Layers", links="layers")]
+    milliseconds: Annotated[float | None, Meaning("Time", "ms", "measured")]
+    share: Annotated[float | None, Meaning("Share", "%", "measured")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Transition:
     """Layers that read ``before`` and write ``after``, empty where a layer's types are not told."""
 
-    before: str
-    after: str
-    layers: tuple[str, ...]
-    milliseconds: float | None
+    before: Annotated[str, Meaning("Reads")]
+    after: Annotated[str, Meaning("Writes")]
+    layers: Annotated[tuple[str, ...], Meaning("Layers", links="layers")]
+    milliseconds: Annotated[float | None, Meaning("Time", "ms", "measured")]
 
 
 def by_kind(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:

@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rtlab.documents.contract import Finding, Findings
+from rtlab.core.finding import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rtlab.core.finding import Finding as Found
     from rtlab.core.model import Model
 
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
 
 
-def listed(model: Model, found: Iterable[Found]) -> list[Finding]:
-    """Findings as payloads; their nodes in every place where they run."""
-    return [
-        Finding(
-            id=f.id,
-            rule=f.rule,
-            title=f.title,
-            nodes=[i for n in f.nodes for i in model.where(n)],
-            layers=list(f.layers),
-            microseconds=f.microseconds,
-            cost=f.cost,
-            fix=f.fix,
-            evidence=f.evidence,
-            fixable=f.fixable,
-        )
-        for f in found
-    ]
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """Where quantization is placed badly; ``note`` says what was looked at, or that there is nothing to look at."""
+
+    items: tuple[Finding, ...]
+    note: str
 
 
-def findings(model: Model, found: Iterable[Found]) -> Findings:
+def listed(model: Model, found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings with their nodes in every place where they run."""
+    return tuple(
+        dataclasses.replace(f, nodes=tuple(i for n in f.nodes for i in model.where(n))) for f in found
+    )
+
+
+def findings(model: Model, found: Iterable[Finding]) -> Findings:
     """What the model alone shows: where its own quantization is placed badly."""
     items = listed(model, found)
     pairs = sum(n.op == "QuantizeLinear" for n in model.nodes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rtlab.core.engine import Origin
+from rtlab.core.schema import Origin
 from rtlab.core.value import shape_text
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ _LARGEST, _SAMPLED = 50_000_000, 1 << 22
 _CHUNK = 1 << 20
 
 
+TensorKind = Literal["weight", "activation"]
+
+
 @dataclasses.dataclass(frozen=True)
 class TensorStats:
     """What is known of the numbers of one tensor, in the tensor's own unit.
@@ -33,7 +36,7 @@ class TensorStats:
     """
 
     name: str
-    kind: Literal["weight", "activation"]
+    kind: TensorKind
     dtype: str
     shape: str
     origin: Origin
@@ -49,11 +52,20 @@ class TensorStats:
     counts: tuple[float, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """The tensors of one node, or in words why there are none."""
+
+    node: str
+    tensors: tuple[TensorStats, ...] = ()
+    note: str = ""
+
+
 def stats(
     arrays: Sequence[NDArray[Any]],
     *,
     name: str,
-    kind: Literal["weight", "activation"],
+    kind: TensorKind,
     dtype: str,
     shape: Sequence[int | str | None] | None,
     source: str,

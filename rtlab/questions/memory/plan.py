@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.engine import DTYPES, Allocation, Engine, Origin, Tensor
+from rtlab.core.engine import DTYPES, Allocation, Engine, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
+from rtlab.core.schema import Origin
 from rtlab.core.value import describe
 from rtlab.errors import VariantError
 from rtlab.questions.memory.arena import place

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.schema import Meaning
 from rtlab.core.value import shape_text
 from rtlab.questions.timing.times import Timing
 from rtlab.relation import flags
@@ -47,16 +48,16 @@ class Reformat:
     asks for it; ``fix`` says so then.
     """
 
-    layer: str
-    tensor: str
-    before: str
-    after: str
+    layer: Annotated[str, Meaning("Layer", links="layers")]
+    tensor: Annotated[str, Meaning("Tensor")]
+    before: Annotated[str, Meaning("Before")]
+    after: Annotated[str, Meaning("After")]
     producer: str
     consumer: str
     source: Source
-    cause: str
-    fix: str
-    milliseconds: float | None
+    cause: Annotated[str, Meaning("Cause")]
+    fix: Annotated[str, Meaning("Remedy")]
+    milliseconds: Annotated[float | None, Meaning("Time", "ms", "measured")]
     avoidable: bool = True
 
 

@@ -14,7 +14,8 @@ from rtlab import questions
 from rtlab.backends.choosing import default_target
 from rtlab.backends.roles import able
 from rtlab.core.peaks import TABLE
-from rtlab.documents.contract import Fact, Figure, Link, Origin, Panel, Row, Setting, Work
+from rtlab.core.schema import Origin
+from rtlab.documents.contract import Fact, Figure, Link, Panel, Row, Setting, Work
 from rtlab.documents.figure import MAIN, OTHER, SIGNS, axis, figure
 from rtlab.documents.numbers import number, storage, storage_unit, time_unit
 from rtlab.documents.panel import choices, column, fact, link, stops

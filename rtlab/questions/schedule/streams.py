@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from rtlab.core.engine import Engine, Layer, Origin
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.schema import Origin
 from rtlab.questions.timing.times import Shared, Timing
 from rtlab.relation.dataflow import work
 from rtlab.relation.writers import Writers

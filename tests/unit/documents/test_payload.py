@@ -13,25 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.documents.contract import (
-    Box,
-    Coverage,
-    Edge,
-    EngineView,
-    Finding,
-    Graph,
-    OpChip,
-    Overlay,
-    Pair,
-    Port,
-    QuantizedPair,
-    Reading,
-    Reformat,
-    Slice,
-    Summary,
-    Transition,
-)
+from rtlab.core.finding import Finding
+from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
+from rtlab.questions.calibration.pairs import PairUse
+from rtlab.questions.cards.picture import Box, Edge, Graph, OpChip, Overlay, Port, Reading
+from rtlab.questions.engine.breakdown import Slice, Transition
+from rtlab.questions.engine.panel import Summary
+from rtlab.questions.reformats.reasons import Reformat
+from rtlab.relation.coverage import Coverage
+from rtlab.relation.mapping import Pair
+from rtlab.view.contract import EngineView
 
 FILE = Path(__file__).parents[2] / "data" / "payload.json"
 
@@ -76,14 +68,16 @@ def sample() -> EngineView:
                       nodes=nodes, layers={})  # fmt: skip
     return EngineView(
         variant="fp16@sm86",
-        quantized=[QuantizedPair(nodes=["a", "b"], value="v", verdict="own step", note="a step")],
+        quantized=[
+            PairUse(q="a", dq="b", value="v", weight=False, verdict="own step", layers=("1:b",), note="a step")
+        ],
         graph=Graph(
             id="fp16", title="Engine", subtitle="", boxes=boxes,
             edges=[Edge(source=i, target=i + 1, value=f"v{i}", label="1×8") for i in range(len(boxes) - 1)],
             later=False,
         ),
         pairs=[
-            Pair(node=t, layer=f"{i}:{t}", evidence="declared", role="work" if i % 2 else "Q")
+            Pair(node=t, layer=f"{i}:{t}", evidence="declared", note="unsent", role="work" if i % 2 else "Q")
             for i, t in enumerate(TITLES)
         ],
         unmapped=[],
@@ -92,18 +86,18 @@ def sample() -> EngineView:
         commands=["trtexec --onnx=m.onnx", "polygraphy convert m.onnx"],
         precisions={t: "fp16" if i % 2 else "int8" for i, t in enumerate(TITLES)},
         summary=Summary(
-            kinds=[
-                Slice(name="kgen", layers=10, time=1.5, share=75.0),
-                Slice(name="", layers=1, time=None, share=None),
-            ],
-            precisions=[],
-            transitions=[Transition(before="int8", after="fp16", layers=6, time=0.25)],
-            reformats=[
+            kinds=(
+                Slice(name="kgen", layers=TITLES[1:], milliseconds=1.5, share=0.75),
+                Slice(name="", layers=TITLES[:1], milliseconds=None, share=None),
+            ),
+            precisions=(),
+            transitions=(Transition(before="int8", after="fp16", layers=TITLES[:6], milliseconds=0.25),),
+            reformats=(
                 Reformat(
                     layer="0:a", tensor="v", before="fp32 · row major", after="int8", producer="", consumer="1:b",
-                    cause="The layer after it reads int8.", fix="Quantize before it.", time=None,
-                )
-            ],
+                    source="type", cause="The layer after it reads int8.", fix="Quantize before it.", milliseconds=None,
+                ),
+            ),
             coverage=Coverage(
                 nodes=9, all_nodes=10, explained=1, layers=8, all_layers=11, moves=2, declared=5, pairs=12,
             ),
@@ -111,7 +105,7 @@ def sample() -> EngineView:
         ),
         findings=[
             Finding(
-                id=f"mixed-{i}", rule="mixed", title="INT8 in, FP32 out", nodes=["a"], layers=[f"{i}:b"],
+                id=f"mixed-{i}", rule="mixed", title="INT8 in, FP32 out", nodes=("a",), layers=(f"{i}:b",),
                 microseconds=None if i else 0.5, cost="a layer", fix="Add a pair.", evidence="types", fixable=False,
             )
             for i in range(2)
@@ -124,7 +118,7 @@ def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
     """The two decoders are tested on one file, so they cannot drift apart."""
     kept = json.loads(FILE.read_text(encoding="utf-8"))
     data = base64.b64decode(kept["encoded"])
-    assert sample() == kept["payload"] == decode(data)
+    assert plain(sample()) == kept["payload"] == decode(data)
     # Compressors differ in their bytes, so what is compared is what they compressed.
     assert gzip.decompress(encode(sample(), EngineView)) == gzip.decompress(data)
 
@@ -171,5 +165,5 @@ def test_damaged_bytes_are_an_error_and_never_half_a_view(cut: int) -> None:
 
 if __name__ == "__main__":
     encoded = base64.b64encode(encode(sample(), EngineView)).decode("ascii")
-    text = json.dumps({"encoded": encoded, "payload": sample()}, ensure_ascii=False, indent=1)
+    text = json.dumps({"encoded": encoded, "payload": plain(sample())}, ensure_ascii=False, indent=1)
     FILE.write_text(f"{text}\n", encoding="utf-8")

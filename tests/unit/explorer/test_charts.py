@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 import pytest
 
 from rtlab import CalibrationData, Study
-from rtlab.documents.contract import EngineView, OpChip, Overlay, Reading
 from rtlab.explorer import charts
+from rtlab.questions.cards.picture import OpChip, Overlay, Reading
 from rtlab.testing import tiny_model
+from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
 
 

@@ -14,11 +14,11 @@ import engines
 import recorded
 from rtlab import CalibrationData, Study, backends, explore, load, read
 from rtlab.core.variant import CALIBRATORS, Precision, Target
-from rtlab.documents.contract import EngineView
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import BuildError, Cancelled, ModelError, RtlabError, RunError
 from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
+from rtlab.view.contract import EngineView
 from rtlab.view.graph import complete, engine_view, source_graph
 from visitor import loaded
 

@@ -16,12 +16,13 @@ from rtlab.core.facts import Facts
 from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Target, Variant
-from rtlab.documents.contract import EngineView, Later
+from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.questions.cards.families import family
 from rtlab.samples import load
 from rtlab.testing import tiny_model
+from rtlab.view.contract import EngineView, Later
 from rtlab.view.graph import complete, engine_later, engine_view, source_graph
 
 
@@ -62,7 +63,7 @@ def test_a_picture_and_what_follows_it_are_the_whole(study, view) -> None:
     assert not any(b["inputs"] or b["outputs"] or b["details"] for b in picture["graph"]["boxes"])
     assert all(b["lines"] for b in picture["graph"]["boxes"] if b["kind"] in {"input", "output"})
     found = engine_later(study["fp32"].facts, study.model)
-    assert alike(found, decode(encode(found, Later)))
+    assert alike(plain(found), decode(encode(found, Later)))
     complete(picture, found)
     assert view == picture
     assert view["overlays"]
@@ -82,7 +83,7 @@ def alike(sent: object, got: object) -> bool:
 def test_a_payload_keeps_everything_but_the_last_digits_of_its_numbers(view) -> None:
     """Whatever the browser links by must be exact, and what it shows near enough."""
     arrived = decode(encode(view, EngineView))
-    assert [] == [k for k in view if not alike(view[k], arrived[k])]
+    assert [] == [k for k in view if not alike(plain(view[k]), arrived[k])]
     assert set(view) == set(arrived)
 
 
@@ -91,13 +92,13 @@ def test_pairs_name_boxes_that_exist_on_both_sides(view) -> None:
     nodes = {b["id"] for b in source_graph(tiny_model())["boxes"]}
     layers = {b["id"] for b in view["graph"]["boxes"]}
     assert view["pairs"]
-    assert {p["node"] for p in view["pairs"]} <= nodes
-    assert {p["layer"] for p in view["pairs"]} <= layers
+    assert {p.node for p in view["pairs"]} <= nodes
+    assert {p.layer for p in view["pairs"]} <= layers
 
 
 def test_every_node_is_linked_or_has_its_reason_on_screen(view) -> None:
     """Nothing may vanish silently."""
-    placed = {p["node"] for p in view["pairs"]} | {u["node"] for u in view["unmapped"]}
+    placed = {p.node for p in view["pairs"]} | {u.node for u in view["unmapped"]}
     assert {n.id for n in tiny_model().nodes} == placed
 
 
@@ -153,11 +154,11 @@ def test_a_step_that_only_quantizes_is_not_called_by_its_node() -> None:
     made.run(compare=False)
     view = engine_view(made["int8"].facts, model)
     boxes = {b["id"]: b for b in view["graph"]["boxes"]}
-    mine = [boxes[p["layer"]] for p in view["pairs"] if p["node"] == "stem/Conv"]
+    mine = [boxes[p.layer] for p in view["pairs"] if p.node == "stem/Conv"]
     assert [["Conv"], [], [], []] == [[c["op"] for c in b["chips"]] for b in mine]
     assert ["DQ for Conv", "Q for Conv", "DQ for Conv"] == [b["title"] for b in mine[1:]]
     assert [False, True, True, True] == [b["slim"] for b in mine]
-    assert ["work", "DQ", "Q", "DQ"] == [p["role"] for p in view["pairs"] if p["node"] == "stem/Conv"]
+    assert ["work", "DQ", "Q", "DQ"] == [p.role for p in view["pairs"] if p.node == "stem/Conv"]
 
 
 NOTHING = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")

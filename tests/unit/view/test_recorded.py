@@ -13,9 +13,9 @@ from rtlab.core.facts import Facts
 from rtlab.core.model import wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.documents.contract import EngineView
 from rtlab.documents.payload import decode, encode
 from rtlab.testing import tiny_model
+from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
 
 

@@ -13,8 +13,8 @@ from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
-from rtlab.documents.contract import Graph
 from rtlab.documents.payload import decode, encode
+from rtlab.questions.cards.picture import Graph
 from rtlab.relation.mapping import Mapping, Pair, placed, relate
 from rtlab.testing import tiny_model
 from rtlab.view.graph import engine_view, source_graph, source_later
@@ -235,7 +235,7 @@ def test_every_link_of_an_engine_ends_at_boxes(make) -> None:
     study.add("fp32", target="cpu", backend="onnxruntime")
     view = engine_view(study.run()["fp32"].facts, study.model)
     nodes = {b["id"] for b in graph_of(study.model)["boxes"] if b["kind"] == "node"}
-    linked = {p["node"] for p in view["pairs"]} | {u["node"] for u in view["unmapped"]}
+    linked = {p.node for p in view["pairs"]} | {u.node for u in view["unmapped"]}
     constants = {p.id for p in study.model.places.values() if p.node.op == "Constant"}
     assert nodes <= linked <= nodes | constants
     assert {c["node"] for b in view["graph"]["boxes"] for c in b["chips"]} <= linked

@@ -31,7 +31,7 @@ export class Figure {
   /** Whether it can be opened "+" or folded "−". */
   fold: "" | "+" | "−" = "";
   /** Why a node has no layer. */
-  missing: Reason = "";
+  missing: Reason | "" = "";
   readonly box: Box;
   readonly shape: Shape;
   readonly width: number;
@@ -84,7 +84,7 @@ export function signed(old: readonly Figure[], drawn: Drawn, links: Links, type:
   );
 }
 
-const missing = (box: Box, links: Links): Reason => links.unmapped(box.id)?.reason ?? "";
+const missing = (box: Box, links: Links): Reason | "" => links.unmapped(box.id)?.reason ?? "";
 
 function figureAt(drawn: Drawn, i: number, links: Links, type: Type): Figure {
   const figure = figureOf(drawn, drawn.graph.boxes[i]!, i, links, type);

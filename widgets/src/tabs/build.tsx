@@ -142,7 +142,9 @@ function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
             type="range"
             data-control="step"
             aria-label="Decisions of the build"
-            aria-valuetext={at ? `${at} of ${total}: ${shorten(steps[at - 1]!.step.text, 120)}` : "none yet"}
+            aria-valuetext={
+              at ? `${at} of ${total}: ${shorten(steps[at - 1]!.step.decision.text, 120)}` : "none yet"
+            }
             min={0}
             max={total}
             value={at}
@@ -185,7 +187,7 @@ function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
         )}
         {current && (
           <p class="rt-note" data-control="decision">
-            {shorten(printable(current.text), 600)}
+            {shorten(printable(current.decision.text), 600)}
           </p>
         )}
       </section>
@@ -207,27 +209,30 @@ const COLUMNS: Column<Numbered>[] = [
   {
     key: "action",
     label: "Action",
-    by: ({ step }) => step.action,
-    cell: ({ step }) => <td>{step.action}</td>,
+    by: ({ step }) => step.decision.action,
+    cell: ({ step }) => <td>{step.decision.action}</td>,
   },
   {
     key: "rule",
     label: "Rule",
     extra: "rt-extra",
-    by: ({ step }) => step.rule,
+    by: ({ step }) => step.decision.rule,
     cell: ({ step }) => (
-      <td class="rt-extra" title={step.rule}>
-        {step.rule || NONE}
+      <td class="rt-extra" title={step.decision.rule}>
+        {step.decision.rule || NONE}
       </td>
     ),
   },
   {
     key: "text",
     label: "What the builder said",
-    by: ({ step }) => step.text,
+    by: ({ step }) => step.decision.text,
     cell: ({ step }) => (
-      <td class="rt-text rt-wide-cell" title={`${shorten(step.text, 600)}\n${REPORTED}, line ${step.line}`}>
-        {shorten(printable(step.text), 300)}
+      <td
+        class="rt-text rt-wide-cell"
+        title={`${shorten(step.decision.text, 600)}\n${REPORTED}, line ${step.decision.line}`}
+      >
+        {shorten(printable(step.decision.text), 300)}
       </td>
     ),
   },
@@ -244,8 +249,8 @@ const COLUMNS: Column<Numbered>[] = [
     label: "Line",
     title: "Line of the log",
     numeric: true,
-    by: ({ step }) => step.line,
-    cell: ({ step }) => <td class="rt-num">{step.line}</td>,
+    by: ({ step }) => step.decision.line,
+    cell: ({ step }) => <td class="rt-num">{step.decision.line}</td>,
   },
 ];
 

@@ -10,7 +10,7 @@ import {
   shownOf,
   thresholdOf,
 } from "../calibration";
-import type { CalibratedValue, Calibration, Rank } from "../contract";
+import type { Calibrated, CalibratedValue, Ranked } from "../contract";
 import {
   brief,
   difference,
@@ -77,7 +77,7 @@ function Work({ lab, gesture, title, children }: WorkProps) {
   );
 }
 
-function Known({ lab, known }: { lab: Lab; known: Calibration }) {
+function Known({ lab, known }: { lab: Lab; known: Calibrated }) {
   const { study } = lab;
   const chosen = study.engine.value?.calibrator ?? "";
   const [measure, setMeasure] = useState<Measure>("sqnr");
@@ -169,7 +169,7 @@ function Known({ lab, known }: { lab: Lab; known: Calibration }) {
 }
 
 function columnsOf(
-  known: Calibration,
+  known: Calibrated,
   measure: Measure,
   chosen: string,
   readers: (row: CalibratedValue) => string,
@@ -307,7 +307,7 @@ function Fitted({ children }: { children(width: number, height: number): Compone
 }
 
 /** The calibrators on the task, the best first, and which to use. */
-function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
+function Ranking({ lab, known }: { lab: Lab; known: Calibrated }) {
   const { ranking, task, unit, measured } = known;
   // Without a task only the noise at the model's output tells them apart.
   const scored = ranking.length ? ranking.some(({ score }) => score !== null) : task !== "";
@@ -342,7 +342,7 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
           </thead>
           <tbody>
             {ranked(known).map((rank) => (
-              <Ranked
+              <RankRow
                 key={rank.calibrator + rank.precision}
                 lab={lab}
                 rank={rank}
@@ -358,16 +358,16 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibration }) {
   );
 }
 
-interface RankedProps {
+interface RankProps {
   lab: Lab;
-  rank: Rank;
+  rank: Ranked;
   unit: string;
   source: string;
   /** There is a task, and room for its numbers. */
   scored: boolean;
 }
 
-function Ranked({ lab, rank, unit, source, scored }: RankedProps) {
+function RankRow({ lab, rank, unit, source, scored }: RankProps) {
   const { calibrator, precision, score, delta, sqnr, note } = rank;
   const choice = lab.choice.value;
   const mine = choice.calibrator === calibrator;
@@ -379,7 +379,7 @@ function Ranked({ lab, rank, unit, source, scored }: RankedProps) {
       {scored && (
         <>
           <td class="rt-num" title={title}>
-            {told(quantity(score, unit))}
+            {told(quantity(score?.value ?? null, unit))}
           </td>
           <td class={`rt-num ${delta !== null && delta <= -0.05 ? "rt-worse" : ""}`} title={title}>
             {difference(delta, unit)}

@@ -4,17 +4,7 @@ import { cividis, inkOn } from "../colour";
 import type { EngineView, Origin, Reformat, Slice, Summary, Transition } from "../contract";
 import { NONE, number, originOf, plural, quantity, shorten, withOrigin } from "../format";
 import type { Lab } from "../lab";
-import {
-  barsOf,
-  cellKey,
-  coverageFact,
-  layersWith,
-  matrixOf,
-  outsideOf,
-  type Trait,
-  timeFact,
-  weightOf,
-} from "../summary";
+import { barsOf, cellKey, coverageFact, matrixOf, outsideOf, timeFact, weightOf } from "../summary";
 import { Name } from "../ui/cells";
 import { Quoted } from "../ui/quoted";
 import { type Column, Rows } from "../ui/rows";
@@ -61,44 +51,32 @@ function Told({ lab, engine, summary }: { lab: Lab; engine: EngineView; summary:
       </div>
       <div class="rt-columns rt-engine">
         <section class="rt-bars">
-          <Bars lab={lab} engine={engine} title="By kind" trait="op" slices={summary.kinds} times={times}>
+          <Bars lab={lab} title="By kind" slices={summary.kinds} times={times}>
             <Outside summary={summary} times={times} />
           </Bars>
           {summary.precisions.some(({ name }) => name) && (
-            <Bars
-              lab={lab}
-              engine={engine}
-              title="By precision"
-              trait="precision"
-              slices={summary.precisions}
-              times={times}
-            />
+            <Bars lab={lab} title="By precision" slices={summary.precisions} times={times} />
           )}
         </section>
-        <Transitions lab={lab} engine={engine} transitions={summary.transitions} times={times} />
+        <Transitions lab={lab} transitions={summary.transitions} times={times} />
         <Reformats lab={lab} engine={engine} reformats={summary.reformats} times={times} />
       </div>
     </>
   );
 }
 
-/** Selects the layers with a trait; where they are the selection, clears it. */
-function picker(lab: Lab, { graph }: EngineView, trait: Trait): { pressed: boolean; pick(): void } {
+/** Selects layers; where they are the selection, clears it. */
+function picker(lab: Lab, layers: string[]): { pressed: boolean; pick(): void } {
   const { study } = lab;
   const selected = new Set(study.view.value.layers);
-  const all = (): string[] => layersWith(graph, trait);
-  const same = (layers: string[]): boolean =>
-    layers.length === selected.size && layers.every((id) => selected.has(id));
-  // Most of the time nothing is selected, and then nobody needs the layers of each of many rows.
-  const pressed = selected.size > 0 && same(all());
-  return { pressed, pick: () => (pressed ? study.clear() : study.reveal("layer", all())) };
+  const pressed =
+    selected.size > 0 && layers.length === selected.size && layers.every((id) => selected.has(id));
+  return { pressed, pick: () => (pressed ? study.clear() : study.reveal("layer", layers)) };
 }
 
 interface BarsProps {
   lab: Lab;
-  engine: EngineView;
   title: string;
-  trait: "op" | "precision";
   slices: readonly Slice[];
   times: Times;
   /** A last row of its own kind. */
@@ -122,12 +100,12 @@ function Outside({ summary, times }: { summary: Summary; times: Times }) {
 }
 
 /** Horizontal bars with numbers; each selects its layers. */
-function Bars({ lab, engine, title, trait, slices, times, children }: BarsProps) {
-  const timed = slices.some(({ time }) => time !== null);
+function Bars({ lab, title, slices, times, children }: BarsProps) {
+  const timed = slices.some(({ milliseconds }) => milliseconds !== null);
   return (
     <>
       <div class="rt-caption">
-        <h4 title={trait === "precision" ? "The narrowest type that a layer reads or writes" : undefined}>
+        <h4 title={title === "By precision" ? "The narrowest type that a layer reads or writes" : undefined}>
           {title}
         </h4>
         <span title={timed ? times.source : "Nobody has timed the layers of this engine itself"}>
@@ -135,15 +113,18 @@ function Bars({ lab, engine, title, trait, slices, times, children }: BarsProps)
         </span>
       </div>
       <ul aria-label={`Layers ${title.toLowerCase()}`}>
-        {barsOf(slices).map(({ slice: { name, layers, time, share }, length }) => {
-          const { pressed, pick } = picker(lab, engine, { [trait]: name });
+        {barsOf(slices).map(({ slice: { name, layers, milliseconds, share }, length }) => {
+          const { pressed, pick } = picker(lab, layers);
           return (
             <li key={name}>
               <button
                 type="button"
                 data-kind={name}
                 aria-pressed={pressed}
-                title={[`Select ${plural(layers, "layer")}: ${name || "no type told"}`, timed && times.source]
+                title={[
+                  `Select ${plural(layers.length, "layer")}: ${name || "no type told"}`,
+                  timed && times.source,
+                ]
                   .filter(Boolean)
                   .join("\n")}
                 onClick={pick}
@@ -152,11 +133,11 @@ function Bars({ lab, engine, title, trait, slices, times, children }: BarsProps)
                 <i>
                   <i style={{ width: `${100 * length}%` }} />
                 </i>
-                <span>{layers}</span>
+                <span>{layers.length}</span>
                 {timed && (
                   <>
-                    <span>{withOrigin(times.origin, quantity(time, "ms"))}</span>
-                    <span>{share === null ? NONE : `${share.toFixed(share < 10 ? 1 : 0)} %`}</span>
+                    <span>{withOrigin(times.origin, quantity(milliseconds, "ms"))}</span>
+                    <span>{share === null ? NONE : percent(share)}</span>
                   </>
                 )}
               </button>
@@ -171,15 +152,17 @@ function Bars({ lab, engine, title, trait, slices, times, children }: BarsProps)
 
 interface TransitionsProps {
   lab: Lab;
-  engine: EngineView;
   transitions: readonly Transition[];
   times: Times;
 }
 
+/** A share from 0 to 1. */
+const percent = (share: number): string => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+
 const STOPS = Array.from({ length: 9 }, (_, k) => cividis(k / 8)).join(", ");
 
 /** How many layers read one type and write another, shaded by their time. */
-function Transitions({ lab, engine, transitions, times }: TransitionsProps) {
+function Transitions({ lab, transitions, times }: TransitionsProps) {
   const { reads, writes, cells, most, timed } = matrixOf(transitions);
   return (
     <section class="rt-transitions" data-control="transitions">
@@ -212,9 +195,9 @@ function Transitions({ lab, engine, transitions, times }: TransitionsProps) {
                   {writes.map((after) => {
                     const cell = cells.get(cellKey(before, after));
                     if (!cell) return <td key={after} />;
-                    const { pressed, pick } = picker(lab, engine, { reads: before, writes: after });
+                    const { pressed, pick } = picker(lab, cell.layers);
                     const ground = cividis(most > 0 ? weightOf(cell, timed) / most : 0);
-                    const told = withOrigin(times.origin, quantity(cell.time, "ms"));
+                    const told = withOrigin(times.origin, quantity(cell.milliseconds, "ms"));
                     return (
                       <td key={after}>
                         <button
@@ -222,11 +205,11 @@ function Transitions({ lab, engine, transitions, times }: TransitionsProps) {
                           data-cell={cellKey(before, after)}
                           aria-pressed={pressed}
                           style={{ background: ground, color: inkOn(ground) }}
-                          title={`${plural(cell.layers, "layer")} read ${before || "nothing"} and write ${after || "nothing"}${timed ? `\n${times.source}` : ""}`}
+                          title={`${plural(cell.layers.length, "layer")} read ${before || "nothing"} and write ${after || "nothing"}${timed ? `\n${times.source}` : ""}`}
                           onClick={pick}
                         >
-                          {cell.layers}
-                          {cell.time !== null && <small>{told}</small>}
+                          {cell.layers.length}
+                          {cell.milliseconds !== null && <small>{told}</small>}
                         </button>
                       </td>
                     );
@@ -321,16 +304,16 @@ function reformatColumns(reformats: readonly Reformat[], { origin, source }: Tim
           },
         ]
       : []),
-    ...(reformats.some(({ time }) => time !== null)
+    ...(reformats.some(({ milliseconds }) => milliseconds !== null)
       ? [
           {
             key: "time",
             label: "Time",
             numeric: true,
-            by: ({ time }: Reformat) => time,
-            cell: ({ time }: Reformat) => (
+            by: ({ milliseconds }: Reformat) => milliseconds,
+            cell: ({ milliseconds }: Reformat) => (
               <td class="rt-num" title={source}>
-                {withOrigin(origin, quantity(time, "ms"))}
+                {withOrigin(origin, quantity(milliseconds, "ms"))}
               </td>
             ),
           },

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { labelled, methodOf, thresholdOf } from "../calibration";
-import type { CalibratedValue, Calibration, TensorStats } from "../contract";
+import type { Calibrated, CalibratedValue, TensorStats } from "../contract";
 import { GLYPH, number, percent, quantity, shorten, thousands } from "../format";
 import { Row, Section } from "./section";
 
@@ -81,7 +81,7 @@ export function CalibratedBars({ value, chosen, width = WIDTH, height }: Calibra
 const FOOT = 16;
 
 /** What calibration saw of a value that the selected node quantizes. */
-export function CalibratedView(props: { known: Calibration; value: CalibratedValue; chosen: string }) {
+export function CalibratedView(props: { known: Calibrated; value: CalibratedValue; chosen: string }) {
   const { known, value, chosen } = props;
   const own = thresholdOf(value, chosen);
   return (
@@ -113,7 +113,7 @@ export function CalibratedView(props: { known: Calibration; value: CalibratedVal
 }
 
 interface MeasuredProps {
-  known: Calibration;
+  known: Calibrated;
   /** The tensor that the number is of, whose histogram may hold a part of its elements. */
   value?: CalibratedValue;
   children: ComponentChildren;

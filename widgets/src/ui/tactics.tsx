@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import type { BuildStory, Contest } from "../contract";
+import type { BuildStory, Candidate, Contest } from "../contract";
 import { ending, GLYPH, NONE, plural, quantity, shorten } from "../format";
 import type { Lab } from "../lab";
 import { contestShown, marginWords } from "../story";
@@ -34,15 +34,15 @@ export function Tactics({ lab, story }: { lab: Lab; story: BuildStory }) {
           label="Tactics by layer"
           rows={contests}
           columns={COLUMNS}
-          id={({ name }) => name}
-          selected={({ layer }) => layer !== "" && selected.has(layer)}
-          current={shown?.name ?? ""}
-          attributes={(row) => ({ "data-contest": row.name, class: row === shown ? "rt-shown" : "" })}
-          onPick={({ name, layer }, add) => {
-            setPicked(name);
-            if (layer) study.select("layer", layer, { add, reveal: true });
+          id={({ layer }) => layer}
+          selected={({ id }) => id !== "" && selected.has(id)}
+          current={shown?.layer ?? ""}
+          attributes={(row) => ({ "data-contest": row.layer, class: row === shown ? "rt-shown" : "" })}
+          onPick={({ layer, id }, add) => {
+            setPicked(layer);
+            if (id) study.select("layer", id, { add, reveal: true });
           }}
-          onPoint={(row) => study.point(row?.layer ? "layer" : undefined, row?.layer)}
+          onPoint={(row) => study.point(row?.id ? "layer" : undefined, row?.id)}
         />
       ) : (
         <p class="rt-quiet rt-pad">{UNTIMED[rtx ? "rtx" : "other"]}</p>
@@ -89,11 +89,11 @@ export function Memory({ story: { memory, notes } }: { story: BuildStory }) {
 
 /** The tactics of one layer as bars: the shorter, the faster. */
 function Candidates({ contest }: { contest: Contest }) {
-  const { name, winner, formats, count, margin, candidates } = contest;
-  const most = Math.max(...candidates.map(({ time }) => time), 0);
+  const { layer, count, margin, candidates } = contest;
+  const most = Math.max(...candidates.map(timeOf), 0);
   return (
     <>
-      <h4 title={shorten(name, 600)}>{ending(name, 80)}</h4>
+      <h4 title={shorten(layer, 600)}>{ending(layer, 80)}</h4>
       <p class="rt-quiet" title={TIMED}>
         {[
           !count
@@ -102,26 +102,26 @@ function Candidates({ contest }: { contest: Contest }) {
               ? `${candidates.length} fastest of ${count}`
               : plural(count, "tactic"),
           marginWords(margin),
-          formats,
+          candidates[0]?.formats,
         ]
           .filter(Boolean)
           .join(" · ")}
       </p>
       <ul class="rt-bars rt-candidates" aria-label="Tactics by time">
-        {candidates.map(({ tactic, name: text, time }, k) => (
+        {candidates.map((candidate, k) => (
           <li
             key={k}
             class={k === 0 ? "rt-won" : ""}
-            title={[text, tactic, TIMED].filter(Boolean).join("\n")}
+            title={[candidate.name, candidate.tactic.tactic, TIMED].filter(Boolean).join("\n")}
           >
             <span>
-              <bdi dir="ltr">{ending(text || tactic || winner, 80)}</bdi>
+              <bdi dir="ltr">{ending(candidate.name, 80)}</bdi>
             </span>
             <i>
-              <i style={{ width: `${most > 0 ? (100 * time) / most : 0}%` }} />
+              <i style={{ width: `${most > 0 ? (100 * timeOf(candidate)) / most : 0}%` }} />
             </i>
             <span>
-              {GLYPH.reported} {quantity(time, "ms")}
+              {GLYPH.reported} {quantity(timeOf(candidate), "ms")}
             </span>
           </li>
         ))}
@@ -130,29 +130,31 @@ function Candidates({ contest }: { contest: Contest }) {
   );
 }
 
+const timeOf = ({ tactic }: Candidate): number => tactic.milliseconds;
+
 const COLUMNS: Column<Contest>[] = [
   {
     key: "name",
     label: "Layer",
-    by: ({ name }) => name,
-    cell: ({ name }) => <Name text={name} />,
+    by: ({ layer }) => layer,
+    cell: ({ layer }) => <Name text={layer} />,
   },
   {
     key: "winner",
     label: "Winner",
     extra: "rt-extra",
-    by: ({ winner }) => winner,
-    cell: ({ winner }) => <Name text={winner || NONE} extra="rt-extra" />,
+    by: ({ candidates }) => candidates[0]?.name ?? "",
+    cell: ({ candidates }) => <Name text={candidates[0]?.name || NONE} extra="rt-extra" />,
   },
   {
     key: "time",
     label: "Time",
     title: TIMED,
     numeric: true,
-    by: ({ candidates }) => candidates[0]?.time ?? null,
+    by: ({ candidates }) => (candidates[0] ? timeOf(candidates[0]) : null),
     cell: ({ candidates }) => (
       <td class="rt-num" title={TIMED}>
-        {candidates[0] ? `${GLYPH.reported} ${quantity(candidates[0].time, "ms")}` : NONE}
+        {candidates[0] ? `${GLYPH.reported} ${quantity(timeOf(candidates[0]), "ms")}` : NONE}
       </td>
     ),
   },

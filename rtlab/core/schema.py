@@ -1,0 +1,104 @@
+"""What a field of an answer declares, once, beside its type.
+
+``Annotated[float | None, Meaning("Time", "ms", "measured")]`` says all that anybody needs to show the number: JSON, the
+types of the page, tables, frames, text and plain panels follow from it in ``rtlab.documents``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from typing import Any, Literal
+
+#: Where a number is from.
+Origin = Literal["measured", "reported", "estimated"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Meaning:
+    """What a field is, besides its type.
+
+    ``title`` is its heading; a field without one crosses to the page and to JSON, and is shown by nobody on its own.
+    ``unit`` is that of the value: ``ms``, ``B`` (bytes) and ``%`` (a share from 0 to 1) are shown in the unit that
+    reads best. ``origin`` is empty for what is no number and for a count; ``own`` says that the noun has a field
+    ``origin``, which tells it. ``links`` says what the ids in it are of: nodes, layers, or layers of the variant that
+    this one is compared with. ``note`` is shown on hover.
+
+    ``kept`` fields stay in Python. ``infinite`` numbers may be NaN or infinite, for which JSON has None.
+    """
+
+    title: str = ""
+    unit: str = ""
+    origin: Origin | Literal["", "own"] = ""
+    links: Literal["", "nodes", "layers", "others"] = ""
+    note: str = ""
+    kept: bool = False
+    infinite: bool = False
+
+
+#: Of a field that only Python needs.
+UNSENT = Meaning(kept=True)
+_NOTHING = Meaning()
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field of a noun: its name, its type, and what it means."""
+
+    name: str
+    type: Any
+    meaning: Meaning = _NOTHING
+
+    def origin(self, noun: object) -> Origin | Literal[""]:
+        """Where the number is from in this noun."""
+        told = self.meaning.origin
+        return typing.cast("Any", noun).origin if told == "own" else told
+
+
+def is_text(kind: type) -> bool:
+    """Whether people write values of a type as text, such as a precision: it says itself how."""
+    return any("__str__" in vars(base) for base in kind.__mro__[:-1])
+
+
+def is_noun(kind: Any) -> bool:
+    """Whether a type is a dataclass or a named tuple that is more than its own text, such as a calibrator is."""
+    if not isinstance(kind, type) or is_text(kind):
+        return False
+    return dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+@functools.cache
+def fields(kind: type) -> tuple[Field, ...]:
+    """The fields of a noun in their order, then its properties that declare a meaning; none that are kept.
+
+    Raises:
+        TypeError: it is no noun.
+        NameError: a type of it is imported for the type checker alone.
+    """
+    if not is_noun(kind):
+        raise TypeError(
+            f"Cannot read the fields of {kind!r}: it is no noun. Give a dataclass or a named tuple."
+        )
+    hints = typing.get_type_hints(kind, include_extras=True)
+    names = getattr(kind, "_fields", None) or tuple(f.name for f in dataclasses.fields(kind))
+    found = [_field(name, hints[name]) for name in names]
+    for base in reversed(kind.__mro__):
+        for name, member in vars(base).items():
+            getter = _getter(member)
+            if getter is not None and str(getter.__annotations__.get("return")).startswith("Annotated["):
+                found.append(_field(name, typing.get_type_hints(getter, include_extras=True)["return"]))
+    return tuple(f for f in found if not f.meaning.kept)
+
+
+def _getter(member: object) -> Any:
+    if isinstance(member, property):
+        return member.fget
+    return member.func if isinstance(member, functools.cached_property) else None
+
+
+def _field(name: str, hint: Any) -> Field:
+    if typing.get_origin(hint) is not typing.Annotated:
+        return Field(name, hint)
+    kind, *more = typing.get_args(hint)
+    return Field(name, kind, next((m for m in more if isinstance(m, Meaning)), _NOTHING))

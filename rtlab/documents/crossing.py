@@ -1,0 +1,110 @@
+"""What of a value crosses to the page and to JSON: the fields of its noun, as plain values.
+
+A noun's own type is the declaration (``rtlab.core.schema``); a ``TypedDict`` declares what has no noun.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import datetime
+import enum
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from rtlab.core import schema
+
+_PLAIN = (str, int, float, bool, type(None))
+_LISTS = (list, tuple, set, frozenset, collections.abc.Sequence)
+_MAPS = (dict, collections.abc.Mapping)
+
+
+@dataclasses.dataclass(frozen=True)
+class Crossing:
+    """How a field crosses: as which plain type, and what makes it of the value, None where it is that already."""
+
+    type: Any
+    convert: Callable[[Any], Any] | None = None
+
+
+def is_object(kind: Any) -> bool:
+    """Whether values of a type cross as an object with fields."""
+    return typing.is_typeddict(kind) or schema.is_noun(kind)
+
+
+@functools.cache
+def members(kind: Any) -> Mapping[str, Crossing]:
+    """The fields of a noun or of a ``TypedDict`` that cross, by name.
+
+    Raises:
+        TypeError: a field is of a type that nothing plain stands for.
+    """
+    if typing.is_typeddict(kind):
+        return {name: _crossing(hint) for name, hint in typing.get_type_hints(kind).items()}
+    return {f.name: _crossing(f.type, infinite=f.meaning.infinite) for f in schema.fields(kind)}
+
+
+def plain(value: Any) -> Any:
+    """A noun as builtins: what crosses of it; a number that is NaN or infinite is None, words of a type are text."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    kind: Any = type(value)
+    if schema.is_noun(kind):
+        return {f.name: plain(getattr(value, f.name)) for f in schema.fields(kind)}
+    if isinstance(value, _LISTS):
+        return [plain(v) for v in value]
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
+
+
+def _crossing(hint: Any, *, infinite: bool = False) -> Crossing:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if infinite:
+        return Crossing(float | None, _finite)
+    if origin in {types.UnionType, typing.Union}:
+        inner = [_crossing(a) for a in arguments if a is not type(None)]
+        kind = functools.reduce(lambda a, b: a | b, [c.type for c in inner])
+        converts = next((c.convert for c in inner if c.convert), None)
+        return Crossing(
+            kind | None if type(None) in arguments else kind, converts and functools.partial(_known, converts)
+        )
+    if origin in _LISTS:
+        inner_type = _crossing(arguments[0])
+        each = inner_type.convert
+        return Crossing(list[inner_type.type], each and functools.partial(_each, each))  # type: ignore[name-defined]
+    if origin in _MAPS:
+        key, inner_type = _crossing(arguments[0]), _crossing(arguments[1])
+        if key.convert or inner_type.convert:
+            return Crossing(dict[str, inner_type.type], plain)  # type: ignore[name-defined]
+        return Crossing(dict[str, inner_type.type])  # type: ignore[name-defined]
+    if hint in _PLAIN or hint is Any or origin is typing.Literal or is_object(hint):
+        return Crossing(hint)
+    if isinstance(hint, typing.NewType):
+        return Crossing(hint)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return Crossing(Literal[tuple(m.value for m in hint)], str)
+    if isinstance(hint, type) and schema.is_text(hint):
+        # Such as a precision or a calibrator, which is known by its text.
+        return Crossing(str, str)
+    raise TypeError(f"Cannot send {hint!r}: nothing plain stands for it. Declare a noun, or keep the field.")
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _known(convert: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else convert(value)
+
+
+def _each(convert: Callable[[Any], Any], values: typing.Iterable[Any]) -> list[Any]:
+    return [convert(v) for v in values]

@@ -1,0 +1,129 @@
+"""A graph as the page draws it: boxes, the edges between them, and numbers on them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from rtlab.core.schema import Origin
+from rtlab.relation.roles import Role
+
+Family = Literal[
+    "convolution", "activation", "pool", "shape", "normalization", "quantize", "matmul", "control", "other"
+]
+BoxKind = Literal["node", "layer", "input", "output", "group"]
+
+
+class Port(TypedDict):
+    """A tensor that a box reads or writes. ``shape`` is ready to show, such as ``1×16×32×32``."""
+
+    name: str
+    dtype: str
+    shape: str
+    format: str
+    constant: bool
+
+
+class OpChip(TypedDict):
+    """What an engine layer does for one node, in execution order: runs it (role "work"), or serves it.
+
+    ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``.
+    Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here.
+    """
+
+    op: str
+    family: Family
+    node: str
+    role: Role
+    title: str
+
+
+class Detail(TypedDict):
+    """One line of the side panel."""
+
+    key: str
+    value: str
+
+
+class Box(TypedDict):
+    """A box of a graph. ``lines`` stand below the title when zoomed in.
+
+    ``slim`` marks overhead: a layer that moves, retypes or quantizes what others compute; such a box has no chips.
+    ``precision`` is the narrowest type that a layer touches, ``reads`` and ``writes`` those of its inputs and outputs,
+    empty for a node. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and
+    ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only.
+    """
+
+    id: str
+    kind: BoxKind
+    parent: int
+    body: str
+    op: str
+    family: Family
+    title: str
+    lines: list[str]
+    chips: list[OpChip]
+    precision: str
+    reads: str
+    writes: str
+    stream: int
+    slim: bool
+    inputs: list[Port]
+    outputs: list[Port]
+    details: list[Detail]
+
+
+class Edge(TypedDict):
+    """A tensor between two boxes, given as positions in ``Graph.boxes``."""
+
+    source: int
+    target: int
+    value: str
+    label: str
+
+
+class Graph(TypedDict):
+    """A graph to draw. ``constants`` are not boxes; they show as lines of their consumers.
+
+    ``later`` says that ``inputs``, ``outputs`` and ``details`` of its boxes are empty here and come as ``Later``.
+    """
+
+    id: str
+    title: str
+    subtitle: str
+    boxes: list[Box]
+    edges: list[Edge]
+    later: bool
+
+
+class Told(TypedDict):
+    """What is told of a box besides what is drawn: the fields of ``Box`` of these names."""
+
+    inputs: list[Port]
+    outputs: list[Port]
+    details: list[Detail]
+
+
+class Reading(TypedDict):
+    """One number on one box.
+
+    ``spread`` is half the interquartile range; ``shared`` counts the boxes that the number belongs to together
+    (1: to this alone); ``note`` is shown on hover.
+    """
+
+    value: float
+    spread: float | None
+    shared: int
+    note: str
+
+
+class Overlay(TypedDict):
+    """A number for many boxes with its origin. ``best`` says which end is good."""
+
+    id: str
+    title: str
+    unit: str
+    origin: Origin
+    source: str
+    best: Literal["low", "high"]
+    nodes: dict[str, Reading]
+    layers: dict[str, Reading]

@@ -1,0 +1,157 @@
+"""The contract between Python and the page: all that crosses, and its types in TypeScript.
+
+``python -m rtlab.view.contract`` writes ``widgets/src/contract.ts``; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from rtlab.core.buildlog import Action
+from rtlab.core.finding import Finding
+from rtlab.core.schema import Origin
+from rtlab.core.stage import Stage, Standing, State
+from rtlab.documents import contract
+from rtlab.documents.contract import Failure, Panel, PanelName, Status
+from rtlab.documents.typescript import typescript as written
+from rtlab.questions.build.panel import BuildStory
+from rtlab.questions.calibration.pairs import PairUse, Verdict
+from rtlab.questions.calibration.panel import Calibrated
+from rtlab.questions.cards.picture import BoxKind, Family, Graph, Overlay, Told
+from rtlab.questions.engine.panel import Summary
+from rtlab.questions.findings.panel import Findings
+from rtlab.questions.inspection.tensors import Inspection, TensorKind
+from rtlab.questions.panels import PANELS
+from rtlab.relation.flow import Reason
+from rtlab.relation.mapping import Evidence, Missing, Pair
+from rtlab.relation.roles import Role
+from rtlab.view.state import ViewState
+
+ChipStatus = Literal["ready", "building", "failed"]
+
+
+class EngineView(TypedDict):
+    """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
+
+    ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
+    elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
+    ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant.
+    Where the graph's boxes are told of later, ``overlays``, ``summary`` and ``findings`` are empty, and come as
+    ``Later`` too.
+    """
+
+    variant: str
+    calibrator: str
+    commands: list[str]
+    precisions: dict[str, str]
+    quantized: list[PairUse]
+    graph: Graph
+    pairs: list[Pair]
+    unmapped: list[Missing]
+    overlays: list[Overlay]
+    summary: Summary | None
+    findings: list[Finding]
+    panels: list[PanelName]
+
+
+class Later(TypedDict):
+    """What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model.
+
+    ``boxes`` tell of ``Graph.boxes``, by position; ``overlays``, ``summary`` and ``findings`` are those of
+    ``EngineView``, and empty for a model.
+    """
+
+    of: str
+    boxes: list[Told]
+    overlays: list[Overlay]
+    summary: Summary | None
+    findings: list[Finding]
+
+
+class Chip(TypedDict):
+    """A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``.
+
+    ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen
+    for it, spelled as in ``int8·auto``.
+    ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input,
+    in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes
+    before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld.
+    ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers.
+    """
+
+    id: str
+    label: str
+    about: str
+    choice: str
+    target: str
+    status: ChipStatus
+    baseline: bool
+    recorded: bool
+    nodes: int
+    layers: int
+    counted: str
+    estimate: float | None
+    estimate_gpu: str
+    estimate_source: str
+    time: float | None
+    time_source: str
+    score: float | None
+    score_delta: float | None
+    score_unit: str
+    score_source: str
+    random: str
+    error: Failure | None
+    stages: list[Standing]
+
+
+class SavedVariant(TypedDict):
+    """A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64.
+
+    ``panels`` are those of the first settings, without their figures.
+    """
+
+    id: str
+    engine: str
+    story: str
+    status: list[Status]
+    panels: list[Panel]
+
+
+class Saved(TypedDict):
+    """All that a report holds. ``source``, a ``Graph``, and ``calibration`` are as ``encode`` makes them, in base64."""
+
+    model: str
+    source: str
+    calibration: str
+    variants: list[SavedVariant]
+    chips: list[Chip]
+    view: ViewState
+
+
+#: What crosses by itself; what it is made of crosses with it.
+ROOTS: tuple[Any, ...] = (
+    Graph, EngineView, Later, Calibrated, Findings, BuildStory, Inspection, Panel, contract.Controls, contract.Choice,
+    Chip, contract.BuildState, contract.DataState, ViewState, Status, contract.Gesture, contract.Reply, Saved,
+)  # fmt: skip
+ALIASES: Mapping[str, Any] = {
+    "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Role": Role, "Origin": Origin,
+    "ChipStatus": ChipStatus, "StageName": tuple(map(str, Stage)), "StageState": State,
+    "Tab": contract.Tab, "Side": contract.Side, "Grouping": contract.Grouping, "TensorKind": TensorKind,
+    "Action": Action, "Verdict": Verdict, "GestureType": contract.GestureType, "ReplyType": contract.ReplyType,
+    "PanelName": tuple(PANELS), "WorkName": contract.WorkName,
+}  # fmt: skip
+
+
+def typescript() -> str:
+    """The types of all that crosses, as the page knows them."""
+    head = "Generated by python -m rtlab.view.contract. Change the types of Python, not this file."
+    return written(ROOTS, ALIASES, head=head)
+
+
+if __name__ == "__main__":
+    target = Path(__file__).parents[2] / "widgets" / "src" / "contract.ts"
+    target.write_text(typescript(), encoding="utf-8")
+    sys.stdout.write(f"wrote {target.name}\n")
