@@ -462,7 +462,7 @@ def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
     for stride, origins in ((4, {"measured", "estimated"}), (1, {"measured"})):
         study = Study(sample.model, data=sample.calibration, stride=stride)
         told = calibration(study.model, None, study.observe())
-        assert origins == {v["origin"] for v in told["values"]}
+        assert origins == {v.origin for v in told.values}
         assert ("in part" in told["source"]) == (stride > 1)
 
 

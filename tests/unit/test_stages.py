@@ -22,7 +22,6 @@ from rtlab.quantize import prepare
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 from rtlab.view.document import document
-from rtlab.view.table import standings
 
 #: What the reporter is told when each stage begins.
 PHASES = {Stage.TIMED: "Timing", Stage.COMPARED: "Comparing", Stage.SCORED: "Scoring"}
@@ -107,7 +106,7 @@ def test_what_is_missing_is_told_wherever_the_variant_is_shown(model, stage) -> 
         study.run(progress=Stopping(stage))
     text = f"not {stage}: it was cancelled"
     assert text in [s["text"] for s in chrome.status(study.snapshot(), "int8")]
-    assert text in [s["text"] for s in standings(study["int8"].facts)]
+    assert text in [s.text for s in study["int8"].facts.stages.values()]
     found = document(study["int8"].facts, model)["stages"]
     assert ("missing", "cancelled", text) == next(
         (s["state"], s["why"], s["text"]) for s in found if s["stage"] == stage
