@@ -8,7 +8,7 @@ from recorded import NAMES_ONLY, REAL, files, read
 from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks, peaks
 from rtlab.relation.layerwork import LayerWork, layer_works
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 
 def profiled() -> list[Path]:

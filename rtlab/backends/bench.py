@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rtlab.backends import vendor
+from rtlab.backends import cpu, vendor
 from rtlab.backends.attending import Attendant
-from rtlab.backends.onnxruntime import OnnxRuntime, _device
+from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.backends.providers import CPU
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
@@ -38,7 +38,7 @@ class OrtBench:
         self._progress = progress
         self._runner = OnnxRuntime()
         self.threads = self._runner.threads
-        self.device = _device()
+        self.device = cpu.name()
         self.source = self._runner.source.partition(",")[0]
 
     def values(self, model: Model, names: Sequence[str], batch: Batch) -> Outputs:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import onnx
 
-from rtlab.backends import exposed, makers, placement, providers, vendor, watch
+from rtlab.backends import cpu, exposed, makers, placement, providers, streamed, watch
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import NodeRuns
 from rtlab.backends.heeding import heeding
-from rtlab.backends.live import apart, inference
+from rtlab.backends.live import apart
 from rtlab.backends.live.apart import Errand, KeptSession
 from rtlab.backends.live.inference import IN_TURN, PLACED, SessionOrder
 from rtlab.backends.providers import CPU, PREFIX, Provider
@@ -39,23 +39,14 @@ from rtlab.errors import BuildError, RunError, Unavailable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
-_QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
 _CPU = Target("cpu")
 #: Types whose kernels the CPU lacks.
 _CPU_LACKS = {Precision.BF16, Precision.FP4}
-#: Prefix of ONNX Runtime's settings for the weights of a model that it writes.
-_OPTIMIZED = "session.optimized_model_external_initializers"
-#: Left out while a model is folded to a file: what it names by itself, it names so again when it reads that file at a
-#: higher level, and then refuses two constants of one name (1.31, on a transformer).
-_ONCE = ("MatMulAddFusion",)
 #: Bytes that the profiler keeps of each run of a kernel (1.31, two threads), those that it may keep at a time, and the
 #: fewest runs, one of them untimed.
 _PROFILED_KERNEL, _PROFILED, _LEAST_KEPT = 3000, 32 << 20, 3
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _KEPT = 4
-#: What a session is made of, for as long as it is made.
-Source = Callable[[], contextlib.AbstractContextManager[bytes | str]]
 #: How notes of an engine begin that tell how to open it again.
 _LEVEL, _TOLD = "optimization level ", "provider options "
 
@@ -66,7 +57,7 @@ class OnnxRuntime:
     def __init__(self, provider: Provider = CPU, *, threads: int | None = None) -> None:
         self.provider = provider
         self.name = "onnxruntime" if provider == CPU else PREFIX + provider.short
-        self.threads = threads or _cores()
+        self.threads = threads or cpu.cores()
         self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, KeptSession]] = (
             collections.OrderedDict()
         )
@@ -212,7 +203,7 @@ class OnnxRuntime:
         return "the CPU" if self.provider == CPU else f"{self.provider.title} ({str(target).upper()})"
 
     def _device(self, target: Target) -> str:
-        return _device() if target.name == "cpu" else providers.device(self.provider, target)
+        return cpu.name() if target.name == "cpu" else providers.device(self.provider, target)
 
     def profile(
         self,
@@ -400,50 +391,10 @@ class OnnxRuntime:
             # Asked for no value, ONNX Runtime would return every output.
             yield lambda _: {}
             return
-        quantized = any(n.op in _QUANTIZING for n in model.nodes)
-        attendant = self._attendant(progress, limit_s)
-        with scratch.folder() as folder:
-            written = functools.partial(exposed.outside, model, wanted)
-            folded = Path(folder) / "folded.onnx"
-            # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
-            entries = (
-                (f"{_OPTIMIZED}_file_name", "folded.weights"),
-                (f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL)),
-            )
-            fold = self._order(
-                "", attendant.doing, "basic", saved=str(folded), entries=entries, without=_ONCE
-            )
-            inference.free_memory()
-            _session(written, fold, attendant)
-            inference.free_memory()
-            kept = [self._folded(folded, written, "basic" if quantized else "all", attendant)]
-            inference.free_memory()
-
-            def read(batch: Batch) -> Outputs:
-                session, told = kept[0], _run_options()
-                return self._attendant(progress, limit_s).do(
-                    lambda _: inference.read(session, wanted, batch, told),
-                    functools.partial(_terminate, told),
-                )
-
-            try:
-                yield read
-            finally:
-                # The weights are read from the folder, which not every system can remove before.
-                kept.clear()
-
-    def _folded(self, folded: Path, written: Source, level: str, attendant: Attendant) -> Any:
-        """A session on the folded model; where ONNX Runtime refuses what it wrote, on the model as it is."""
-
-        def at() -> contextlib.AbstractContextManager[bytes | str]:
-            return contextlib.nullcontext(str(folded))
-
-        for source in (at, written):
-            # A plan of memory for all values at once is of no use when most are handed out.
-            order = self._order("", attendant.doing, level, planned=False)
-            with contextlib.nullcontext() if source is written else contextlib.suppress(BuildError):
-                return _session(source, order, attendant)
-        raise AssertionError(attendant.doing)
+        order = functools.partial(self._order, "", f'Backend "{self.name}" cannot run')
+        attendant = functools.partial(self._attendant, progress, limit_s)
+        with streamed.reading(model, wanted, order, attendant) as read:
+            yield read
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
@@ -491,21 +442,6 @@ class OnnxRuntime:
         return self._order(data, errand.doing, level, told, engine.target, entries=entries)
 
 
-def _session(source: Source, order: SessionOrder, attendant: Attendant) -> Any:
-    """A session in this process."""
-    options = inference.settings(order)
-
-    def made(_: Progress) -> Any:
-        # Weights are written in this thread too, which takes a while where there are many.
-        with source() as data:
-            return inference.session(dataclasses.replace(order, data=data), options)
-
-    return attendant.do(
-        made,
-        functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
-    )
-
-
 def _near(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two arrays differ by rounding only."""
     if one.dtype.kind not in "fiu":
@@ -531,16 +467,6 @@ def _nothing() -> None:
     """What ends a call that cannot be told to end."""
 
 
-def _run_options() -> Any:
-    ort = vendor.onnxruntime()
-
-    return ort.RunOptions()
-
-
-def _terminate(options: Any) -> None:
-    options.terminate = True
-
-
 def _runnable(engine: Engine) -> bytes | Model:
     if engine.runnable is None:
         raise RunError(
@@ -548,21 +474,3 @@ def _runnable(engine: Engine) -> bytes | Model:
             'Build the variant with backend="onnxruntime".'
         )
     return engine.runnable
-
-
-def _cores() -> int:
-    import psutil
-
-    return int(psutil.cpu_count(logical=False) or os.cpu_count() or 1)
-
-
-def _device() -> str:
-    """The processor's name, as the operating system tells it."""
-    import platform
-
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,12 @@ import numpy as np
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
 from rtlab.core.images import Images, Preprocessing
 from rtlab.core.model import Model
-from rtlab.core.noise import Noise, drawn
+from rtlab.core.noise import Noise, samples_for
 from rtlab.core.rows import Rows
 from rtlab.core.stream import AHEAD, Feed, Inputs, cut, drawn_by, title_of, with_metadata
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
-#: Bytes of random samples up to which nobody notices that they are drawn.
-_AT_ONCE = 4 << 20
-#: Bytes of random samples in all.
-_MOST = 4 << 30
 #: How every view marks numbers that rest on ``synthetic`` data.
 RANDOM = "random input"
 
@@ -73,28 +68,7 @@ class CalibrationData:
         Raises:
             CalibrationError: one batch of the inputs alone takes more than that.
         """
-        shapes = {name: model.input_shape(name) for name in model.inputs}
-        types = {name: np.dtype(NUMPY.get(model.values[name].dtype, "float32")) for name in shapes}
-        batches = {shape[0] if shape else None for shape in shapes.values()}
-        batch = next(iter(batches)) if len(batches) == 1 else None
-        # Of one batch as the graph has it; where each sample is a batch, that of one sample.
-        taken = {name: math.prod(shape) * types[name].itemsize for name, shape in shapes.items()}
-        room = _MOST // max(1, sum(taken.values()))
-        if room < 1:
-            largest = max(taken, key=taken.__getitem__)
-            raise CalibrationError(
-                f'Cannot draw random samples for model "{model.name}": an inference reads '
-                f'{sum(taken.values()) / 2**30:,.3g} GiB, the most of it by the input "{largest}" '
-                f"({shape_text(shapes[largest])}), and at most {_MOST >> 30} GiB are drawn. Name smaller sizes, "
-                f'rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your own.'
-            )
-        count = min(-(-samples // (batch or 1)), room) * (batch or 1)
-        wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-        for name, shape in shapes.items():
-            wanted[name] = ((count, *shape[1:]) if batch else (count, *shape)), types[name]
-        found: dict[str, Any] = {**drawn(wanted, seed)}
-        if sum(math.prod(size) * dtype.itemsize for size, dtype in wanted.values()) <= _AT_ONCE:
-            found = {name: np.asarray(noise) for name, noise in found.items()}
+        found = samples_for(model, samples, seed)
         return cls(found, source=f"random noise, seed {seed}", synthetic=True)
 
     @classmethod
@@ -391,7 +365,7 @@ class SampleStream(CalibrationData):
     """Samples read from an iterable, of which only the first are kept.
 
     Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
-    do. At least the first ``UNSENT`` samples are kept, to whole items: ``take`` reads those again, always the
+    do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
     same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
 
     ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of

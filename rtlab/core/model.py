@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,19 @@ import onnx_ir as ir
 from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
-from rtlab.core import check
+from rtlab.core import check, given_shapes
 from rtlab.core.extract import part
 from rtlab.core.held import hold
+from rtlab.core.inferred import infer_types
 from rtlab.core.known import known
-from rtlab.core.node import NAME, Node, assign_ids, project, walk
-from rtlab.core.outline import LARGE, outlined
+from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
+from rtlab.core.outline import outlined
 from rtlab.core.outside import changed, outside, settle
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.sizes import Sizes
 from rtlab.core.stamp import Stamp, stamp
-from rtlab.core.value import Value, ValueKind, describe, shape_text
+from rtlab.core.value import Value, shape_text
 from rtlab.errors import ModelError, boundary
-
-#: Sizes beyond this one are not propagated through nodes that fill tensors.
-_MOST_FILLED = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -327,25 +324,7 @@ class Model:
         Raises:
             ModelError: a dimension other than the first is dynamic and has no named size.
         """
-        declared = self.values[name].shape or ()
-        named = self.shapes.get(name)
-        if isinstance(named, tuple):
-            return named
-        sizes: list[int] = []
-        for axis, dim in enumerate(declared):
-            if isinstance(dim, int):
-                sizes.append(dim)
-            elif isinstance(dim, str) and isinstance(size := self.shapes.get(dim), int):
-                sizes.append(size)
-            elif axis == 0:
-                sizes.append(1)
-            else:
-                raise ModelError(
-                    f'Cannot fix the shape of input "{name}": dimension {axis} of '
-                    f"{shape_text(declared)} is dynamic. Name sizes, for example rtlab.load(..., "
-                    f'shapes={{"{name}": {tuple(d if isinstance(d, int) else 1 for d in declared)}}}).'
-                )
-        return tuple(sizes)
+        return given_shapes.fixed(name, self.values[name].shape or (), self.shapes)
 
     def sizes(self, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Sizes:
         """The shape of every value at the shapes that the inputs are given; computed once for each.
@@ -356,7 +335,8 @@ class Model:
 
         What nobody named stays unknown, but for the batch, which is 1.
         """
-        inputs = self._inputs(batch, shapes or {})
+        declared = {name: self.values[name].shape for name in self.inputs}
+        inputs = given_shapes.known(declared, self.shapes, batch, shapes or {})
         key = tuple(inputs.items())
         if key not in self._sizes:
             self._sizes[key] = Sizes(self, inputs)
@@ -365,33 +345,6 @@ class Model:
     @functools.cached_property
     def _sizes(self) -> dict[tuple[object, ...], Sizes]:
         return {}
-
-    def _inputs(
-        self, batch: int | None, shapes: Mapping[str, Sequence[int]]
-    ) -> dict[str, tuple[int | None, ...] | None]:
-        """The shapes of the inputs as far as they are known; a symbol has one size in all of them."""
-        declared = {name: self.values[name].shape for name in self.inputs}
-        given = {n: tuple(s) for n, s in {**self.shapes, **shapes}.items() if isinstance(s, Sequence)}
-        known = {d: s for d, s in self.shapes.items() if isinstance(s, int)}
-        for name, dims in declared.items():
-            for axis, dim in enumerate(dims or ()):
-                if isinstance(dim, str) and name in given and axis < len(given[name]):
-                    known[dim] = given[name][axis]
-        for dims in declared.values():
-            if dims and isinstance(dims[0], str):
-                known[dims[0]] = batch if batch is not None else known.get(dims[0], 1)
-        found: dict[str, tuple[int | None, ...] | None] = {}
-        for name, dims in declared.items():
-            if dims is None:
-                found[name] = given.get(name)
-                continue
-            named = given.get(name)
-            own: Sequence[int | str | None] = named if named is not None and len(named) == len(dims) else dims
-            sizes = [known.get(d) if isinstance(d, str) else d for d in own]
-            if dims and not isinstance(dims[0], int):
-                sizes[0] = batch if batch is not None else sizes[0] or 1
-            found[name] = tuple(sizes)
-        return found
 
     @property
     def file(self) -> Path | None:
@@ -481,7 +434,7 @@ def load(
         given[key] = named[0] if lone and isinstance(named, tuple) else named
     wrapped = wrap(proto, name=title, path=path, shapes=given, notes=notes, beside=beside)
     model = dataclasses.replace(wrapped, stamp=before)
-    _check_shapes(model)
+    given_shapes.check(model.name, {n: model.values[n].shape for n in model.inputs}, model.shapes)
     return model
 
 
@@ -527,87 +480,8 @@ def of(graph: ir.Model, *, name: str, shapes: Mapping[str, tuple[int, ...] | int
         name=name,
         ir=graph,
         nodes=tuple(project(graph)),
-        values=_values(graph, set(inputs)),
+        values=values_of(graph, set(inputs)),
         inputs=inputs,
         outputs=tuple(v.name or "" for v in graph.graph.outputs),
         shapes=dict(shapes or {}),
     )
-
-
-def _check_shapes(model: Model) -> None:
-    symbols = {d for n in model.inputs for d in model.values[n].shape or () if isinstance(d, str)}
-    for key, given in model.shapes.items():
-        if any(size < 1 for size in (given if isinstance(given, tuple) else (given,))):
-            raise ModelError(
-                f'Cannot give "{key}" the size {shape_text(given) if isinstance(given, tuple) else given} in '
-                f'model "{model.name}": a size is at least 1. Name positive sizes.'
-            )
-        if isinstance(given, tuple):
-            declared = model.values[key].shape if key in model.inputs else None
-            fits = (
-                declared is not None
-                and len(given) == len(declared)
-                and all(not isinstance(d, int) or d == g for d, g in zip(declared, given, strict=True))
-            )
-            if not fits:
-                known = ", ".join(f'"{n}" {shape_text(model.values[n].shape)}' for n in model.inputs)
-                raise ModelError(
-                    f'Cannot give "{key}" the shape {shape_text(given)} in model "{model.name}": '
-                    f"its inputs are {known}. Name one of them with as many dimensions."
-                )
-        elif key not in symbols:
-            raise ModelError(
-                f'Cannot give dimension "{key}" a size in model "{model.name}": its symbols are '
-                f"{', '.join(sorted(symbols)) or 'none'}. Name one of them, or an input with a full shape."
-            )
-
-
-def infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Fill in types and shapes, as far as ONNX can infer them from the same graph as a proto.
-
-    ONNX copies the model several times for this, so large weights stay behind: an input of their shape says
-    as much. onnx-ir has a pass for the same purpose, which turns sequences into tensors (seen in 1.1).
-    """
-    light = check.without_weights(proto, lambda t: math.prod(t.dims) > LARGE)
-    inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
-    del light
-    # Read from the proto: making a second model of it takes as long as all the rest.
-    todo: list[tuple[ir.Graph, onnx.GraphProto]] = [(model.graph, inferred.graph)]
-    while todo:
-        graph, known = todo.pop()
-        found = {i.name: i.type for i in (*known.value_info, *known.input, *known.output)}
-        for value in (*graph.inputs, *(o for n in graph for o in n.outputs)):
-            told = found.get(value.name or "")
-            if told is not None and (kind := ir.serde.deserialize_type_proto_for_type(told)) is not None:
-                value.type, value.shape = kind, ir.serde.deserialize_type_proto_for_shape(told)
-        for node, source in zip(graph, known.node, strict=True):
-            todo += [(node.attributes[a.name].as_graph(), a.g) for a in source.attribute if a.HasField("g")]
-
-
-def _fills(proto: onnx.ModelProto) -> bool:
-    """Whether a node may fill a tensor of absurd size: ONNX makes that, as it propagates data, and takes all memory."""
-    filled = {n.input[0] for n in proto.graph.node if n.op_type == "ConstantOfShape" and n.input}
-    if not filled:
-        return False
-    counts = [onnx.numpy_helper.to_array(t) for t in proto.graph.initializer if t.name in filled]
-    dims = [d.dim_value for i in proto.graph.input for d in i.type.tensor_type.shape.dim]
-    return max((int(n) for n in (*dims, *(c.max(initial=0) for c in counts))), default=0) > _MOST_FILLED
-
-
-def _values(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
-    table: dict[str, Value] = {}
-
-    def put(value: ir.Value | None, kind: ValueKind) -> None:
-        if value is not None and value.name and value.name not in table:
-            table[value.name] = describe(value, kind)
-
-    for given in model.graph.inputs:
-        put(given, "input" if given.name in inputs else "constant")
-    for initializer in model.graph.initializers.values():
-        put(initializer, "constant")
-    for result in model.graph.outputs:
-        put(result, "output")
-    for node, _ in walk(model):
-        for value in (*node.outputs, *node.inputs):
-            put(value, "constant" if value is not None and value.const_value is not None else "activation")
-    return table

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from rtlab.core.value import dtype_text, shape_text
+from rtlab.core.value import Value, ValueKind, describe, dtype_text, shape_text
 
 #: Metadata property that names the source node of an inserted or changed node.
 ORIGIN = "rtlab.origin"
@@ -122,3 +122,23 @@ def _plain(attribute: ir.Attr) -> object:
     if isinstance(value, (tuple, list)) and all(isinstance(v, (str, int, float)) for v in value):
         return list(value)
     return str(attribute.type).rsplit(".", maxsplit=1)[-1].lower()
+
+
+def values_of(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
+    """Values of the main graph, then those of bodies and functions, by name; ``inputs`` are given at each run."""
+    table: dict[str, Value] = {}
+
+    def put(value: ir.Value | None, kind: ValueKind) -> None:
+        if value is not None and value.name and value.name not in table:
+            table[value.name] = describe(value, kind)
+
+    for given in model.graph.inputs:
+        put(given, "input" if given.name in inputs else "constant")
+    for initializer in model.graph.initializers.values():
+        put(initializer, "constant")
+    for result in model.graph.outputs:
+        put(result, "output")
+    for node, _ in walk(model):
+        for value in (*node.outputs, *node.inputs):
+            put(value, "constant" if value is not None and value.const_value is not None else "activation")
+    return table

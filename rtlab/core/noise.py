@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.arrays import NUMPY
+from rtlab.core.value import shape_text
+from rtlab.errors import CalibrationError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rtlab.core.model import Model
+
+#: Bytes of random samples up to which nobody notices that they are drawn.
+_AT_ONCE = 4 << 20
+#: Bytes of random samples in all.
+_MOST = 4 << 30
 #: Numbers that are drawn in one piece; between two of them, other threads have their turn.
 _PIECE = 1 << 18
 
@@ -147,3 +158,34 @@ class _InputNoise:
         if (first := state["_held"]) is not None:
             self._held = np.empty(self.shape, self.dtype)
             self._held[: len(first)] = first
+
+
+def samples_for(model: Model, samples: int, seed: int) -> dict[str, Any]:
+    """Random samples for the inputs of a model, in whole batches; those of large inputs as ``Noise``.
+
+    Raises:
+        CalibrationError: one batch of the inputs alone takes more than 4 GiB.
+    """
+    shapes = {name: model.input_shape(name) for name in model.inputs}
+    types = {name: np.dtype(NUMPY.get(model.values[name].dtype, "float32")) for name in shapes}
+    batches = {shape[0] if shape else None for shape in shapes.values()}
+    batch = next(iter(batches)) if len(batches) == 1 else None
+    # Of one batch as the graph has it; where each sample is a batch, that of one sample.
+    taken = {name: math.prod(shape) * types[name].itemsize for name, shape in shapes.items()}
+    room = _MOST // max(1, sum(taken.values()))
+    if room < 1:
+        largest = max(taken, key=taken.__getitem__)
+        raise CalibrationError(
+            f'Cannot draw random samples for model "{model.name}": an inference reads '
+            f'{sum(taken.values()) / 2**30:,.3g} GiB, the most of it by the input "{largest}" '
+            f"({shape_text(shapes[largest])}), and at most {_MOST >> 30} GiB are drawn. Name smaller sizes, "
+            f'rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your own.'
+        )
+    count = min(-(-samples // (batch or 1)), room) * (batch or 1)
+    wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    for name, shape in shapes.items():
+        wanted[name] = ((count, *shape[1:]) if batch else (count, *shape)), types[name]
+    found: dict[str, Any] = {**drawn(wanted, seed)}
+    if sum(math.prod(size) * dtype.itemsize for size, dtype in wanted.values()) <= _AT_ONCE:
+        found = {name: np.asarray(noise) for name, noise in found.items()}
+    return found

@@ -6,13 +6,29 @@ import contextlib
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from rtlab.core.heap import growing
+from rtlab.core.kinds import (
+    COUNT,
+    FLAG,
+    UNKNOWN,
+    Dims,
+    Kind,
+    Shape,
+    common,
+    declared,
+    is_whole,
+    kind_of,
+    type_of,
+    whole,
+    with_axis,
+    without,
+)
 from rtlab.core.node import bodies
 from rtlab.core.value import dtype_text
 
@@ -21,10 +37,6 @@ if TYPE_CHECKING:
 
     from rtlab.core.places import Scope
     from rtlab.core.value import Value
-
-Shape: TypeAlias = tuple[int, ...]
-#: With None for a dimension that is not known.
-_Dims: TypeAlias = "tuple[int | None, ...] | None"
 
 #: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
 _COMPUTED = 1 << 14
@@ -41,19 +53,6 @@ _DRAWN = {
     "Dropout",
 }
 _DEFAULT = {"", "ai.onnx"}
-
-
-class _Kind(NamedTuple):
-    """What is known of a value's type; ``other`` is that of a sequence, an optional or a map, as ONNX writes it."""
-
-    dtype: int
-    dims: _Dims
-    other: bytes = b""
-
-
-_UNKNOWN = _Kind(0, None)
-_FLAG = _Kind(int(onnx.TensorProto.BOOL), ())
-_COUNT = _Kind(int(onnx.TensorProto.INT64), ())
 
 
 class Shaped(Protocol):
@@ -83,7 +82,7 @@ class Sizes:
     computes shapes is computed. Bodies are followed, and functions once per call. ``learn`` takes what a run showed.
     """
 
-    def __init__(self, model: Shaped, inputs: Mapping[str, _Dims]) -> None:
+    def __init__(self, model: Shaped, inputs: Mapping[str, Dims]) -> None:
         self.inputs = inputs
         self._model = model
         with growing():
@@ -97,16 +96,16 @@ class Sizes:
 
     def of(self, value: ir.Value, space: int = 0) -> Shape | None:
         """The shape of a value; ``space`` is that of the scope where it stands (``Model.scopes``)."""
-        return _whole(self._table.get((space, id(value)), _UNKNOWN).dims)
+        return whole(self._table.get((space, id(value)), UNKNOWN).dims)
 
     def dtype(self, value: ir.Value, space: int = 0) -> str:
         """The type of a value, in rtlab's names; empty where it is not known, or no tensor."""
-        return dtype_text(ir.DataType(self._table.get((space, id(value)), _UNKNOWN).dtype))
+        return dtype_text(ir.DataType(self._table.get((space, id(value)), UNKNOWN).dtype))
 
     def get(self, name: str) -> Shape | None:
         """The shape of a value of the main graph; None where it is not known, or there is none."""
         key = self._names.get(name)
-        return None if key is None else _whole(self._table.get(key, _UNKNOWN).dims)
+        return None if key is None else whole(self._table.get(key, UNKNOWN).dims)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -115,7 +114,7 @@ class Sizes:
             v.name
             for n in self._model.ir.graph
             for v in n.outputs
-            if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), _UNKNOWN).other
+            if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), UNKNOWN).other
         )
 
     def learn(self, found: Mapping[str, Sequence[int]]) -> None:
@@ -123,45 +122,38 @@ class Sizes:
         for name, shape in found.items():
             if name in self._names and self.get(name) is None:
                 key = self._names[name]
-                self._table[key] = self._table.get(key, _UNKNOWN)._replace(dims=tuple(int(d) for d in shape))
+                self._table[key] = self._table.get(key, UNKNOWN)._replace(dims=tuple(int(d) for d in shape))
         self.learned += 1
-
-
-def _whole(dims: _Dims) -> Shape | None:
-    if dims is None:
-        return None
-    known = tuple(d for d in dims if d is not None)
-    return known if len(known) == len(dims) else None
 
 
 class _Evaluation:
     """One pass over a model; ``kinds`` are types and shapes by space and identity of the value."""
 
-    def __init__(self, model: Shaped, inputs: Mapping[str, _Dims]) -> None:
-        self.kinds: dict[tuple[int, int], _Kind] = {}
+    def __init__(self, model: Shaped, inputs: Mapping[str, Dims]) -> None:
+        self.kinds: dict[tuple[int, int], Kind] = {}
         self._values: dict[tuple[int, int], NDArray[Any]] = {}
         self._model = model
         self._inside = {(s.owner, id(s.graph)): s for s in model.scopes}
         #: What nodes alike in everything but their names write, by what they read.
-        self._inferred: dict[tuple[Any, ...], list[_Kind]] = {}
+        self._inferred: dict[tuple[Any, ...], list[Kind]] = {}
         self._computed: dict[tuple[Any, ...], list[Any]] = {}
         #: As loaded, the shapes of inner values hold for the sizes of the file and no others.
         self._fixed = all(isinstance(d, int) for n in model.inputs for d in model.values[n].shape or (None,))
         if self._fixed and len(model.scopes) == 1 and self._loaded(model.ir.graph):
             return
         for value in model.ir.graph.inputs:
-            self.kinds[0, id(value)] = _declared(value)._replace(dims=inputs.get(value.name or ""))
+            self.kinds[0, id(value)] = declared(value)._replace(dims=inputs.get(value.name or ""))
         self._scope(model.scopes[0], {})
 
     def _loaded(self, graph: ir.Graph) -> bool:
         """Whether all shapes are known as they were loaded, which they are for most models of fixed sizes."""
         values = [*graph.inputs, *(v for n in graph for v in n.outputs if v.name)]
-        self.kinds = {(0, id(v)): _declared(v) for v in values}
-        known = all(_is_whole(k) for k in self.kinds.values())
+        self.kinds = {(0, id(v)): declared(v) for v in values}
+        known = all(is_whole(k) for k in self.kinds.values())
         for value in graph.initializers.values():
             if value.const_value is not None:
                 held = value.const_value
-                self.kinds[0, id(value)] = _Kind(int(held.dtype), tuple(held.shape.numpy()))
+                self.kinds[0, id(value)] = Kind(int(held.dtype), tuple(held.shape.numpy()))
         return known
 
     def _scope(self, scope: Scope, attributes: Mapping[str, ir.Attr]) -> None:
@@ -176,7 +168,7 @@ class _Evaluation:
             for value, kind in zip(node.outputs, self._node(call), strict=False):
                 self.kinds[space, id(value)] = kind
 
-    def _node(self, call: _Call) -> Sequence[_Kind]:
+    def _node(self, call: _Call) -> Sequence[Kind]:
         """What a node writes; whoever knows nothing of it says what was declared."""
         node, space = call.node, call.space
         if node.op_identifier() in self._model.ir.functions:
@@ -186,19 +178,19 @@ class _Evaluation:
         if call.plain and node.op_type == "Constant" and (held := _held(call)) is not None:
             self._constant((space, id(node.outputs[0])), held)
             return [self.kinds[space, id(node.outputs[0])]]
-        loaded = [_declared(v) for v in node.outputs]
-        settled = self._fixed and space == 0 and all(_is_whole(k) for k in loaded)
+        loaded = [declared(v) for v in node.outputs]
+        settled = self._fixed and space == 0 and all(is_whole(k) for k in loaded)
         if settled and all(k.other or _large(k) for k in loaded):
             return loaded
         made = loaded if settled else self._infer(call, loaded)
         self._compute(call, made)
         return made
 
-    def _kind(self, value: ir.Value | None, space: int) -> _Kind:
+    def _kind(self, value: ir.Value | None, space: int) -> Kind:
         if value is None:
-            return _UNKNOWN
+            return UNKNOWN
         found = self.kinds.get((space, id(value)))
-        return _declared(value)._replace(dims=None) if found is None else found
+        return declared(value)._replace(dims=None) if found is None else found
 
     def _value(self, value: ir.Value | None, space: int) -> NDArray[Any] | None:
         return None if value is None else self._values.get((space, id(value)))
@@ -207,13 +199,13 @@ class _Evaluation:
         if held is None:
             return
         dims = tuple(held.shape.numpy())
-        self.kinds[key] = _Kind(int(held.dtype), dims)
+        self.kinds[key] = Kind(int(held.dtype), dims)
         if math.prod(dims) <= _COMPUTED and held.dtype != ir.DataType.STRING:
             # One that lies in a file, and is gone, is known by its shape alone.
             with contextlib.suppress(Exception):
                 self._values[key] = np.asarray(held.numpy())
 
-    def _infer(self, call: _Call, loaded: Sequence[_Kind]) -> list[_Kind]:
+    def _infer(self, call: _Call, loaded: Sequence[Kind]) -> list[Kind]:
         """What ONNX infers of the outputs of one node."""
         node, space = call.node, call.space
         reads = [self._kind(v, space) for v in node.inputs]
@@ -227,12 +219,12 @@ class _Evaluation:
         key = (call.version, node.domain, proto.SerializeToString(), tuple(reads), data)
         if key not in self._inferred:
             self._inferred[key] = _inferred(proto, call.version, reads, told)
-        found = self._inferred[key] or [_UNKNOWN] * len(loaded)
+        found = self._inferred[key] or [UNKNOWN] * len(loaded)
         return [
             m if m.dtype or m.other else k._replace(dims=m.dims) for m, k in zip(found, loaded, strict=True)
         ]
 
-    def _compute(self, call: _Call, made: list[_Kind]) -> None:
+    def _compute(self, call: _Call, made: list[Kind]) -> None:
         """The numbers that a node writes, and with them their shapes, where they are few and all it reads is known."""
         node, space = call.node, call.space
         if not call.plain or node.op_type in _DRAWN or any(k.other or _large(k) for k in made):
@@ -253,12 +245,12 @@ class _Evaluation:
                 self._values[space, id(value)] = found
                 made[i] = made[i]._replace(dims=found.shape)
 
-    def _function(self, call: _Call) -> list[_Kind]:
+    def _function(self, call: _Call) -> list[Kind]:
         """A local function at one of its calls."""
         function = self._model.ir.functions[call.node.op_identifier()]
         scope = self._inside.get((call.place, id(function)))
         if scope is None:
-            return [_declared(v)._replace(dims=None) for v in call.node.outputs]
+            return [declared(v)._replace(dims=None) for v in call.node.outputs]
         for value, given in zip(function.inputs, call.node.inputs, strict=False):
             self._pass(given, call.space, value, scope.space)
         own = {name: a for name, a in function.attributes.items() if a.value is not None}
@@ -276,7 +268,7 @@ class _Evaluation:
         if value is not None:
             self._values[into, id(target)] = value
 
-    def _owner(self, call: _Call) -> list[_Kind]:
+    def _owner(self, call: _Call) -> list[Kind]:
         """A node with bodies: If, Loop, Scan; of any other nothing is known."""
         node = call.node
         scopes = {
@@ -288,9 +280,9 @@ class _Evaluation:
             return self._if(call, scopes)
         if node.op_type in {"Loop", "Scan"} and len(scopes) == 1:
             return self._loop(call, scopes["body"])
-        return [_declared(v)._replace(dims=None) for v in node.outputs]
+        return [declared(v)._replace(dims=None) for v in node.outputs]
 
-    def _if(self, call: _Call, scopes: Mapping[str, Scope]) -> list[_Kind]:
+    def _if(self, call: _Call, scopes: Mapping[str, Scope]) -> list[Kind]:
         chosen = self._value(call.node.inputs[0], call.space)
         ends = {}
         for name, scope in scopes.items():
@@ -298,9 +290,9 @@ class _Evaluation:
             ends[name] = [self._kind(v, call.space) for v in _outputs(scope)]
         if chosen is not None and chosen.size == 1:
             return ends["then_branch" if bool(chosen.reshape(-1)[0]) else "else_branch"]
-        return [_common(one, two) for one, two in zip(ends["then_branch"], ends["else_branch"], strict=False)]
+        return [common(one, two) for one, two in zip(ends["then_branch"], ends["else_branch"], strict=False)]
 
-    def _loop(self, call: _Call, scope: Scope) -> list[_Kind]:
+    def _loop(self, call: _Call, scope: Scope) -> list[Kind]:
         """A Loop or a Scan: what it carries has the shape it begins with, where a turn does not change that."""
         node, space = call.node, call.space
         scanned = node.op_type == "Scan"
@@ -312,22 +304,22 @@ class _Evaluation:
             k.dims[a] for k, a in zip(read, axes, strict=True) if k.dims and -len(k.dims) <= a < len(k.dims)
         }
         turns = spans.pop() if len(spans) == 1 else None
-        parts = [_without(k, a) for k, a in zip(read, axes, strict=True)]
+        parts = [without(k, a) for k, a in zip(read, axes, strict=True)]
         given = _inputs(scope)
         # A second look is at what the first one changed; what it changes again has no one shape.
         for _ in range(3):
-            starts = [*carried, *parts] if scanned else [_COUNT, _FLAG, *carried]
+            starts = [*carried, *parts] if scanned else [COUNT, FLAG, *carried]
             for value, kind in zip(given, starts, strict=False):
                 self.kinds[space, id(value)] = kind
                 self._values.pop((space, id(value)), None)
             self._scope(scope, call.attributes)
             ends = [self._kind(v, space) for v in _outputs(scope)[0 if scanned else 1 :]]
-            again = [_common(one, two) for one, two in zip(carried, ends, strict=False)]
+            again = [common(one, two) for one, two in zip(carried, ends, strict=False)]
             if again == carried:
                 break
             carried = again
         out = _axes(node, "scan_output_axes", len(ends) - len(carried))
-        return [*carried, *(_with(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
+        return [*carried, *(with_axis(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
 
 
 class _Call:
@@ -370,55 +362,22 @@ def _version(node: ir.Node, imports: Mapping[str, int]) -> int:
     )
 
 
-def _declared(value: ir.Value) -> _Kind:
-    """As the model tells a value's type, with the shape as it was loaded."""
-    if isinstance(value.type, ir.TensorType):
-        dims = None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
-        return _Kind(int(value.type.dtype), dims)
-    if value.type is None:
-        return _UNKNOWN
-    return _Kind(0, None, ir.serde.serialize_type(value.type).SerializeToString())
-
-
-def _is_whole(kind: _Kind) -> bool:
-    return bool(kind.other) or _whole(kind.dims) is not None
-
-
-def _large(kind: _Kind) -> bool:
+def _large(kind: Kind) -> bool:
     """Whether it is known to have more elements than are computed."""
-    shape = _whole(kind.dims)
+    shape = whole(kind.dims)
     return shape is not None and math.prod(shape) > _COMPUTED
 
 
-def _type(kind: _Kind) -> onnx.TypeProto:
-    made: onnx.TypeProto = (
-        onnx.TypeProto.FromString(kind.other)
-        if kind.other
-        else onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
-    )
-    return made
-
-
-def _kind_of(told: onnx.TypeProto) -> _Kind:
-    if not told.HasField("tensor_type"):
-        return _Kind(0, None, told.SerializeToString())
-    held = told.tensor_type
-    if not held.HasField("shape"):
-        return _Kind(held.elem_type, None)
-    dims = tuple(d.dim_value if d.HasField("dim_value") else None for d in held.shape.dim)
-    return _Kind(held.elem_type, tuple(d if d is None or d >= 0 else None for d in dims))
-
-
 def _inferred(
-    proto: onnx.NodeProto, version: int, reads: Sequence[_Kind], told: Mapping[int, NDArray[Any]]
-) -> list[_Kind]:
+    proto: onnx.NodeProto, version: int, reads: Sequence[Kind], told: Mapping[int, NDArray[Any]]
+) -> list[Kind]:
     """Types of the outputs; empty where ONNX does not know the operator, or what it reads does not fit."""
     with contextlib.suppress(Exception):
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
         found = onnx.shape_inference.infer_node_outputs(
             schema,
             proto,
-            {name: _type(kind) for name, kind in zip(proto.input, reads, strict=True) if name},
+            {name: type_of(kind) for name, kind in zip(proto.input, reads, strict=True) if name},
             {
                 proto.input[i]: onnx.numpy_helper.from_array(value)
                 for i, value in told.items()
@@ -426,18 +385,18 @@ def _inferred(
             },
             opset_imports=[onnx.helper.make_opsetid(proto.domain, version)],
         )
-        return [_kind_of(found[name]) if name in found else _UNKNOWN for name in proto.output]
+        return [kind_of(found[name]) if name in found else UNKNOWN for name in proto.output]
     return []
 
 
-def _measured(proto: onnx.NodeProto, read: _Kind) -> list[Any]:
+def _measured(proto: onnx.NodeProto, read: Kind) -> list[Any]:
     """What Shape and Size say of a tensor whose shape is known."""
     if proto.op_type == "Size":
-        shape = _whole(read.dims)
+        shape = whole(read.dims)
         return [] if shape is None else [np.array(math.prod(shape), np.int64)]
     numbers = {a.name: a.i for a in proto.attribute}
     part = (read.dims or ())[numbers.get("start", 0) : numbers.get("end")]
-    known = _whole(part) if read.dims is not None else None
+    known = whole(part) if read.dims is not None else None
     return [] if known is None else [np.array(known, np.int64)]
 
 
@@ -469,15 +428,6 @@ def _held(call: _Call) -> ir.TensorProtocol | None:
     return None
 
 
-def _common(one: _Kind, two: _Kind) -> _Kind:
-    """What holds of a value that is one or the other."""
-    if one == two or one.dims is None or one.other:
-        return one
-    if two.dims is None or len(one.dims) != len(two.dims):
-        return one._replace(dims=None)
-    return one._replace(dims=tuple(a if a == b else None for a, b in zip(one.dims, two.dims, strict=True)))
-
-
 def _inputs(scope: Scope) -> Sequence[ir.Value]:
     return tuple(scope.graph.inputs)
 
@@ -495,17 +445,3 @@ def _axes(node: ir.Node, name: str, count: int) -> list[int]:
     held = node.attributes.get(name)
     found = [int(a) for a in held.value] if held is not None and held.type == ir.AttributeType.INTS else []
     return found if len(found) == count else [0] * max(0, count)
-
-
-def _without(kind: _Kind, axis: int) -> _Kind:
-    if not kind.dims or not -len(kind.dims) <= axis < len(kind.dims):
-        return kind._replace(dims=None)
-    axis %= len(kind.dims)
-    return kind._replace(dims=(*kind.dims[:axis], *kind.dims[axis + 1 :]))
-
-
-def _with(kind: _Kind, axis: int, size: int | None) -> _Kind:
-    if kind.dims is None:
-        return kind
-    axis = axis % (len(kind.dims) + 1)
-    return kind._replace(dims=(*kind.dims[:axis], size, *kind.dims[axis:]))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 #: Samples that are kept from the start of a stream, so that a comparison can read them again.
-UNSENT = 64
+KEPT = 64
 
 #: Batches that a reader may have taken without having used them when it is stopped.
 AHEAD = 3
@@ -135,7 +135,7 @@ class Feed:
         self._once = isinstance(source, Iterator)
         #: Tells how many samples are in an item.
         self.measure: Callable[[_Item], int] = lambda _: 1
-        self._keep = UNSENT
+        self._keep = KEPT
         self._kept: list[_Item] = []
         self._sizes: list[int] = []
         # Stands behind the last kept item until somebody reads on; "past" says that somebody did.

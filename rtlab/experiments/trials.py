@@ -23,7 +23,7 @@ from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Opener
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RunError
 from rtlab.relation.coverage import coverage
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

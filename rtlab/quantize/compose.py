@@ -15,11 +15,11 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import half, passes, placement, tf32, weights
+from rtlab.quantize import half, half_plan, passes, placement, tf32, weights
 from rtlab.quantize.assign import assign
 from rtlab.quantize.calibrators import scales as calibrated
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.half import stays
+from rtlab.quantize.half_plan import stays
 from rtlab.quantize.narrow import HALVES, Narrowing
 from rtlab.quantize.rewrite import QUANTIZED, Pairs, share
 
@@ -155,7 +155,9 @@ class _Preparation:
         for precision in (Precision.INT4, Precision.FP4):
             if weights.plan(self.source, self._nodes(precision), precision).weights:
                 needs[precision] = weights.OPSETS[precision]
-        wanted = half.opset_for(self.source, [n for n, p in self._halves().items() if p is Precision.BF16])
+        wanted = half_plan.opset_for(
+            self.source, [n for n, p in self._halves().items() if p is Precision.BF16]
+        )
         most = max(needs, key=lambda p: needs[p])
         if wanted > max(needs[most], self.source.opset):
             try:
@@ -296,8 +298,8 @@ class _Preparation:
         types = {n: p for n, p in self._halves().items() if n not in self.given}
         self._check()
         seen = Narrowing(self._typed.known, self._check)
-        decided = half.plan(self._typed, types, seen=seen)
-        notes = (*half.saturates(self._typed, decided, seen), *stays(decided.kept))
+        decided = half_plan.plan(self._typed, types, seen=seen)
+        notes = (*half_plan.saturates(self._typed, decided, seen), *stays(decided.kept))
         if plans or decided.nodes:
             self._part(plans, half.Narrow(decided, seen, notes))
         else:
@@ -322,11 +324,11 @@ class _Preparation:
         planned, seen_wide = decided, seen
         if plans:
             seen_wide = Narrowing(emulated.known, self._check)
-            planned = half.plan(emulated, decided.nodes, seen=seen_wide)
+            planned = half_plan.plan(emulated, decided.nodes, seen=seen_wide)
             narrow = self._four(plans, decided)
         else:
             emulated = wide
-        lost, total = half.underflow(emulated, planned, seen_wide)
+        lost, total = half_plan.underflow(emulated, planned, seen_wide)
         if lost:
             self.notes.append(
                 f"{lost:,} of {total:,} constants are too small for their 16 bits and become zero"
@@ -339,7 +341,9 @@ class _Preparation:
         if Precision.FP16 in decided.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
 
-    def _four(self, plans: Mapping[Precision, weights.FourBitPlan], decided: half.HalfPlan) -> half.Narrow:
+    def _four(
+        self, plans: Mapping[Precision, weights.FourBitPlan], decided: half_plan.HalfPlan
+    ) -> half.Narrow:
         """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
         typed, halves, made = self._typed, dict(decided.nodes), list[str]()
         for precision, plan in plans.items():
@@ -348,7 +352,7 @@ class _Preparation:
             if precision is Precision.INT4:
                 halves.update({n: self.rest for n in added if typed.by_id[n].origin in decided.nodes})
         seen = Narrowing(typed.known, self._check)
-        return half.Narrow(half.plan(typed, halves, made, seen=seen), seen)
+        return half.Narrow(half_plan.plan(typed, halves, made, seen=seen), seen)
 
     def _check(self) -> None:
         check(self._progress, "preparing the model")
@@ -376,7 +380,7 @@ class _Preparation:
             self.given.update((n, Precision.TF32) for n in nodes if n not in self.given)
 
 
-def _rounded(model: Model, plan: half.HalfPlan, later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
+def _rounded(model: Model, plan: half_plan.HalfPlan, later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
     return passes.run(model, [half.Round(plan, Narrowing(model.known, check))], later=later)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.core.model import Model, infer_types, of
+from rtlab.core.inferred import infer_types
+from rtlab.core.model import Model, of
 from rtlab.core.node import ORIGIN, bodies, walk
 from rtlab.core.outline import outlined
 from rtlab.core.outside import outside

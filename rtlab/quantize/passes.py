@@ -140,7 +140,7 @@ PRODUCTS = Promise("products keep their ids and operators", _products)
 #: What holds after every pass that quantizes what is quantized already in another way.
 REPAIRED = (INTERFACE, PRODUCTS, ORIGINS, ORDER, TYPES)
 #: What holds after every pass that puts something between nodes and leaves these as they are.
-UNSENT = (INTERFACE, NODES, VALUES, ORIGINS, ORDER, TYPES)
+KEPT = (INTERFACE, NODES, VALUES, ORIGINS, ORDER, TYPES)
 
 
 @dataclasses.dataclass(frozen=True)

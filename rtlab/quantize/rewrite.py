@@ -120,7 +120,7 @@ class Pairs:
         """The opset that has the type."""
         return (passes.opset(QUANTIZED[self.precision].opset),)
 
-    promises = passes.UNSENT
+    promises = passes.KEPT
 
     @property
     def changes(self) -> str:

@@ -142,7 +142,7 @@ class Prune:
     notes: tuple[str, ...] = ()
     name = "2:4 sparsity"
     needs = ()
-    promises = passes.UNSENT
+    promises = passes.KEPT
     changes = "the smaller half of each four weights becomes zero"
 
     def __call__(self, edit: Edit) -> None:

@@ -53,7 +53,7 @@ class Truncate:
     notes: tuple[str, ...] = ()
     name = "rounding to TF32"
     needs = (passes.opset(9),)
-    promises = passes.UNSENT
+    promises = passes.KEPT
     changes = "rounded to TF32"
 
     def __call__(self, edit: Edit) -> None:

@@ -162,7 +162,7 @@ class Store:
         """The opset that has the type."""
         return (passes.opset(OPSETS[self.precision]),)
 
-    promises = passes.UNSENT
+    promises = passes.KEPT
 
     @property
     def changes(self) -> str:
@@ -220,7 +220,7 @@ class Dequantize:
         return f"numbers of {self.precision.upper()} weights"
 
     needs = ()
-    promises = passes.UNSENT
+    promises = passes.KEPT
 
     @property
     def changes(self) -> str:

@@ -6,7 +6,8 @@ import dataclasses
 
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.relation.mapping import Mapping, moves
+from rtlab.relation.dataflow import moves
+from rtlab.relation.mapping import Mapping
 from rtlab.relation.roles import SERVING
 
 

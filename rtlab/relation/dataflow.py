@@ -180,3 +180,8 @@ class Dataflow:
 def _once(tensors: tuple[Tensor, ...]) -> Iterable[Tensor]:
     """Each tensor once by name, as it was told last."""
     return tensors if len(tensors) < 2 else {t.name: t for t in tensors}.values()
+
+
+def moves(layer: Layer) -> bool:
+    """Whether a layer that the compiler puts no node into only changes a layout or a type, or copies."""
+    return not layer.origins and work(layer) in {"reformat", "none"}

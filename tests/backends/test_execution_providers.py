@@ -23,7 +23,7 @@ from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, Cancelled, RtlabError, Unavailable
 from rtlab.quantize import int8, quantizable
 from rtlab.questions.timing.times import timing
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
 STAND_IN = dataclasses.replace(providers.CPU, title="Stand-in")

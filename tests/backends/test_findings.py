@@ -21,7 +21,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
 from rtlab.quantize.findings import check, repair
 from rtlab.questions.calibration.pairs import pairs
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)

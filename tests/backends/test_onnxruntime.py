@@ -20,7 +20,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
 from rtlab.quantize import int8, prepare, quantizable
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 from rtlab.testing import ReferenceBackend, tiny_model
 
 
@@ -219,7 +219,7 @@ def attention() -> onnx.ModelProto:
 def test_a_transformer_is_read_folded_and_else_as_it_is(monkeypatch, without) -> None:
     """ONNX Runtime 1.31 refuses some of the files that it wrote itself: two constants of one name."""
     if without is not None:
-        monkeypatch.setattr("rtlab.backends.onnxruntime._ONCE", without)
+        monkeypatch.setattr("rtlab.backends.streamed._ONCE", without)
     model, runner = load(attention()), backends.get("onnxruntime")
     names = [n for n in quantizable(model) if n != "x"]
     x = np.random.default_rng(1).normal(size=(2, 8, 16)).astype(np.float32)

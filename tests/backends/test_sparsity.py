@@ -11,7 +11,7 @@ from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare
 from rtlab.quantize.sparsity import find, prune
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()
 

@@ -25,7 +25,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, Cancelled, VariantError
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
 here = backends.get("tensorrt-rtx").availability()

@@ -14,7 +14,7 @@ from rtlab import backends
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()
 ROUNDS = 5

@@ -19,7 +19,7 @@ from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target
 from rtlab.questions.timing.times import on_nodes, timing
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()
 #: The command line on a file; nothing is measured.

@@ -20,7 +20,7 @@ from rtlab.core.peaks import Peaks
 from rtlab.questions.roofline.estimate_error import WITHOUT
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, Efficiency, estimate, roofline
 from rtlab.relation.layerwork import LayerWork
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 Rows = list[tuple[LayerWork, Peaks, float]]
 

@@ -16,15 +16,7 @@ import rtlab.errors
 PUBLIC = sorted(set(rtlab.__all__))
 ROOT = Path(rtlab.__file__).parent
 #: Names that still mean two things.
-AMBIGUOUS = {
-    # A noun and the TypedDict that the page gets of it.
-    "Calibration", "Contest", "Coverage", "Finding", "Pair", "Reading", "Reformat", "Slice", "Standing", "Step",
-    "TensorStats", "Threshold", "Transition", "ViewState", "Work",
-    # A widget and what it shows; an overlay's bar and that of progress; the sources of two pictures.
-    "Graph", "Bar", "_Source",
-    # What runs, in experiments and below them.
-    "Check", "Ready", "Trial",
-}  # fmt: skip
+AMBIGUOUS = {"Graph", "Reading", "Step", "Work", "_Source"}
 
 
 def test_all_is_sorted_and_is_what_completion_offers():

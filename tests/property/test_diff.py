@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import strategies
 from rtlab.questions.difference.diff import Difference, Side, difference
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 from rtlab.relation.roles import SERVING
 
 

@@ -20,7 +20,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Target, Variant
 from rtlab.questions.timing.times import on_nodes, timing
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 
 @st.composite

@@ -9,7 +9,7 @@ from rtlab.core.model import Model
 from rtlab.relation import coverage as _coverage
 from rtlab.relation.coverage import Coverage
 from rtlab.relation.mapping import Mapping as NodeMapping
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 _JOINED = "The decisions of the build log joined the node into this layer (inferred)."
 

@@ -24,7 +24,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, BuildRequest
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, Unavailable, VariantError
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
 CPU = "CPUExecutionProvider"

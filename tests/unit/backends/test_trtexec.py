@@ -19,7 +19,7 @@ from rtlab.core.protocols import Reader
 from rtlab.core.trace import Profile
 from rtlab.errors import ReadError
 from rtlab.questions.timing.times import timing
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 
 def read(files: dict[str, Path]) -> tuple[Engine, Profile | None]:

@@ -9,7 +9,7 @@ from nets import graph
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.variant import Target
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 
 F, B = TensorProto.FLOAT, TensorProto.BOOL
 X = Tensor("x", "fp32", (1, 3, 8, 8))

@@ -17,8 +17,9 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Target
 from rtlab.relation.coverage import Coverage, coverage
-from rtlab.relation.dataflow import work
-from rtlab.relation.mapping import Mapping, Pair, moves, placed, relate
+from rtlab.relation.dataflow import moves, work
+from rtlab.relation.mapping import Mapping, Pair, placed
+from rtlab.relation.relate import relate
 from rtlab.samples import load as load_sample
 from rtlab.study import Study
 from rtlab.testing import tiny_model

@@ -14,7 +14,7 @@ from rtlab.core.model import Model, wrap
 from rtlab.core.node import Node
 from rtlab.core.variant import Target
 from rtlab.relation.kernel import kernel, operations
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 from rtlab.relation.roles import Roles, words
 from rtlab.samples import load
 from rtlab.view.document import document

@@ -15,7 +15,8 @@ from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.cards.picture import Graph
-from rtlab.relation.mapping import Mapping, Pair, placed, relate
+from rtlab.relation.mapping import Mapping, Pair, placed
+from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 from rtlab.view.graph import engine_view, source_graph, source_later
 

@@ -15,7 +15,7 @@ from rtlab.core.model import Model
 from rtlab.core.variant import Target
 from rtlab.questions.build.layers_from_log import COPY, rebuilt
 from rtlab.questions.build.replay import replay
-from rtlab.relation.mapping import relate
+from rtlab.relation.relate import relate
 from rtlab.samples import load
 from rtlab.testing import tiny_model
 

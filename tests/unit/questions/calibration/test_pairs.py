@@ -9,7 +9,8 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.variant import Target
 from rtlab.questions.calibration.pairs import PairUse, pairs
-from rtlab.relation.mapping import Mapping, Missing, Pair, relate
+from rtlab.relation.mapping import Mapping, Missing, Pair
+from rtlab.relation.relate import relate
 from rtlab.relation.roles import SERVING
 from rtlab.testing import tiny_model
 

@@ -19,7 +19,8 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import ModelError
 from rtlab.questions.recurrence.fused import fused, recurrences, steps_of
-from rtlab.relation.mapping import Mapping, Pair, relate
+from rtlab.relation.mapping import Mapping, Pair
+from rtlab.relation.relate import relate
 
 RTX = backends.get("tensorrt-rtx")
 needs_rtx = pytest.mark.skipif(not RTX.availability().ok, reason="needs the builder of tensorrt-rtx")

@@ -36,7 +36,8 @@ from rtlab.questions.roofline.estimate_error import (
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate, estimates, point, roofline
 from rtlab.questions.scene import Scene
 from rtlab.relation.layerwork import LayerWork, Product, batch_of, layer_works
-from rtlab.relation.mapping import Mapping, Pair, relate
+from rtlab.relation.mapping import Mapping, Pair
+from rtlab.relation.relate import relate
 from rtlab.relation.work import works
 from rtlab.view.document import compared, document
 

@@ -1,0 +1,456 @@
+"""Which nodes became which layers, with the evidence for each pair and a reason for each node without a layer.
+
+Evidence is tried in a fixed order: origins that the compiler declared, then the nodes that a layer's name lists, then
+the subgraph between the values that it reads and writes, which never takes a node from the layer that names it, then
+siblings that were merged, then dataflow around the node, then what the layers of its readers start from. What the ONNX
+graph alone tells (folded, view, dead) is an inference and says so.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Mapping as MappingType
+from collections.abc import Set as AbstractSet
+
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.heap import growing
+from rtlab.core.model import Model
+from rtlab.core.node import Node
+from rtlab.relation.dataflow import moves, work
+from rtlab.relation.flow import VIEWS, Flow
+from rtlab.relation.given import Given, given_text
+from rtlab.relation.kernel import kernel
+from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
+from rtlab.relation.names import Names
+from rtlab.relation.regions import Regions
+from rtlab.relation.roles import Roles
+from rtlab.relation.steps import LayerFlow as Steps
+
+#: Operators that fold into the weights or the epilogue of what produced their input.
+EPILOGUES = frozenset({
+    "BatchNormalization", "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu",
+    "Selu", "Softplus", "Gelu", "Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Exp", "QuantizeLinear",
+    "DequantizeLinear",
+})  # fmt: skip
+
+#: Letters by which the name of a kernel tells an operation.
+_WORD = 4
+
+_WORDS = {
+    "folded": "All its inputs are constant, so it is computed once at build time (inferred from the graph).",
+    "view": "It only renames or re-indexes memory, so no step is needed (inferred from the graph).",
+    "shape": "It computes sizes, which are known at build time or kept on the host (inferred from the graph).",
+    "dead": "No output of the model depends on it (inferred from the graph).",
+    "unknown": "The compiler declared no layer for it, and the graph does not tell why.",
+}
+
+
+@growing()
+def relate(source: Model, built: Model, engine: Engine) -> Mapping:
+    """Relate the nodes of ``source`` to the layers of ``engine``, which was built from ``built``.
+
+    ``built`` is the prepared model; its nodes name their source through ``Node.origin``.
+    """
+    return _Relation(source, built, engine).result()
+
+
+class _Relation:
+    """The working state of one ``relate``."""
+
+    def __init__(self, source: Model, built: Model, engine: Engine) -> None:
+        self.source, self.built, self.engine = source, built, engine
+        self.graph = Flow(source)
+        self.reasons = self.graph.reasons()
+        self.flow = self.graph if built is source else Flow(built)
+        self.names = Names(built, self.flow, engine.layers)
+        self.found: dict[str, dict[str, Pair]] = defaultdict(dict)
+        #: Nodes of the built model by the layers that the compiler puts them in, with a label or by name.
+        self.told: defaultdict[str, set[str]] = defaultdict(set)
+        self.taken: set[str] = set()
+        self.order = {layer.id: layer.index for layer in engine.layers}
+        self._roles = Roles(source, built)
+        #: Nodes that each of their layers computes anew, whole.
+        self._anew: set[str] = set()
+
+    def result(self) -> Mapping:
+        self._declared()
+        self._named()
+        self._bounded()
+        missing: list[Missing] = []
+        self._merged()
+        self._adopted()
+        # Epilogues follow their producer, so one sweep in graph order settles chains.
+        left = [n for n in self.source.nodes if n.id not in self.found]
+        for node in left:
+            if node.id not in self.reasons:
+                self._inside(node)
+                if node.id not in self.found:
+                    self._inferred(node)
+        self._starting(self._unknown(left))
+        # What rests on one side alone waits for that, which knows more.
+        for node in self._unknown(left):
+            self._inferred(node, alone=True)
+        unknown = self._unknown(left)
+        self._leaning(unknown)
+        for node in unknown:
+            self._compared(node)
+        self._starting(self._unknown(unknown))
+        for node in left:
+            if node.id not in self.found:
+                reason = self.reasons.get(node.id, "unknown")
+                missing.append(Missing(node.id, reason, _WORDS[reason]))
+        return Mapping(tuple(sorted(self._in_roles(), key=lambda p: self.order[p.layer])), tuple(missing))
+
+    def _unknown(self, nodes: Iterable[Node]) -> list[Node]:
+        return [n for n in nodes if n.id not in self.found and n.id not in self.reasons]
+
+    def _in_roles(self) -> Iterator[Pair]:
+        """All pairs, with what each layer does for its node."""
+        for node, table in self.found.items():
+            found = self._roles.of(node, [self.engine.layer(i) for i in table])
+            for pair in table.values():
+                role = found[pair.layer]
+                yield pair if role == "work" else pair._replace(role=role)
+
+    def _pair(self, node: str, layer: str, evidence: Evidence, note: str) -> None:
+        table = self.found[node]
+        if layer not in table:
+            table[layer] = Pair(node, layer, evidence, note)
+            self.taken.add(layer)
+
+    def _tell(self, node: Node, layer: Layer, evidence: Evidence, note: str) -> None:
+        """A pair that the compiler itself states, with a node of the built model."""
+        self.told[node.id].add(layer.id)
+        if origin := self._origin(node.id):
+            self._pair(origin, layer.id, evidence, note)
+
+    def _origin(self, id_: str) -> str | None:
+        """The node of the source that a node of the built model stands for; itself where the source has it."""
+        if id_ in self.source.by_id:
+            return id_
+        node = self.built.by_id.get(id_)
+        return node.origin if node is not None and node.origin in self.source.by_id else None
+
+    def _declared(self) -> None:
+        note = "The compiler names this node in the layer's label."
+        for layer in self.engine.layers:
+            for id_ in layer.origins:
+                for node in self._chosen(self.names.exact(id_), layer):
+                    self._tell(node, layer, "declared", note)
+                if id_ in self.source.by_id:
+                    self._pair(id_, layer.id, "declared", note)
+
+    def _chosen(self, nodes: tuple[Node, ...], layer: Layer) -> Iterable[Node]:
+        """Of nodes with one name those whose outputs the layer writes, or else whose inputs it reads."""
+        if len(nodes) < 2:
+            return nodes
+        reads, writes = {t.name for t in layer.inputs}, {t.name for t in layer.outputs}
+        made = [n for n in nodes if writes & set(n.outputs)]
+        return made or [n for n in nodes if reads & set(n.inputs)]
+
+    def _named(self) -> None:
+        """Layers without labels, by the nodes that their names list."""
+        silent = [layer for layer in self.engine.layers if not layer.origins]
+        for layer in silent:
+            for found in self.names.explicit(layer.name):
+                for node in found.nodes if found.sure else self._chosen(found.nodes, layer):
+                    self._tell(node, layer, "inferred", found.note)
+        for layer in silent:
+            for found in self.names.regions(layer.name, self.told):
+                for node in found.nodes:
+                    if node.id not in self.told:
+                        self._tell(node, layer, "inferred", found.note)
+
+    def _bounded(self) -> None:
+        """Layers without labels, by the subgraph between the values that they read and write."""
+        reasons = self.reasons if self.built is self.source else self.flow.reasons()
+        regions = Regions(self.built, self.flow, self.engine, reasons)
+        for layer in self.engine.layers:
+            # A layer that moves data is no place for a node, unless its name tells one.
+            if layer.origins or (moves(layer) and layer.id not in self.taken):
+                continue
+            for node in regions.of(layer, self.told, named=layer.id in self.taken):
+                if origin := self._origin(node.id):
+                    note = "It lies between the values that the layer reads and writes."
+                    self._pair(origin, layer.id, "inferred", note)
+
+    def _merged(self) -> None:
+        """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them."""
+        alone = [n for n in self.source.nodes if n.id not in self.found and n.id not in self.reasons]
+        wanted = {(n.op, n.inputs[0]) for n in alone if n.inputs and n.inputs[0] and n.op not in VIEWS}
+        twins: defaultdict[tuple[object, ...], list[Node]] = defaultdict(list)
+        for node in self.source.nodes if wanted else ():
+            if node.inputs and (node.op, node.inputs[0]) in wanted:
+                twins[node.op, node.scope, node.inputs[0], repr(sorted(node.attributes.items()))].append(node)
+        for group in twins.values():
+            have = next((n for n in group if n.id in self.found), None)
+            for node in group:
+                if have and node.id not in self.found and node.id not in self.reasons:
+                    for layer in self.found[have.id]:
+                        note = (
+                            f'The compiler names only its sibling "{have.title}", which reads the same input.'
+                        )
+                        self._pair(node.id, layer, "merged", note)
+
+    def _adopted(self) -> None:
+        """Unlabelled steps between two steps of one node belong to it, such as the inner steps of an LSTM."""
+        bare = [y for y in self.engine.layers if y.id not in self.taken and not moves(y)]
+        if not bare:
+            return
+        labelled: defaultdict[str, set[str]] = defaultdict(set)
+        for node, table in self.found.items():
+            for layer in table:
+                labelled[layer].add(node)
+        before = self._reached(self.engine.layers, labelled)
+        after = self._reached(tuple(reversed(self.engine.layers)), labelled)
+        for step in bare:
+            for node in sorted(before[step.id] & after[step.id]):
+                note = "The unlabelled step runs between two steps of this node."
+                self._pair(node, step.id, "inferred", note)
+
+    def _reached(
+        self, layers: tuple[Layer, ...], labelled: MappingType[str, set[str]]
+    ) -> MappingType[str, set[str]]:
+        """By unlabelled layer the nodes of the nearest labelled ones from which it can be reached, in this order."""
+        forwards = bool(layers) and layers[0].index <= layers[-1].index
+        carried: dict[str, set[str]] = {}
+        reached: dict[str, set[str]] = {}
+        for layer in layers:
+            enters, leaves = (layer.inputs, layer.outputs) if forwards else (layer.outputs, layer.inputs)
+            nodes = labelled.get(layer.id)
+            if not nodes:
+                nodes = reached[layer.id] = set().union(*(carried.get(t.name, ()) for t in enters))
+            for tensor in leaves:
+                have = carried.get(tensor.name)
+                carried[tensor.name] = have | nodes if have else nodes
+        return reached
+
+    def _compared(self, node: Node) -> None:
+        """A comparison that the jump of an If or a Loop makes itself: it reads two numbers, and not a truth value."""
+        readers = self.graph.readers(node)
+        if len({r.id for r in readers}) != 1:
+            return
+        for layer in map(self.engine.layer, self.found.get(readers[0].id, ())):
+            numbers = [t for t in layer.inputs if t.dtype not in {"", "bool"}]
+            if layer.kind == "cjmp" and len(numbers) == 2 == len(layer.inputs):
+                note = "The conditional jump of its only reader compares the values itself."
+                self._pair(node.id, layer.id, "inferred", note)
+
+    def _starting(self, nodes: Sequence[Node]) -> None:
+        """Nodes that the layers of their readers compute; a reader is settled before what it reads."""
+        alone = self._alone() if nodes else {}
+        for node in reversed(nodes):
+            self._started(node, alone)
+
+    def _started(self, node: Node, alone: MappingType[str, AbstractSet[str]]) -> None:
+        """A node that the layers of its readers compute, or need not, since they start from what comes before it."""
+        if len(node.outputs) != 1:
+            return
+        readers = self._given.readers(node, self.reasons, self.found)
+        layers: dict[str, tuple[Tensor, ...]] = {}
+        for reader in readers or ():
+            run = self._working(reader)
+            # Of the layers that divide a reader's work, which one starts it is not known.
+            if len(run) != 1 and reader not in self._anew:
+                return
+            for layer in run:
+                if not (read := self._given.before(node, self.engine.layer(layer), alone)):
+                    return
+                layers[layer] = read
+        self._anew.add(node.id)
+        for layer, read in layers.items():
+            note = (
+                f"All that reads it runs in layers that start from what comes before it: this one reads "
+                f"{given_text(read)}, which cannot hold what the node writes, so it does the node's work or needs none."
+            )
+            self._pair(node.id, layer, "inferred", note)
+
+    @functools.cached_property
+    def _given(self) -> Given:
+        return Given(self.source, self.graph, self.engine)
+
+    def _working(self, node: str) -> list[str]:
+        """Ids of the layers that do a node's work."""
+        roles = self._roles.of(node, [self.engine.layer(i) for i in self.found[node]])
+        return [i for i, role in roles.items() if role == "work"]
+
+    def _alone(self) -> MappingType[str, set[str]]:
+        """By layer the nodes whose work no other layer does."""
+        table: defaultdict[str, set[str]] = defaultdict(set)
+        for node in self.found:
+            run = self._working(node)
+            if len(run) == 1:
+                table[run[0]].add(node)
+        return table
+
+    def _leaning(self, unknown: Iterable[Node]) -> None:
+        """Unlabelled steps that only serve one node: all that reads them runs it, or all that they read comes from it.
+
+        A step behind a node is not taken as that node's where a reader of the node has no known layer: it may be that.
+        """
+        layers = self.engine.layers
+        at = {y.id: p for p, y in enumerate(layers)}
+        held: list[set[str]] = [set() for _ in layers]
+        for node, table in self.found.items():
+            for layer in table:
+                held[at[layer]].add(node)
+        mine: list[AbstractSet[str]] = [frozenset(nodes) for nodes in held]
+        if all(m or moves(y) for m, y in zip(mine, layers, strict=True)):
+            return
+        self._turning(mine, at)
+        flow = Steps.of(self.engine)
+        behind = [flow.readers.get(p, ()) for p in range(len(layers))]
+        outputs = {t.name for t in self.engine.outputs}
+        leaves = [any(t.name in outputs for t in y.outputs) for y in layers]
+        note = "All that reads the unlabelled step runs this node."
+        self._lean(reversed(range(len(layers))), behind, leaves, mine, note=note)
+        given = [len(s) < r for s, r in zip(flow.sources, flow.read, strict=True)]
+        note = "All that the unlabelled step reads comes from this node."
+        closed = {w.id for n in unknown for w in self.graph.writers(n)}
+        self._lean(range(len(layers)), flow.sources, given, mine, note=note, closed=closed)
+
+    def _lean(
+        self,
+        order: Iterable[int],
+        near: Sequence[Sequence[int]],
+        rim: Sequence[bool],
+        mine: list[AbstractSet[str]],
+        *,
+        note: str,
+        closed: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """Give steps to the one node that all steps ``near`` them have in common; moves are looked through.
+
+        A step at the ``rim`` of the engine has more neighbours than steps, and nodes in ``closed`` get none.
+        """
+        common: dict[int, AbstractSet[str]] = {}
+        for position in order:
+            layer = self.engine.layers[position]
+            if mine[position]:
+                common[position] = mine[position]
+                continue
+            sides = [common.get(p, frozenset()) for p in near[position]]
+            both = (
+                frozenset.intersection(*map(frozenset, sides)) if sides and not rim[position] else frozenset()
+            )
+            common[position] = both
+            # A lone quantization belongs to the tensor, and is named by whom it serves.
+            lone = moves(layer) or work(layer) == "quantization"
+            if len(both) == 1 and not lone and not both & closed:
+                (node,) = both
+                self._pair(node, layer.id, "inferred", note)
+                mine[position] = both
+
+    def _turning(self, mine: list[AbstractSet[str]], at: MappingType[str, int]) -> None:
+        """Unlabelled jumps belong to the node that runs, or owns, everything between their loop's start and them."""
+        layers = self.engine.layers
+        for jump, layer in enumerate(layers):
+            if layer.kind != "cjmp" or mine[jump]:
+                continue
+            start = max((p for p in range(jump) if layers[p].kind == "memset"), default=-1) + 1
+            inside = [m for m in mine[start:jump] if m]
+            chains = [{o for n in m for o in (n, *self.source.by_id[n].scope)} for m in inside]
+            shared = set.intersection(*chains) if chains else set()
+            owners = [n for n in shared if n in self.source.by_id]
+            if not owners:
+                continue
+            # Of owners within each other the innermost turns here.
+            owner = max(owners, key=lambda n: len(self.source.by_id[n].scope))
+            note = "The jump repeats steps that all belong to this node."
+            for step in (y for y in layers[start : jump + 1] if work(y) == "control" and not mine[at[y.id]]):
+                self._pair(owner, step.id, "inferred", note)
+                mine[at[step.id]] = frozenset({owner})
+
+    def _inferred(self, node: Node, *, alone: bool = False) -> None:
+        """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node.
+
+        ``alone`` lets one side do where nothing is known of the other.
+        """
+        before, settled = self._near(node, self.graph.writers)
+        after, ended = self._near(node, self.graph.readers)
+        if not before and not after and not (settled and ended):
+            # Nothing around it is known either, so any layer would be a guess.
+            return
+        both = before & after
+        if both or (node.op in EPILOGUES and before and settled):
+            # Of several producers the last one to run carries the epilogue.
+            layer = max(both or before, key=self.order.__getitem__)
+            self._pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
+            return
+        if len(before) == 1 and settled and self._spelled(node, self.engine.layer(next(iter(before)))):
+            note = "The kernel that runs its producer names this operation, and no other node of it."
+            self._pair(node.id, next(iter(before)), "inferred", note)
+            return
+        if not alone and not ((before or settled) and (after or ended)):
+            return
+        low = max((self.order[i] for i in before), default=-1)
+        high = min((self.order[i] for i in after), default=len(self.engine.layers))
+        first = bisect.bisect_right(self._free, low, key=lambda step: step.index)
+        for step in self._free[first:]:
+            if step.index >= high:
+                break
+            if step.id not in self.taken:
+                note = "The unlabelled step runs between the layers of its neighbours."
+                self._pair(node.id, step.id, "inferred", note)
+
+    def _spelled(self, node: Node, layer: Layer) -> bool:
+        """Whether the name of a layer's kernel tells a node's operation more often than nodes account for it."""
+        told = kernel(layer)
+        if told is None or not (count := told.rest.count(node.op[:_WORD])):
+            return False
+        have = (n for n in self._pairs_of(layer) if self.source.by_id[n].op[:_WORD] == node.op[:_WORD])
+        return count > len(set(have))
+
+    def _pairs_of(self, layer: Layer) -> Iterator[str]:
+        """Ids of the nodes that were found for a layer so far."""
+        return (node for node, table in self.found.items() if layer.id in table)
+
+    @functools.cached_property
+    def _free(self) -> list[Layer]:
+        """Layers that compute and that no node was found for before dataflow is asked, in order of execution."""
+        idle = {"reformat", "none", "control"}
+        free = [y for y in self.engine.layers if y.id not in self.taken and work(y) not in idle]
+        return sorted(free, key=lambda step: step.index)
+
+    def _near(self, node: Node, step: Callable[[Node], Iterable[Node]]) -> tuple[set[str], bool]:
+        """Layers of the nearest nodes in one direction, looking through nodes that need no layer.
+
+        The second result tells whether every path led to a layer or to the edge of the graph.
+        """
+        complete = True
+        seen: set[str] = set()
+        layers: set[str] = set()
+        todo = list(step(node))
+        while todo:
+            other = todo.pop()
+            if other.id in seen:
+                continue
+            seen.add(other.id)
+            if other.id in self.found:
+                layers |= set(self.found[other.id])
+            elif other.id in self.reasons:
+                todo += step(other)
+            else:
+                complete = False
+        return layers, complete
+
+    def _inside(self, node: Node) -> None:
+        owner = next((o for o in reversed(node.scope) if o in self.found), None)
+        for id_ in [owner] if owner else self._callers(node):
+            for layer in self.found.get(id_, {}):
+                self._pair(node.id, layer, "inferred", "It runs inside the node that owns its graph.")
+
+    def _callers(self, node: Node) -> list[str]:
+        """The nodes that call the functions that a node stands in."""
+        functions = (s.removeprefix("function ") for s in node.scope if s.startswith("function "))
+        return [i for name in functions for i in self._by_op.get(name, ())]
+
+    @functools.cached_property
+    def _by_op(self) -> MappingType[str, list[str]]:
+        table: defaultdict[str, list[str]] = defaultdict(list)
+        for node in self.source.nodes:
+            table[node.op].append(node.id)
+        return table
