@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab.core import files
 from rtlab.core.stage import BUDGET_S
+from rtlab.core.variant import Method
 from rtlab.errors import CalibrationError, ModelError, RtlabError, Unavailable, VariantError, boundary
 
 if TYPE_CHECKING:
@@ -180,7 +181,8 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrator",
         default=None,
-        help="auto, minmax, entropy, entropy2, percentile(99.9) or mse (default: auto; minmax for fp8)",
+        help=f"{', '.join(m.value for m in Method)}, with its parameter in brackets where it has one, such as "
+        "percentile(99.9) (default: auto; minmax for fp8)",
     )
     parser.add_argument(
         "--scales",

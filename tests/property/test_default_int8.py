@@ -15,11 +15,13 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
-from rtlab.core.variant import CALIBRATORS, Variant
+from rtlab.core.variant import FIXED, Calibrator, Variant
 from rtlab.quantize import Collector, prepare, quantizable
 from small_nets import ACTIVATIONS, SATURATING, small_net
 
 NETS, EACH = 200, 25
+#: The default and what it chooses from: one that it may not choose is no measure of its choice.
+COMPARED = (Calibrator.AUTO, *FIXED)
 #: Much of what these hold lies in few numbers.
 HEAVY = (
     "student", "lognormal", "laplace", "bimodal", "outlier channel", "integers 0..16", "bytes", "sparse", "gated",
@@ -73,7 +75,7 @@ def qualities(
     ranges = observed(model, calibration)
     reference = session(model.bytes()).run(None, {"x": held_out})[0]
     found = {}
-    for calibrator in CALIBRATORS:
+    for calibrator in COMPARED:
         ready = prepare(model, Variant.of("int8", calibrator=calibrator), ranges).emulation
         found[str(calibrator)] = decibel(reference, session(ready.bytes()).run(None, {"x": held_out})[0])
     return found
@@ -87,11 +89,11 @@ def test_the_default_is_within_6_db_of_the_best_calibrator(first: int):
         assert found["auto"] >= max(found.values()) - 6, (seed, found)
 
 
-def test_no_calibrator_comes_nearer_than_the_default_where_heavy_tails_meet_functions_that_saturate():
+def test_none_that_the_default_chooses_from_comes_nearer_where_heavy_tails_meet_functions_that_saturate():
     """A tail is dear to a product and nothing to the Tanh behind it, so what a tensor loses tells less here.
 
     No rule for one tensor at a time knows what stands behind it: 2 of these 100 nets lose 6.9 and 8.4 dB, as 0.5 % of
-    other nets do. No other calibrator does better, and none of them is ruined by it.
+    other nets do. None that it chooses from does better, and none of them is ruined by it.
     """
     lost: Counter[str] = Counter()
     for seed in range(100):
@@ -100,4 +102,4 @@ def test_no_calibrator_comes_nearer_than_the_default_where_heavy_tails_meet_func
         assert found["auto"] >= best - 9, (seed, found)
         lost.update(name for name, quality in found.items() if quality < best - 6)
     assert lost["auto"] <= 2
-    assert all(lost[str(c)] >= lost["auto"] for c in CALIBRATORS), lost
+    assert all(lost[str(c)] >= lost["auto"] for c in COMPARED), lost
