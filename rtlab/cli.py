@@ -408,7 +408,7 @@ def _judge(result: Result) -> None:
 
 def _doctor(given: argparse.Namespace) -> int:
     from rtlab.core.progress import Terminal
-    from rtlab.experiments.doctor import doctor
+    from rtlab.session.selftest import doctor
 
     progress = Terminal()
     try:

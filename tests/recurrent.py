@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import helper, numpy_helper
 
 from rtlab.backends.makers import TENSORRT_RTX
@@ -114,3 +115,20 @@ def listing(steps: int, layers: int = 1, *, inputs: int = 8, hidden: int = 16, b
         (tensor("x", steps, batch, inputs),), (tensor(value, steps, batch, hidden),),
         maker=TENSORRT_RTX,
     )  # fmt: skip
+
+
+class Session:
+    """A form in ONNX Runtime as it stands, whose runs take as many milliseconds as it has nodes."""
+
+    def __init__(self, model: bytes, batch) -> None:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.batch, self.nodes = batch, len(onnx.load_from_string(model).graph.node)
+
+    def outputs(self):
+        return {"Y": self.session.run(["Y"], self.batch)[0]}
+
+    def time(self, repeats: int = 1) -> float:
+        assert repeats > 0
+        return float(self.nodes)

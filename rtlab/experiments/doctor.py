@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import getpass
@@ -9,15 +10,15 @@ import importlib.metadata
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from rtlab import backends
-from rtlab.core.progress import check as check_progress
-from rtlab.core.protocols import Backend, Progress
+from rtlab.core.protocols import Backend
 from rtlab.errors import Cancelled, RtlabError
 from rtlab.experiments import trials
+from rtlab.experiments.experiment import Rig
+from rtlab.experiments.trials import Reference
 
 Status = Literal["ok", "failed", "skipped"]
 
@@ -101,49 +102,49 @@ class Report:
         return f"{found.count('ok')} ok, {found.count('failed')} failed, {found.count('skipped')} skipped"
 
 
-def doctor(progress: Progress, *, backend: str | None = None) -> Report:
-    """Try out what rtlab does here: every backend, or the named one.
+@dataclasses.dataclass(frozen=True)
+class Examination:
+    """Try out what rtlab does with each backend of a table; one that fails says why, and the others go on.
 
-    A check that fails says why, and the others go on.
-
-    Raises:
-        Unavailable: there is no backend of that name.
-        Cancelled: ``progress`` asked to stop.
+    The tool is where to get what computes references, which is tried out too.
     """
-    table = backends.registry() if backend is None else {backend: backends.get(backend)}
-    return examine(table, progress)
 
+    table: Mapping[str, Backend]
+    partial: ClassVar[bool] = False
 
-def examine(table: Mapping[str, Backend], progress: Progress) -> Report:
-    """``doctor`` over given backends."""
-    checks: list[Probe] = []
-    works: list[Backend] = []
+    def steps(self, rig: Rig[Reference]) -> Iterator[Report]:
+        """What is known after each probe."""
+        probes: list[Probe] = []
+        works: list[Backend] = []
+        with contextlib.closing(self._plan(rig.tool, probes, works)) as plan:
+            for name, action in rig.each(plan, "the self-test"):
+                rig.phase(name)
+                probes.append(_attempt(name, action))
+                yield Report(_versions(works), tuple(probes))
+        yield Report(_versions(works), tuple(probes))
 
-    def attempt(name: str, action: Callable[[], str]) -> None:
-        check_progress(progress, "the self-test")
-        progress.phase(name)
-        checks.append(_attempt(name, action))
-
-    attempt("a small model on ONNX Runtime against NumPy", trials.small_model)
-    for name, backend in table.items():
-        attempt(f"{name}: available", functools.partial(trials.available, backend))
-        if checks[-1].status != "ok":
-            continue
-        works.append(backend)
-        if backend.capabilities().emulates or not isinstance(backend, trials.Building):
-            continue
-        here = trials.local(backend)
-        for target in backend.capabilities().targets:
-            # The engine for the GPU that is here is built below, and run.
-            if target != here:
-                attempt(f"{name}: build for {target}", functools.partial(trials.build, backend, target))
-        attempt(f"{name}: a build stops when asked", functools.partial(trials.cancel, backend))
-        if isinstance(backend, trials.BuilderRunner):
-            trial = trials.GpuTrial(backend)
-            for what, action in trial.steps():
-                attempt(f"{name}: {what}", action)
-            trial.close()
-    return Report(_versions(works), tuple(checks))
+    def _plan(
+        self, reference: Reference, probes: list[Probe], works: list[Backend]
+    ) -> Generator[tuple[str, Callable[[], str]], None, None]:
+        """Names and actions; what comes next depends on how the last of ``probes`` went."""
+        yield "a small model on ONNX Runtime against NumPy", functools.partial(trials.small_model, reference)
+        for name, backend in self.table.items():
+            yield f"{name}: available", functools.partial(trials.available, backend)
+            if probes[-1].status != "ok":
+                continue
+            works.append(backend)
+            if backend.capabilities().emulates or not isinstance(backend, trials.Building):
+                continue
+            here = trials.local(backend)
+            for target in backend.capabilities().targets:
+                # The engine for the GPU that is here is built below, and run.
+                if target != here:
+                    yield f"{name}: build for {target}", functools.partial(trials.build, backend, target)
+            yield f"{name}: a build stops when asked", functools.partial(trials.cancel, backend)
+            if isinstance(backend, trials.BuilderRunner):
+                with contextlib.closing(trials.GpuTrial(backend, reference)) as trial:
+                    for what, action in trial.steps():
+                        yield f"{name}: {what}", action
 
 
 def _attempt(name: str, action: Callable[[], str]) -> Probe:

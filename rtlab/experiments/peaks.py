@@ -2,63 +2,63 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab.backends.reference import evaluator
 from rtlab.core.model import wrap
 from rtlab.core.peaks import Peaks
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.core.protocols import BuildRequest, Evaluator
 from rtlab.core.variant import Variant
+from rtlab.experiments.experiment import Rig
 
 #: Rows, columns and depth of the product, and numbers of the tensor that is moved: well beyond any cache.
 _PRODUCT, _MOVED = 1536, 1 << 24
 _RUNS, _WARMUP = 5, 2
 
 
-def measured_peaks(
-    progress: Progress | None = None, *, product: int = _PRODUCT, moved: int = _MOVED
-) -> Peaks:
+@dataclasses.dataclass(frozen=True)
+class CpuPeaks:
     """Measure the CPU's roofs as studies use it: the same runner, the same threads. Takes about two seconds.
 
     The fastest of five runs counts: of a square product in FP32 and in INT8, and for the bandwidth of a ReLU, which
     reads and writes each number once.
 
-    Args:
-        progress: Where the three steps are reported.
+    Attributes:
         product: Rows, columns and depth of the products.
         moved: How many numbers of FP32 the ReLU moves.
-
-    Raises:
-        BackendError: ONNX Runtime does not work here.
-        Cancelled: it was stopped.
     """
-    progress = progress or Silent()
-    rng = np.random.default_rng(0)
-    square = rng.random((product, product), np.float32)
-    bytes_ = rng.integers(0, 255, (product, product), np.uint8)
-    work = 2.0 * product**3
-    cores = {
-        "fp32": work / _seconds(_model("MatMul", square, square), {"x": square}, progress),
-        "int8": work
-        / _seconds(_model("MatMulInteger", bytes_, bytes_.astype(np.int8)), {"x": bytes_}, progress),
-    }
-    line = rng.random(moved, np.float32) - np.float32(0.5)
-    bandwidth = 2 * line.nbytes / _seconds(_model("Relu", line, None), {"x": line}, progress)
-    runner = evaluator()
-    name = platform.processor() or platform.machine()
-    return Peaks(
-        name="this CPU",
-        bandwidth=bandwidth,
-        cores=cores,
-        source=f"{runner.source} on {name}: MatMul, MatMulInteger and Relu, the best of {_RUNS}",
-        origin="measured",
-    )
+
+    product: int = _PRODUCT
+    moved: int = _MOVED
+    partial: ClassVar[bool] = False
+
+    def steps(self, rig: Rig[Evaluator]) -> Iterator[Peaks]:
+        """All at once: a roof alone judges nothing."""
+        rng, side = np.random.default_rng(0), (self.product, self.product)
+        square = rng.random(side, np.float32)
+        bytes_ = rng.integers(0, 255, side, np.uint8)
+        line = rng.random(self.moved, np.float32) - np.float32(0.5)
+        work = 2.0 * self.product**3
+        cores = {
+            "fp32": work / _seconds(_model("MatMul", square, square), {"x": square}, rig),
+            "int8": work
+            / _seconds(_model("MatMulInteger", bytes_, bytes_.astype(np.int8)), {"x": bytes_}, rig),
+        }
+        bandwidth = 2 * line.nbytes / _seconds(_model("Relu", line, None), {"x": line}, rig)
+        name = platform.processor() or platform.machine()
+        yield Peaks(
+            name="this CPU",
+            bandwidth=bandwidth,
+            cores=cores,
+            source=f"{rig.tool.source} on {name}: MatMul, MatMulInteger and Relu, the best of {_RUNS}",
+            origin="measured",
+        )
 
 
 def _model(op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | None) -> onnx.ModelProto:
@@ -75,14 +75,14 @@ def _model(op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | Non
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], progress: Progress) -> float:
+def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], rig: Rig[Evaluator]) -> float:
     """The fastest run of a model's one node."""
-    runner = evaluator()
-    op = proto.graph.node[0].op_type
-    engine = runner.build(BuildRequest(wrap(proto, name=f"peak of {op}"), Variant.of("fp32")), progress)
+    op, runner = proto.graph.node[0].op_type, rig.tool
+    engine = runner.build(BuildRequest(wrap(proto, name=f"peak of {op}"), Variant.of("fp32")), rig)
     try:
-        profile = runner.profile(engine, inputs, progress, runs=_RUNS, warmup=_WARMUP)
+        profile = runner.profile(engine, inputs, rig, runs=_RUNS, warmup=_WARMUP)
     finally:
         runner.release(engine)
+    rig.count(builds=1, runs=_WARMUP + _RUNS)
     slowest = max(engine.layers, key=lambda layer: float(np.median(profile.samples.get(layer.id, [0.0]))))
     return float(profile.samples[slowest.id].min()) / 1e3

@@ -15,9 +15,9 @@ from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
+from rtlab.experiments.experiment import Rig
 from rtlab.formulations import DIRECT, Formulation, WeightedNode, alone
 from rtlab.formulations.cache import TimingCache
-from rtlab.formulations.recurrent import Ready
 from rtlab.formulations.trial import Trial, Whole
 
 if TYPE_CHECKING:
@@ -37,6 +37,16 @@ _OVER = "not tried: the time was over"
 _SAMPLE_MS = 0.5
 #: What rounding may change in an output of a whole model, relative to its greatest value.
 WHOLE_TOLERANCE = 5e-3
+
+
+class Ready(Protocol):
+    """A model that is ready to run one batch."""
+
+    def outputs(self) -> Outputs:
+        """Run once."""
+
+    def time(self, repeats: int = 1) -> float:
+        """Milliseconds of one run, the mean of several."""
 
 
 class Bench(Protocol):
@@ -78,11 +88,6 @@ class Entrant:
         )
         return False
 
-    def sample(self) -> None:
-        """Take one more time."""
-        if self.ready is not None:
-            self.times.append(self.ready.time(self.repeats))
-
     def trial(self) -> Trial:
         """What is known of it now."""
         if self.known is not None:
@@ -105,11 +110,10 @@ class Entrant:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Race:
-    """How to race: where, with which numbers of threads, until when it is asked to stop, with which known times."""
+    """How to race: where, with which numbers of threads, with which known times."""
 
-    bench: Bench
+    rig: Rig[Bench]
     threads: tuple[int, ...]
-    stopped: Callable[[], bool]
     cache: TimingCache | None = None
     #: An order, not a secret.
     order: random.Random = dataclasses.field(default_factory=lambda: random.Random(0))  # noqa: S311
@@ -161,12 +165,22 @@ class Race:
                 self.cache.keep(layer.key, trial)
         return trials
 
+    def _open(self, content: bytes, batch: Batch, threads: int) -> Ready:
+        self.rig.count(builds=1)
+        return self.rig.tool.open(content, batch, threads)
+
+    def _sample(self, entrant: Entrant) -> None:
+        """Take one more time of an entrant."""
+        if entrant.ready is not None:
+            entrant.times.append(entrant.ready.time(entrant.repeats))
+            self.rig.count(runs=entrant.repeats)
+
     def _opened(
         self, layer: WeightedNode, data: NDArray[Any], entrant: Entrant, content: bytes
     ) -> NDArray[Any] | None:
         """Make an entrant ready; what it computes, None where it is refused."""
         try:
-            entrant.ready = self.bench.open(content, {layer.data: data}, entrant.threads)
+            entrant.ready = self._open(content, {layer.data: data}, entrant.threads)
             return np.asarray(entrant.ready.outputs()[layer.output])
         except BackendError as error:
             if entrant.formulation.name == DIRECT:
@@ -181,7 +195,7 @@ class Race:
     def once(self, layer: WeightedNode, formulation: Formulation, data: NDArray[Any]) -> NDArray[Any]:
         """What one formulation of a layer computes."""
         content = alone(layer, formulation).SerializeToString()
-        opened = self.bench.open(content, {layer.data: data}, self.threads[0])
+        opened = self._open(content, {layer.data: data}, self.threads[0])
         return np.asarray(opened.outputs()[layer.output])
 
     def wholes(
@@ -196,16 +210,17 @@ class Race:
         for count in reversed(self.threads):
             # The most threads are what ONNX Runtime takes by itself; fewer are compared while there is time.
             if not pairs or time.monotonic() <= end:
-                pairs.insert(0, _Pair.of(self.bench, batch, count, plain, tuned=tuned[count]))
+                pairs.insert(0, _Pair.of(self._open, batch, count, plain, tuned=tuned[count]))
         running = [opened for pair in pairs for opened in pair.running]
         for entrant in running:
             entrant.ready.time()
         for turn in range(ROUNDS):
-            if turn >= FEWEST and (time.monotonic() > end or self.stopped()):
+            if turn >= FEWEST and (time.monotonic() > end or self.rig.cancelled()):
                 break
             self.order.shuffle(running)
             for entrant in running:
                 entrant.times.append(entrant.ready.time())
+                self.rig.count(runs=1)
         return tuple(pair.whole() for pair in pairs)
 
     def _recall(self, layer: WeightedNode, entrant: Entrant) -> None:
@@ -222,10 +237,10 @@ class Race:
             if entrant.formulation.name != DIRECT and time.monotonic() > latest:
                 entrant.note, entrant.ready = _OVER, None
                 continue
-            entrant.sample()
+            self._sample(entrant)
             entrant.repeats = max(1, min(100, int(_SAMPLE_MS / max(1e-4, entrant.times.pop()))))
             for _ in range(FIRST):
-                entrant.sample()
+                self._sample(entrant)
         entrants = [e for e in entrants if e.ready is not None]
         fastest = min((min(e.times) for e in entrants), default=0.0)
         running = []
@@ -245,11 +260,11 @@ class Race:
                 )
                 entrant.note, entrant.ready = f"not timed further: {why}", None
         for turn in range(ROUNDS):
-            if turn >= LEAST and (time.monotonic() > end or self.stopped()):
+            if turn >= LEAST and (time.monotonic() > end or self.rig.cancelled()):
                 break
             self.order.shuffle(running)
             for entrant in running:
-                entrant.sample()
+                self._sample(entrant)
 
 
 @dataclasses.dataclass(eq=False)
@@ -270,13 +285,19 @@ class _Pair:
 
     @classmethod
     def of(
-        cls, bench: Bench, batch: Batch, threads: int, plain: bytes, *, tuned: tuple[tuple[str, ...], bytes]
+        cls,
+        ready: Callable[[bytes, Batch, int], Ready],
+        batch: Batch,
+        threads: int,
+        plain: bytes,
+        *,
+        tuned: tuple[tuple[str, ...], bytes],
     ) -> _Pair:
         changed, content = tuned
-        default = bench.open(plain, batch, threads)
+        default = ready(plain, batch, threads)
         if not changed:
             return cls(threads, (), 0.0, _Opened(default), None)
-        other = bench.open(content, batch, threads)
+        other = ready(content, batch, threads)
         wanted, made = default.outputs(), other.outputs()
         error = max(difference(made[name], array) for name, array in wanted.items())
         return cls(threads, changed, error, _Opened(default), _Opened(other))

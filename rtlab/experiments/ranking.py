@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rtlab.backends.reference import evaluator
 from rtlab.core.facts import SCORED, Ranked, Score
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent, check
-from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest, Evaluator
 from rtlab.core.ranges import Ranges
 from rtlab.core.task import Predictions
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.experiments.experiment import Rig
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import prepare
 
@@ -27,68 +28,79 @@ if TYPE_CHECKING:
 
 #: Samples that outputs are compared on where there is no task.
 _COMPARED = 32
+_DOING = "ranking the calibrators"
 
 
-def rank(
-    model: Model,
-    ranges: Ranges,
-    data: CalibrationData,
-    task: Task | None,
-    progress: Progress,
-    *,
-    precision: Precision = Precision.INT8,
-    calibrators: Sequence[Calibrator] = CALIBRATORS,
-) -> tuple[Ranked, ...]:
-    """Prepare the model with each calibrator and run it; the best first.
+@dataclasses.dataclass(frozen=True)
+class CalibratorRanking:
+    """Prepare a model with each calibrator and run it, the best first among those that were tried by then.
 
     With a task they are ordered by its score, then by the SQNR of the first output; without, by that SQNR alone.
-
-    Raises:
-        Unavailable: nothing here can run the model.
-        Cancelled: the work was stopped.
     """
-    runner = evaluator()
-    samples = task.data if task is not None else data
-    samples = samples.take(max(SCORED if task is not None else _COMPARED, fixed_batch(model)))
-    size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples)
 
-    wanted = task.wanted(model) if task is not None else model.outputs[:1]
+    model: Model
+    ranges: Ranges
+    data: CalibrationData
+    task: Task | None = None
+    precision: Precision = Precision.INT8
+    calibrators: Sequence[Calibrator] = CALIBRATORS
+    partial: ClassVar[bool] = False
 
-    def run(variant: Model) -> tuple[list[NDArray[Any]], Predictions]:
+    def steps(self, rig: Rig[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
+        """What is known after each calibrator."""
+        rig.phase("Ranking the calibrators", len(self.calibrators) + 1)
+        samples = self._samples
+        plain, held = self._run(rig, samples, self.model)
+        base = self._score(held, rig.tool.source)
+        rig.advance()
+        found: list[Ranked] = []
+        for calibrator in rig.each(self.calibrators, _DOING):
+            variant = Variant.of(self.precision, calibrator=calibrator)
+            got, tried = self._run(rig, samples, prepare(self.model, variant, self.ranges).emulation)
+            score = self._score(tried, rig.tool.source)
+            delta = score.value - base.value if score is not None and base is not None else None
+            found.append(
+                Ranked(
+                    calibrator, self.precision, score, delta, _sqnr(plain, got), held.samples, rig.tool.source
+                )
+            )
+            rig.advance()
+            yield tuple(
+                sorted(found, key=lambda r: (r.score.value if r.score else 0.0, r.sqnr), reverse=True)
+            )
+
+    @property
+    def _samples(self) -> CalibrationData:
+        most = _COMPARED if self.task is None else SCORED
+        return (self.data if self.task is None else self.task.data).take(max(most, fixed_batch(self.model)))
+
+    def _run(
+        self, rig: Rig[Evaluator], samples: CalibrationData, variant: Model
+    ) -> tuple[list[NDArray[Any]], Predictions]:
         """The first output of every batch, and all that the metric needs."""
+        model, runner = self.model, rig.tool
+        wanted = model.outputs[:1] if self.task is None else self.task.wanted(model)
+        size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples, runner)
         # Built in silence, so that the one phase on screen stays that of the ranking.
         engine = runner.build(BuildRequest(variant, Variant(), level="basic"), Silent())
+        rig.count(builds=1)
         parts, held = [], Predictions()
         try:
             for batch in samples.batches(variant, size):
-                check(progress, "ranking the calibrators")
-                outputs = runner.outputs(engine, batch, wanted, progress=progress)
+                rig.check(_DOING)
+                outputs = runner.outputs(engine, batch, wanted, progress=rig)
+                rig.count(runs=1)
                 parts.append(outputs[wanted[0]])
                 held.add(outputs, samples.samples_in(variant, batch))
         finally:
             runner.release(engine)
         return parts, held
 
-    progress.phase("Ranking the calibrators", len(calibrators) + 1)
-    plain, held = run(model)
-    count = held.samples
-    progress.advance()
-    base = _score(task, held, runner.source)
-    found = []
-    for calibrator in calibrators:
-        variant = Variant.of(precision, calibrator=calibrator)
-        got, held = run(prepare(model, variant, ranges).emulation)
-        score = _score(task, held, runner.source)
-        delta = score.value - base.value if score is not None and base is not None else None
-        found.append(Ranked(calibrator, precision, score, delta, _sqnr(plain, got), count, runner.source))
-        progress.advance()
-    return tuple(sorted(found, key=lambda r: (r.score.value if r.score else 0.0, r.sqnr), reverse=True))
-
-
-def _score(task: Task | None, held: Predictions, source: str) -> Score | None:
-    if task is None:
-        return None
-    return Score(task.name, task.score(held.joined(), held.samples), task.unit, held.samples, source)
+    def _score(self, held: Predictions, source: str) -> Score | None:
+        task = self.task
+        if task is None:
+            return None
+        return Score(task.name, task.score(held.joined(), held.samples), task.unit, held.samples, source)
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from rtlab.backends.reference import evaluator, stand_in
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
+from rtlab.core.protocols import BuildRequest, Evaluator
 from rtlab.core.variant import Variant
 from rtlab.errors import RtlabError
 from rtlab.relation.footprint import nbytes
@@ -27,7 +26,12 @@ _LEARNING = 10.0
 _MOST_BATCH = 64
 
 
-def batch_size(model: Model, names: Sequence[str], data: CalibrationData | None = None) -> int:
+def batch_size(
+    model: Model,
+    names: Sequence[str],
+    data: CalibrationData | None = None,
+    runner: Evaluator | None = None,
+) -> int:
     """Samples per batch that keep the values of one batch within bounds.
 
     Args:
@@ -35,19 +39,25 @@ def batch_size(model: Model, names: Sequence[str], data: CalibrationData | None 
         names: Values of the main graph that are there at once.
         data: Samples whose shapes count where the model leaves sizes open; one of them runs where shapes follow from
             numbers. Without, the sizes that were named when the model was loaded.
+        runner: What runs it; without, no run tells sizes.
     """
     if not model.dynamic_batch:
         return 1
-    total = sum(value_bytes(model, names, data).values())
+    total = sum(value_bytes(model, names, data, runner).values())
     return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, total)))
 
 
-def value_bytes(model: Model, names: Sequence[str], data: CalibrationData | None = None) -> dict[str, int]:
+def value_bytes(
+    model: Model,
+    names: Sequence[str],
+    data: CalibrationData | None = None,
+    runner: Evaluator | None = None,
+) -> dict[str, int]:
     """Bytes of values of the main graph for one sample; the arguments are those of ``batch_size``.
 
     What nobody knows is taken to be as large as the largest that is known.
     """
-    sizes = sizes_of(model, data)
+    sizes = sizes_of(model, data, runner)
     wanted = [n for n in dict.fromkeys(names) if n in model.values]
     found = {n: nbytes(model.values[n].dtype or "fp32", sizes.get(n)) for n in wanted}
     most = max((size for size in found.values() if size is not None), default=_BATCH_BYTES)
@@ -60,19 +70,19 @@ def fixed_batch(model: Model) -> int:
     return max((d for d in firsts if d is not None), default=1)
 
 
-def sizes_of(model: Model, data: CalibrationData | None = None) -> Sizes:
+def sizes_of(model: Model, data: CalibrationData | None = None, runner: Evaluator | None = None) -> Sizes:
     """Shapes of all values for one sample; those that only a run can tell are read from one run."""
     try:
         sizes = model.sizes(batch=1, shapes=data.sample_shapes(model) if data is not None else None)
-        if data is not None and not sizes.learned and sizes.unknown:
-            _learn(model, sizes, next(data.batches(model, 1)))
+        if data is not None and runner is not None and not sizes.learned and sizes.unknown:
+            _learn(model, sizes, next(data.batches(model, 1)), runner)
     except RtlabError:
         # What is wrong with the samples is told where they are used.
         return model.sizes(batch=1)
     return sizes
 
 
-def _learn(model: Model, sizes: Sizes, batch: Batch) -> None:
+def _learn(model: Model, sizes: Sizes, batch: Batch, runner: Evaluator) -> None:
     """Run one batch and read the shapes of values, not the values: together they may be larger than memory."""
     names = sizes.unknown
     proto = model.proto()
@@ -82,15 +92,13 @@ def _learn(model: Model, sizes: Sizes, batch: Batch) -> None:
         proto.graph.output.append(onnx.helper.make_tensor_value_info(shape, onnx.TensorProto.INT64, [None]))
     found: dict[str, Sequence[int]] = {}
     try:
-        if stand_in() is not None:
-            runner = evaluator()
-            measured = wrap(proto, name=model.name, shapes=model.shapes)
-            engine = runner.build(BuildRequest(measured, Variant.of("fp32"), level="basic"), Silent())
-            try:
-                outputs = runner.outputs(engine, batch, told, limit_s=_LEARNING)
-            finally:
-                runner.release(engine)
-            found = {name: outputs[shape].tolist() for name, shape in zip(names, told, strict=True)}
+        measured = wrap(proto, name=model.name, shapes=model.shapes)
+        engine = runner.build(BuildRequest(measured, Variant.of("fp32"), level="basic"), Silent())
+        try:
+            outputs = runner.outputs(engine, batch, told, limit_s=_LEARNING)
+        finally:
+            runner.release(engine)
+        found = {name: outputs[shape].tolist() for name, shape in zip(names, told, strict=True)}
     except RtlabError:
         found = {}
     sizes.learn(found)

@@ -2,84 +2,100 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rtlab.backends.reference import runner_of, stand_in
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts
-from rtlab.core.progress import check
-from rtlab.core.protocols import Progress
+from rtlab.core.protocols import Runner
 from rtlab.core.whole import whole
 from rtlab.errors import RtlabError, RunError, VariantError
+from rtlab.experiments.experiment import Rig
 from rtlab.questions.batches.sweeps import BatchTime, Sweep
 from rtlab.questions.samples.spread import spread
 
 if TYPE_CHECKING:
+    from rtlab.core.engine import Engine
     from rtlab.core.model import Model
 
 #: Powers of two, as kernels are made for; a laptop's CPU is done with them in a minute.
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
-def sweep(
-    facts: Facts, data: CalibrationData, batches: Sequence[int], progress: Progress, *, runs: int = 20
-) -> Iterator[Sweep]:
-    """Time a variant's measured engine at each batch size; what is known so far after each of them.
+@dataclasses.dataclass(frozen=True)
+class BatchSweep:
+    """Time an engine that ran here at each batch size, ``runs`` inferences each, with what ran it.
 
-    A batch that cannot be run ends the sweep, with the reason in ``note``.
-
-    Raises:
-        VariantError: the engine did not run here, its batch is fixed, or a size is not positive.
-        RunError: not even the first batch can be run.
-        Cancelled: ``progress`` asked to stop.
+    A batch that cannot be run ends the sweep, with the reason in ``note``; where it is the first, with its error.
     """
-    name, engine = facts.name, facts.measured
-    doing = f'Cannot time "{name}" at several batch sizes'
-    if engine is None or facts.recorded:
-        raise VariantError(
-            f"{doing}: it was not run here. Build it where it can run; backend {stand_in()} runs anywhere."
-        )
-    if not facts.prepared.model.dynamic_batch:
-        raise VariantError(
-            f"{doing}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
-            'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
-        )
-    sizes = _sizes(batches, doing)
-    runner = runner_of(engine.backend)
-    rows: list[BatchTime] = []
-    for number, size in enumerate(sizes):
-        progress.phase(f"Timing batch {size}, {number + 1} of {len(sizes)}")
-        check(progress, "timing batch sizes")
-        note = ""
-        try:
-            profile = runner.profile(engine, _filled(data, facts.prepared.model, size), progress, runs=runs)
-        except RunError as error:
-            if not rows:
-                raise
-            note = f"Batch {size} could not be run: {error}"
-        else:
-            if (times := spread(profile.total)) is not None:
-                rows.append(BatchTime(size, times))
-        last = Sweep(
-            name, runner.source, profile.device, profile.processor,
-            datetime.datetime.now(datetime.timezone.utc), tuple(rows), note,
-        )  # fmt: skip
-        yield last
-        if note:
-            return
+
+    name: str
+    engine: Engine
+    model: Model
+    data: CalibrationData
+    batches: tuple[int, ...]
+    runs: int = 20
+    partial: ClassVar[bool] = False
+
+    @classmethod
+    def of(
+        cls, facts: Facts, data: CalibrationData, batches: Sequence[int], anywhere: str | None
+    ) -> BatchSweep:
+        """The sweep of a variant; ``anywhere`` is the name of a backend that runs wherever rtlab is.
+
+        Raises:
+            VariantError: the engine did not run here, its batch is fixed, or a size is not positive.
+        """
+        doing = f'Cannot time "{facts.name}" at several batch sizes'
+        if facts.measured is None or facts.recorded:
+            raise VariantError(
+                f"{doing}: it was not run here. Build it where it can run; backend {anywhere} runs anywhere."
+            )
+        if not facts.prepared.model.dynamic_batch:
+            raise VariantError(
+                f"{doing}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
+                'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
+            )
+        return cls(facts.name, facts.measured, facts.prepared.model, data, _sizes(batches, doing))
+
+    def steps(self, rig: Rig[Runner]) -> Iterator[Sweep]:
+        """What is known after each batch size."""
+        rows: list[BatchTime] = []
+        for size in rig.each(self.batches, "timing batch sizes"):
+            rig.phase(f"Timing batch {size}, {len(rows) + 1} of {len(self.batches)}")
+            note = ""
+            try:
+                profile = rig.tool.profile(
+                    self.engine, _filled(self.data, self.model, size), rig, runs=self.runs
+                )
+            except RunError as error:
+                if not rows:
+                    raise
+                note = f"Batch {size} could not be run: {error}"
+            else:
+                rig.count(runs=self.runs)
+                if (times := spread(profile.total)) is not None:
+                    rows.append(BatchTime(size, times))
+            last = Sweep(
+                self.name, rig.tool.source, profile.device, profile.processor,
+                datetime.datetime.now(datetime.timezone.utc), tuple(rows), note,
+            )  # fmt: skip
+            yield last
+            if note:
+                return
 
 
-def _sizes(batches: Any, doing: str) -> list[int]:
+def _sizes(batches: Any, doing: str) -> tuple[int, ...]:
     given = list(batches) if isinstance(batches, Iterable) and not isinstance(batches, str) else [batches]
     if not given:
         raise VariantError(f"{doing}: no batch size is given. Give sizes such as 1, 2, 4.")
-    return sorted({whole(b, f"{doing}, with", "batch") for b in given})
+    return tuple(sorted({whole(b, f"{doing}, with", "batch") for b in given}))
 
 
 def _filled(data: CalibrationData, model: Model, size: int) -> Batch:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from rtlab import samples
-from rtlab.backends.reference import evaluator
 from rtlab.core import scratch
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Opener, Runner
+from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Evaluator, Opener, Runner
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RunError
 from rtlab.relation.coverage import coverage
@@ -28,6 +27,8 @@ from rtlab.relation.relate import relate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: Where to get what computes any value of a model; that there is none is told by an error.
+Reference = Callable[[], Evaluator]
 #: The step whose success means that an engine ran on the GPU.
 RAN = "outputs against ONNX Runtime"
 #: A trained network of 8×8 pictures: convolutions, branches, pools and a product, built in seconds.
@@ -66,7 +67,7 @@ def available(backend: Backend) -> str:
     return here.version
 
 
-def small_model() -> str:
+def small_model(reference: Reference) -> str:
     """One product and a ReLU on the CPU, against NumPy."""
     from onnx import TensorProto, helper, numpy_helper
 
@@ -82,7 +83,7 @@ def small_model() -> str:
     model = wrap(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name="small"
     )
-    found = _reference(model, {"x": x}, ("y",))
+    found = _computed(reference, model, {"x": x}, ("y",))
     return _compared({"y": np.maximum(x @ w, 0)}, found)
 
 
@@ -126,8 +127,8 @@ class _Stopping(Silent):
 class GpuTrial:
     """One engine on the GPU, built and then run in every way. A step that needs what failed before is skipped."""
 
-    def __init__(self, backend: BuilderRunner) -> None:
-        self._backend = backend
+    def __init__(self, backend: BuilderRunner, reference: Reference) -> None:
+        self._backend, self._reference = backend, reference
         self._engine: Engine | None = None
 
     def steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -159,7 +160,7 @@ class GpuTrial:
     def outputs(self) -> str:
         """The network's outputs."""
         found = self._backend.outputs(self._built(), _batch())
-        return _compared(_expected(tuple(found)), found)
+        return _compared(self._expected(tuple(found)), found)
 
     def inner(self) -> str:
         """Tensors between layers, by the names that the inspector gives them."""
@@ -177,7 +178,7 @@ class GpuTrial:
                     found |= self._backend.outputs(engine, _batch(), (name,))
             if not found:
                 raise error from None
-        told = _compared(_expected(tuple(found)), found)
+        told = _compared(self._expected(tuple(found)), found)
         return f"{len(found)} of {len(names)} that layers write; {told}"
 
     def profile(self) -> str:
@@ -243,6 +244,9 @@ class GpuTrial:
             raise Skipped(f"it does not build for the GPU that is here, {target}")
         return target
 
+    def _expected(self, names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
+        return _computed(self._reference, _sample().model, _batch(), names)
+
     def _built(self) -> Engine:
         if self._engine is None:
             self._target()
@@ -265,14 +269,10 @@ def _request(target: Target, *, keep_plan: bool = False, options: BuildOptions |
     return BuildRequest(_sample().model, variant, keep_plan=keep_plan)
 
 
-def _expected(names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
-    return _reference(_sample().model, _batch(), names)
-
-
-def _reference(
-    model: Model, batch: Mapping[str, NDArray[Any]], names: tuple[str, ...]
+def _computed(
+    reference: Reference, model: Model, batch: Mapping[str, NDArray[Any]], names: tuple[str, ...]
 ) -> Mapping[str, NDArray[Any]]:
-    runner = evaluator()
+    runner = reference()
     engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
     try:
         return runner.outputs(engine, batch, names)

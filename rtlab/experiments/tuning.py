@@ -11,17 +11,15 @@ import datetime
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from google.protobuf.message import EncodeError
 
-from rtlab.backends.bench import OrtBench
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent, check
-from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
+from rtlab.experiments.experiment import Rig
 from rtlab.experiments.race import Bench, Entrant, Race
 from rtlab.formulations import DIRECT, FORMULATIONS, Formulation, WeightedNode, composed, offered, tunable
 from rtlab.formulations import layer as formulated
@@ -39,54 +37,53 @@ _COMPARING = 2.0
 _MOST_THREADS = 1024
 
 
-def tune(
-    model: Model,
-    batch: Batch,
-    *,
-    progress: Progress | None = None,
-    budget_s: float = 60.0,
-    candidates: Collection[str] | None = None,
-    threads: Sequence[int] | None = None,
-    cache: str | Path | None = None,
-    bench: Bench | None = None,
-) -> Tuned:
+@dataclasses.dataclass(frozen=True)
+class Tuning:
     """Tune convolutions and products of a model for one batch on this CPU.
 
     The costliest layers come first, and layers of the same operator, shapes and attributes are timed once. Each
     formulation must give what the direct one gives on the layer's own input, up to rounding, or it is refused. The
     formulations of a layer are timed in turn, so that a drift of the machine's speed meets all. Where the fastest is
     faster than the direct one by more than noise, it takes its place in a model that is compared with the model as it
-    is.
+    is. The seconds of the rig's allowance are shared among layers and whole models, so that the end may lie behind
+    them; stopped, it gives what was tuned until then.
 
-    Args:
+    Attributes:
         model: The model; of its nodes those of the main graph with constant FP32 weights are tuned.
         batch: The inputs, whose shapes the formulations are built for.
-        progress: Told of each layer; when it asks to stop, what was tuned until then is returned.
-        budget_s: Seconds that all may take, approximately.
         candidates: Names of formulations to try beside the direct one; all by default.
         threads: Numbers of threads to try; one, and as many as ONNX Runtime takes by itself, by default.
         cache: A file of times that were measured on this device before; it is written anew in the end.
-        bench: Where to run; ONNX Runtime on the CPU by default.
-
-    Raises:
-        VariantError: a candidate has no such name, or a number of threads or of seconds cannot be.
-        ModelError: no layer can be tuned.
-        ReadError: the timing cache is of another device.
-        RunError, BuildError: ONNX Runtime refuses the model.
-        Cancelled: stopped before the first layer was tuned.
     """
-    progress = progress or Silent()
-    bench = bench or OrtBench(progress)
-    wanted = (1, bench.threads) if threads is None else threads
-    names = candidates if candidates is None or _several(candidates) else (str(candidates),)
-    _checked(wanted, budget_s, names)
-    counts = tuple(sorted({*wanted}))
-    if cache is not None and not isinstance(cache, (str, Path)):
-        raise VariantError(f'Cannot keep times in "{cache}": it is no path. Choose cache="times.json".')
-    known = timing_cache(cache, bench.device, bench.source) if cache is not None else None
-    race = Race(bench, counts, progress.stopped, known)
-    only = frozenset(names) if names is not None else None
-    return _Tuning(model, dict(batch), race, only, progress, budget_s).run()
+
+    model: Model
+    batch: Batch
+    candidates: Collection[str] | None = None
+    threads: Sequence[int] | None = None
+    cache: str | Path | None = None
+    partial: ClassVar[bool] = True
+
+    def steps(self, rig: Rig[Bench]) -> Iterator[Tuned]:
+        """What is known after each group of alike layers, and in the end of whole models too.
+
+        Raises:
+            VariantError: a candidate has no such name, or a number of threads or of seconds cannot be.
+            ModelError: no layer can be tuned.
+            ReadError: the timing cache is of another device.
+            RunError, BuildError: ONNX Runtime refuses the model.
+            Cancelled: stopped before the first layer was tuned.
+        """
+        bench, names, cache = rig.tool, self.candidates, self.cache
+        wanted = (1, bench.threads) if self.threads is None else self.threads
+        if names is not None and not _several(names):
+            names = (str(names),)
+        _checked(wanted, rig.allowance.seconds, names)
+        if cache is not None and not isinstance(cache, (str, Path)):
+            raise VariantError(f'Cannot keep times in "{cache}": it is no path. Choose cache="times.json".')
+        known = timing_cache(cache, bench.device, bench.source) if cache is not None else None
+        race = Race(rig, tuple(sorted({*wanted})), known)
+        only = frozenset(names) if names is not None else None
+        yield from _UnderWay(self.model, dict(self.batch), race, only).steps()
 
 
 def _checked(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
@@ -118,73 +115,96 @@ def _several(given: object) -> bool:
 
 
 @dataclasses.dataclass(eq=False)
-class _Tuning:
-    """One run of ``tune``."""
+class _UnderWay:
+    """A tuning that runs."""
 
     model: Model
     batch: Batch
     race: Race
     candidates: frozenset[str] | None
-    progress: Progress
-    budget: float
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
     #: Layers of the shapes of a tuned one, for which there was no time to see that they compute the same.
     unseen: int = 0
 
-    def run(self) -> Tuned:
+    @property
+    def _rig(self) -> Rig[Bench]:
+        return self.race.rig
+
+    @property
+    def _seconds(self) -> float:
+        return self._rig.allowance.seconds
+
+    @property
+    def _used_up(self) -> str:
+        """What of the allowance was used up, in words."""
+        counted = self._rig.over and not self._rig.late
+        return "its builds or runs were used up" if counted else f"the time of {self._seconds:g} s was over"
+
+    def steps(self) -> Iterator[Tuned]:
         layers, inputs = self._layers()
-        compared = _COMPARING * (time.monotonic() - self.started) / self.budget
+        compared = _COMPARING * (time.monotonic() - self.started) / self._seconds
         kept = min(_MOST_FOR_WHOLE, max(_FOR_WHOLE, compared))
         groups: dict[str, list[WeightedNode]] = {}
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        end = self.started + self.budget * (1 - kept)
+        end = self.started + self._seconds * (1 - kept)
         found: dict[str, TunedLayer] = {}
         tuned, spent = 0, 0.0
-        self.progress.phase("Tuning layers on the CPU", len(costly))
+        self._rig.phase("Tuning layers on the CPU", len(costly))
         for position, group in enumerate(costly):
             begun = time.monotonic()
             left = end - begun
             # One of fewer operations takes about as much less time than the one before.
             before = costly[position - 1][0].flops if position else 0
             expected = spent * min(1.0, group[0].flops / before) if before else 0.0
-            if self.progress.stopped() or (tuned and left <= expected):
+            if self._rig.cancelled() or (tuned and (left <= expected or self._rig.over)):
                 break
             # Stopped within a group, those of it that are tuned are worth keeping.
             with contextlib.suppress(Cancelled):
                 for made in self._group(group, inputs, max(0.2, left / (len(costly) - position)), end):
                     found[made.node] = made
-            if self.progress.stopped():
+            if self._rig.cancelled():
                 tuned += group[0].node in found
                 break
             spent = time.monotonic() - begun
             tuned += 1
-            self.progress.advance()
+            self._rig.advance()
+            yield self._told(layers, found)
         if not found:
-            check(self.progress, "tuning")
+            self._rig.check("tuning")
         if tuned < len(costly):
-            why = "it was stopped" if self.progress.stopped() else f"the time of {self.budget:g} s was over"
+            why = "it was stopped" if self._rig.cancelled() else self._used_up
             self.notes.append(
                 f"{tuned} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
             )
         if self.unseen:
             self.notes.append(
                 f"layers of the same shapes as a tuned one: {self.unseen} not checked with their own weights before "
-                f"the time of {self.budget:g} s was over, and left as they are"
+                f"the time of {self._seconds:g} s was over, and left as they are"
             )
-        ordered = tuple(found[layer.node] for layer in layers if layer.node in found)
-        wholes = self._wholes(ordered, {layer.node: layer for layer in layers})
+        wholes = self._wholes(self._told(layers, found).layers, {layer.node: layer for layer in layers})
         self._remember()
+        complete = tuned == len(costly) and not self.unseen and len(wholes) == len(self.race.threads)
+        yield self._told(layers, found, wholes, complete=complete)
+
+    def _told(
+        self,
+        layers: Sequence[WeightedNode],
+        found: Mapping[str, TunedLayer],
+        wholes: tuple[Whole, ...] = (),
+        *,
+        complete: bool = False,
+    ) -> Tuned:
         return Tuned(
-            ordered,
+            tuple(found[layer.node] for layer in layers if layer.node in found),
             wholes,
-            self.race.bench.device,
-            self.race.bench.source,
+            self._rig.tool.device,
+            self._rig.tool.source,
             datetime.datetime.now(datetime.timezone.utc),
             time.monotonic() - self.started,
-            tuned == len(costly) and not self.unseen and len(wholes) == len(self.race.threads),
+            complete,
             tuple(self.notes),
         )
 
@@ -198,10 +218,10 @@ class _Tuning:
 
     def _layers(self) -> tuple[list[WeightedNode], Outputs]:
         """The layers that can be tuned, and what each reads."""
-        check(self.progress, "tuning")
-        self.progress.phase("Reading what the layers read")
+        self._rig.check("tuning")
+        self._rig.phase("Reading what the layers read")
         nodes = tunable(self.model)
-        inputs = self.race.bench.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
+        inputs = self._rig.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
         made = [(n, formulated(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
         layers = [layer for _, layer in made if layer is not None]
         if not layers:
@@ -262,9 +282,9 @@ class _Tuning:
 
     def _wholes(self, tuned: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]) -> tuple[Whole, ...]:
         """Whole models as they are and tuned, in turn, for each number of threads."""
-        if self.progress.stopped():
+        if self._rig.cancelled():
             return ()
-        self.progress.phase("Comparing whole models")
+        self._rig.phase("Comparing whole models")
         try:
             made = {}
             for count in self.race.threads:
@@ -272,7 +292,7 @@ class _Tuning:
                 content = composed(self.model, self.batch, chosen).SerializeToString() if chosen else b""
                 made[count] = tuple(chosen), content
             plain = composed(self.model, self.batch, {}).SerializeToString()
-            found = self.race.wholes(self.batch, plain, made, self.started + self.budget)
+            found = self.race.wholes(self.batch, plain, made, self.started + self._seconds)
         except RtlabError as error:
             why = str(error)
         except (EncodeError, ValueError):
@@ -284,7 +304,7 @@ class _Tuning:
                     f"the whole model was compared with {listed} threads only: the time was over"
                 )
             return found
-        if self.progress.stopped():
+        if self._rig.cancelled():
             return ()
         # What its layers told is worth keeping.
         self.notes.append(f"the whole model was not compared: {why}")

@@ -7,20 +7,15 @@ equations are those of ONNX's LSTM, GRU and RNN (https://onnx.ai/onnx/operators/
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent, check
-from rtlab.core.protocols import Progress
-from rtlab.core.trace import Outputs
-from rtlab.errors import Cancelled, ModelError
+from rtlab.errors import ModelError
 from rtlab.formulations.fragment import Fragment
 
 if TYPE_CHECKING:
@@ -114,16 +109,6 @@ class Timed:
     high: float
     runs: int
     error: float
-
-
-class Ready(Protocol):
-    """A model with its inputs in place."""
-
-    def outputs(self) -> Outputs:
-        """Run once."""
-
-    def time(self, repeats: int = 1) -> float:
-        """Milliseconds of one run, the mean of several."""
 
 
 def recurrent(model: Model, node: str) -> Recurrent:
@@ -334,64 +319,3 @@ class _Writer:
         first = self.graph.node("Split", value, self.graph.constant(sizes, np.int64), axis=1)
         self.graph.nodes[-1].output[:] = [first, f"{first}.1"]
         return first, f"{first}.1"
-
-
-def timed(
-    layer: Recurrent,
-    ready: Callable[[bytes, Batch], Ready],
-    *,
-    progress: Progress | None = None,
-    seconds: float = 1.2,
-    rounds: int = 40,
-) -> tuple[Timed, ...]:
-    """All forms of a layer run in turn on one batch of noise, so that a busy moment strikes them all.
-
-    Stopped between two rounds, it gives what was timed until then.
-
-    Args:
-        layer: The recurrent layer.
-        ready: Makes a model ready to run a batch where the times shall belong to.
-        progress: Told of each form that is made ready, and of each round.
-        seconds: After this long no further round begins; every form runs at least three times.
-        rounds: The most runs.
-
-    Raises:
-        BackendError: what ``ready`` cannot load or run.
-        Cancelled: stopped before each form was timed once.
-    """
-    progress = progress or Silent()
-    doing = "timing the forms of the recurrence"
-    progress.phase("Writing out the recurrence")
-    batch = layer.batch_of()
-    every = forms(layer)
-    progress.phase("Making the forms of the recurrence ready", len(every))
-    opened: dict[FormName, Ready] = {}
-    made: dict[FormName, NDArray[np.float64]] = {}
-    for name, form in every.items():
-        check(progress, doing)
-        opened[name] = ready(form.model.SerializeToString(), batch)
-        made[name] = np.asarray(opened[name].outputs()["Y"], np.float64)
-        progress.advance()
-    errors = {name: float(np.abs(one - made["operator"]).max()) for name, one in made.items()}
-    times: dict[FormName, list[float]] = {name: [] for name in every}
-    progress.phase("Timing the forms of the recurrence", rounds)
-    end = time.monotonic() + seconds
-    for turn in range(rounds):
-        if turn and (progress.stopped() or (turn >= 3 and time.monotonic() > end)):
-            break
-        try:
-            for name, one in opened.items():
-                check(progress, doing)
-                times[name].append(one.time(3))
-        except Cancelled:
-            if not turn:
-                raise
-            break
-        progress.advance()
-    found = []
-    for name, form in every.items():
-        low, median, high = (float(q) for q in np.quantile(times[name], (0.25, 0.5, 0.75)))
-        found.append(
-            Timed(name, form.products, form.nodes, median, low, high, len(times[name]), errors[name])
-        )
-    return tuple(found)

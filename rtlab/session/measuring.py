@@ -253,8 +253,8 @@ class _Measuring:
         within.phase("Comparing values", wanted)
         limit = job.limits.seconds
         try:
-            for group in _groups(names, value_bytes(model, names, data), model):
-                size = 1 if self._itself else batch_size(model, group, data)
+            for group in _groups(names, value_bytes(model, names, data, reader), model):
+                size = 1 if self._itself else batch_size(model, group, data, reader)
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(within, "comparing values")
                     count = data.samples_in(model, batch)
@@ -279,11 +279,12 @@ class _Measuring:
         known, asked = self.result.score, task.wanted(job.model)
         held = Predictions() if known is None else known.held.copy()
         done = held.samples
-        size = batch_size(job.model, tuple(o for n in job.model.top for o in n.outputs if o), data)
+        values = tuple(o for n in job.model.top for o in n.outputs if o)
+        size = 1 if self._itself else batch_size(job.model, values, data, self._stand_in)
         within.phase("Scoring the task", len(data) - done)
         limit = job.limits.seconds
         try:
-            for batch in data.batches(job.model, 1 if self._itself else size, skip=done):
+            for batch in data.batches(job.model, size, skip=done):
                 check(within, "scoring the task")
                 count = data.samples_in(job.model, batch)
                 held.add(self.runner.outputs(engine, batch, asked, progress=within, limit_s=limit), count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,13 +13,11 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.core.ranges import Ranges
 from rtlab.core.task import Task
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.core.variant import Variant
 from rtlab.errors import (
     CalibrationError,
-    VariantError,
     boundary,
 )
-from rtlab.experiments.ranking import rank
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.ranges import STRIDE
 from rtlab.questions.calibration.seen import Calibration
@@ -167,36 +164,6 @@ class Observations(Variants[R]):
         if found is None:
             raise CalibrationError("Nothing was observed yet. Call study.observe().")
         return found
-
-    @boundary("rank the calibrators")
-    def rank(
-        self,
-        calibrators: Sequence[str | Calibrator] = CALIBRATORS,
-        *,
-        precision: str | Precision = Precision.INT8,
-        progress: Progress | None = None,
-    ) -> Calibration:
-        """Prepare the model with each calibrator and measure it on the task, or on the outputs without a task.
-
-        Raises:
-            VariantError: a calibrator is unknown, or the precision has no activations to scale.
-            Unavailable: nothing here can run the model.
-            Cancelled: the work was stopped.
-        """
-        several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
-        given: list[Any] = list(calibrators) if several else [calibrators]
-        chosen = [Calibrator.of(c) for c in given]
-        asked = Variant.of(precision).precision
-        if not asked.needs_calibrator:
-            raise VariantError(
-                f'Cannot rank calibrators for "{asked}": it scales no activations. Choose "int8" or "fp8".'
-            )
-        with watching(progress) as watched:
-            self._ranking = rank(
-                self.model, self.ranges(watched), self.data, self.task, watched,
-                precision=asked, calibrators=chosen,
-            )  # fmt: skip
-        return self._calibration()
 
     def weights(self, node: str) -> tuple[TensorStats, ...]:
         """Statistics of the constants that a node reads.

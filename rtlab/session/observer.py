@@ -57,7 +57,7 @@ def _observe(
     """Run the model on the samples after the first ``skip`` and count what it computes."""
     runner = evaluator()
     names = quantizable(model) if names is None else names
-    size = batch_size(model, names, data)
+    size = batch_size(model, names, data, runner)
     progress.phase("Calibrating", None if data.count is None else data.count - skip)
     with runner.reading(model, names, progress=progress) as fetch:
         collector.run(
@@ -227,7 +227,9 @@ class Observer:
             data = data.take(max(_OBSERVED, fixed_batch(self.model)))
             batches: list[Any] = []
             try:
-                for batch in data.batches(self.model, min(_OBSERVED, batch_size(self.model, names, data))):
+                for batch in data.batches(
+                    self.model, min(_OBSERVED, batch_size(self.model, names, data, runner))
+                ):
                     batches.append(runner.outputs(self._engine, batch, names, progress=progress))
                     check(progress, "observing a node")
             finally:

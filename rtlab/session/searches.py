@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rtlab.backends.bench import OrtBench
+from rtlab.backends.reference import evaluator, runner_of, stand_in
+from rtlab.core.facts import Ranked
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Progress
-from rtlab.core.variant import Variant
-from rtlab.errors import (
-    boundary,
-)
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.errors import VariantError, boundary
+from rtlab.experiments.experiment import Allowance, Experiment, Rig, carry_out
 from rtlab.experiments.forcing import LayerTactics, copy_path
 from rtlab.experiments.forcing import force as forced
 from rtlab.experiments.forcing import tactics as timed_tactics
-from rtlab.experiments.peaks import measured_peaks
-from rtlab.experiments.sweep import BATCHES, sweep
-from rtlab.experiments.tuning import tune
-from rtlab.formulations.recurrent import Timed, recurrent, timed
+from rtlab.experiments.forms import RecurrentForms
+from rtlab.experiments.peaks import CpuPeaks
+from rtlab.experiments.race import Bench
+from rtlab.experiments.ranking import CalibratorRanking
+from rtlab.experiments.sweep import BATCHES, BatchSweep
+from rtlab.experiments.tuning import Tuning
+from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
+from rtlab.questions.calibration.seen import Calibration
 from rtlab.session.observations import Observations
 from rtlab.session.watching import watching
 
 R = TypeVar("R")
+Tool = TypeVar("Tool")
+Record = TypeVar("Record")
 
 
 class Searches(Observations[R]):
-    """The experiments of a study."""
+    """The experiments of a study: each is handed what builds and runs here, and what it finds is kept as it comes."""
+
+    def _search(
+        self, experiment: Experiment[Tool, Record], rig: Rig[Tool], keep: Callable[[Record], None]
+    ) -> Record:
+        try:
+            return carry_out(experiment, rig, keep)
+        finally:
+            self._changed()
 
     @boundary("time the batch sizes")
     def sweep(
@@ -42,12 +57,13 @@ class Searches(Observations[R]):
             RunError: not even the first batch can be run.
             Cancelled: the work was stopped.
         """
-        result = self.facts_of(name)
+        sweep = BatchSweep.of(self.facts_of(name), self.data, batches, stand_in())
+
+        def keep(found: Sweep) -> None:
+            self._change(lambda kept: kept.swept(name, found))
+
         with watching(progress) as watched:
-            for found in sweep(result, self.data, batches, watched):
-                self._change(lambda kept, found=found: kept.swept(name, found))  # type: ignore[misc]
-        self._changed()
-        return found
+            return self._search(sweep, Rig(runner_of(sweep.engine.backend), watched), keep)
 
     @boundary("tune the model")
     def tune(
@@ -58,7 +74,7 @@ class Searches(Observations[R]):
         progress: Progress | None = None,
         **more: Any,
     ) -> Tuned:
-        """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.tune``.
+        """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.Tuning``.
 
         Stopped before the end, it gives what was tuned until then.
 
@@ -66,7 +82,7 @@ class Searches(Observations[R]):
             budget_s: Seconds that it may take, approximately.
             cache: A file of times that were measured on this device before; written anew in the end.
             progress: Where to report; the host's reporter by default.
-            more: ``candidates`` and ``threads``, as ``tune`` takes them.
+            more: ``candidates`` and ``threads``, as ``Tuning`` takes them.
 
         Raises:
             ModelError: no layer can be tuned.
@@ -76,9 +92,11 @@ class Searches(Observations[R]):
         """
         batch = next(self.data.batches(self.model, 1))
         with watching(progress) as watched:
-            self.tuned = tune(self.model, batch, progress=watched, budget_s=budget_s, cache=cache, **more)
-        self._changed()
-        return self.tuned
+            rig: Rig[Bench] = Rig(OrtBench(watched), watched, Allowance(seconds=budget_s))
+            return self._search(Tuning(self.model, batch, cache=cache, **more), rig, self._keep_tuned)
+
+    def _keep_tuned(self, found: Tuned) -> None:
+        self.tuned = found
 
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[LayerTactics, ...]:
         """What the builder timed for each layer of a variant, and what its timing cache holds.
@@ -123,6 +141,41 @@ class Searches(Observations[R]):
             )
         return self._plan(as_, made, self._kept.scales.get(name))
 
+    @boundary("rank the calibrators")
+    def rank(
+        self,
+        calibrators: Sequence[str | Calibrator] = CALIBRATORS,
+        *,
+        precision: str | Precision = Precision.INT8,
+        progress: Progress | None = None,
+    ) -> Calibration:
+        """Prepare the model with each calibrator and measure it on the task, or on the outputs without a task.
+
+        What was measured before a cancel is kept.
+
+        Raises:
+            VariantError: a calibrator is unknown, or the precision has no activations to scale.
+            Unavailable: nothing here can run the model.
+            Cancelled: the work was stopped.
+        """
+        several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
+        given: list[Any] = list(calibrators) if several else [calibrators]
+        chosen = [Calibrator.of(c) for c in given]
+        asked = Variant.of(precision).precision
+        if not asked.needs_calibrator:
+            raise VariantError(
+                f'Cannot rank calibrators for "{asked}": it scales no activations. Choose "int8" or "fp8".'
+            )
+        with watching(progress) as watched:
+            experiment = CalibratorRanking(
+                self.model, self.ranges(watched), self.data, self.task, asked, chosen
+            )
+            self._search(experiment, Rig(evaluator(), watched), self._keep_ranking)
+        return self._calibration()
+
+    def _keep_ranking(self, found: tuple[Ranked, ...]) -> None:
+        self._ranking = found
+
     def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
 
@@ -131,10 +184,10 @@ class Searches(Observations[R]):
             Cancelled: the work was stopped.
         """
         with watching(progress) as watched:
-            found = measured_peaks(watched)
+            return self._search(CpuPeaks(), Rig(evaluator(), watched), self._keep_peaks)
+
+    def _keep_peaks(self, found: Peaks) -> None:
         self.processors = [found, *(p for p in self.processors if p.name != found.name)]
-        self._changed()
-        return found
 
     def time_forms(self, node: str, *, progress: Progress | None = None) -> tuple[Timed, ...]:
         """Time the forms of a recurrent node on this CPU: step by step, with its gates merged, with its input hoisted.
@@ -150,12 +203,11 @@ class Searches(Observations[R]):
             BackendError: ONNX Runtime does not work here.
             Cancelled: stopped before each form was timed once.
         """
-        layer = recurrent(self.model, node)
+        forms = RecurrentForms(recurrent(self.model, node))
+
+        def keep(found: tuple[Timed, ...]) -> None:
+            self._change(lambda kept: kept.timed(node, found))
+
         with watching(progress) as watched:
-            bench = OrtBench(watched)
-            found = timed(
-                layer, lambda model, batch: bench.open(model, batch, bench.threads), progress=watched
-            )
-        self._change(lambda kept: kept.timed(node, found))
-        self._changed()
-        return found
+            rig: Rig[Bench] = Rig(OrtBench(watched), watched)
+            return self._search(forms, rig, keep)

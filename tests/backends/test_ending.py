@@ -17,6 +17,7 @@ from endless import STEPS, endless
 from rtlab import Study, backends
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.live.apart import Errand, _Child
+from rtlab.backends.reference import evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
@@ -25,7 +26,8 @@ from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
 from rtlab.experiments import sizing
-from rtlab.experiments.tuning import tune
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.tuning import Tuning
 from rtlab.testing import tiny_model
 
 #: Seconds after which a test that hangs says so; nothing is timed here.
@@ -258,7 +260,8 @@ def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None
 
     monkeypatch.setattr(OrtBench, "open", opened)
     x = {"x": np.ones((1, 3, 8, 8), np.float32)}
-    found = tune(tiny_model(), x, progress=progress, threads=(1,), candidates=())
+    rig = Rig(OrtBench(progress), progress, Allowance(seconds=60))
+    found = carry_out(Tuning(tiny_model(), x, threads=(1,), candidates=()), rig)
     assert 2 == len(calls)
     assert 1 == len(found.layers)
     assert "1 of 4 distinct layers, the costliest, were tuned before it was stopped" == found.notes[0]
@@ -272,7 +275,7 @@ def test_a_run_that_only_tells_shapes_ends_soon(monkeypatch) -> None:
     proto.graph.node.append(helper.make_node("NonZero", ["y"], ["where"], name="where"))
     proto.graph.output.append(helper.make_tensor_value_info("where", TensorProto.INT64, [2, "k"]))
     data = CalibrationData({"x": np.ones((1, 4), np.float32), "n": np.array([STEPS])})
-    sizes = sizing.sizes_of(load(proto, name="endless"), data)
+    sizes = sizing.sizes_of(load(proto, name="endless"), data, evaluator())
     assert ("where",) == sizes.unknown
 
 

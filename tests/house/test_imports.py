@@ -82,6 +82,17 @@ def test_no_file_needs_itself() -> None:
     assert [] == [sorted(c) for c in networkx.strongly_connected_components(imports) if len(c) > 1]
 
 
+def test_experiments_are_handed_what_builds_and_runs() -> None:
+    """One that looks for itself cannot be tried with another runner, nor kept to a budget."""
+    here = {"rtlab.backends.reference", "rtlab.backends.bench", "rtlab.backends.choosing"}
+    graph = grimp.build_graph("rtlab", exclude_type_checking_imports=False, cache_dir=None)
+    found = {
+        module: sorted(here & graph.find_modules_directly_imported_by(module))
+        for module in graph.find_descendants("rtlab.experiments")
+    }
+    assert {} == {module: others for module, others in found.items() if others}
+
+
 def test_rows_count_what_is_imported_for_types_alone() -> None:
     """A type that is only named pulls nothing in, and yet its file has to be known to read this one."""
     options = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["session_options"]

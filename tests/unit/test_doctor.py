@@ -16,17 +16,25 @@ from fake_trt import Spec, layers_of, plan
 from rtlab import backends
 from rtlab.backends.live import driver
 from rtlab.backends.live.running import EngineRunner
+from rtlab.backends.reference import evaluator
 from rtlab.core.progress import Progress, Silent
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, Unavailable
 from rtlab.experiments import trials
-from rtlab.experiments.doctor import Probe, Report, clean, doctor, examine
+from rtlab.experiments.doctor import Examination, Probe, Report, clean
+from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.session.selftest import doctor
 
 needs_lists = pytest.mark.skipif(
     not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
 )
 USER = Path.home().name
+
+
+def examine(table, progress: Progress) -> Report:
+    """What is found of backends that the test brings."""
+    return carry_out(Examination(table), Rig(evaluator, progress))
 
 
 class Fake(EngineRunner):

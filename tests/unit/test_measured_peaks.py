@@ -8,14 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rtlab.backends.reference import evaluator
 from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled
-from rtlab.experiments.peaks import measured_peaks
+from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.experiments.peaks import CpuPeaks
 
 
 def test_the_cpu_has_roofs_that_are_measured() -> None:
     """Small products, so that the test is quick; they are not the peak."""
-    found = measured_peaks(product=128, moved=1 << 16)
+    found = carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator()))
     assert "measured" == found.origin
     assert "ONNX Runtime" in found.source
     assert {"fp32", "int8"} == set(found.cores)
@@ -26,9 +28,7 @@ def test_the_cpu_has_roofs_that_are_measured() -> None:
     assert "this CPU" == found.name
 
 
-def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -> None:
     """By hand: a runner that takes 2 ms at best for the node, and next to nothing for a copy before it."""
     told: list[object] = []
     samples = {"copy": np.array([0.01, 0.02, 0.01]), "node": np.array([3.0, 2.0, 50.0])}
@@ -46,17 +46,17 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest(
         def release(self, engine: object) -> None:
             told.append("released")
 
-    monkeypatch.setattr("rtlab.experiments.peaks.evaluator", Runner)
-    progress = Silent()
-    found = measured_peaks(progress, product=10, moved=1000)
+    rig = Rig(Runner())
+    found = carry_out(CpuPeaks(10, 1000), rig)
     # A multiply-accumulate is two operations; every number of four bytes is read and written.
     assert {"fp32": 2 * 10**3 / 2e-3, "int8": 2 * 10**3 / 2e-3} == pytest.approx(found.cores)
     assert 2 * 4 * 1000 / 2e-3 == pytest.approx(found.bandwidth)
-    assert [progress, "released"] * 3 == told
+    assert [rig, "released"] * 3 == told
+    assert (3, 3 * 7) == (rig.builds, rig.runs)
 
 
 def test_measuring_can_be_stopped() -> None:
     progress = Silent()
     progress.cancel()
     with pytest.raises(Cancelled):
-        measured_peaks(progress, product=128, moved=1 << 16)
+        carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator(), progress))

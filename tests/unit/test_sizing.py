@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, load
+from rtlab.backends.reference import evaluator
 from rtlab.core.model import Model
 from rtlab.experiments import sizing
 from rtlab.experiments.sizing import batch_size, fixed_batch, sizes_of
@@ -85,7 +86,8 @@ def test_what_shape_inference_cannot_tell_one_run_does() -> None:
     net = load(proto, shapes={"H": 40, "W": 50})
     assert net.sizes().unknown[0] == "g"
     data = CalibrationData.random(net, samples=2)
-    found = sizes_of(net, data)
+    assert 1 == batch_size(net, written(net), data), "nobody has run it"
+    found = sizes_of(net, data, evaluator())
     assert () == found.unknown
     assert (1, 16, 40, 50) == found.get("g") == found.get("y5")
     assert found is net.sizes(), "work and memory read the same"

@@ -17,13 +17,20 @@ import rtlab
 from rtlab.backends.bench import Opened, OrtBench
 from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, VariantError
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.race import FEWEST, LEAST, Race, difference
-from rtlab.experiments.tuning import tune
+from rtlab.experiments.tuning import Tuning
 from rtlab.formulations import Formulation, layer, offered, tunable
 from rtlab.formulations.convolutions import small_kernel
 from rtlab.formulations.tiles import tiled, winograd
+from rtlab.formulations.trial import Tuned
 
 Times = Callable[[str, int], float]
+
+
+def tune(model: rtlab.Model, batch, *, bench, progress=None, budget_s=60.0, **choices) -> Tuned:
+    """What is found with a bench of the test's own."""
+    return carry_out(Tuning(model, batch, **choices), Rig(bench, progress, Allowance(seconds=budget_s)))
 
 
 class Scripted(OrtBench):
@@ -175,7 +182,7 @@ def test_a_wrong_winograd_matrix_is_refused(scale: float) -> None:
     first = layer(model, tunable(model)[0], (1, 4, 8, 8))
     wrong = Formulation("wrong", "", 2e-4, small_kernel, build)
     right = next(f for f in offered(first) if f.name == "Winograd 2×2")
-    race = Race(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0), (1,), lambda: False)
+    race = Race(Rig(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0)), (1,))
     trials = {t.formulation: t for t in race.layer(first, BATCH["x"], [offered(first)[0], wrong, right], 1.0)}
     assert (False, None) == (trials["wrong"].ok, trials["wrong"].median)
     assert trials["wrong"].note.startswith("refused: it differs by ")
@@ -242,6 +249,21 @@ def test_cancelling_keeps_what_was_tuned() -> None:
     assert ("1 of 3 distinct layers, the costliest, were tuned before it was stopped",) == found.notes
     with pytest.raises(Cancelled, match="Stopped tuning"):
         tune(network(), BATCH, bench=Scripted(even), progress=Stopping(0))
+
+
+def test_no_further_layer_is_tuned_once_the_builds_are_used_up() -> None:
+    """Each formulation of a layer is opened once with each number of threads; so is each whole model."""
+    rig = Rig(Scripted(even), allowance=Allowance(seconds=60, builds=1))
+    kept: list[Tuned] = []
+    found = carry_out(Tuning(network(), BATCH, candidates=["im2col"], threads=(1,)), rig, kept.append)
+    assert ["one", "two"] == [y.node for y in found.layers] == [y.node for y in kept[0].layers]
+    assert ((), False) == (kept[0].wholes, kept[0].complete)
+    assert (
+        "1 of 3 distinct layers, the costliest, were tuned before its builds or runs were used up"
+        in found.notes
+    )
+    assert 2 + len(found.wholes) == rig.builds
+    assert rig.runs >= 2 * LEAST
 
 
 def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tuned() -> None:
@@ -330,7 +352,7 @@ def test_what_may_take_longer_to_make_ready_than_there_is_time_is_not_tried(
     bench = Clocked(monkeypatch, {"Winograd 2×2": 1.0, "Winograd 4×4": 4.0})
     first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
     tiles = [f for f in offered(first) if f.name in {"direct", "Winograd 2×2", "Winograd 4×4"}]
-    trials = Race(bench, (1, 2), lambda: False).layer(first, BATCH["x"], tiles, 1.0, bench.clock + 2 * latest)
+    trials = Race(Rig(bench), (1, 2)).layer(first, BATCH["x"], tiles, 1.0, bench.clock + 2 * latest)
     assert wanted == {t.formulation for t in trials if not t.note.startswith("not tried: the time was over")}
     assert 2 * len(tiles) == len(trials)
 
@@ -363,7 +385,7 @@ def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
     """The direct form is kept whatever it takes, and so is the fastest."""
     first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
     seconds = {"direct": 300.0, "im2col": 200.0, "Winograd 2×2": 100.0}
-    race = Race(Scripted(lambda name, threads: seconds.get(name, 250.0)), (1,), lambda: False)
+    race = Race(Rig(Scripted(lambda name, threads: seconds.get(name, 250.0))), (1,))
     trials = race.layer(first, BATCH["x"], offered(first), 1.0, time.monotonic() + 5.0)
     kept = {t.formulation for t in trials if not t.note}
     assert {"direct", "Winograd 2×2"} == kept
@@ -469,7 +491,7 @@ def test_an_unknown_candidate_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(
         VariantError, match=r'formulation "winograd": there is none of this name\. Choose of "direct"'
     ):
-        tune(network(), BATCH, candidates=["winograd"])
+        tune(network(), BATCH, bench=Scripted(even), candidates=["winograd"])
     for wrong in (["winograd", []], "winograd", 3, [None]):
         with pytest.raises(VariantError, match='"direct", '):
             tune(network(), BATCH, candidates=wrong, bench=Scripted(even))
@@ -523,7 +545,12 @@ def test_a_real_model_is_tuned_on_this_processor() -> None:
     sample = rtlab.samples.load("digits_inception", samples=2)
     batch = next(sample.calibration.batches(sample.model, 1))
     found = tune(
-        sample.model, batch, budget_s=3.0, threads=(1,), candidates=["im2col", "Winograd 4×4", "GEMM"]
+        sample.model,
+        batch,
+        bench=OrtBench(),
+        budget_s=3.0,
+        threads=(1,),
+        candidates=["im2col", "Winograd 4×4", "GEMM"],
     )
     assert {"Conv", "Gemm"} == {y.title.split()[0] for y in found.layers}
     assert all(t.ok for y in found.layers for t in y.trials)

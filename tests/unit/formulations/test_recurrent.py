@@ -5,35 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from recurrent import GATES, recurrent_model
+from recurrent import GATES, Session, recurrent_model
 from rtlab.core.model import wrap
-from rtlab.core.progress import Silent
-from rtlab.errors import Cancelled, ModelError
-from rtlab.formulations.recurrent import FORMS, forms, recurrent, timed
-
-
-class Session:
-    """A form in ONNX Runtime as it stands, whose runs take as many milliseconds as it has nodes."""
-
-    def __init__(self, model: bytes, batch) -> None:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        self.batch, self.nodes = batch, len(onnx.load_from_string(model).graph.node)
-
-    def outputs(self):
-        return {"Y": self.session.run(["Y"], self.batch)[0]}
-
-    def time(self, repeats: int = 1) -> float:
-        assert repeats > 0
-        return float(self.nodes)
+from rtlab.errors import ModelError
+from rtlab.formulations.recurrent import FORMS, forms, recurrent
 
 
 @settings(max_examples=25, deadline=None)
@@ -86,72 +67,6 @@ def test_forms_have_the_products_that_their_names_say(op, linear, naive, merged,
     made = forms(recurrent(recurrent_model(op, 5, linear=linear), "/rnn0"))
     assert [naive, merged, hoisted, 0] == [made[n].products for n in FORMS]
     assert made["operator"].nodes == 2
-
-
-def test_forms_are_timed_in_turn_and_compared_with_the_node():
-    """The times are the bench's own, and the fewest runs are three."""
-    layer = recurrent(recurrent_model("LSTM", 4, batch=2), "/rnn0")
-    found = timed(layer, Session, seconds=0.0)
-    assert list(FORMS) == [t.name for t in found]
-    assert [t.nodes for t in found] == [t.median for t in found]
-    assert {3} == {t.runs for t in found}
-    assert max(t.error for t in found) < 1e-5
-    assert found[-1].error == 0
-
-
-class Counting(Silent):
-    """Notes what it is told, and asks to stop after so many steps."""
-
-    def __init__(self, steps: float = float("inf")) -> None:
-        super().__init__()
-        self.phases, self.left = {}, steps
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        self.phases[name] = total
-
-    def advance(self, steps: int = 1) -> None:
-        self.left -= steps
-        if self.left <= 0:
-            self.cancel()
-
-
-def test_cancelling_keeps_the_rounds_that_were_timed():
-    """Writing out a long sequence and loading it takes seconds, in which people change their minds."""
-    layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
-    told = Counting(len(FORMS) + 2)
-    found = timed(layer, Session, progress=told)
-    assert {2} == {t.runs for t in found}
-    assert [len(FORMS), 40] == [n for n in told.phases.values() if n]
-
-
-@pytest.mark.parametrize("steps", [0, 2, len(FORMS)])
-def test_cancelling_before_the_first_round_says_that_nothing_is_known(steps):
-    """Some forms without times could not be compared."""
-    opened = []
-    told = Counting(steps)
-    if not steps:
-        told.cancel()
-    with pytest.raises(Cancelled, match="Stopped timing the forms of the recurrence"):
-        timed(
-            recurrent(recurrent_model("LSTM", 4), "/rnn0"),
-            lambda m, b: opened.append(m) or Session(m, b),
-            progress=told,
-        )
-    assert steps == len(opened)
-
-
-def test_a_form_that_computes_something_else_shows_its_error():
-    """Swapped gates are the usual mistake; their times would mean nothing."""
-    layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
-
-    class Other(Session):
-        def __init__(self, model: bytes, batch) -> None:
-            if b"operator" not in model:
-                batch = {**batch, "h": batch["h"] + 1}
-            super().__init__(model, batch)
-
-    errors = {t.name: t.error for t in timed(layer, Other, seconds=0.0)}
-    assert min(errors[n] for n in ("naive", "merged", "hoisted")) > 0.01
 
 
 def changed(**attributes):

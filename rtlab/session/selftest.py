@@ -1,0 +1,20 @@
+"""``rtlab doctor``: the self-test over the backends that are here."""
+
+from __future__ import annotations
+
+from rtlab import backends
+from rtlab.backends.reference import evaluator
+from rtlab.core.protocols import Progress
+from rtlab.experiments.doctor import Examination, Report
+from rtlab.experiments.experiment import Rig, carry_out
+
+
+def doctor(progress: Progress, *, backend: str | None = None) -> Report:
+    """Try out what rtlab does here: every backend, or the named one.
+
+    Raises:
+        Unavailable: there is no backend of that name.
+        Cancelled: ``progress`` asked to stop.
+    """
+    table = backends.registry() if backend is None else {backend: backends.get(backend)}
+    return carry_out(Examination(table), Rig(evaluator, progress))

@@ -1,0 +1,186 @@
+"""What every experiment has: a budget that counts, a cancel that loses nothing, a tool that is handed in."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import rtlab
+from rtlab import CalibrationData
+from rtlab.backends.reference import evaluator
+from rtlab.core.progress import Silent
+from rtlab.core.variant import Calibrator
+from rtlab.errors import Cancelled, RunError
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.ranking import CalibratorRanking
+from rtlab.experiments.sweep import BatchSweep
+from rtlab.testing import ReferenceBackend, tiny_model
+
+
+@dataclasses.dataclass(frozen=True)
+class Squares:
+    """Squares of numbers, a build and two runs each; what it is handed may stop it in the middle of a step."""
+
+    numbers: tuple[int, ...]
+    partial: ClassVar[bool] = False
+
+    def steps(self, rig: Rig[list[int]]) -> Iterator[tuple[int, ...]]:
+        found: list[int] = []
+        for number in rig.each(self.numbers, "squaring"):
+            rig.tool.append(number)
+            rig.count(builds=1)
+            if rig.stopped():
+                raise Cancelled("Stopped within a step.")
+            found.append(number**2)
+            rig.count(runs=2)
+            yield tuple(found)
+
+
+class Partial(Squares):
+    partial = True
+
+
+@pytest.mark.parametrize(
+    ("allowance", "tried"),
+    [
+        (Allowance(), 5),
+        (Allowance(builds=2), 2),
+        (Allowance(runs=3), 2),
+        (Allowance(runs=1), 1),
+        (Allowance(builds=0), 1),
+        (Allowance(seconds=0), 1),
+        (Allowance(seconds=1000, builds=9, runs=6), 3),
+    ],
+)
+def test_an_experiment_ends_when_what_it_may_take_is_used_up_but_not_before_it_found_something(
+    allowance, tried
+) -> None:
+    """By hand: each number takes a build and two runs."""
+    tool: list[int] = []
+    rig = Rig(tool, allowance=allowance)
+    assert tuple(n**2 for n in range(tried)) == carry_out(Squares(tuple(range(5))), rig)
+    assert list(range(tried)) == tool
+    assert (tried, 2 * tried) == (rig.builds, rig.runs)
+
+
+def test_the_seconds_count_from_when_the_rig_is_made(monkeypatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("rtlab.experiments.experiment.time.monotonic", lambda: clock[0])
+    rig = Rig([], allowance=Allowance(seconds=10))
+    seen: list[tuple[int, ...]] = []
+
+    def keep(found: tuple[int, ...]) -> None:
+        seen.append(found)
+        clock[0] += 4
+
+    assert (0, 1, 4) == carry_out(Squares(tuple(range(9))), rig, keep)
+    assert [(0,), (0, 1), (0, 1, 4)] == seen
+
+
+def test_a_cancel_keeps_what_was_found_and_says_so_unless_a_part_is_an_answer() -> None:
+    for kind in (Squares, Partial):
+        progress, kept = Silent(), []
+
+        def keep(found, progress=progress, kept=kept) -> None:
+            kept.append(found)
+            if len(found) == 2:
+                progress.cancel()
+
+        rig = Rig([], progress)
+        if kind.partial:
+            assert (0, 1) == carry_out(kind((0, 1, 2, 3)), rig, keep)
+        else:
+            with pytest.raises(Cancelled, match="Stopped squaring: cancelled by the user"):
+                carry_out(kind((0, 1, 2, 3)), rig, keep)
+        assert [(0,), (0, 1)] == kept
+
+
+def test_a_cancel_before_anything_was_found_is_a_cancel() -> None:
+    progress = Silent()
+    progress.cancel()
+    for kind in (Squares, Partial):
+        with pytest.raises(Cancelled, match="Stopped squaring"):
+            carry_out(kind((0, 1)), Rig([], progress))
+
+
+def test_a_run_that_ends_since_the_budget_is_over_leaves_what_was_found_as_the_answer() -> None:
+    """A runner hears of the budget as of a cancel, and ends in the middle of a step."""
+
+    class Slow(Squares):
+        def steps(self, rig: Rig[list[int]]) -> Iterator[tuple[int, ...]]:
+            yield (0,)
+            while not rig.stopped():
+                time.sleep(0.001)
+            raise Cancelled("Stopped within a run.")
+
+    assert (0,) == carry_out(Slow(()), Rig([], allowance=Allowance(seconds=0.01)))
+
+
+def test_an_error_leaves_what_was_kept() -> None:
+    class Broken(Squares):
+        def steps(self, rig: Rig[list[int]]) -> Iterator[tuple[int, ...]]:
+            yield (0,)
+            raise RunError("It broke.")
+
+    kept: list[tuple[int, ...]] = []
+    with pytest.raises(RunError, match="It broke"):
+        carry_out(Broken(()), Rig([]), kept.append)
+    assert [(0,)] == kept
+
+
+def swept(**allowed: float) -> tuple[list[int], Rig[ReferenceBackend]]:
+    """Batches of the tiny network on ONNX's own evaluator, which the test hands in."""
+    model, runner = tiny_model(), ReferenceBackend()
+    study = rtlab.Study(model, data=CalibrationData.random(model, samples=4))
+    study.add("plain", precision="fp32", backend=runner)
+    facts = study.run(budget_s=0.1)["plain"].facts
+    facts = dataclasses.replace(facts, measured=facts.engine)
+    rig = Rig(runner, allowance=Allowance(**allowed))
+    sweep = dataclasses.replace(BatchSweep.of(facts, study.data, (4, 1, 2), None), runs=2)
+    return [row.batch for row in carry_out(sweep, rig).rows], rig
+
+
+def test_a_sweep_runs_on_what_it_is_handed_and_keeps_to_its_runs() -> None:
+    batches, rig = swept()
+    assert ([1, 2, 4], 6) == (batches, rig.runs)
+    batches, rig = swept(runs=4)
+    assert ([1, 2], 4) == (batches, rig.runs)
+
+
+@pytest.mark.parametrize(("allowed", "tried"), [({}, 3), ({"builds": 3}, 2), ({"builds": 1}, 1)])
+def test_a_ranking_keeps_to_its_builds_and_gives_those_that_were_tried(allowed, tried) -> None:
+    """One build for the model itself, then one a calibrator; the best of those first."""
+    model = tiny_model()
+    data = CalibrationData.random(model, samples=8)
+    ranges = rtlab.Study(model, data=data).ranges()
+    wanted = [Calibrator.of(c) for c in ("minmax", "percentile(90)", "mse")]
+    rig = Rig(evaluator(), allowance=Allowance(**allowed))
+    found = carry_out(CalibratorRanking(model, ranges, data, calibrators=wanted), rig)
+    assert set(wanted[:tried]) == {r.calibrator for r in found}
+    assert sorted((r.sqnr for r in found), reverse=True) == [r.sqnr for r in found]
+    assert tried + 1 == rig.builds
+
+
+def test_a_ranking_that_is_stopped_keeps_the_calibrators_that_were_tried() -> None:
+    """They were lost before."""
+    model = tiny_model()
+    study = rtlab.Study(model, data=CalibrationData.random(model, samples=8))
+    study.observe()
+
+    class Stopping(Silent):
+        steps = 0
+
+        def advance(self, steps: int = 1) -> None:
+            self.steps += steps
+            if self.steps == 3:
+                self.cancel()
+
+    with pytest.raises(Cancelled, match="Stopped ranking the calibrators"):
+        study.rank(["minmax", "mse", "entropy"], progress=Stopping())
+    assert {"minmax", "mse"} == {str(r.calibrator) for r in study.calibration.ranking}
+    assert np.isfinite([r.sqnr for r in study.calibration.ranking]).all()

@@ -1,0 +1,86 @@
+"""The forms of a recurrence, timed beside each other."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from recurrent import Session, recurrent_model
+from rtlab.core.progress import Silent
+from rtlab.errors import Cancelled
+from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.experiments.forms import RecurrentForms
+from rtlab.formulations.recurrent import FORMS, recurrent
+
+
+def timed(layer, ready, *, progress=None, **choices):
+    """What is found on a bench that makes models ready as the test says."""
+    bench = SimpleNamespace(threads=1, open=lambda model, batch, threads: ready(model, batch))
+    return carry_out(RecurrentForms(layer, **choices), Rig(bench, progress))
+
+
+def test_forms_are_timed_in_turn_and_compared_with_the_node():
+    """The times are the bench's own, and the fewest runs are three."""
+    layer = recurrent(recurrent_model("LSTM", 4, batch=2), "/rnn0")
+    found = timed(layer, Session, seconds=0.0)
+    assert list(FORMS) == [t.name for t in found]
+    assert [t.nodes for t in found] == [t.median for t in found]
+    assert {3} == {t.runs for t in found}
+    assert max(t.error for t in found) < 1e-5
+    assert found[-1].error == 0
+
+
+class Counting(Silent):
+    """Notes what it is told, and asks to stop after so many steps."""
+
+    def __init__(self, steps: float = float("inf")) -> None:
+        super().__init__()
+        self.phases, self.left = {}, steps
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        self.phases[name] = total
+
+    def advance(self, steps: int = 1) -> None:
+        self.left -= steps
+        if self.left <= 0:
+            self.cancel()
+
+
+def test_cancelling_keeps_the_rounds_that_were_timed():
+    """Writing out a long sequence and loading it takes seconds, in which people change their minds."""
+    layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
+    told = Counting(len(FORMS) + 2)
+    found = timed(layer, Session, progress=told)
+    assert {2} == {t.runs for t in found}
+    assert [len(FORMS), 40] == [n for n in told.phases.values() if n]
+
+
+@pytest.mark.parametrize("steps", [0, 2, len(FORMS)])
+def test_cancelling_before_the_first_round_says_that_nothing_is_known(steps):
+    """Some forms without times could not be compared."""
+    opened = []
+    told = Counting(steps)
+    if not steps:
+        told.cancel()
+    with pytest.raises(Cancelled, match="Stopped timing the forms of the recurrence"):
+        timed(
+            recurrent(recurrent_model("LSTM", 4), "/rnn0"),
+            lambda m, b: opened.append(m) or Session(m, b),
+            progress=told,
+        )
+    assert steps == len(opened)
+
+
+def test_a_form_that_computes_something_else_shows_its_error():
+    """Swapped gates are the usual mistake; their times would mean nothing."""
+    layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
+
+    class Other(Session):
+        def __init__(self, model: bytes, batch) -> None:
+            if b"operator" not in model:
+                batch = {**batch, "h": batch["h"] + 1}
+            super().__init__(model, batch)
+
+    errors = {t.name: t.error for t in timed(layer, Other, seconds=0.0)}
+    assert min(errors[n] for n in ("naive", "merged", "hoisted")) > 0.01
