@@ -38,7 +38,7 @@ _MOST_THREADS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuning:
+class CpuTuning:
     """Tune convolutions and products of a model for one batch on this CPU.
 
     The costliest layers come first, and layers of the same operator, shapes and attributes are timed once. Each

@@ -22,7 +22,7 @@ from rtlab.experiments.peaks import CpuPeaks
 from rtlab.experiments.race import Bench
 from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
-from rtlab.experiments.tuning import Tuning
+from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
@@ -74,7 +74,7 @@ class Searches(Observations[R]):
         progress: Progress | None = None,
         **more: Any,
     ) -> Tuned:
-        """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.Tuning``.
+        """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.CpuTuning``.
 
         Stopped before the end, it gives what was tuned until then.
 
@@ -82,7 +82,7 @@ class Searches(Observations[R]):
             budget_s: Seconds that it may take, approximately.
             cache: A file of times that were measured on this device before; written anew in the end.
             progress: Where to report; the host's reporter by default.
-            more: ``candidates`` and ``threads``, as ``Tuning`` takes them.
+            more: ``candidates`` and ``threads``, as ``CpuTuning`` takes them.
 
         Raises:
             ModelError: no layer can be tuned.
@@ -93,7 +93,7 @@ class Searches(Observations[R]):
         batch = next(self.data.batches(self.model, 1))
         with watching(progress) as watched:
             rig: Rig[Bench] = Rig(OrtBench(watched), watched, Allowance(seconds=budget_s))
-            return self._search(Tuning(self.model, batch, cache=cache, **more), rig, self._keep_tuned)
+            return self._search(CpuTuning(self.model, batch, cache=cache, **more), rig, self._keep_tuned)
 
     def _keep_tuned(self, found: Tuned) -> None:
         self.tuned = found

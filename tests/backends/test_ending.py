@@ -27,7 +27,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
 from rtlab.experiments import sizing
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.tuning import Tuning
+from rtlab.experiments.tuning import CpuTuning
 from rtlab.testing import tiny_model
 
 #: Seconds after which a test that hangs says so; nothing is timed here.
@@ -232,7 +232,7 @@ def fed(batch) -> CalibrationData:
 
 
 def test_a_formulation_that_would_never_end_can_be_stopped(batch) -> None:
-    """Tuning and the forms of a recurrence run sessions of their own."""
+    """CpuTuning and the forms of a recurrence run sessions of their own."""
     if "n" not in batch:
         pytest.skip("one of the two is enough")
     content = endless(constant=False).SerializeToString()
@@ -261,7 +261,7 @@ def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None
     monkeypatch.setattr(OrtBench, "open", opened)
     x = {"x": np.ones((1, 3, 8, 8), np.float32)}
     rig = Rig(OrtBench(progress), progress, Allowance(seconds=60))
-    found = carry_out(Tuning(tiny_model(), x, threads=(1,), candidates=()), rig)
+    found = carry_out(CpuTuning(tiny_model(), x, threads=(1,), candidates=()), rig)
     assert 2 == len(calls)
     assert 1 == len(found.layers)
     assert "1 of 4 distinct layers, the costliest, were tuned before it was stopped" == found.notes[0]

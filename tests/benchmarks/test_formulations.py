@@ -15,7 +15,7 @@ import rtlab
 from rtlab import Study
 from rtlab.backends.bench import OrtBench
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.tuning import Tuning
+from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations import WeightedNode, alone, offered
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer
 from rtlab.questions.formulations.panel import formulations
@@ -60,7 +60,7 @@ def test_a_tuned_model_beside_the_runtimes_own_choice(benchmark, care, name: str
     sample = rtlab.samples.load(name)
     batch = next(sample.calibration.batches(sample.model, 1))
     budget = care.size(12.0, 3.0)
-    tuning = Tuning(sample.model, batch, threads=(1,))
+    tuning = CpuTuning(sample.model, batch, threads=(1,))
     allowed = Allowance(seconds=budget)
     found: Tuned = benchmark.pedantic(lambda: carry_out(tuning, Rig(OrtBench(), allowance=allowed)), rounds=1)
     (whole,) = found.wholes

@@ -1,4 +1,4 @@
-"""Tuning with times that the test chooses, and results that ONNX Runtime computes."""
+"""CpuTuning with times that the test chooses, and results that ONNX Runtime computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.race import FEWEST, LEAST, Race, difference
-from rtlab.experiments.tuning import Tuning
+from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations import Formulation, layer, offered, tunable
 from rtlab.formulations.convolutions import small_kernel
 from rtlab.formulations.tiles import tiled, winograd
@@ -30,7 +30,7 @@ Times = Callable[[str, int], float]
 
 def tune(model: rtlab.Model, batch, *, bench, progress=None, budget_s=60.0, **choices) -> Tuned:
     """What is found with a bench of the test's own."""
-    return carry_out(Tuning(model, batch, **choices), Rig(bench, progress, Allowance(seconds=budget_s)))
+    return carry_out(CpuTuning(model, batch, **choices), Rig(bench, progress, Allowance(seconds=budget_s)))
 
 
 class Scripted(OrtBench):
@@ -255,7 +255,7 @@ def test_no_further_layer_is_tuned_once_the_builds_are_used_up() -> None:
     """Each formulation of a layer is opened once with each number of threads; so is each whole model."""
     rig = Rig(Scripted(even), allowance=Allowance(seconds=60, builds=1))
     kept: list[Tuned] = []
-    found = carry_out(Tuning(network(), BATCH, candidates=["im2col"], threads=(1,)), rig, kept.append)
+    found = carry_out(CpuTuning(network(), BATCH, candidates=["im2col"], threads=(1,)), rig, kept.append)
     assert ["one", "two"] == [y.node for y in found.layers] == [y.node for y in kept[0].layers]
     assert ((), False) == (kept[0].wholes, kept[0].complete)
     assert (
