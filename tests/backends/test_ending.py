@@ -232,7 +232,7 @@ def fed(batch) -> CalibrationData:
 
 
 def test_a_formulation_that_would_never_end_can_be_stopped(batch) -> None:
-    """CpuTuning and the forms of a recurrence run sessions of their own."""
+    """Tuning and the forms of a recurrence run sessions of their own."""
     if "n" not in batch:
         pytest.skip("one of the two is enough")
     content = endless(constant=False).SerializeToString()

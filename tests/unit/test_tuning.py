@@ -1,4 +1,4 @@
-"""CpuTuning with times that the test chooses, and results that ONNX Runtime computes."""
+"""Tuning with times that the test chooses, and results that ONNX Runtime computes."""
 
 from __future__ import annotations
 
