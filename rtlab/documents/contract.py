@@ -1,29 +1,19 @@
-"""What crosses to the page and back, as far as it is no noun: panels, choices, the messages of both sides.
+"""What crosses to the page, as far as it is no noun: panels, controls, and the kernel's messages.
 
 ``rtlab.view.contract`` names all that crosses, and writes its types for the page.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NewType, TypedDict
+from typing import Any, Literal, NewType, TypeAlias, TypedDict
 
 from rtlab.core.schema import Origin
+from rtlab.documents.commands import Message, WorkName
 
-Tab = Literal[
-    "timing", "compare", "memory", "streams", "tuning", "recurrence",
-    "accuracy", "engine", "build", "calibration", "findings", "table",
-]  # fmt: skip
 #: One of those that ``rtlab.questions.panels`` lists.
 PanelName = NewType("PanelName", str)
-WorkName = Literal["sweep", "tune", "rebuild", "peaks"]
 Side = Literal["node", "layer", "other"]
 Grouping = Literal["none", "layers", "repeats", "scopes", "replay"]
-GestureType = Literal[
-    "build", "cancel", "show", "baseline", "rebuild", "remove", "open", "drop", "netron", "dismiss", "plotly",
-    "compare", "inspect", "extract", "fetch", "observe", "rank", "repair", "save", "panel", "work",
-    "pictured", "measure",
-]  # fmt: skip
-ReplyType = Literal["plotly", "link", "file", "parcel", "panel"]
 
 
 class Option(TypedDict):
@@ -61,7 +51,7 @@ class Setting(TypedDict):
 class Work(TypedDict):
     """A button of a panel that starts work of seconds or minutes, with progress and cancel.
 
-    ``values`` goes with it in the gesture ``work``; a disabled one says why in ``reason``.
+    ``values`` goes with it in the command ``work``; a disabled one says why in ``reason``.
     """
 
     work: WorkName
@@ -113,14 +103,13 @@ class Figure(TypedDict):
 
 
 class Panel(TypedDict):
-    """One analysis of one variant: the kernel's answer to the gesture ``panel``.
+    """One analysis of one variant: the kernel's answer to the command ``panel``.
 
-    ``asked`` is the gesture's value. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what
+    ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what
     is missing and what to do, where there is nothing to show; settings that would help stand beside it.
     """
 
     name: PanelName
-    asked: str
     variant: str
     title: str
     lead: str
@@ -142,29 +131,6 @@ class Controls(TypedDict):
     precisions: list[Option]
     calibrators: list[Option]
     targets: list[Option]
-
-
-class Pin(TypedDict):
-    """Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator."""
-
-    pattern: str
-    precision: str
-
-
-class Choice(TypedDict):
-    """What the top row has chosen; ``calibrator`` is empty where the precision needs none.
-
-    ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4.
-    """
-
-    model: str
-    precision: str
-    calibrator: str
-    target: str
-    backend: str
-    pins: list[Pin]
-    weights: str
-    sparsity: list[str]
 
 
 class Failure(TypedDict):
@@ -203,29 +169,35 @@ class Status(TypedDict):
     warning: bool
 
 
-class Gesture(TypedDict):
-    """The only message that returns.
-
-    ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a
-    list of their names as JSON, and as many ``buffers``.
-    ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model;
-    ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script".
-    ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the
-    findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``,
-    ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key;
-    ``work`` JSON with ``work``, ``variant`` and ``values``. ``measure`` goes on measuring a variant where it stopped.
-    """
-
-    type: GestureType
-    value: str
+class PlotlySent(Message, frozen=True, tag="plotly"):
+    """The library that draws charts, as the only buffer."""
 
 
-class Reply(TypedDict):
-    """A message from the kernel that no trait keeps.
+class NetronStarted(Message, frozen=True, tag="link"):
+    """Where Netron shows what it was opened for."""
 
-    A file's name with its bytes, a link, plotly's script, or a parcel: name and digest, with bytes or ``content``; a
-    ``panel`` has the ``Panel`` as its ``content`` and what was asked as its value.
-    """
+    address: str
 
-    type: ReplyType
-    value: str
+
+class FileSent(Message, frozen=True, tag="file"):
+    """A file to save: its name, with its bytes as the only buffer."""
+
+    name: str
+
+
+class Parcel(Message, frozen=True, tag="parcel"):
+    """What is delivered under a name: of this digest, as the only buffer or as ``content``."""
+
+    name: str
+    digest: str
+    content: Any = None
+
+
+class PanelAnswered(Message, frozen=True, tag="answer"):
+    """A panel, and which question it answers."""
+
+    id: str
+    panel: Panel
+
+
+Reply: TypeAlias = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from rtlab.core import schema
+from rtlab.documents.commands import Message
 
 _PLAIN = (str, int, float, bool, type(None))
 _LISTS = (list, tuple, set, frozenset, collections.abc.Sequence)
@@ -33,18 +34,26 @@ class Crossing:
 
 def is_object(kind: Any) -> bool:
     """Whether values of a type cross as an object with fields."""
-    return typing.is_typeddict(kind) or schema.is_noun(kind)
+    return typing.is_typeddict(kind) or schema.is_noun(kind) or _is_message(kind)
+
+
+def _is_message(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Message)
 
 
 @functools.cache
 def members(kind: Any) -> Mapping[str, Crossing]:
-    """The fields of a noun or of a ``TypedDict`` that cross, by name.
+    """The fields of a noun, a ``TypedDict`` or a message that cross, by name.
 
     Raises:
         TypeError: a field is of a type that nothing plain stands for.
     """
     if typing.is_typeddict(kind):
         return {name: _crossing(hint) for name, hint in typing.get_type_hints(kind).items()}
+    if _is_message(kind):
+        hints = typing.get_type_hints(kind)
+        tag = Crossing(Literal.__getitem__(kind.__struct_config__.tag))
+        return {"type": tag, **{name: _crossing(hints[name]) for name in kind.__struct_fields__}}
     return {f.name: _crossing(f.type, infinite=f.meaning.infinite) for f in schema.fields(kind)}
 
 

@@ -13,19 +13,22 @@ from rtlab.documents.crossing import is_object, members
 _PLAIN = {str: "string", float: "number", int: "number", bool: "boolean", type(None): "null", Any: "unknown"}
 
 
-def typescript(roots: Sequence[Any], aliases: Mapping[str, Any], *, head: str) -> str:
+def typescript(
+    roots: Sequence[Any], aliases: Mapping[str, Any], unions: Mapping[str, Any], *, head: str
+) -> str:
     """A module of TypeScript with these types and all that they are made of.
 
     Args:
         roots: Objects, in the order in which they are written; what one is made of comes before it.
         aliases: Names of ``Literal`` types, and of ``NewType`` strings with the strings that there are.
+        unions: Names of types that are one of several objects.
         head: The comment that the module begins with.
 
     Raises:
         TypeError: two types bear one name.
     """
     written: dict[str, Any] = {}
-    for root in roots:
+    for root in (*roots, *unions.values()):
         _reach(root, written)
     out = [f"// {head}", ""]
     for name, alias in aliases.items():
@@ -37,6 +40,8 @@ def typescript(roots: Sequence[Any], aliases: Mapping[str, Any], *, head: str) -
         out += ["", f"/** {doc} */", f"export interface {kind.__name__} {{"]
         out += [f"  {name}: {_text(member.type, names)};" for name, member in members(kind).items()]
         out.append("}")
+    for name, union in unions.items():
+        out += ["", f"export type {name} = {' | '.join(kind.__name__ for kind in typing.get_args(union))};"]
     return "\n".join(out) + "\n"
 
 

@@ -13,11 +13,15 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anywidget
 import traitlets
 
+from rtlab.documents import commands
+from rtlab.documents.commands import Command, FetchParcel
+from rtlab.documents.contract import Parcel, Reply
 from rtlab.view.bundle import CORE, bundle, edition, parts
 
 #: Seconds from one delivery to the next while the kernel is too busy to hear a view ask.
@@ -61,7 +65,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
             **{n: _digest(getattr(self, n)) for n in names},
         }
         self.observe(lambda change: self._deliver(change["name"]), names)
-        self.on_msg(self._fetched)
+        self.on_msg(self._receive)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         self._displayed = True
@@ -105,25 +109,43 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
                 _sent.add(name)
                 self._hand_over(name, tag)
 
-    def _fetched(self, _widget: Any, content: dict[str, Any], _buffers: list[Any]) -> None:
-        name = str(content.get("value", ""))
-        if content.get("type") == "fetch":
-            self._heard.set()
-            with self._sending:
-                tag = self.parcels.get(name)
-                if name in _later(self._code):
-                    self._given.add(name)
-                    tag = edition()
-                if tag:
-                    self._hand_over(name, tag)
+    def _receive(self, _widget: Any, content: object, buffers: Sequence[Any]) -> None:
+        """A message of the page; what a newer page asks for and this kernel does not know is ignored."""
+        doing = "do what the page asks for"
+        try:
+            if (asked := commands.read(content)) is not None:
+                doing = asked.doing
+                self._action(asked, buffers)()
+        except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
+            self._refused(error, doing)
+
+    def _action(self, asked: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: ARG002 - files of a page
+        """What a command does."""
+        return (lambda: self._fetched(asked.name)) if isinstance(asked, FetchParcel) else lambda: None
+
+    def _fetched(self, name: str) -> None:
+        self._heard.set()
+        with self._sending:
+            tag = self.parcels.get(name)
+            if name in _later(self._code):
+                self._given.add(name)
+                tag = edition()
+            if tag:
+                self._hand_over(name, tag)
+
+    def _refused(self, error: Exception, doing: str) -> None:  # noqa: ARG002 - whoever has a card says it there
+        """Say why something could not be done; ``doing`` continues "Cannot"."""
+        raise error
+
+    def _tell(self, reply: Reply, *buffers: bytes) -> None:
+        self.send(reply.crossing(), buffers=[*buffers])
 
     def _hand_over(self, name: str, tag: str) -> None:
         value = _packed(name) if name.endswith(".js") else getattr(self, name)
-        head = {"type": "parcel", "value": f"{name} {tag}"}
         if isinstance(value, bytes):
-            self.send(head, buffers=[value])
+            self._tell(Parcel(name, tag), value)
         else:
-            self.send({**head, "content": value})
+            self._tell(Parcel(name, tag, value))
 
 
 def _digest(value: Any) -> str:

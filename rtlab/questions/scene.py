@@ -23,7 +23,6 @@ class Scene:
     result: Facts
     baseline: Facts | None = None
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    asked: str = ""
 
     @property
     def model(self) -> Model:
@@ -53,7 +52,6 @@ def panel(scene: Scene, name: str, title: str, lead: str, **parts: Any) -> Panel
     }  # fmt: skip
     given = {
         "name": PanelName(name),
-        "asked": scene.asked,
         "variant": scene.result.name,
         "title": title,
         "lead": lead,

@@ -20,6 +20,7 @@ from rtlab.core import files
 from rtlab.documents.contract import Panel
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
+from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.build.panel import BuildStory, story
@@ -124,7 +125,7 @@ def saved(study: Snapshot) -> Saved:
             for name, result in ((n, study.facts[n]) for n in built)
         ],
         chips=chrome.chips(study, baseline=first),
-        view=ViewState(variant=built[0], baseline=first, tab="table"),
+        view=ViewState(variant=built[0], baseline=first, tab=Tab("table")),
     )
 
 

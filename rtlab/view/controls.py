@@ -9,7 +9,8 @@ from rtlab import backends, samples
 from rtlab.backends.choosing import default_target, usual_builder
 from rtlab.core.model import Model
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.documents.contract import Choice, Controls, Option, Pin
+from rtlab.documents.commands import Choice, Pin
+from rtlab.documents.contract import Controls, Option
 
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))

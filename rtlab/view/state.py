@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
 from typing import Any
 
-from rtlab.documents.contract import Grouping, Side, Tab
+from rtlab.documents.contract import Grouping, Side
 from rtlab.documents.crossing import plain
+from rtlab.documents.tabs import FIRST, TABS, Tab
 from rtlab.errors import RtlabError
 from rtlab.relation.mapping import Mapping
 
@@ -23,7 +24,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "stacked": (False, True),
     "across": (False, True),
     "follow": (False, True),
-    "tab": typing.get_args(Tab),
+    "tab": tuple(tab.name for tab in TABS),
 }
 
 
@@ -48,7 +49,7 @@ class ViewState:
     baseline: str = ""
     colour: str = ""
     colour_nodes: str = "operator"
-    tab: Tab = "timing"
+    tab: Tab = FIRST
     panes: tuple[Side, ...] = ("node", "layer")
     stacked: bool = False
     across: bool = False

@@ -1,6 +1,6 @@
 """Damaged files, thousands of them: what each entry of rtlab makes of what nobody wrote on purpose.
 
-Models, files of engines, logs, calibration caches, samples, archives and gestures of the page are taken from this
+Models, files of engines, logs, calibration caches, samples, archives and commands of the page are taken from this
 checkout and the recordings beside it, damaged at random, and given to rtlab. Each ends well or in an ``RtlabError``.
 Whatever else happens is counted: another exception, an input that takes longer than its time, a process that dies.
 Inputs that did are kept under ``.fuzz/``, each with what became of it.
@@ -79,29 +79,20 @@ def corpus() -> dict[str, list[bytes]]:
         packed = io.BytesIO()
         save(packed, image=np.zeros((3, 1, 32, 32), np.float32))
         found["samples"].append(packed.getvalue())
-    gestures = [
-        "build",
-        "show",
-        "inspect",
-        "extract",
-        "rebuild",
-        "repair",
-        "save",
-        "panel",
-        "work",
-        "drop",
-        "measure",
-    ]
-    pins = [{"pattern": "*", "precision": "fp32"}]
-    values = (
-        {"precision": "int8", "calibrator": "auto", "target": "sm86", "pins": pins},
-        {"work": "sweep", "variant": "fp32", "values": {"what": "targets"}},
-        {"variant": "fp32", "what": "onnx"},
-        {"files": [{"name": "a.json", "size": 3}]},
-        ["a", "b"],
-        "x",
-    )
-    found["gesture"] += [json.dumps({"type": g, "value": v}).encode() for g in gestures for v in values]
+    from rtlab.documents import commands
+
+    choice = {
+        "model": "tiny", "precision": "int8", "calibrator": "auto", "target": "sm86", "backend": "",
+        "pins": [{"pattern": "*", "precision": "fp32"}], "weights": "channel", "sparsity": [],
+    }  # fmt: skip
+    asked = (
+        commands.BuildChoice(choice), commands.BuildAgain("fp32"), commands.ShowVariant("x"),
+        commands.InspectNode("x"), commands.ExtractNodes(["a", "b"]), commands.RepairPlacement(["a"]),
+        commands.SaveFile("fp32", "onnx"), commands.AskPanel("1", "memory", "fp32", {"batch": "8"}),
+        commands.StartWork("sweep", "fp32", {"what": "targets"}), commands.ReadDropped(["a.json"]),
+        commands.MeasureMore("fp32"),
+    )  # fmt: skip
+    found["command"] += [json.dumps(command.crossing()).encode() for command in asked]
     return found
 
 
@@ -190,17 +181,12 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     def samples(data: bytes) -> None:
         CalibrationData.of(written(data, "damaged.npz"), model=sample).check(sample)
 
-    def gesture(data: bytes) -> None:
+    def command(data: bytes) -> None:
         try:
             content = json.loads(data)
         except ValueError:
-            content = {"type": "build", "value": data.decode("utf-8", "replace")}
-        if not isinstance(content, dict):
-            content = {"type": "panel", "value": content}
-        value = content.get("value")
-        explorer._gesture(
-            explorer, {**content, "value": value if isinstance(value, str) else json.dumps(value)}, []
-        )
+            content = {"type": "show", "variant": data.decode("utf-8", "replace")}
+        explorer._receive(explorer, content, [])
         explorer.cancel()
         explorer.wait(PATIENCE)
         message = str((explorer.failure or {}).get("message", ""))
@@ -210,7 +196,7 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     return {
         "model": model, "engine": engine, "log": lambda d: rtlab.read(written(d, "damaged.log")),
         "archive": lambda d: rtlab.read(written(d, "damaged.tea")), "samples": samples,
-        "cache": lambda d: CalibrationCache.read(written(d, "damaged.cache")), "gesture": gesture,
+        "cache": lambda d: CalibrationCache.read(written(d, "damaged.cache")), "command": command,
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import recorded as recordings
 import rtlab
 from rtlab import Study
 from rtlab.backends.reference import runner_of
+from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ModelError, ReadError, VariantError
 from rtlab.samples import load
@@ -131,8 +132,8 @@ def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
     # From a browser only its bytes come.
     explorer = study.explore()
     names = ["engine.graph.json", "model.structure-only.onnx"]
-    gesture = {"type": "drop", "value": json.dumps(names)}
-    explorer._gesture(explorer, gesture, [(MOBILENET / n).read_bytes() for n in names])
+    asked = ReadDropped(names).crossing()
+    explorer._receive(explorer, asked, [(MOBILENET / n).read_bytes() for n in names])
     explorer.wait()
     assert explorer.failure is None
     assert result.mapping.pairs == explorer.study[explorer.state.variant].mapping.pairs

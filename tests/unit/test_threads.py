@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rtlab import CalibrationData, Study, report
+from rtlab.documents import commands
 from rtlab.errors import RtlabError, VariantError
 from rtlab.explorer.explorer import Explorer
 from rtlab.questions import panels
@@ -43,16 +43,16 @@ def hurried():
 
 def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str], object]]:
     """Everything public that a thread may ask of a study, and of an Explorer on it, by name of a variant."""
-    asked = {"panel": "memory", "settings": {}}
 
-    def gestured(name: str) -> None:
-        for kind in ("show", "compare", "baseline"):
-            explorer._gesture(explorer, {"type": kind, "value": name}, [])
-        value = json.dumps({**asked, "variant": name})
-        explorer._gesture(explorer, {"type": "panel", "value": value}, [])
-        explorer._gesture(
-            explorer, {"type": "save", "value": json.dumps({"variant": name, "what": "scales"})}, []
-        )
+    def asked(name: str) -> None:
+        for command in (
+            commands.ShowVariant(name),
+            commands.CompareVariant(name),
+            commands.SetBaseline(name),
+            commands.AskPanel("page.1", "memory", name, {}),
+            commands.SaveFile(name, "scales"),
+        ):
+            explorer._receive(explorer, command.crossing(), [])
 
     return {
         "result": lambda name: study[name].table(),
@@ -76,7 +76,7 @@ def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str],
         "panels": lambda name: [explorer.panel(p) for p in panels.PANELS],
         "show": explorer.show,
         "beside": explorer.compare,
-        "gestures": gestured,
+        "commands": asked,
         "state": lambda _: (explorer.state, explorer.chips, explorer.status, explorer.view),
     }  # fmt: skip
 

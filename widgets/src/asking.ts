@@ -1,5 +1,5 @@
 import { effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Panel, PanelName } from "./contract";
+import type { AskPanel, Panel, PanelName } from "./contract";
 import { carried } from "./panels";
 
 /** What the page wants to know. */
@@ -25,7 +25,9 @@ export class Asking {
   readonly answers: Signal<Partial<Record<PanelName, Panel>>> = signal({});
   /** The panel on screen shows what was true before. */
   readonly waiting: Signal<boolean> = signal(false);
-  readonly #send: (asked: string) => void;
+  readonly #send: (asked: AskPanel) => void;
+  /** Questions of this view, among those of all pages that show the widget. */
+  readonly #view = Math.random().toString(36).slice(2);
   /** Question and occasion that the answers belong to. */
   readonly #keys = new Map<PanelName, string>();
   readonly #sent = new Map<string, Sent>();
@@ -38,7 +40,7 @@ export class Asking {
   constructor(
     question: ReadonlySignal<Question | null>,
     occasion: ReadonlySignal<string>,
-    send: (asked: string) => void,
+    send: (asked: AskPanel) => void,
     end: AbortSignal,
   ) {
     this.#send = send;
@@ -50,8 +52,8 @@ export class Asking {
   }
 
   /** An answer of the kernel; one to another view of the same widget, and one that came late, changes nothing. */
-  take(asked: string, content: Panel): void {
-    const sent = this.#sent.get(asked);
+  take(id: string, content: Panel): void {
+    const sent = this.#sent.get(id);
     if (!sent) return;
     const { panel, serial, key } = sent;
     // An answer to what was asked before is old by now.
@@ -96,9 +98,9 @@ export class Asking {
   #ask({ question, key }: { question: Question; key: string }): void {
     const serial = ++this.#serial;
     // The number tells two answers to one question apart.
-    const asked = JSON.stringify({ ...question, serial });
+    const id = `${this.#view}.${serial}`;
     this.#last = performance.now();
-    this.#sent.set(asked, { serial, panel: question.panel, key });
-    this.#send(asked);
+    this.#sent.set(id, { serial, panel: question.panel, key });
+    this.#send({ type: "panel", id, ...question });
   }
 }

@@ -1,6 +1,6 @@
 import type { AnyModel } from "@anywidget/types";
 import { type Exports, type Factory, Parts, type Surroundings } from "./parts";
-import { left } from "./reach";
+import { ask } from "./traits";
 
 type Draw = (props: { model: unknown; el: HTMLElement } & Surroundings) => () => void;
 export type Begin = typeof begin;
@@ -41,7 +41,7 @@ async function fetched(model: AnyModel, name: string): Promise<Factory> {
         come();
       };
       model.on("msg:custom", look);
-      if (left(model)) model.send({ type: "fetch", value: name });
+      ask(model, { type: "fetch", name });
     });
   try {
     return await scripts.get(key)!;

@@ -9,14 +9,11 @@ export type Origin = "measured" | "reported" | "estimated";
 export type ChipStatus = "ready" | "building" | "failed";
 export type StageName = "compiled" | "timed" | "compared" | "scored";
 export type StageState = "done" | "partial" | "waiting" | "missing" | "none";
-export type Tab = "timing" | "compare" | "memory" | "streams" | "tuning" | "recurrence" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
 export type Side = "node" | "layer" | "other";
 export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type GestureType = "build" | "cancel" | "show" | "baseline" | "rebuild" | "remove" | "open" | "drop" | "netron" | "dismiss" | "plotly" | "compare" | "inspect" | "extract" | "fetch" | "observe" | "rank" | "repair" | "save" | "panel" | "work" | "pictured" | "measure";
-export type ReplyType = "plotly" | "link" | "file" | "parcel" | "panel";
 export type PanelName = "roofline" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks";
 
@@ -402,7 +399,7 @@ export interface Setting {
   hint: string;
 }
 
-/** A button of a panel that starts work of seconds or minutes, with progress and cancel. ``values`` goes with it in the gesture ``work``; a disabled one says why in ``reason``. */
+/** A button of a panel that starts work of seconds or minutes, with progress and cancel. ``values`` goes with it in the command ``work``; a disabled one says why in ``reason``. */
 export interface Work {
   work: WorkName;
   label: string;
@@ -449,10 +446,9 @@ export interface Link {
   others: string[];
 }
 
-/** One analysis of one variant: the kernel's answer to the gesture ``panel``. ``asked`` is the gesture's value. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. */
+/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. */
 export interface Panel {
   name: PanelName;
-  asked: string;
   variant: string;
   title: string;
   lead: string;
@@ -584,18 +580,6 @@ export interface Status {
   warning: boolean;
 }
 
-/** The only message that returns. ``value`` is a variant id, a model name, a path, or for ``build`` the ``Choice`` as JSON. ``drop`` brings files: a list of their names as JSON, and as many ``buffers``. ``compare`` names the variant of the third pane, empty to close it; ``netron`` a variant, or empty for the model; ``inspect`` a node id; ``extract`` a list of node ids as JSON; ``fetch`` a trait that is delivered, or "script". ``observe`` gathers the activations' ranges, ``rank`` tries every calibrator on the task, ``repair`` applies the findings whose ids are given as JSON, all if none; ``save`` is JSON with ``variant`` and ``what``: ``onnx``, ``scales`` or ``cache``. ``panel`` is JSON with ``panel``, ``variant`` and ``settings``, those of the panel by key; ``work`` JSON with ``work``, ``variant`` and ``values``. ``measure`` goes on measuring a variant where it stopped. */
-export interface Gesture {
-  type: GestureType;
-  value: string;
-}
-
-/** A message from the kernel that no trait keeps. A file's name with its bytes, a link, plotly's script, or a parcel: name and digest, with bytes or ``content``; a ``panel`` has the ``Panel`` as its ``content`` and what was asked as its value. */
-export interface Reply {
-  type: ReplyType;
-  value: string;
-}
-
 /** A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64. ``panels`` are those of the first settings, without their figures. */
 export interface SavedVariant {
   id: string;
@@ -614,3 +598,194 @@ export interface Saved {
   chips: Chip[];
   view: ViewState;
 }
+
+/** Send what is delivered: a trait or a part of the page's code, by its name. */
+export interface FetchParcel {
+  type: "fetch";
+  name: string;
+}
+
+/** Send the library that draws charts. */
+export interface FetchPlotly {
+  type: "plotly";
+}
+
+/** Build what was chosen when the button was pressed. */
+export interface BuildChoice {
+  type: "build";
+  choice: Choice;
+}
+
+/** Build a variant anew. */
+export interface BuildAgain {
+  type: "rebuild";
+  variant: string;
+}
+
+/** Go on measuring a variant where it stopped. */
+export interface MeasureMore {
+  type: "measure";
+  variant: string;
+}
+
+/** Stop the work that runs. */
+export interface CancelWork {
+  type: "cancel";
+}
+
+/** Show a variant that is built. */
+export interface ShowVariant {
+  type: "show";
+  variant: string;
+}
+
+/** Show a variant in the third pane; an empty name closes it. */
+export interface CompareVariant {
+  type: "compare";
+  variant: string;
+}
+
+/** Tell scores against this variant. */
+export interface SetBaseline {
+  type: "baseline";
+  variant: string;
+}
+
+/** Take a variant out of the study. */
+export interface RemoveVariant {
+  type: "remove";
+  variant: string;
+}
+
+/** Open a model by its name or path, or take samples from a path. */
+export interface OpenNamed {
+  type: "open";
+  path: string;
+}
+
+/** Read files that come along: their names, and as many buffers. */
+export interface ReadDropped {
+  type: "drop";
+  names: string[];
+}
+
+/** Show a variant's engine in Netron, or the model where the name is empty. */
+export interface OpenNetron {
+  type: "netron";
+  variant: string;
+}
+
+/** Find out the distribution of a node's weights and outputs. */
+export interface InspectNode {
+  type: "inspect";
+  node: string;
+}
+
+/** Send nodes as a model of their own. */
+export interface ExtractNodes {
+  type: "extract";
+  nodes: string[];
+}
+
+/** Gather the activations' ranges. */
+export interface ObserveRanges {
+  type: "observe";
+}
+
+/** Try every calibrator on the task. */
+export interface RankCalibrators {
+  type: "rank";
+}
+
+/** Apply the findings with these ids, all that can be where there is none. */
+export interface RepairPlacement {
+  type: "repair";
+  findings: string[];
+}
+
+/** Send a file of a built variant: the prepared model, its scales, or a calibration cache. */
+export interface SaveFile {
+  type: "save";
+  variant: string;
+  what: "onnx" | "scales" | "cache";
+}
+
+/** Answer a panel of a variant with these of its settings; ``id`` names the question among those of all pages. */
+export interface AskPanel {
+  type: "panel";
+  id: string;
+  panel: string;
+  variant: string;
+  settings: Record<string, string>;
+}
+
+/** Do the work behind a button of a panel, with what goes with it. */
+export interface StartWork {
+  type: "work";
+  work: WorkName;
+  variant: string;
+  values: Record<string, string>;
+}
+
+/** What was sent of a large engine is drawn: what follows may come. */
+export interface TellPictured {
+  type: "pictured";
+}
+
+/** Take the error card away. */
+export interface DismissFailure {
+  type: "dismiss";
+}
+
+/** The library that draws charts, as the only buffer. */
+export interface PlotlySent {
+  type: "plotly";
+}
+
+/** Where Netron shows what it was opened for. */
+export interface NetronStarted {
+  type: "link";
+  address: string;
+}
+
+/** A file to save: its name, with its bytes as the only buffer. */
+export interface FileSent {
+  type: "file";
+  name: string;
+}
+
+/** What is delivered under a name: of this digest, as the only buffer or as ``content``. */
+export interface Parcel {
+  type: "parcel";
+  name: string;
+  digest: string;
+  content: unknown;
+}
+
+/** A panel, and which question it answers. */
+export interface PanelAnswered {
+  type: "answer";
+  id: string;
+  panel: Panel;
+}
+
+export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure;
+
+export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered;
+
+/** The tabs at the bottom of the Explorer, in their order. */
+export const TABS = [
+  {"name": "timing", "label": "Timing", "part": "analysis", "panels": ["layers", "roofline", "samples", "batches"]},
+  {"name": "compare", "label": "Compare", "part": "analysis", "panels": ["difference", "variants"]},
+  {"name": "memory", "label": "Memory", "part": "analysis", "panels": ["memory"]},
+  {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
+  {"name": "tuning", "label": "Tuning", "part": "analysis", "panels": ["formulations"]},
+  {"name": "recurrence", "label": "Recurrence", "part": "analysis", "panels": ["recurrence"]},
+  {"name": "accuracy", "label": "Accuracy", "part": "", "panels": []},
+  {"name": "engine", "label": "Engine", "part": "engine", "panels": []},
+  {"name": "build", "label": "Build", "part": "build", "panels": []},
+  {"name": "calibration", "label": "Calibration", "part": "calibration", "panels": []},
+  {"name": "findings", "label": "Findings", "part": "findings", "panels": []},
+  {"name": "table", "label": "Table", "part": "table", "panels": []},
+] as const;
+export type Tab = (typeof TABS)[number]["name"];

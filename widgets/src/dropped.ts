@@ -48,10 +48,10 @@ export function refused(files: readonly Sized[], running: boolean, unusable = ""
   };
 }
 
-/** Files as the gesture `drop` carries them: their names as JSON, and as many buffers in the same order. */
+/** Files as the command `drop` carries them: their names, and as many buffers in the same order. */
 export async function packedFiles(
   files: readonly File[],
-): Promise<{ value: string; buffers: ArrayBuffer[] }> {
+): Promise<{ names: string[]; buffers: ArrayBuffer[] }> {
   const buffers = await Promise.all(files.map((file) => file.arrayBuffer()));
-  return { value: JSON.stringify(files.map(({ name }) => name)), buffers };
+  return { names: files.map(({ name }) => name), buffers };
 }

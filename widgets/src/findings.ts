@@ -1,9 +1,9 @@
 import type { Finding } from "./contract";
-import type { Lab } from "./lab";
+import type { ExplorerState } from "./explorerstate";
 
 /** What is wrong with the engine on screen, then what is with the model's quantization; what costs most first. */
-export function findingsOf(lab: Lab): Finding[] {
-  return [...byCost(lab.study.engine.value?.findings ?? []), ...byCost(lab.findings.value.items)];
+export function findingsOf(explorer: ExplorerState): Finding[] {
+  return [...byCost(explorer.study.engine.value?.findings ?? []), ...byCost(explorer.findings.value.items)];
 }
 
 /** Those without a time keep their order behind those that have one. */

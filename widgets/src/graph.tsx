@@ -1,6 +1,6 @@
 import type { RenderProps } from "@anywidget/types";
-import { Bench } from "./bench";
 import { mount } from "./mount";
+import { PaneSet } from "./paneset";
 import type { Surroundings } from "./parts";
 import { Study } from "./state";
 import { follower, type GraphTraits } from "./traits";
@@ -14,9 +14,11 @@ export function render({ model, el, css }: Props): () => void {
     const study = new Study(model, end);
     const titles = follower(model, end, (error) => study.fail(error))("titles");
     study.titles.value = titles.value ?? {};
-    const bench = new Bench(study, root, end);
+    const paneSet = new PaneSet(study, root, end);
     return {
-      view: <GraphView bench={bench} height={follower(model, end, (error) => study.fail(error))("height")} />,
+      view: (
+        <GraphView paneSet={paneSet} height={follower(model, end, (error) => study.fail(error))("height")} />
+      ),
       problem: study.problem,
     };
   });

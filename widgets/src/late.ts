@@ -1,10 +1,14 @@
 import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { ComponentType } from "preact";
+import { TABS } from "./contract";
+import type { Declared } from "./panels";
 import type { Surroundings } from "./parts";
 
-/** The parts in `tabs/`, by what they are called there. */
-export const LATE_TABS = ["analysis", "build", "calibration", "engine", "findings", "table"] as const;
-export type LateTab = (typeof LATE_TABS)[number];
+/** A file in `tabs/`, by what it is called there. */
+export type LateTab = Exclude<Declared["part"], "">;
+
+/** The parts that there are, each once. */
+export const LATE_TABS: ReadonlySet<LateTab> = new Set(TABS.flatMap(({ part }) => part || []));
 
 /** A tab that has come, with its style; or why it could not be run. */
 export interface Come {

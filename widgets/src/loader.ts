@@ -1,5 +1,6 @@
 import type { AnyModel, RenderProps } from "@anywidget/types";
 import type { Begin, Started } from "./begin";
+import type { FetchParcel, Parcel } from "./contract";
 import type { Exports, Factory } from "./parts";
 
 /**
@@ -11,11 +12,6 @@ type Props = RenderProps<Record<string, unknown>>;
 interface Kernel {
   isDisposed: boolean;
   disposed?: { connect(told: () => void): void; disconnect(told: () => void): void };
-}
-interface Parcel {
-  type?: string;
-  value: string;
-  content?: unknown;
 }
 
 const WAITING = "Waiting for the kernel, which sends this view as soon as it is free.";
@@ -138,14 +134,14 @@ class Delivered {
     for (const listener of [...(this.listeners.get(`change:${name}`) ?? [])]) listener();
   }
 
-  take({ type, value, content }: Parcel, buffers: DataView[]): void {
+  take({ type, name, digest, content }: Parcel, buffers: DataView[]): void {
     if (type !== "parcel") return;
-    const [name, tag] = value.split(" ") as [string, string];
+    const key = `${name} ${digest}`;
     const packed = isPart(name) && buffers[0];
-    if (packed && !scripts.has(value)) scripts.set(value, imported(packed));
+    if (packed && !scripts.has(key)) scripts.set(key, imported(packed));
     // Every view hears it, and what a busy kernel sent unasked it sends again once it hears the question.
-    if (this.tags[name] === tag) return;
-    this.put(name, tag, packed ? null : (buffers[0] ?? content));
+    if (this.tags[name] === digest) return;
+    this.put(name, digest, packed ? null : (buffers[0] ?? content));
   }
 }
 
@@ -175,7 +171,7 @@ function complete(model: AnyModel, end: AbortSignal): Promise<unknown> {
         if (!tag || (isPart(name) && scripts.has(`${name} ${tag}`))) delivered.put(name, tag, null);
         else if (asked[name] !== tag && !gone(model)) {
           asked[name] = tag;
-          model.send({ type: "fetch", value: name });
+          model.send({ type: "fetch", name } satisfies FetchParcel);
         }
       }
       settle();

@@ -1,16 +1,7 @@
-import type { Link, Panel, PanelName, Tab, ViewState } from "./contract";
+import { type Link, type Panel, type PanelName, TABS, type Tab, type ViewState } from "./contract";
 
 /** What a tab shows: a panel, or the chart of the layers, which needs no question. */
 export type Segment = PanelName | "layers";
-
-const SEGMENTS: Partial<Record<Tab, readonly Segment[]>> = {
-  timing: ["layers", "roofline", "samples", "batches"],
-  compare: ["difference", "variants"],
-  memory: ["memory"],
-  streams: ["schedule"],
-  tuning: ["formulations"],
-  recurrence: ["recurrence"],
-};
 
 export const SEGMENT_LABELS: Record<Segment, string> = {
   layers: "Layers",
@@ -25,20 +16,15 @@ export const SEGMENT_LABELS: Record<Segment, string> = {
   recurrence: "Recurrence",
 };
 
-const TABS: readonly Tab[] = [
-  "timing",
-  "compare",
-  "memory",
-  "streams",
-  "tuning",
-  "recurrence",
-  "accuracy",
-  "engine",
-  "build",
-  "calibration",
-  "findings",
-  "table",
-];
+/** What is declared of a tab. */
+export interface Declared {
+  label: string;
+  /** The file in `tabs/` that draws it. */
+  part: (typeof TABS)[number]["part"];
+  panels: readonly Segment[];
+}
+
+export const declared = (name: Tab): Declared => TABS.find((tab) => tab.name === name)!;
 
 /** What there is to show. */
 export interface Stock {
@@ -61,13 +47,13 @@ export interface Page {
 export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, stock: Stock): Page {
   const { offered, charts, narrow, calibrated } = stock;
   const segmentsOf = (name: Tab): Segment[] =>
-    (SEGMENTS[name] ?? []).filter((one) => (one === "layers" ? charts : offered.includes(one)));
+    declared(name).panels.filter((one) => (one === "layers" ? charts : offered.includes(one)));
   const there = (name: Tab): boolean => {
     if (name === "accuracy") return charts && narrow;
     if (name === "calibration") return charts || calibrated;
-    return !(name in SEGMENTS) || segmentsOf(name).length > 0;
+    return !declared(name).panels.length || segmentsOf(name).length > 0;
   };
-  const tabs = TABS.filter(there);
+  const tabs = TABS.map(({ name }) => name).filter(there);
   // A report opens with what it tells of every layer.
   const shown = tabs.includes(tab) ? tab : charts ? tabs[0]! : "table";
   const segments = segmentsOf(shown);

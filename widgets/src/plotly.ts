@@ -1,6 +1,7 @@
 import type { AnyModel } from "@anywidget/types";
+import type { Reply } from "./contract";
 import { gunzip } from "./payload";
-import { type ExplorerTraits, gesture, type Plotted } from "./traits";
+import { ask, type ExplorerTraits, type Plotted } from "./traits";
 
 /** The pointer's event, and the points under it. */
 interface Pointed {
@@ -72,8 +73,8 @@ export function loadPlotly(model: AnyModel<ExplorerTraits>, end: AbortSignal): P
 
 function received(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<DataView> {
   return new Promise((resolve, reject) => {
-    const take = (message: { type?: string }, buffers: DataView[]): void => {
-      if (message.type !== "plotly" || !buffers[0]) return;
+    const take = (reply: Reply, buffers: DataView[]): void => {
+      if (reply.type !== "plotly" || !buffers[0]) return;
       model.off("msg:custom", take);
       resolve(buffers[0]);
     };
@@ -82,6 +83,6 @@ function received(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<Da
       model.off("msg:custom", take);
       reject(new Error("The view was closed."));
     });
-    gesture(model, { type: "plotly", value: "" });
+    ask(model, { type: "plotly" });
   });
 }

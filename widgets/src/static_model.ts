@@ -1,4 +1,4 @@
-import type { Gesture, Panel, Saved, SavedVariant } from "./contract";
+import type { AskPanel, Command, Panel, Reply, Saved, SavedVariant } from "./contract";
 import { fromBase64 } from "./payload";
 import type { ExplorerTraits } from "./traits";
 
@@ -8,7 +8,7 @@ type Listener = (...told: unknown[]) => void;
 const told = ({ facts, rows }: Panel): boolean => facts.length > 0 || rows.length > 0;
 
 /**
- * The widget model of a report: what the kernel would hold, from the snapshot in the file. It answers the gestures
+ * The widget model of a report: what the kernel would hold, from the snapshot in the file. It answers the commands
  * that need no kernel, another variant and one to compare with; the views leave out what it cannot do.
  */
 export class StaticModel {
@@ -74,11 +74,11 @@ export class StaticModel {
     this.#listeners.get(event)?.delete(listener);
   }
 
-  send({ type, value }: Gesture): void {
-    if (type === "show") this.#show(value);
-    if (type === "panel") this.#answer(value);
-    if (type === "compare") {
-      const variant = this.#variant(value);
+  send(command: Command): void {
+    if (command.type === "show") this.#show(command.variant);
+    if (command.type === "panel") this.#answer(command);
+    if (command.type === "compare") {
+      const variant = this.#variant(command.variant);
       this.set("other", variant ? fromBase64(variant.engine) : new Uint8Array());
       this.set("view", { ...this.#state.view, compared: variant?.id ?? "" });
     }
@@ -97,11 +97,11 @@ export class StaticModel {
     return this.#saved.variants.find((other) => other.id === id);
   }
 
-  #answer(value: string): void {
-    const wanted: { panel: string; variant: string } = JSON.parse(value);
-    const content = this.#variant(wanted.variant)?.panels.find(({ name }) => name === wanted.panel);
+  #answer({ id, panel: wanted, variant }: AskPanel): void {
+    const panel = this.#variant(variant)?.panels.find(({ name }) => name === wanted);
     // As the kernel's, the answer comes after the question has been put.
-    if (content) queueMicrotask(() => this.#tell("msg:custom", { type: "panel", value, content }, []));
+    if (panel)
+      queueMicrotask(() => this.#tell("msg:custom", { type: "answer", id, panel } satisfies Reply, []));
   }
 
   #tell(event: string, ...words: unknown[]): void {

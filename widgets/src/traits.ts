@@ -4,12 +4,12 @@ import type {
   BuildState,
   Chip,
   Choice,
+  Command,
   Controls,
   DataState,
   Failure,
   Figure,
   Findings,
-  Gesture,
   Inspection,
   PanelName,
   Status,
@@ -96,12 +96,12 @@ export function publish<T extends GraphTraits, K extends keyof T & string>(
   if (left(model)) model.save_changes();
 }
 
-/** `begun` is called when the kernel takes the message up, and when it is done with it. */
-export function gesture(
-  model: AnyModel<ExplorerTraits>,
-  message: Gesture,
+/** Asks the kernel; `begun` is called when it takes the command up, and when it is done with it. */
+export function ask(
+  model: Pick<AnyModel, "send">,
+  command: Command,
   buffers?: ArrayBuffer[],
   begun?: () => void,
 ): void {
-  if (left(model)) model.send(message, begun && { iopub: { status: begun } }, buffers);
+  if (left(model)) model.send(command, begun && { iopub: { status: begun } }, buffers);
 }

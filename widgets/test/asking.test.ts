@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { Asking, type Question } from "../src/asking";
+import type { AskPanel } from "../src/contract";
 import { panel } from "./payloads";
 
 const end = new AbortController();
@@ -15,10 +16,11 @@ const question = (batch: string, part: Partial<Question> = {}): Question => ({
 function asker(first: Question | null) {
   const wanted = signal(first);
   const occasion = signal("1");
-  const sent: string[] = [];
+  const sent: AskPanel[] = [];
   const asking = new Asking(wanted, occasion, (asked) => sent.push(asked), end.signal);
-  const answer = (k: number, title: string): void => asking.take(sent[k]!, panel({ name: "memory", title }));
-  const asked = (): string[] => sent.map((text) => JSON.parse(text).settings.batch);
+  const answer = (k: number, title: string): void =>
+    asking.take(sent[k]!.id, panel({ name: "memory", title }));
+  const asked = (): string[] => sent.map(({ settings }) => settings.batch!);
   const shown = (): string | undefined => asking.answers.value.memory?.title;
   return { wanted, occasion, sent, asking, answer, asked, shown };
 }
@@ -34,7 +36,7 @@ describe("asking for a panel", () => {
   it("asks at once what is on screen, and nothing twice", () => {
     const { asking, answer, sent, shown, wanted } = asker(question("1"));
     expect([1, true]).toEqual([sent.length, asking.waiting.value]);
-    expect({ ...question("1"), serial: 1 }).toEqual(JSON.parse(sent[0]!));
+    expect({ type: "panel", id: sent[0]!.id, ...question("1") }).toEqual(sent[0]);
     answer(0, "one");
     expect(["one", false]).toEqual([shown(), asking.waiting.value]);
     wanted.value = question("1");
@@ -120,7 +122,7 @@ describe("asking for a panel", () => {
     answer(1, "");
     vi.advanceTimersByTime(200);
     wanted.value = question("0", { variant: "int8" });
-    expect("int8").toBe(JSON.parse(sent[2]!).variant);
+    expect("int8").toBe(sent[2]!.variant);
   });
 
   it("keeps the answers of other panels, and what another view of the widget asked changes nothing", () => {
@@ -128,8 +130,8 @@ describe("asking for a panel", () => {
     answer(0, "memory");
     vi.advanceTimersByTime(200);
     wanted.value = question("", { panel: "schedule" });
-    asking.take(sent[1]!, panel({ name: "schedule", title: "streams" }));
-    asking.take(JSON.stringify({ ...question("9"), serial: 99 }), panel({ title: "strange" }));
+    asking.take(sent[1]!.id, panel({ name: "schedule", title: "streams" }));
+    asking.take("another.1", panel({ title: "strange" }));
     const { memory, schedule } = asking.answers.value;
     expect(["memory", "streams"]).toEqual([memory?.title, schedule?.title]);
     // What was answered already and is still true needs no question.

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
+import type { FetchParcel, Parcel } from "../src/contract";
 import loader from "../src/loader";
 
 type Listener = (...told: unknown[]) => void;
@@ -18,8 +19,8 @@ class Kernel {
   }
   set(): void {}
   save_changes(): void {}
-  send({ value }: { value: string }): void {
-    this.asked.push(value);
+  send({ name }: FetchParcel): void {
+    this.asked.push(name);
   }
   on(event: string, listener: Listener): void {
     if (!this.#listeners.has(event)) this.#listeners.set(event, new Set());
@@ -32,7 +33,7 @@ class Kernel {
     for (const listener of [...(this.#listeners.get(event) ?? [])]) listener(...told);
   }
   deliver(name: string, tag: string, content: unknown, buffers: DataView[] = []): void {
-    this.tell("msg:custom", { type: "parcel", value: `${name} ${tag}`, content }, buffers);
+    this.tell("msg:custom", { type: "parcel", name, digest: tag, content } as Parcel, buffers);
   }
   announce(parcels: Record<string, string>): void {
     this.parcels = { ...this.parcels, ...parcels };

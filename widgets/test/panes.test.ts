@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { afterEach, describe, expect, it } from "vitest";
-import type { Bench } from "../src/bench";
 import type { Graph, ViewState } from "../src/contract";
+import type { PaneSet } from "../src/paneset";
 import { groupOf, spoken } from "../src/spoken";
 import { START, Study } from "../src/state";
 import { foldAll, toggleAt, unfold } from "../src/ui/folding";
@@ -50,7 +50,7 @@ function studyOf(view: Partial<ViewState> = {}): Study {
   return study;
 }
 
-const benchOf = (study: Study) => ({ study, hint: signal(null) }) as unknown as Bench;
+const paneSetOf = (study: Study) => ({ study, hint: signal(null) }) as unknown as PaneSet;
 const drawnIds = (study: Study): string[] => study.drawn("node")!.graph.boxes.map(({ id }) => id);
 const nodes = model.boxes.map(({ id }) => id);
 
@@ -94,7 +94,7 @@ describe("tracing", () => {
   it("says what stands out and how many nodes it is", () => {
     // Inputs of the graph are on the way, but they are no nodes.
     const study = studyOf();
-    trace(benchOf(study), "node", ["net/b"], "up");
+    trace(paneSetOf(study), "node", ["net/b"], "up");
     const { ids, words, alone, side } = study.focus.value!;
     expect(["in", "net/a/x", "net/a/y", "net/b"]).toEqual([...ids]);
     expect(["2 nodes upstream of net/b", false, "node"]).toEqual([words, alone, side]);
@@ -107,7 +107,7 @@ describe("tracing", () => {
       ["net/b", "net/a/x"],
     ]) {
       const study = studyOf();
-      trace(benchOf(study), "node", pair, "path");
+      trace(paneSetOf(study), "node", pair, "path");
       expect(["net/a/x", "net/a/y", "net/b"]).toEqual([...study.focus.value!.ids]);
     }
   });
@@ -115,19 +115,19 @@ describe("tracing", () => {
   it("says in words that there is no way", () => {
     // A picture that stays as it was would look like a key that does not work.
     const study = studyOf();
-    const bench = benchOf(study);
-    trace(bench, "node", ["net/b", "net/loose"], "path");
+    const paneSet = paneSetOf(study);
+    trace(paneSet, "node", ["net/b", "net/loose"], "path");
     expect([null, "No path leads from net/b to net/loose, nor back."]).toEqual([
       study.focus.value,
-      bench.hint.value?.words,
+      paneSet.hint.value?.words,
     ]);
   });
 
   it("asks for two boxes where there are not two", () => {
     // The next step is named.
-    const bench = benchOf(studyOf());
-    trace(bench, "node", ["net/b"], "path");
-    expect(bench.hint.value?.words).toMatch(/^Select two nodes/);
+    const paneSet = paneSetOf(studyOf());
+    trace(paneSet, "node", ["net/b"], "path");
+    expect(paneSet.hint.value?.words).toMatch(/^Select two nodes/);
   });
 
   it("takes a folded group for one end of a path", () => {
@@ -135,7 +135,7 @@ describe("tracing", () => {
     const study = studyOf({ grouping_nodes: "scopes" });
     foldAll(study, "node", true);
     toggleAt(study, "node", "net/a/x");
-    trace(benchOf(study), "node", ["net/a/x", "net/a/y", "net/b"], "path");
+    trace(paneSetOf(study), "node", ["net/a/x", "net/a/y", "net/b"], "path");
     expect(["net/a/x", "net/a/y", "net/b"]).toEqual([...study.focus.value!.ids]);
   });
 });

@@ -58,7 +58,6 @@ export function engineView(part: Partial<EngineView>): EngineView {
 export function panel(part: Partial<Panel>): Panel {
   return {
     name: "memory",
-    asked: "",
     variant: "fp32",
     title: "",
     lead: "",

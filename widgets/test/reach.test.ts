@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { gone, heard, left, type Reach, watchReach } from "../src/reach";
-import { gesture, publish } from "../src/traits";
+import { ask, publish } from "../src/traits";
 
 type Listener = () => void;
 
@@ -116,7 +116,7 @@ describe("how a kernel can be reached", () => {
     watched(model);
     const use = (): void => {
       publish(model as never, "height", 500);
-      gesture(model as never, { type: "build", value: "" });
+      ask(model as never, { type: "observe" });
     };
     use();
     kernel.change({ connectionStatus: "connecting" });

@@ -51,7 +51,7 @@ describe("the model of a report", () => {
     study.select("node", "conv");
     const told = await decode<BuildStory>(model.get("story"));
     expect(["fp32", ["A"]]).toEqual([study.engine.value?.variant, study.view.value.layers]);
-    model.send({ type: "show", value: "__proto__" });
+    model.send({ type: "show", variant: "__proto__" });
     await vi.waitUntil(() => study.engine.value?.variant === "__proto__");
     expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
     expect("__proto__").toBe(study.view.value.variant);
@@ -69,14 +69,14 @@ describe("the model of a report", () => {
     const study = new Study(model as unknown as AnyModel<GraphTraits>, end.signal);
     await vi.waitUntil(() => study.pending.value === 0);
     study.select("node", "conv");
-    model.send({ type: "compare", value: "__proto__" });
+    model.send({ type: "compare", variant: "__proto__" });
     await vi.waitUntil(() => study.other.value !== null);
     expect([["A"], ["B"], "__proto__"]).toEqual([
       study.view.value.layers,
       study.view.value.others,
       study.view.value.compared,
     ]);
-    model.send({ type: "compare", value: "" });
+    model.send({ type: "compare", variant: "" });
     await vi.waitUntil(() => study.other.value === null);
     expect("").toBe(study.view.value.compared);
     end.abort();
@@ -100,26 +100,23 @@ describe("the model of a report", () => {
     expect(["memory"]).toEqual(model.get("saved")?.fp32);
     const told: unknown[] = [];
     model.on("msg:custom", (message) => told.push(message));
-    const ask = (name: string, variant: string): string => {
-      const value = JSON.stringify({ panel: name, variant, settings: {}, serial: 7 });
-      model.send({ type: "panel", value });
-      return value;
-    };
-    const value = ask("memory", "fp32");
+    const ask = (name: string, variant: string): void =>
+      model.send({ type: "panel", id: `${name}.7`, panel: name, variant, settings: {} });
+    ask("memory", "fp32");
     ask("memory", "constructor");
     ask("schedule", "fp32");
     expect(0).toBe(told.length);
     await Promise.resolve();
-    expect([{ type: "panel", value, content: held.variants[0]!.panels[0] }]).toEqual(told);
+    expect([{ type: "answer", id: "memory.7", panel: held.variants[0]!.panels[0] }]).toEqual(told);
   });
 
-  it("leaves everything as it is when a gesture needs a kernel or a variant is not there", async () => {
+  it("leaves everything as it is when a command needs a kernel or a variant is not there", async () => {
     // What the views still send must do no harm.
     const model = new StaticModel(await saved());
     const before = [model.get("engine"), model.get("view"), model.get("chips")];
-    model.send({ type: "build", value: "{}" });
-    model.send({ type: "remove", value: "fp32" });
-    model.send({ type: "show", value: "constructor" });
+    model.send({ type: "build", choice: model.get("choice") });
+    model.send({ type: "remove", variant: "fp32" });
+    model.send({ type: "show", variant: "constructor" });
     expect(before).toEqual([model.get("engine"), model.get("view"), model.get("chips")]);
   });
 

@@ -33,7 +33,7 @@ def listen(widget, monkeypatch) -> list[tuple[dict, list]]:
 
 
 def ask(widget, name: str) -> None:
-    widget._handle_custom_msg({"type": "fetch", "value": name}, [])
+    widget._handle_custom_msg({"type": "fetch", "name": name}, [])
 
 
 @pytest.mark.parametrize("make", ["explore", "graph"])
@@ -56,8 +56,8 @@ def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> Non
     assert {"core.js", "explorer.js", "source", "engine", "charts", "findings"} == set(asked)
     for name in asked:
         ask(widget, name)
-    found = {c["value"].split()[0]: (c, b) for c, b in sent}
-    assert {f"{n} {widget.parcels[n]}" for n in asked} == {c["value"] for c, _ in sent}
+    found = {c["name"]: (c, b) for c, b in sent}
+    assert {(n, widget.parcels[n]) for n in asked} == {(c["name"], c["digest"]) for c, _ in sent}
     assert widget.source == found["source"][1][0]
     assert b"module.exports" in gzip.decompress(found["explorer.js"][1][0])
     assert widget.charts == found["charts"][0]["content"]
@@ -71,7 +71,7 @@ def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None
     told = []
     widget.observe(lambda _: told.append(len(sent)), "parcels")
     widget.show("fp16")
-    engines = [(c, b) for c, b in sent if c.get("value", "").startswith("engine ")]
+    engines = [(c, b) for c, b in sent if c.get("name") == "engine"]
     assert 1 == len(engines)
     assert "fp16" == decode(engines[0][1][0])["variant"]
     assert before != widget.parcels["engine"]
@@ -81,16 +81,17 @@ def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None
 def test_a_page_can_work_before_the_cell_has_ended(study, monkeypatch) -> None:
     """It listens from when the widget is made: it loads the script and lays out the model while the kernel goes on."""
     sent = []
-    monkeypatch.setattr(Delivering, "send", lambda self, content, buffers=None: sent.append(content["value"]))
+    monkeypatch.setattr(Delivering, "send", lambda self, content, buffers=None: sent.append(content))
     monkeypatch.setattr(delivering, "_sent", set())
     widget = study.explore()
-    names = [value.split()[0] for value in sent]
+    names = [content["name"] for content in sent]
     assert ["core.js", "explorer.js", "source"] == names[:3]
-    assert {f"{n} {tag}" for n, tag in widget.parcels.items() if tag} <= set(sent)
+    announced = {(name, tag) for name, tag in widget.parcels.items() if tag}
+    assert announced <= {(content["name"], content["digest"]) for content in sent}
     # A page that has the script keeps it.
     sent.clear()
     study.explore()
-    assert set() == {"core.js", "explorer.js"} & {value.split()[0] for value in sent}
+    assert set() == {"core.js", "explorer.js"} & {content["name"] for content in sent}
 
 
 def test_what_is_empty_or_unknown_is_not_sent(study, monkeypatch) -> None:
@@ -120,7 +121,7 @@ def test_the_last_of_two_threads_parcels_is_the_one_announced(study, monkeypatch
         thread.start()
     for thread in threads:
         thread.join()
-    assert f"engine {widget.parcels['engine']}" == sent[-1][0]["value"]
+    assert ("engine", widget.parcels["engine"]) == (sent[-1][0]["name"], sent[-1][0]["digest"])
     assert widget.engine == sent[-1][1][0]
 
 
@@ -131,7 +132,7 @@ def test_code_of_tabs_is_sent_when_it_is_asked_for_and_to_the_explorer_alone(stu
     assert [] == [name for name in explorer.parcels if name.startswith("tab-")]
     sent = listen(explorer, monkeypatch)
     ask(explorer, "tab-table.js")
-    assert f"tab-table.js {explorer.parcels['core.js']}" == sent[0][0]["value"]
+    assert ("tab-table.js", explorer.parcels["core.js"]) == (sent[0][0]["name"], sent[0][0]["digest"])
     assert b"module.exports" in gzip.decompress(sent[0][1][0])
     sent = listen(graph, monkeypatch)
     ask(graph, "tab-table.js")
@@ -149,7 +150,7 @@ def test_code_of_tabs_follows_a_display_without_being_asked_for(study, monkeypat
         ask(widget, "tab-table.js")
         sent.clear()
     widget._deliver_unasked()
-    names = [content["value"].split()[0] for content, _ in sent]
+    names = [content["name"] for content, _ in sent]
     tabs = [name for name in names if name.startswith("tab-")]
     assert tabs == names[-len(tabs) :]
     assert heard == ("tab-table.js" not in tabs)

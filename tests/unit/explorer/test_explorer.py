@@ -1,4 +1,4 @@
-"""The Explorer's kernel side: gestures in, payloads out."""
+"""The Explorer's kernel side: commands in, documents out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import engines
 import recorded
 from rtlab import CalibrationData, Study, backends, explore, load, read
 from rtlab.core.variant import CALIBRATORS, Precision, Target
+from rtlab.documents import commands
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import BuildError, Cancelled, ModelError, RtlabError, RunError
 from rtlab.explorer.explorer import Explorer
@@ -58,8 +59,8 @@ def gated() -> tuple[Explorer, threading.Event]:
     return study.explore(), study.gate
 
 
-def gesture(widget: Explorer, kind: str, value: str = "", buffers: list | None = None) -> None:
-    widget._gesture(widget, {"type": kind, "value": value}, buffers or [])
+def ask(widget: Explorer, command: commands.Command, buffers: list | None = None) -> None:
+    widget._receive(widget, command.crossing(), buffers or [])
 
 
 def test_a_built_variant_is_shown_at_once(shown) -> None:
@@ -107,7 +108,7 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     """The path of the Build button, with a compiler where one is installed."""
     choice = {**shown.choice, "precision": "int8", "calibrator": "minmax"}
     shown.choice = choice
-    gesture(shown, "build")
+    ask(shown, commands.BuildChoice(shown.choice))
     shown.wait(300)
     assert shown.failure is None
     assert "int8·minmax" == shown.study[shown.state.variant].variant.name
@@ -128,7 +129,7 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
 def test_build_means_what_the_browser_shows(shown) -> None:
     """Jupyter may deliver the press of a button before the choices that were made ahead of it."""
     choice = {**shown.choice, "precision": "int8", "calibrator": "entropy2"}
-    gesture(shown, "build", json.dumps(choice))
+    ask(shown, commands.BuildChoice(choice))
     shown.wait(300)
     assert "int8·entropy2" == shown.study[shown.state.variant].variant.name
 
@@ -146,9 +147,9 @@ def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
     """The button must work at any moment."""
     shown, gate = gated()
     before = shown.engine
-    gesture(shown, "build", json.dumps({**shown.choice, "precision": "int8", "calibrator": "minmax"}))
+    ask(shown, commands.BuildChoice({**shown.choice, "precision": "int8", "calibrator": "minmax"}))
     assert shown.build["running"]
-    gesture(shown, "cancel")
+    ask(shown, commands.CancelWork())
     gate.set()
     shown.wait(300)
     assert before == shown.engine
@@ -161,18 +162,18 @@ def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
 def test_a_failed_build_is_a_card_and_the_picture_stays(shown) -> None:
     """Bad input loses nothing."""
     before = shown.engine
-    gesture(shown, "drop", '["broken.onnx"]', [b"this is not a model"])
+    ask(shown, commands.ReadDropped(["broken.onnx"]), [b"this is not a model"])
     shown.wait(60)
     assert "ReadError" == shown.failure["kind"]
     assert "broken.onnx" in shown.failure["message"]
     assert before == shown.engine
-    gesture(shown, "dismiss")
+    ask(shown, commands.DismissFailure())
     assert shown.failure is None
 
 
 def test_a_dropped_file_becomes_the_model(shown) -> None:
     """Drop a file here: the browser sends its bytes."""
-    gesture(shown, "drop", '["dropped.onnx"]', [tiny_model(seed=5).bytes()])
+    ask(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
     shown.wait(300)
     assert shown.failure is None
     assert "dropped" == shown.study.model.name == shown.choice["model"]
@@ -182,7 +183,7 @@ def test_a_dropped_file_becomes_the_model(shown) -> None:
 def dropped(shown, files: dict[str, object]) -> None:
     """Files from a browser; what is no text is written as JSON."""
     content = [(v if isinstance(v, str) else json.dumps(v)).encode() for v in files.values()]
-    gesture(shown, "drop", json.dumps(list(files)), content)
+    ask(shown, commands.ReadDropped(list(files)), content)
     shown.wait(120)
 
 
@@ -224,7 +225,7 @@ def test_a_model_dropped_with_the_files_of_its_engine_opens_both(shown) -> None:
     files = engine_files(other)
     names = ["../../evil.onnx", *files]
     content = [other.bytes(), *(json.dumps(v).encode() for v in files.values())]
-    gesture(shown, "drop", json.dumps(names), content)
+    ask(shown, commands.ReadDropped(names), content)
     shown.wait(120)
     assert shown.failure is None
     assert "evil" == shown.study.model.name
@@ -254,7 +255,7 @@ def test_the_log_of_a_build_is_told_with_its_variant(shown) -> None:
 def test_removing_the_shown_variant_shows_another(shown) -> None:
     """A chip that is gone must not stay on screen."""
     shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
-    gesture(shown, "remove", shown.state.variant)
+    ask(shown, commands.RemoveVariant(shown.state.variant))
     assert "fp32" == shown.state.variant
     assert ["fp32"] == [c["id"] for c in shown.chips]
 
@@ -284,7 +285,7 @@ def test_a_precision_that_needs_scales_brings_a_calibrator_along(shown) -> None:
 def test_an_unknown_choice_is_a_card_not_a_traceback(shown) -> None:
     """A saved notebook may ask for something that is gone."""
     shown.choice = {**shown.choice, "precision": "fp7"}
-    gesture(shown, "build")
+    ask(shown, commands.BuildChoice(shown.choice))
     assert "no such precision exists" in shown.failure["message"]
 
 
@@ -312,7 +313,7 @@ def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
     shown.study.add("bad", precision="fp16", target="cpu")
     shown.study._change(lambda kept: kept.failed("bad", error))
     shown._refresh()
-    gesture(shown, "show", "bad")
+    ask(shown, commands.ShowVariant("bad"))
     assert ("planted", "vendor words") == (shown.failure["message"], shown.failure["details"])
 
 
@@ -320,7 +321,7 @@ def test_plotly_comes_when_the_page_asks_and_never_in_saved_state(shown, monkeyp
     """Its megabytes would otherwise be part of every saved notebook."""
     sent = []
     monkeypatch.setattr(shown, "send", lambda content, buffers=None: sent.append((content, buffers)))
-    gesture(shown, "plotly")
+    ask(shown, commands.FetchPlotly())
     content, buffers = sent[0]
     assert {"type": "plotly"} == content
     assert b"export default" == gzip.decompress(buffers[0])[:14]
@@ -332,8 +333,8 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     """The second click is told to wait, in words."""
     shown, gate = gated()
     shown.study.add("other", precision="int8", calibrator="minmax", target="cpu")
-    gesture(shown, "rebuild", "other")
-    gesture(shown, "rebuild", "fp32")
+    ask(shown, commands.BuildAgain("other"))
+    ask(shown, commands.BuildAgain("fp32"))
     assert "another build is running" in shown.failure["message"]
     gate.set()
     shown.wait(300)
@@ -341,56 +342,86 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "where", "said"),
+    ("asked", "where", "said"),
     [
-        ("remove", "fp32", "rtlab.study.Study.remove", "Cannot remove the variant: "),
-        ("show", "fp32", "rtlab.explorer.explorer.Explorer.show", "Cannot show the variant: "),
-        ("compare", "fp32", "rtlab.explorer.explorer.Explorer._view", "Cannot show a second engine: "),
-        ("netron", "", "rtlab.explorer.netron.serve", "Cannot open Netron: "),
-        ("extract", '["stem/Conv"]', "rtlab.core.model.Model.extract", "Cannot save the selected nodes: "),
-        ("build", '{"precision": "fp16"}', "rtlab.study.Study.run", 'Cannot build "fp16'),
-        ("rebuild", "fp32", "rtlab.study.Study.run", 'Cannot build "fp32" again: '),
-        ("measure", "fp32", "rtlab.study.Study.measure", 'Cannot measure "fp32": '),
-        ("observe", "", "rtlab.study.Study.observe", "Cannot calibrate: "),
-        ("rank", "", "rtlab.study.Study.rank", "Cannot rank the calibrators: "),
-        ("repair", "", "rtlab.study.Study.repaired", "Cannot repair the model: "),
-        ("open", "digits_inception", "rtlab.samples.load", "Cannot open the model: "),
-        ("drop", '["a.json"]', "rtlab.explorer.explorer.Explorer._read", "Cannot read what was dropped: "),
+        (commands.RemoveVariant("fp32"), "study.Study.remove", "Cannot remove the variant: "),
+        (commands.ShowVariant("fp32"), "explorer.showing.Showing.show", "Cannot show the variant: "),
+        (commands.CompareVariant("fp32"), "explorer.showing.Showing._view", "Cannot show a second engine: "),
+        (commands.OpenNetron(""), "explorer.netron.serve", "Cannot open Netron: "),
         (
-            "work",
-            '{"work": "tune", "variant": "fp32", "values": {}}',
-            "rtlab.study.Study.tune",
-            "Cannot tune the model: ",
+            commands.ExtractNodes(["stem/Conv"]),
+            "core.model.Model.extract",
+            "Cannot save the selected nodes: ",
         ),
+        (commands.BuildAgain("fp32"), "study.Study.run", 'Cannot build "fp32" again: '),
+        (commands.MeasureMore("fp32"), "study.Study.measure", 'Cannot measure "fp32": '),
+        (commands.ObserveRanges(), "study.Study.observe", "Cannot calibrate: "),
+        (commands.RankCalibrators(), "study.Study.rank", "Cannot rank the calibrators: "),
+        (commands.RepairPlacement([]), "study.Study.repaired", "Cannot repair the model: "),
+        (commands.OpenNamed("digits_inception"), "samples.load", "Cannot open the model: "),
+        (
+            commands.ReadDropped(["a.json"]),
+            "explorer.opening.Opening._read",
+            "Cannot read what was dropped: ",
+        ),
+        (commands.StartWork("tune", "fp32", {}), "study.Study.tune", "Cannot tune the model: "),
+        (commands.FetchPlotly(), "explorer.charts.script", "Cannot send the charts: "),
     ],
+    ids=lambda given: getattr(given, "doing", None),
 )
-def test_a_card_of_what_nobody_foresaw_names_what_was_tried(
-    shown, monkeypatch, kind, value, where, said
-) -> None:
+def test_a_card_of_what_nobody_foresaw_names_what_was_tried(shown, monkeypatch, asked, where, said) -> None:
     """Several things may be under way; "Cannot do this" tells of none of them."""
 
     def wrong(*_given, **_more) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(where, wrong)
-    shown._gesture(shown, {"type": kind, "value": value}, [b"{}"])
+    monkeypatch.setattr(f"rtlab.{where}", wrong)
+    ask(shown, asked, [b"{}"])
     shown.wait(60)
     found = shown.failure
     assert (True, "ZeroDivisionError") == (found["message"].startswith(said), found["kind"]), found["message"]
     assert "ZeroDivisionError: planted. Nobody foresaw this" in found["message"]
 
 
-@pytest.mark.parametrize("value", ['{"variant": "fp32"', '{"variant": "fp32", "unknown": 1}', "null", "[]"])
-def test_a_gesture_that_no_page_of_ours_makes_is_words(shown, value: str) -> None:
-    gesture(shown, "save", value)
+def test_a_build_that_nobody_foresaw_failing_names_the_variant(shown, monkeypatch) -> None:
+    def wrong(*_given, **_more) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr("rtlab.study.Study.run", wrong)
+    ask(shown, commands.BuildChoice({**shown.choice, "precision": "fp16"}))
+    shown.wait(60)
+    assert shown.failure["message"].startswith('Cannot build "fp16'), shown.failure["message"]
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ({"type": "save", "variant": "fp32"}, "missing required field `what`"),
+        ({"type": "save", "variant": "fp32", "what": "onnx", "more": 1}, "unknown field `more`"),
+        ({"type": "save", "variant": "fp32", "what": "weights"}, "Invalid enum value 'weights'"),
+        ({"type": "save", "variant": 7, "what": "onnx"}, "Expected `str`, got `int`"),
+    ],
+)
+def test_a_command_that_no_page_of_ours_sends_is_words(shown, message: dict[str, object], found: str) -> None:
+    shown._receive(shown, message, [])
     assert shown.failure["message"].startswith(
-        "Cannot save the file: the page sent what this kernel cannot read."
+        "Cannot save the file: the page sent what this kernel cannot read. They may be of two versions of rtlab: "
+        "restart the kernel, reload the page, and run the cell again."
     )
-    assert "Traceback" in shown.failure["details"]
+    assert found in shown.failure["details"]
+
+
+@pytest.mark.parametrize(
+    "message", [{"type": "crystal ball", "variant": "fp32"}, {"value": 1}, [], None, "show"]
+)
+def test_what_only_a_newer_page_knows_is_ignored(shown, monkeypatch, message: object) -> None:
+    sent = answered(shown, monkeypatch)
+    shown._receive(shown, message, [])
+    assert ([], None) == (sent, shown.failure)
 
 
 def test_files_of_which_only_some_arrive_are_words(shown) -> None:
-    gesture(shown, "drop", '["a.json", "b.json"]', [b"{}"])
+    ask(shown, commands.ReadDropped(["a.json", "b.json"]), [b"{}"])
     assert "Cannot read what was dropped: 1 of 2 files arrived." in shown.failure["message"]
 
 
@@ -404,7 +435,7 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
     monkeypatch.setattr("rtlab.session.runs.compiled", compiled)
-    gesture(shown, "rebuild", "fp32")
+    ask(shown, commands.BuildAgain("fp32"))
     shown.wait(300)
     assert before is shown.study["fp32"]
     assert {} == shown.study.failures
@@ -412,7 +443,7 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
     assert ["ready"] == [chip["status"] for chip in shown.chips]
     assert ("refused" in (shown.failure or {"message": ""})["message"]) == (how == "refused")
     monkeypatch.undo()
-    gesture(shown, "rebuild", "fp32")
+    ask(shown, commands.BuildAgain("fp32"))
     shown.wait(300)
     assert before is not shown.study["fp32"]
     assert shown.study["fp32"].timing is not None
@@ -422,15 +453,15 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
 def test_an_engine_from_files_is_not_built_again(shown) -> None:
     """It was built on another machine, and only its files are here."""
     shown.study.read("gpu", *recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-fp16").values())
-    gesture(shown, "rebuild", "gpu")
+    ask(shown, commands.BuildAgain("gpu"))
     shown.wait(300)
     assert 'Cannot build "gpu" again: it was read from files of another machine.' in shown.failure["message"]
 
 
-def test_an_unknown_variant_in_a_gesture_is_words(shown) -> None:
+def test_an_unknown_variant_in_a_command_is_words(shown) -> None:
     """A saved notebook may name one that is gone."""
-    for kind in ("rebuild", "baseline"):
-        gesture(shown, kind, "gone")
+    for asked in (commands.BuildAgain("gone"), commands.SetBaseline("gone")):
+        ask(shown, asked)
         assert 'Cannot use variant "gone"' in shown.failure["message"]
 
 
@@ -451,7 +482,7 @@ def two():
 def test_a_second_engine_stands_in_a_third_pane(two) -> None:
     """The selection lights up in all three."""
     two.select("stem/Relu")
-    gesture(two, "compare", "fp32")
+    ask(two, commands.CompareVariant("fp32"))
     assert "fp32" == decode(two.other)["variant"] == two.state.compared
     assert ("node", "layer", "other") == two.state.panes
     assert two.study["fp32"].mapping.layers("stem/Relu") == two.state.others
@@ -462,7 +493,7 @@ def test_a_second_engine_stands_in_a_third_pane(two) -> None:
 def test_the_third_pane_can_be_closed(two) -> None:
     """And leaves nothing behind that a later view could bring back."""
     two.compare("fp32")
-    gesture(two, "compare", "")
+    ask(two, commands.CompareVariant(""))
     assert (b"", "", (), ("node", "layer")) == (
         two.other,
         two.state.compared,
@@ -500,7 +531,7 @@ def test_showing_another_variant_keeps_the_third_pane(two) -> None:
 def test_removing_the_compared_variant_closes_its_pane(two) -> None:
     """A pane of something that is gone would say nothing."""
     two.compare("fp32")
-    gesture(two, "remove", "fp32")
+    ask(two, commands.RemoveVariant("fp32"))
     assert (b"", "") == (two.other, two.state.compared)
 
 
@@ -508,7 +539,7 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
     """Old numbers beside new ones would be compared."""
     two.compare("fp32")
     before = two.study["fp32"]
-    gesture(two, "rebuild", "fp32")
+    ask(two, commands.BuildAgain("fp32"))
     two.wait(300)
     assert before is not two.study["fp32"]
     timing = two.study["fp32"].timing
@@ -520,14 +551,14 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
 
 def test_comparing_with_what_is_not_built_is_words(shown) -> None:
     """A saved notebook may name one that is gone."""
-    gesture(shown, "compare", "gone")
+    ask(shown, commands.CompareVariant("gone"))
     assert 'Cannot show variant "gone"' in shown.failure["message"]
     assert b"" == shown.other
 
 
 def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> None:
     """Nothing was calibrated, so a few samples are run."""
-    gesture(shown, "inspect", "stem/Conv")
+    ask(shown, commands.InspectNode("stem/Conv"))
     shown._inspecting.wait(60)
     found = shown.inspection
     assert ("stem/Conv", "") == (found["node"], found["note"])
@@ -556,10 +587,10 @@ def test_an_activation_that_calibration_watched_says_on_how_many_samples(shown) 
 
 def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
     """A pill has no weights; a failure is a note and never a traceback."""
-    gesture(shown, "inspect", "input x")
+    ask(shown, commands.InspectNode("input x"))
     assert "Only nodes" in shown.inspection["note"]
     shown.study._data = CalibrationData({})
-    gesture(shown, "inspect", "head/Gemm")
+    ask(shown, commands.InspectNode("head/Gemm"))
     shown._inspecting.wait(60)
     assert ["fc_w", "fc_b"] == [t["name"] for t in shown.inspection["tensors"]]
     assert shown.inspection["note"]
@@ -570,7 +601,7 @@ def test_only_the_latest_question_is_answered(shown) -> None:
     answers = []
     shown.observe(lambda change: answers.append(change["new"]["node"]), "inspection")
     for node in shown.study.model.top:
-        gesture(shown, "inspect", node.id)
+        ask(shown, commands.InspectNode(node.id))
     shown._inspecting.wait(60)
     assert "head/Gemm" == shown.inspection["node"] == answers[-1]
 
@@ -578,36 +609,37 @@ def test_only_the_latest_question_is_answered(shown) -> None:
 def test_the_selected_part_comes_as_a_file(shown, monkeypatch) -> None:
     """Pills in a selection are no nodes and do no harm."""
     messages = sent(shown, monkeypatch)
-    gesture(shown, "extract", json.dumps(["stem/Conv", "stem/Relu", "input x"]))
+    ask(shown, commands.ExtractNodes(["stem/Conv", "stem/Relu", "input x"]))
     ((content, buffers),) = messages
-    assert {"type": "file", "value": "tiny_part.onnx"} == content
+    assert {"type": "file", "name": "tiny_part.onnx"} == content
     part = load(buffers[0])
     assert ["stem/Conv", "stem/Relu"] == [n.id for n in part.nodes]
-    gesture(shown, "extract", "[]")
+    ask(shown, commands.ExtractNodes([]))
     assert "no node is chosen" in shown.failure["message"]
 
 
 def test_a_failure_like_the_one_on_screen_is_told_again(shown) -> None:
     """Without a change the page would not know that its question failed, and wait for the answer."""
-    gesture(shown, "extract", "[]")
+    ask(shown, commands.ExtractNodes([]))
     told = []
     shown.observe(lambda change: told.append(change["new"]), "failure")
-    gesture(shown, "extract", "[]")
+    ask(shown, commands.ExtractNodes([]))
     assert [None, shown.failure] == told
 
 
-def test_a_gesture_that_fails_in_an_unforeseen_way_is_a_card(shown) -> None:
+def test_a_command_that_fails_in_an_unforeseen_way_is_a_card(shown, monkeypatch) -> None:
     """Jupyter would write it to a log, and the click would seem to do nothing."""
-    gesture(shown, "extract", "no JSON")
-    assert "JSONDecodeError" in shown.failure["kind"]
-    gesture(shown, "dismiss")
+    monkeypatch.setattr("rtlab.core.model.Model.extract", lambda *_: 1 / 0)
+    ask(shown, commands.ExtractNodes([]))
+    assert "ZeroDivisionError" == shown.failure["kind"]
+    ask(shown, commands.DismissFailure())
     assert shown.failure is None
 
 
 def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) -> None:
     """Both may have a node of one name."""
-    gesture(shown, "inspect", "head/Gemm")
-    gesture(shown, "drop", '["dropped.onnx"]', [tiny_model(seed=5).bytes()])
+    ask(shown, commands.InspectNode("head/Gemm"))
+    ask(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
     shown.wait(300)
     shown._inspecting.wait(60)
     assert shown.inspection is None
@@ -616,9 +648,9 @@ def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) 
 def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, monkeypatch, tmp_path) -> None:
     """The model was never a file; its bytes are served all the same, and nothing is opened here."""
     messages = sent(shown, monkeypatch)
-    gesture(shown, "netron")
-    gesture(shown, "netron", "fp32")
-    links = [c["value"] for c, _ in messages]
+    ask(shown, commands.OpenNetron(""))
+    ask(shown, commands.OpenNetron("fp32"))
+    links = [c["address"] for c, _ in messages]
     assert ["link", "link"] == [c["type"] for c, _ in messages]
     bodies = [loaded(url) for url in links]
     assert shown.study.model.bytes() == bodies[0]
@@ -641,7 +673,7 @@ def test_a_pin_is_built_and_taken_back(shown) -> None:
     mixed = decode(shown.engine)["precisions"]
     assert "stem/Conv" not in mixed
     assert "int8" in mixed.values()
-    gesture(shown, "build", json.dumps({**shown.choice, "pins": []}))
+    ask(shown, commands.BuildChoice({**shown.choice, "pins": []}))
     shown.wait(300)
     assert "int8" == decode(shown.engine)["precisions"]["stem/Conv"]
 
@@ -667,12 +699,12 @@ def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
 def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
     """One pass over the data, then every calibrator on the task, without a build."""
     assert b"" == shown.calibration
-    gesture(shown, "observe")
+    ask(shown, commands.ObserveRanges())
     shown.wait(300)
     seen = decode(shown.calibration)
     assert (len(shown.study.data), len(shown.study.data)) == (seen["samples"], seen["wanted"])
     assert [] == seen["ranking"]
-    gesture(shown, "rank")
+    ask(shown, commands.RankCalibrators())
     shown.wait(300)
     ranked = decode(shown.calibration)["ranking"]
     assert {str(c) for c in CALIBRATORS} == {r["calibrator"] for r in ranked}
@@ -693,9 +725,9 @@ def test_more_in_the_calibration_tab_and_build_again_calibrate_on_all_samples() 
     study.add("int8", target="cpu")
     shown = study.run(budget_s=1e-6).explore()
     assert "calibrated on 1 of 9 samples" in study["int8"].prepared.notes[0]
-    gesture(shown, "observe")
+    ask(shown, commands.ObserveRanges())
     shown.wait(300)
-    gesture(shown, "rebuild", "int8")
+    ask(shown, commands.BuildAgain("int8"))
     shown.wait(300)
     assert shown.failure is None
     assert 9 == study["int8"].ranges.samples
@@ -710,16 +742,16 @@ def test_a_variant_is_saved_for_another_machine(shown, what: str, ending: str) -
     shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
     sent = []
     shown.send = lambda content, buffers=None: sent.append((content, buffers))
-    gesture(shown, "save", json.dumps({"variant": shown.state.variant, "what": what}))
+    ask(shown, commands.SaveFile(shown.state.variant, what))
     ((content, buffers),) = [s for s in sent if s[0]["type"] == "file"]
-    assert content["value"].endswith(ending)
-    assert "int8-minmax-cpu" in content["value"].replace("·", "-").replace("@", "-")
+    assert content["name"].endswith(ending)
+    assert "int8-minmax-cpu" in content["name"].replace("·", "-").replace("@", "-")
     assert len(buffers[0]) > 50
 
 
 def test_a_cache_of_a_variant_without_scales_is_a_card(shown) -> None:
     """Nothing is saved that would mislead TensorRT."""
-    gesture(shown, "save", json.dumps({"variant": "fp32", "what": "cache"}))
+    ask(shown, commands.SaveFile("fp32", "cache"))
     assert "it has no INT8 activations" in shown.failure["message"]
 
 
@@ -812,7 +844,7 @@ def test_two_explorers_of_one_study_know_of_each_other(shown) -> None:
     assert [c["id"] for c in shown.chips] == [c["id"] for c in other.chips]
     assert not any(c["status"] == "building" for c in other.chips)
     other.show(built)
-    gesture(shown, "remove", built)
+    ask(shown, commands.RemoveVariant(built))
     assert ("fp32", "fp32") == (other.state.variant, decode(other.engine)["variant"])
     shown.study.remove("fp32")
     assert ("", b"", []) == (other.state.variant, other.engine, other.chips)
@@ -851,21 +883,19 @@ def answered(explorer: Explorer, monkeypatch) -> list[dict]:
 def test_a_panel_that_is_asked_for_comes_with_what_was_asked(shown, monkeypatch) -> None:
     """The page takes only the answer to its latest question."""
     sent = answered(shown, monkeypatch)
-    asked = json.dumps({"panel": "memory", "variant": "fp32", "settings": {"batch": "8"}})
-    shown._gesture(shown, {"type": "panel", "value": asked}, [])
+    ask(shown, commands.AskPanel("page.1", "memory", "fp32", {"batch": "8"}))
     (reply,) = sent
-    assert ("panel", asked, "memory") == (reply["type"], reply["value"], reply["content"]["name"])
-    (batch,) = (s for s in reply["content"]["settings"] if s["key"] == "batch")
+    assert ("answer", "page.1", "memory") == (reply["type"], reply["id"], reply["panel"]["name"])
+    (batch,) = (s for s in reply["panel"]["settings"] if s["key"] == "batch")
     assert "8" == batch["value"]
-    assert reply["content"] == {**shown.panel("memory", batch=8), "asked": asked}
+    assert shown.panel("memory", batch=8) == reply["panel"]
 
 
 def test_a_question_about_what_is_gone_or_unknown_is_ignored(shown, monkeypatch) -> None:
     """A newer page, or one of a moment ago, must not end in an error card."""
     sent = answered(shown, monkeypatch)
     for panel, variant in (("memory", "gone"), ("crystal ball", "fp32")):
-        asked = json.dumps({"panel": panel, "variant": variant, "settings": {}})
-        shown._gesture(shown, {"type": "panel", "value": asked}, [])
+        ask(shown, commands.AskPanel("page.1", panel, variant, {}))
     assert ([], None) == (sent, shown.failure)
 
 
@@ -879,8 +909,7 @@ def test_a_setting_that_cannot_be_is_told_in_the_panel(shown) -> None:
 def test_work_of_a_panel_runs_on_a_thread_and_the_page_asks_again(shown) -> None:
     """Batch sizes are measured when one asks, with progress, and the answer changes."""
     before = shown.stamp
-    value = json.dumps({"work": "sweep", "variant": "fp32", "values": {}})
-    shown._gesture(shown, {"type": "work", "value": value}, [])
+    ask(shown, commands.StartWork("sweep", "fp32", {}))
     shown.wait(60)
     assert shown.failure is None
     assert before < shown.stamp
@@ -895,8 +924,7 @@ def test_tuning_takes_the_seconds_that_its_button_names(shown, monkeypatch) -> N
         type(shown.study), "tune", lambda _study, **given: taken.append(given.get("budget_s"))
     )
     (work,) = shown.panel("formulations", budget="10")["work"]
-    value = json.dumps({"work": work["work"], "variant": "fp32", "values": work["values"]})
-    shown._gesture(shown, {"type": "work", "value": value}, [])
+    ask(shown, commands.StartWork(work["work"], "fp32", work["values"]))
     shown.wait(60)
     assert [10] == taken
     assert "10 s" in work["label"]
@@ -947,8 +975,7 @@ def test_a_variation_goes_on_after_a_failure_and_tells_it(shown, monkeypatch) ->
 
 def test_a_variant_of_one_choice_is_built_beside_the_others(shown) -> None:
     """The button of a panel does what ``Study.vary`` does, and shows the last that was built."""
-    value = json.dumps({"work": "rebuild", "variant": "fp32", "values": {"what": "sparsity"}})
-    shown._gesture(shown, {"type": "work", "value": value}, [])
+    ask(shown, commands.StartWork("rebuild", "fp32", {"what": "sparsity"}))
     shown.wait(60)
     assert shown.failure is None
     assert {"fp32", "fp32 2:4"} == set(shown.study.results)
@@ -957,8 +984,7 @@ def test_a_variant_of_one_choice_is_built_beside_the_others(shown) -> None:
 
 def test_work_on_a_variant_that_is_gone_is_a_card(shown) -> None:
     """A page that was left open asks for what was removed."""
-    value = json.dumps({"work": "sweep", "variant": "gone", "values": {}})
-    shown._gesture(shown, {"type": "work", "value": value}, [])
+    ask(shown, commands.StartWork("sweep", "gone", {}))
     assert "the study has none of this name" in shown.failure["message"]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rtlab import CalibrationData, Study, cli, read
 from rtlab.backends.files.recognise import holds_arrays
+from rtlab.documents.commands import OpenNamed, ReadDropped
 from rtlab.documents.payload import decode
 from rtlab.errors import CalibrationError
 from rtlab.explorer import charts
@@ -158,8 +159,8 @@ def test_other_archives_hold_no_arrays(tmp_path) -> None:
 
 
 def drop(explorer, *files) -> None:
-    names = json.dumps([f.name for f in files])
-    explorer._gesture(explorer, {"type": "drop", "value": names}, [f.read_bytes() for f in files])
+    asked = ReadDropped([f.name for f in files])
+    explorer._receive(explorer, asked.crossing(), [f.read_bytes() for f in files])
     explorer.wait(120)
 
 
@@ -245,7 +246,7 @@ def test_the_path_of_samples_opens_them_as_that_of_a_model_does(tmp_path, model)
     """A browser hands over nine megabytes at most."""
     explorer = built(model, None).explore()
     np.savez(tmp_path / "d.npz", **own(model))
-    explorer._gesture(explorer, {"type": "open", "value": str(tmp_path / "d.npz")}, [])
+    explorer._receive(explorer, OpenNamed(str(tmp_path / "d.npz")).crossing(), [])
     explorer.wait(60)
 
     assert [None, "d.npz"] == [explorer.failure, explorer.data["source"]]

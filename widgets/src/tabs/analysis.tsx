@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Fact, Panel, PanelName, Row } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { GLYPH, NONE, number, plural, quantity, shorten } from "../format";
-import type { Lab } from "../lab";
 import { Joins, withoutChosen } from "../panels";
 import { Export, Name } from "../ui/cells";
 import { Chart, type Joint } from "../ui/chart";
@@ -12,7 +12,7 @@ import { type Column, Rows } from "../ui/rows";
 import { Settings } from "../ui/settings";
 
 interface Props {
-  lab: Lab;
+  explorer: ExplorerState;
   name: PanelName;
   /** The choice among the panels of the tab. */
   choice: ComponentChildren;
@@ -24,12 +24,12 @@ const PALE_MS = 150;
 const WORDS_MS = 600;
 
 /** A panel that the kernel has worked out, whatever it is about. */
-export default function Analysis({ lab, name, choice }: Props) {
-  const told = lab.asking.answers.value[name];
-  const unusable = lab.saved ? "" : lab.unusable();
+export default function Analysis({ explorer, name, choice }: Props) {
+  const told = explorer.asking.answers.value[name];
+  const unusable = explorer.saved ? "" : explorer.unusable();
   // Nobody will answer for the variant on screen.
-  const panel = unusable && told?.variant !== lab.study.engine.value?.variant ? undefined : told;
-  const waiting = lab.asking.waiting.value;
+  const panel = unusable && told?.variant !== explorer.study.engine.value?.variant ? undefined : told;
+  const waiting = explorer.asking.waiting.value;
   const pale = useLater(waiting, PALE_MS);
   const words = useLater(waiting, WORDS_MS);
   return (
@@ -39,13 +39,13 @@ export default function Analysis({ lab, name, choice }: Props) {
         <h4>{panel?.title}</h4>
         <p class="rt-quiet" title={panel?.lead ?? ""}>
           {panel?.lead}
-          {panel && lab.saved && " A notebook draws the figure."}
+          {panel && explorer.saved && " A notebook draws the figure."}
         </p>
         <span role="status" class="rt-working">
-          {words && (lab.waits.value ? "Waiting for the kernel …" : "Working it out …")}
+          {words && (explorer.waits.value ? "Waiting for the kernel …" : "Working it out …")}
         </span>
       </div>
-      {panel && <Told lab={lab} panel={panel} />}
+      {panel && <Told explorer={explorer} panel={panel} />}
       {!panel && unusable && (
         <p class="rt-quiet rt-pad" data-control="unanswered">
           The kernel works this panel out when it is opened. {unusable}.
@@ -55,17 +55,17 @@ export default function Analysis({ lab, name, choice }: Props) {
   );
 }
 
-function Told({ lab, panel }: { lab: Lab; panel: Panel }) {
+function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
   const { facts, figures, rows, notes, problem, name } = panel;
-  const joint = useJoint(lab, panel);
+  const joint = useJoint(explorer, panel);
   const told = rows.length > 0 || notes.length > 0;
   return (
     <>
       <div class="rt-known">
-        <Settings lab={lab} panel={panel} />
+        <Settings explorer={explorer} panel={panel} />
         {facts.length > 0 && <Cards facts={facts} />}
       </div>
-      {problem && <Problem lab={lab} panel={panel} />}
+      {problem && <Problem explorer={explorer} panel={panel} />}
       {(figures.length > 0 || told) && (
         <div class={`rt-columns rt-drawn ${figures.length > 1 ? "rt-many" : ""}`}>
           {figures.length > 0 && (
@@ -73,7 +73,7 @@ function Told({ lab, panel }: { lab: Lab; panel: Panel }) {
               {figures.map((figure, k) => (
                 <Chart
                   key={k}
-                  lab={lab}
+                  explorer={explorer}
                   name={`${name} ${k}`}
                   label={figure.title}
                   figure={figure}
@@ -85,8 +85,8 @@ function Told({ lab, panel }: { lab: Lab; panel: Panel }) {
           )}
           {told && (
             <section>
-              {rows.length > 0 && <Table lab={lab} panel={panel} joint={joint} />}
-              {notes.length > 0 && <Notes lab={lab} notes={notes} alone={!rows.length} />}
+              {rows.length > 0 && <Table explorer={explorer} panel={panel} joint={joint} />}
+              {notes.length > 0 && <Notes explorer={explorer} notes={notes} alone={!rows.length} />}
             </section>
           )}
         </div>
@@ -96,8 +96,8 @@ function Told({ lab, panel }: { lab: Lab; panel: Panel }) {
 }
 
 /** The links of a panel as its figures and its table use them. */
-function useJoint(lab: Lab, panel: Panel): Joint {
-  const { study } = lab;
+function useJoint(explorer: ExplorerState, panel: Panel): Joint {
+  const { study } = explorer;
   const { links, variant } = panel;
   const joins = useMemo(() => new Joins(links), [links]);
   const here = (): boolean => study.engine.value?.variant === variant;
@@ -111,9 +111,9 @@ function useJoint(lab: Lab, panel: Panel): Joint {
       const [nodes, layers, others] = [study.hovered("node"), study.hovered("layer"), study.hovered("other")];
       return joins.keys({ nodes, layers, others });
     },
-    pick: (key, add) => lab.follow(panel, key, add),
+    pick: (key, add) => explorer.follow(panel, key, add),
     point: (key) => {
-      const link = key === null ? null : lab.linkOf(panel, key);
+      const link = key === null ? null : explorer.linkOf(panel, key);
       if (link?.layers.length) study.point("layer", link.layers[0]);
       else if (link?.nodes.length) study.point("node", link.nodes[0]);
       else study.point();
@@ -181,17 +181,17 @@ function Card({ fact: { key, value, origin, note } }: { fact: Fact }) {
 }
 
 /** What is missing and what to do; where a choice led there, a way back. */
-function Problem({ lab, panel: { name, problem } }: { lab: Lab; panel: Panel }) {
-  const { settings } = lab.study.view.value;
+function Problem({ explorer, panel: { name, problem } }: { explorer: ExplorerState; panel: Panel }) {
+  const { settings } = explorer.study.view.value;
   const first = withoutChosen(name, settings);
   const chosen = Object.keys(first).length < Object.keys(settings).length;
   return (
     <div class="rt-problem" role="note" data-control="problem">
       <p>
-        <Quoted lab={lab} text={problem} plain />
+        <Quoted explorer={explorer} text={problem} plain />
       </p>
-      {chosen && !lab.saved && (
-        <button type="button" class="rt-field" onClick={() => lab.study.change({ settings: first })}>
+      {chosen && !explorer.saved && (
+        <button type="button" class="rt-field" onClick={() => explorer.study.change({ settings: first })}>
           Back to the first settings
         </button>
       )}
@@ -199,30 +199,38 @@ function Problem({ lab, panel: { name, problem } }: { lab: Lab; panel: Panel }) 
   );
 }
 
-function Notes({ lab, notes, alone }: { lab: Lab; notes: readonly string[]; alone: boolean }) {
+function Notes({
+  explorer,
+  notes,
+  alone,
+}: {
+  explorer: ExplorerState;
+  notes: readonly string[];
+  alone: boolean;
+}) {
   return (
     <ul class={alone ? "rt-told rt-pad" : "rt-note"}>
       {notes.map((note) => (
         <li key={note}>
-          <Quoted lab={lab} text={note} plain />
+          <Quoted explorer={explorer} text={note} plain />
         </li>
       ))}
     </ul>
   );
 }
 
-function Table({ lab, panel, joint }: { lab: Lab; panel: Panel; joint: Joint }) {
+function Table({ explorer, panel, joint }: { explorer: ExplorerState; panel: Panel; joint: Joint }) {
   const { rows, columns, links, title, variant, name } = panel;
   const [picked, setPicked] = useState("");
   const shown = useMemo(() => columnsOf(panel), [columns]);
   const marked = joint.marked();
   const pointed = joint.pointed();
   // The arrow keys go on from the row that was picked, as long as it is what is selected.
-  const current = picked && (marked.has(picked) || !lab.linkOf(panel, picked)) ? picked : undefined;
+  const current = picked && (marked.has(picked) || !explorer.linkOf(panel, picked)) ? picked : undefined;
   const pick = ({ key }: Row, add: boolean): void => {
     setPicked(key);
     // A row of this panel is a variant, which can be shown.
-    if (name === "variants" && key !== variant) lab.send("show", key);
+    if (name === "variants" && key !== variant) explorer.send({ type: "show", variant: key });
     else joint.pick(key, add);
   };
   const cells = (): (string | number | null)[][] => [

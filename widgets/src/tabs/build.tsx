@@ -1,8 +1,8 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { BuildStory, Step } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { GLYPH, NONE, plural, printable, shorten } from "../format";
 import { onKeys } from "../keys";
-import type { Lab } from "../lab";
 import { layersAfter, passAt, replayable } from "../story";
 import { First, Last, Next, Pause, Play, Previous } from "../ui/icons";
 import { type Column, Rows } from "../ui/rows";
@@ -13,8 +13,8 @@ import { Tool } from "../ui/tool";
 export const REPORTED = `${GLYPH.reported} reported by the builder in its log`;
 
 /** How the engine on screen was built, as its log tells: decisions to step through, and tactics. */
-export default function BuildView({ lab }: { lab: Lab }) {
-  const story = lab.study.story.value;
+export default function BuildView({ explorer }: { explorer: ExplorerState }) {
+  const story = explorer.study.story.value;
   if (!story)
     return (
       <div class="rt-pad rt-explain" data-control="no-story">
@@ -25,11 +25,11 @@ export default function BuildView({ lab }: { lab: Lab }) {
         <p class="rt-quiet">
           Write one with <code>trtexec --verbose … &gt; build.log</code> and read it with the engine:{" "}
           <code>study.read("engine", layers=…, log="build.log")</code>
-          {lab.saved ? "." : ", or drop both files here."}
+          {explorer.saved ? "." : ", or drop both files here."}
         </p>
       </div>
     );
-  return <Told lab={lab} story={story} />;
+  return <Told explorer={explorer} story={story} />;
 }
 
 /** How long a step stays while the build plays, and how long a whole build may take. */
@@ -42,8 +42,8 @@ interface Numbered {
   step: Step;
 }
 
-function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
-  const { study } = lab;
+function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory }) {
+  const { study } = explorer;
   const total = story.steps.length;
   const at = Math.min(Math.max(0, study.view.value.step), total);
   const [playing, setPlaying] = useState(false);
@@ -191,7 +191,7 @@ function Told({ lab, story }: { lab: Lab; story: BuildStory }) {
           </p>
         )}
       </section>
-      <Tactics lab={lab} story={story} />
+      <Tactics explorer={explorer} story={story} />
     </div>
   );
 }

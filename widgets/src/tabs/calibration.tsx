@@ -10,7 +10,8 @@ import {
   shownOf,
   thresholdOf,
 } from "../calibration";
-import type { Calibrated, CalibratedValue, Ranked } from "../contract";
+import type { Calibrated, CalibratedValue, ObserveRanges, RankCalibrators, Ranked } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import {
   brief,
   difference,
@@ -24,7 +25,6 @@ import {
   shortOp,
   thousands,
 } from "../format";
-import type { Lab } from "../lab";
 import { Name } from "../ui/cells";
 import { CalibratedBars, Guessed, Measured } from "../ui/histogram";
 import { type Column, Rows } from "../ui/rows";
@@ -33,19 +33,19 @@ const MEASURES: Record<Measure, string> = { sqnr: "SQNR, dB", amax: "Threshold",
 const LONGEST = 300;
 
 /** What calibration saw, what each calibrator makes of it, and how the calibrators do on the task. */
-export default function CalibrationView({ lab }: { lab: Lab }) {
-  const known = lab.calibration.value;
-  return known ? <Known lab={lab} known={known} /> : <Unknown lab={lab} />;
+export default function CalibrationView({ explorer }: { explorer: ExplorerState }) {
+  const known = explorer.calibration.value;
+  return known ? <Known explorer={explorer} known={known} /> : <Unknown explorer={explorer} />;
 }
 
-function Unknown({ lab }: { lab: Lab }) {
+function Unknown({ explorer }: { explorer: ExplorerState }) {
   return (
     <div class="rt-pad rt-explain">
       <p>
         Scales of int8 and fp8 come from the activations' ranges. One pass over the calibration data collects
         a histogram for every tensor; each calibrator then sets its thresholds from these at once.
       </p>
-      <Work lab={lab} gesture="observe">
+      <Work explorer={explorer} command="observe">
         Observe the activations
       </Work>
     </div>
@@ -53,36 +53,36 @@ function Unknown({ lab }: { lab: Lab }) {
 }
 
 interface WorkProps {
-  lab: Lab;
-  gesture: "observe" | "rank";
+  explorer: ExplorerState;
+  command: (ObserveRanges | RankCalibrators)["type"];
   title?: string;
   children: ComponentChildren;
 }
 
 /** A button for work of the kernel that shows its progress in the top row. */
-function Work({ lab, gesture, title, children }: WorkProps) {
-  if (lab.saved) return null;
-  const why = lab.unbuildable() || lab.busy();
+function Work({ explorer, command, title, children }: WorkProps) {
+  if (explorer.saved) return null;
+  const why = explorer.unbuildable() || explorer.busy();
   return (
     <button
       type="button"
       class="rt-field"
-      data-control={gesture}
+      data-control={command}
       disabled={why !== ""}
       title={why || title || ""}
-      onClick={() => lab.send(gesture)}
+      onClick={() => explorer.send({ type: command })}
     >
       {children}
     </button>
   );
 }
 
-function Known({ lab, known }: { lab: Lab; known: Calibrated }) {
-  const { study } = lab;
+function Known({ explorer, known }: { explorer: ExplorerState; known: Calibrated }) {
+  const { study } = explorer;
   const chosen = study.engine.value?.calibrator ?? "";
   const [measure, setMeasure] = useState<Measure>("sqnr");
   const marked = readBy(known.values, study.view.value.selection);
-  const shown = shownOf(known.values, marked, lab.picked.value);
+  const shown = shownOf(known.values, marked, explorer.picked.value);
   const rows = new Set(marked);
   const boxes = study.boxes.node.value;
   const columns = useMemo(() => {
@@ -106,7 +106,7 @@ function Known({ lab, known }: { lab: Lab; known: Calibrated }) {
             {source && ` · ${shorten(source, LONGEST)}`}
           </span>
           {(!wanted || samples < wanted) && (
-            <Work lab={lab} gesture="observe" title="Observe the samples that are left">
+            <Work explorer={explorer} command="observe" title="Observe the samples that are left">
               More
             </Work>
           )}
@@ -137,7 +137,7 @@ function Known({ lab, known }: { lab: Lab; known: Calibrated }) {
           current={shown?.value ?? ""}
           attributes={(row) => ({ "data-row": row.value, class: row === shown ? "rt-shown" : "" })}
           onPick={({ value, readers }) => {
-            lab.picked.value = value;
+            explorer.picked.value = value;
             study.reveal("node", readers);
           }}
           onPoint={(row) => study.point(row?.readers[0] ? "node" : undefined, row?.readers[0])}
@@ -163,7 +163,7 @@ function Known({ lab, known }: { lab: Lab; known: Calibrated }) {
           </>
         )}
       </section>
-      <Ranking lab={lab} known={known} />
+      <Ranking explorer={explorer} known={known} />
     </div>
   );
 }
@@ -307,7 +307,7 @@ function Fitted({ children }: { children(width: number, height: number): Compone
 }
 
 /** The calibrators on the task, the best first, and which to use. */
-function Ranking({ lab, known }: { lab: Lab; known: Calibrated }) {
+function Ranking({ explorer, known }: { explorer: ExplorerState; known: Calibrated }) {
   const { ranking, task, unit, measured } = known;
   // Without a task only the noise at the model's output tells them apart.
   const scored = ranking.length ? ranking.some(({ score }) => score !== null) : task !== "";
@@ -315,7 +315,7 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibrated }) {
     <section>
       <div class="rt-caption">
         <span title={measured}>{ranking.length > 0 && (scored ? task : "on the model's output")}</span>
-        <Work lab={lab} gesture="rank">
+        <Work explorer={explorer} command="rank">
           {ranking.length ? "Run again" : `Try all calibrators${scored ? " on the task" : ""}`}
         </Work>
       </div>
@@ -337,14 +337,14 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibrated }) {
               <th scope="col" class={`rt-num ${scored ? "rt-extra" : ""}`} title="SQNR of the model's output">
                 SQNR
               </th>
-              {!lab.saved && <th aria-label="Choose" />}
+              {!explorer.saved && <th aria-label="Choose" />}
             </tr>
           </thead>
           <tbody>
             {ranked(known).map((rank) => (
               <RankRow
                 key={rank.calibrator + rank.precision}
-                lab={lab}
+                explorer={explorer}
                 rank={rank}
                 unit={unit}
                 source={measured}
@@ -359,7 +359,7 @@ function Ranking({ lab, known }: { lab: Lab; known: Calibrated }) {
 }
 
 interface RankProps {
-  lab: Lab;
+  explorer: ExplorerState;
   rank: Ranked;
   unit: string;
   source: string;
@@ -367,9 +367,9 @@ interface RankProps {
   scored: boolean;
 }
 
-function RankRow({ lab, rank, unit, source, scored }: RankProps) {
+function RankRow({ explorer, rank, unit, source, scored }: RankProps) {
   const { calibrator, precision, score, delta, sqnr, note } = rank;
-  const choice = lab.choice.value;
+  const choice = explorer.choice.value;
   const mine = choice.calibrator === calibrator;
   const told = (text: string): string => (text === NONE ? text : `● ${text}`);
   const title = [source, note].filter(Boolean).join("\n");
@@ -389,7 +389,7 @@ function RankRow({ lab, rank, unit, source, scored }: RankProps) {
       <td class={`rt-num ${scored ? "rt-extra" : ""}`} title={title}>
         {told(quantity(sqnr, "dB"))}
       </td>
-      {!lab.saved && (
+      {!explorer.saved && (
         <td class="rt-num">
           {calibrator && (
             <button
@@ -397,9 +397,9 @@ function RankRow({ lab, rank, unit, source, scored }: RankProps) {
               class="rt-link"
               data-control="use"
               aria-label={mine ? `${calibrator} is chosen` : `Use ${calibrator}`}
-              disabled={mine || !lab.alive.value}
-              title={mine ? "It is chosen" : lab.unusable() || "Choose it; Build then makes the variant"}
-              onClick={() => lab.choose({ calibrator, ...(choice.calibrator ? {} : { precision }) })}
+              disabled={mine || !explorer.alive.value}
+              title={mine ? "It is chosen" : explorer.unusable() || "Choose it; Build then makes the variant"}
+              onClick={() => explorer.choose({ calibrator, ...(choice.calibrator ? {} : { precision }) })}
             >
               {mine ? "✓" : "Use"}
             </button>

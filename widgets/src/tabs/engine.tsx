@@ -2,19 +2,19 @@ import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { cividis, inkOn } from "../colour";
 import type { EngineView, Origin, Reformat, Slice, Summary, Transition } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { NONE, number, originOf, plural, quantity, shorten, withOrigin } from "../format";
-import type { Lab } from "../lab";
 import { barsOf, cellKey, coverageFact, matrixOf, outsideOf, timeFact, weightOf } from "../summary";
 import { Name } from "../ui/cells";
 import { Quoted } from "../ui/quoted";
 import { type Column, Rows } from "../ui/rows";
 
 /** What the layers of the engine on screen are, where its time goes, and what only moves data. */
-export default function EngineSummary({ lab }: { lab: Lab }) {
-  const engine = lab.study.engine.value;
+export default function EngineSummary({ explorer }: { explorer: ExplorerState }) {
+  const engine = explorer.study.engine.value;
   const summary = engine?.summary;
   if (!engine || !summary) {
-    const coming = engine !== null || lab.study.preparing.value;
+    const coming = engine !== null || explorer.study.preparing.value;
     const when = coming ? "is on its way" : "appears here after the first build";
     return <p class="rt-quiet rt-pad">What the engine is made of {when}.</p>;
   }
@@ -25,7 +25,7 @@ export default function EngineSummary({ lab }: { lab: Lab }) {
         --profilingVerbosity=detailed at the build.
       </p>
     );
-  return <Told lab={lab} engine={engine} summary={summary} />;
+  return <Told explorer={explorer} engine={engine} summary={summary} />;
 }
 
 /** What stands beside times: their glyph, and where they come from. */
@@ -34,7 +34,15 @@ interface Times {
   source: string;
 }
 
-function Told({ lab, engine, summary }: { lab: Lab; engine: EngineView; summary: Summary }) {
+function Told({
+  explorer,
+  engine,
+  summary,
+}: {
+  explorer: ExplorerState;
+  engine: EngineView;
+  summary: Summary;
+}) {
   const times: Times = {
     origin: originOf(summary.source),
     source: [summary.processor, summary.source].filter(Boolean).join(": "),
@@ -51,23 +59,23 @@ function Told({ lab, engine, summary }: { lab: Lab; engine: EngineView; summary:
       </div>
       <div class="rt-columns rt-engine">
         <section class="rt-bars">
-          <Bars lab={lab} title="By kind" slices={summary.kinds} times={times}>
+          <Bars explorer={explorer} title="By kind" slices={summary.kinds} times={times}>
             <Outside summary={summary} times={times} />
           </Bars>
           {summary.precisions.some(({ name }) => name) && (
-            <Bars lab={lab} title="By precision" slices={summary.precisions} times={times} />
+            <Bars explorer={explorer} title="By precision" slices={summary.precisions} times={times} />
           )}
         </section>
-        <Transitions lab={lab} transitions={summary.transitions} times={times} />
-        <Reformats lab={lab} engine={engine} reformats={summary.reformats} times={times} />
+        <Transitions explorer={explorer} transitions={summary.transitions} times={times} />
+        <Reformats explorer={explorer} engine={engine} reformats={summary.reformats} times={times} />
       </div>
     </>
   );
 }
 
 /** Selects layers; where they are the selection, clears it. */
-function picker(lab: Lab, layers: string[]): { pressed: boolean; pick(): void } {
-  const { study } = lab;
+function picker(explorer: ExplorerState, layers: string[]): { pressed: boolean; pick(): void } {
+  const { study } = explorer;
   const selected = new Set(study.view.value.layers);
   const pressed =
     selected.size > 0 && layers.length === selected.size && layers.every((id) => selected.has(id));
@@ -75,7 +83,7 @@ function picker(lab: Lab, layers: string[]): { pressed: boolean; pick(): void } 
 }
 
 interface BarsProps {
-  lab: Lab;
+  explorer: ExplorerState;
   title: string;
   slices: readonly Slice[];
   times: Times;
@@ -100,7 +108,7 @@ function Outside({ summary, times }: { summary: Summary; times: Times }) {
 }
 
 /** Horizontal bars with numbers; each selects its layers. */
-function Bars({ lab, title, slices, times, children }: BarsProps) {
+function Bars({ explorer, title, slices, times, children }: BarsProps) {
   const timed = slices.some(({ milliseconds }) => milliseconds !== null);
   return (
     <>
@@ -114,7 +122,7 @@ function Bars({ lab, title, slices, times, children }: BarsProps) {
       </div>
       <ul aria-label={`Layers ${title.toLowerCase()}`}>
         {barsOf(slices).map(({ slice: { name, layers, milliseconds, share }, length }) => {
-          const { pressed, pick } = picker(lab, layers);
+          const { pressed, pick } = picker(explorer, layers);
           return (
             <li key={name}>
               <button
@@ -151,7 +159,7 @@ function Bars({ lab, title, slices, times, children }: BarsProps) {
 }
 
 interface TransitionsProps {
-  lab: Lab;
+  explorer: ExplorerState;
   transitions: readonly Transition[];
   times: Times;
 }
@@ -162,7 +170,7 @@ const percent = (share: number): string => `${(100 * share).toFixed(share < 0.1 
 const STOPS = Array.from({ length: 9 }, (_, k) => cividis(k / 8)).join(", ");
 
 /** How many layers read one type and write another, shaded by their time. */
-function Transitions({ lab, transitions, times }: TransitionsProps) {
+function Transitions({ explorer, transitions, times }: TransitionsProps) {
   const { reads, writes, cells, most, timed } = matrixOf(transitions);
   return (
     <section class="rt-transitions" data-control="transitions">
@@ -195,7 +203,7 @@ function Transitions({ lab, transitions, times }: TransitionsProps) {
                   {writes.map((after) => {
                     const cell = cells.get(cellKey(before, after));
                     if (!cell) return <td key={after} />;
-                    const { pressed, pick } = picker(lab, cell.layers);
+                    const { pressed, pick } = picker(explorer, cell.layers);
                     const ground = cividis(most > 0 ? weightOf(cell, timed) / most : 0);
                     const told = withOrigin(times.origin, quantity(cell.milliseconds, "ms"));
                     return (
@@ -233,15 +241,15 @@ function Transitions({ lab, transitions, times }: TransitionsProps) {
 }
 
 interface ReformatsProps {
-  lab: Lab;
+  explorer: ExplorerState;
   engine: EngineView;
   reformats: readonly Reformat[];
   times: Times;
 }
 
 /** Layers that only change a type or a memory layout: why they are there, and how to be rid of them. */
-function Reformats({ lab, reformats, times }: ReformatsProps) {
-  const { study } = lab;
+function Reformats({ explorer, reformats, times }: ReformatsProps) {
+  const { study } = explorer;
   const columns = useMemo(() => reformatColumns(reformats, times), [reformats, times.source]);
   const selected = new Set(study.view.value.layers);
   const shown =
@@ -274,8 +282,8 @@ function Reformats({ lab, reformats, times }: ReformatsProps) {
       )}
       {shown && (
         <p class="rt-note" data-control="reformat">
-          <Quoted lab={lab} text={shown.cause} /> <span class="rt-quiet">Remedy:</span>{" "}
-          <Quoted lab={lab} text={shown.fix} />
+          <Quoted explorer={explorer} text={shown.cause} /> <span class="rt-quiet">Remedy:</span>{" "}
+          <Quoted explorer={explorer} text={shown.fix} />
         </p>
       )}
     </section>

@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import type { Finding, Side, Verdict } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { findingsOf, rulesOf } from "../findings";
 import { brief, ending, NONE, originOf, percent, plural, quantity, shorten, withOrigin } from "../format";
-import type { Lab } from "../lab";
 import { Quoted } from "../ui/quoted";
 
 const LONGEST = 400;
@@ -12,21 +12,21 @@ const LONGEST_NAME = 36;
 const MOST_NAMES = 3;
 
 /** What to change about the engine and about the model's quantization, why, and which of it to have changed. */
-export default function FindingsView({ lab }: { lab: Lab }) {
-  const all = findingsOf(lab);
-  const { note } = lab.findings.value;
+export default function FindingsView({ explorer }: { explorer: ExplorerState }) {
+  const all = findingsOf(explorer);
+  const { note } = explorer.findings.value;
   const rules = rulesOf(all);
   const [picked, setPicked] = useState("");
   const rule = rules.some(([name]) => name === picked) ? picked : "";
   const items = rule ? all.filter((item) => item.rule === rule) : all;
   const [wanted, setWanted] = useState<ReadonlySet<string>>(new Set());
   /** Where nothing can be changed, nothing offers to. */
-  const repairable = !lab.saved && all.some((item) => item.fixable);
+  const repairable = !explorer.saved && all.some((item) => item.fixable);
   const timed = all.some(({ microseconds }) => microseconds !== null);
   const fixable = items.filter((item) => item.fixable).map(({ id }) => id);
   const ticked = fixable.filter((id) => wanted.has(id));
-  const why = lab.unbuildable() || lab.busy();
-  const repair = (ids: string[]): void => lab.send("repair", JSON.stringify(ids));
+  const why = explorer.unbuildable() || explorer.busy();
+  const repair = (ids: string[]): void => explorer.send({ type: "repair", findings: ids });
   const tick = (id: string, on: boolean): void => {
     const next = new Set(wanted);
     if (on) next.add(id);
@@ -37,10 +37,12 @@ export default function FindingsView({ lab }: { lab: Lab }) {
     return (
       <>
         <div class="rt-caption">
-          <Pairs lab={lab} />
+          <Pairs explorer={explorer} />
         </div>
         <p class="rt-quiet rt-pad">
-          {lab.study.follows("layer") ? lab.study.coming("The findings") : note || "Nothing was found."}
+          {explorer.study.follows("layer")
+            ? explorer.study.coming("The findings")
+            : note || "Nothing was found."}
         </p>
       </>
     );
@@ -49,7 +51,7 @@ export default function FindingsView({ lab }: { lab: Lab }) {
     <>
       <div class="rt-caption rt-found">
         <span>{plural(all.length, "finding")}</span>
-        <Pairs lab={lab} />
+        <Pairs explorer={explorer} />
         <span class="rt-fill" />
         {rules.length > 1 && (
           <select
@@ -75,7 +77,7 @@ export default function FindingsView({ lab }: { lab: Lab }) {
         {items.map((item) => (
           <Item
             key={item.id}
-            lab={lab}
+            explorer={explorer}
             item={item}
             timed={timed}
             repairable={repairable}
@@ -134,8 +136,8 @@ const VERDICTS: Record<Verdict, [words: string, why: string]> = {
 };
 
 /** What became of the model's own Q/DQ pairs in the engine on screen. */
-function Pairs({ lab }: { lab: Lab }) {
-  const pairs = lab.study.engine.value?.quantized ?? [];
+function Pairs({ explorer }: { explorer: ExplorerState }) {
+  const pairs = explorer.study.engine.value?.quantized ?? [];
   if (!pairs.length) return null;
   const kinds = Object.entries(VERDICTS).flatMap(([verdict, [words, why]]) => {
     const those = pairs.filter((pair) => pair.verdict === verdict);
@@ -152,7 +154,7 @@ function Pairs({ lab }: { lab: Lab }) {
           data-verdict={verdict}
           title={`${why}. Select ${plural(those.length, "pair")}.`}
           onClick={() =>
-            lab.study.reveal(
+            explorer.study.reveal(
               "node",
               those.flatMap(({ nodes }) => nodes),
             )
@@ -166,7 +168,7 @@ function Pairs({ lab }: { lab: Lab }) {
 }
 
 interface ItemProps {
-  lab: Lab;
+  explorer: ExplorerState;
   item: Finding;
   timed: boolean;
   repairable: boolean;
@@ -174,7 +176,7 @@ interface ItemProps {
   onTick(on: boolean): void;
 }
 
-function Item({ lab, item, timed, repairable, ticked, onTick }: ItemProps) {
+function Item({ explorer, item, timed, repairable, ticked, onTick }: ItemProps) {
   const { id, rule, title, nodes, layers, cost, fix, evidence, fixable } = item;
   return (
     <li data-finding={id} data-rule={rule}>
@@ -188,25 +190,26 @@ function Item({ lab, item, timed, repairable, ticked, onTick }: ItemProps) {
           onChange={(event) => onTick(event.currentTarget.checked)}
         />
       )}
-      {timed && <Cost lab={lab} item={item} />}
+      {timed && <Cost explorer={explorer} item={item} />}
       <div>
         <b>
-          <Quoted lab={lab} text={title} />
+          <Quoted explorer={explorer} text={title} />
         </b>{" "}
         <p class="rt-refs">
-          <Refs lab={lab} side="node" ids={nodes} title={title} />
-          <Refs lab={lab} side="layer" ids={layers} title={title} />
+          <Refs explorer={explorer} side="node" ids={nodes} title={title} />
+          <Refs explorer={explorer} side="layer" ids={layers} title={title} />
         </p>
       </div>
       <div>
         <p>
-          <Quoted lab={lab} text={cost} />
+          <Quoted explorer={explorer} text={cost} />
         </p>
         <p>
-          <span class="rt-quiet">{fixable ? "Fix:" : "By hand:"}</span> <Quoted lab={lab} text={fix} />
+          <span class="rt-quiet">{fixable ? "Fix:" : "By hand:"}</span>{" "}
+          <Quoted explorer={explorer} text={fix} />
         </p>
         <small>
-          <Quoted lab={lab} text={evidence} />
+          <Quoted explorer={explorer} text={evidence} />
         </small>
       </div>
     </li>
@@ -214,8 +217,8 @@ function Item({ lab, item, timed, repairable, ticked, onTick }: ItemProps) {
 }
 
 /** What the layers at stake take, and how much of the whole that is. */
-function Cost({ lab, item: { microseconds } }: { lab: Lab; item: Finding }) {
-  const summary = lab.study.engine.value?.summary;
+function Cost({ explorer, item: { microseconds } }: { explorer: ExplorerState; item: Finding }) {
+  const summary = explorer.study.engine.value?.summary;
   if (microseconds === null || !summary) return <p class="rt-cost rt-quiet">{NONE}</p>;
   const whole = summary.summed ?? summary.total;
   return (
@@ -230,7 +233,7 @@ function Cost({ lab, item: { microseconds } }: { lab: Lab; item: Finding }) {
 }
 
 interface RefsProps {
-  lab: Lab;
+  explorer: ExplorerState;
   side: Side;
   ids: readonly string[];
   /** What is named in it is not named once more. */
@@ -238,8 +241,8 @@ interface RefsProps {
 }
 
 /** The boxes that a finding is about: each by its name where they are few, and all of them. */
-function Refs({ lab, side, ids, title }: RefsProps) {
-  const { study } = lab;
+function Refs({ explorer, side, ids, title }: RefsProps) {
+  const { study } = explorer;
   const known = ids.filter((id) => study.box(side, id));
   const named = known.length > MOST_NAMES ? [] : known.filter((id) => !title.includes(`"${id}"`));
   return (
@@ -251,7 +254,7 @@ function Refs({ lab, side, ids, title }: RefsProps) {
           key={id}
           data-ref={id}
           title={`Select the ${side}: ${shorten(id, LONGEST)}`}
-          onClick={() => lab.jump(side, id)}
+          onClick={() => explorer.jump(side, id)}
         >
           {ending(brief(study.box(side, id)!.title), LONGEST_NAME)}
         </button>

@@ -1,8 +1,8 @@
 import { useMemo } from "preact/hooks";
 import type { Box, EngineView, Overlay, Port } from "../contract";
 import { syncSteps } from "../drawn";
+import type { ExplorerState } from "../explorerstate";
 import { GLYPH, NONE, opsOf, plural, quantity, shorten } from "../format";
-import type { Lab } from "../lab";
 import { sourceOf } from "../overlay";
 import { cellsOf, Export, Name } from "../ui/cells";
 import { type Column, Rows } from "../ui/rows";
@@ -16,17 +16,17 @@ interface Line {
 }
 
 /** All layers with their numbers; sorts by any column and shares the selection with the graphs. */
-export default function LayerTable({ lab }: { lab: Lab }) {
-  const engine = lab.study.engine.value;
+export default function LayerTable({ explorer }: { explorer: ExplorerState }) {
+  const engine = explorer.study.engine.value;
   if (!engine) {
-    const when = lab.study.preparing.value ? "are on their way" : "appear here after the first build";
+    const when = explorer.study.preparing.value ? "are on their way" : "appear here after the first build";
     return <p class="rt-quiet rt-pad">The layers {when}.</p>;
   }
-  return <Lines lab={lab} engine={engine} />;
+  return <Lines explorer={explorer} engine={engine} />;
 }
 
-function Lines({ lab, engine }: { lab: Lab; engine: EngineView }) {
-  const { study } = lab;
+function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineView }) {
+  const { study } = explorer;
   const links = study.links.value;
   const lines = useMemo(() => {
     const sync = syncSteps(engine.graph);

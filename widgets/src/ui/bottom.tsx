@@ -1,49 +1,33 @@
-import type { Tab } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { findingsOf } from "../findings";
-import type { Lab } from "../lab";
-import { LATE_TABS } from "../late";
-import { SEGMENT_LABELS } from "../panels";
+import { declared, SEGMENT_LABELS } from "../panels";
 import { LateView } from "./latetab";
 import { LayerChart } from "./layerchart";
 import { RandomBanner } from "./random";
 import { Standings } from "./standing";
 import { TabList, TabRow } from "./tabs";
 
-const LABELS: Record<Tab, string> = {
-  timing: "Timing",
-  compare: "Compare",
-  memory: "Memory",
-  streams: "Streams",
-  tuning: "Tuning",
-  recurrence: "Recurrence",
-  accuracy: "Accuracy",
-  engine: "Engine",
-  build: "Build",
-  calibration: "Calibration",
-  findings: "Findings",
-  table: "Table",
-};
-
 /** Where the view holds the order of the bars, and what can be chosen. */
 const ORDER = "layers.order";
 const ORDERS = ["step", "time"] as const;
 const ORDER_LABELS = { step: "by step", time: "by time" };
 
-export function Bottom({ lab, height }: { lab: Lab; height: number }) {
-  const { tabs, tab, segments, segment } = lab.page.value;
-  const found = findingsOf(lab).length;
-  const order = lab.study.view.value.settings[ORDER] === "time" ? "time" : "step";
-  const late = segment && segment !== "layers" ? "analysis" : LATE_TABS.find((one) => one === tab);
-  const wide = !lab.saved && !tabs.includes("accuracy");
+export function Bottom({ explorer, height }: { explorer: ExplorerState; height: number }) {
+  const { tabs, tab, segments, segment } = explorer.page.value;
+  const found = findingsOf(explorer).length;
+  const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
+  const { label, panels, part } = declared(tab);
+  const late = panels.length && (!segment || segment === "layers") ? "" : part;
+  const wide = !explorer.saved && !tabs.includes("accuracy");
   const choice = segments.length > 1 && segment && (
     <TabList
       class="rt-segments rt-small rt-parts"
       mark="segment"
-      title={LABELS[tab]}
+      title={label}
       names={segments}
       name={segment}
       label={(one) => SEGMENT_LABELS[one]}
-      onPick={(one) => lab.set(tab, one)}
+      onPick={(one) => explorer.set(tab, one)}
     />
   );
   return (
@@ -52,15 +36,17 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
         title="Charts and tables"
         names={tabs}
         name={tab}
-        label={(name) => (name === "findings" && found ? `${LABELS[name]} ${found}` : LABELS[name])}
-        onPick={(name) => lab.study.change({ tab: name })}
+        label={(name) =>
+          name === "findings" && found ? `${declared(name).label} ${found}` : declared(name).label
+        }
+        onPick={(name) => explorer.study.change({ tab: name })}
       />
       <div class="rt-under">
-        <section aria-label={LABELS[tab]}>
+        <section aria-label={label}>
           {segment === "layers" && (
             <div class="rt-caption">
               {choice}
-              {!lab.saved && lab.study.engine.value && (
+              {!explorer.saved && explorer.study.engine.value && (
                 <TabList
                   class="rt-segments rt-small rt-parts"
                   mark="order"
@@ -68,42 +54,50 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
                   names={ORDERS}
                   name={order}
                   label={(one) => ORDER_LABELS[one]}
-                  onPick={(one) => lab.set(ORDER, one)}
+                  onPick={(one) => explorer.set(ORDER, one)}
                 />
               )}
-              <Standings lab={lab} stages={["timed"]} />
+              <Standings explorer={explorer} stages={["timed"]} />
             </div>
           )}
-          {tab === "accuracy" && <Standings lab={lab} stages={["compared", "scored"]} />}
-          {!lab.saved && (
+          {tab === "accuracy" && <Standings explorer={explorer} stages={["compared", "scored"]} />}
+          {!explorer.saved && (
             <LayerChart
-              lab={lab}
+              explorer={explorer}
               name="timing"
               figure={order === "time" ? "longest" : "timing"}
               hidden={segment !== "layers"}
             />
           )}
-          {!lab.saved && !wide && <RandomBanner lab={lab} hidden={tab !== "accuracy"} />}
-          {!lab.saved && !wide && (
-            <LayerChart lab={lab} name="accuracy" hidden={tab !== "accuracy" || uncompared(lab)} />
+          {!explorer.saved && !wide && <RandomBanner explorer={explorer} hidden={tab !== "accuracy"} />}
+          {!explorer.saved && !wide && (
+            <LayerChart
+              explorer={explorer}
+              name="accuracy"
+              hidden={tab !== "accuracy" || uncompared(explorer)}
+            />
           )}
           {late && (
             <LateView
               key={`${late} ${segment}`}
-              lab={lab}
+              explorer={explorer}
               tab={late}
               given={segment ? { name: segment, choice: choice || null } : {}}
             />
           )}
         </section>
         {wide && (
-          <section aria-label={LABELS.accuracy} hidden={segment !== "layers"}>
-            <div class={`rt-caption ${uncompared(lab) ? "rt-alone" : ""}`}>
-              <h4>{LABELS.accuracy}</h4>
-              <Standings lab={lab} stages={["compared", "scored"]} beside={!uncompared(lab)} />
+          <section aria-label={declared("accuracy").label} hidden={segment !== "layers"}>
+            <div class={`rt-caption ${uncompared(explorer) ? "rt-alone" : ""}`}>
+              <h4>{declared("accuracy").label}</h4>
+              <Standings explorer={explorer} stages={["compared", "scored"]} beside={!uncompared(explorer)} />
             </div>
-            <RandomBanner lab={lab} hidden={segment !== "layers"} />
-            <LayerChart lab={lab} name="accuracy" hidden={segment !== "layers" || uncompared(lab)} />
+            <RandomBanner explorer={explorer} hidden={segment !== "layers"} />
+            <LayerChart
+              explorer={explorer}
+              name="accuracy"
+              hidden={segment !== "layers" || uncompared(explorer)}
+            />
           </section>
         )}
       </div>
@@ -112,5 +106,7 @@ export function Bottom({ lab, height }: { lab: Lab; height: number }) {
 }
 
 /** Whether words stand in the place of errors, because there are none, or none yet. */
-const uncompared = (lab: Lab): boolean =>
-  lab.standings().some(({ stage, state }) => stage === "compared" && !["done", "partial"].includes(state));
+const uncompared = (explorer: ExplorerState): boolean =>
+  explorer
+    .standings()
+    .some(({ stage, state }) => stage === "compared" && !["done", "partial"].includes(state));

@@ -1,6 +1,5 @@
 import { computed, effect, type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { Bench } from "../bench";
 import type { Graph, Side } from "../contract";
 import type { Figure } from "../draw/measure";
 import type { Marks } from "../draw/paint";
@@ -10,13 +9,14 @@ import { Stage } from "../draw/stage";
 import type { Drawn } from "../drawn";
 import { onKeys } from "../keys";
 import { engineSide } from "../overlay";
+import type { PaneSet } from "../paneset";
 import { named } from "../spoken";
 import { moveOthers } from "./following";
 import { paneKeys } from "./panekeys";
 import { Tip, type Tipped } from "./tip";
 
 interface Props {
-  bench: Bench;
+  paneSet: PaneSet;
   side: Side;
   hits: readonly string[];
   hit: string;
@@ -25,8 +25,8 @@ interface Props {
 }
 
 /** One graph: lays it out, draws it, and turns pointer and keys into hover and selection. */
-export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
-  const { study } = bench;
+export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
+  const { study } = paneSet;
   const canvas = useRef<HTMLCanvasElement>(null);
   const map = useRef<HTMLCanvasElement>(null);
   const tip = useSignal<Tipped | null>(null);
@@ -37,7 +37,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
   useEffect(() => {
     found.value = { hits, hit };
   }, [hits, hit]);
-  const { look } = bench.colours[side];
+  const { look } = paneSet.colours[side];
 
   // Before the payloads can arrive, so that "ready" never precedes the first picture.
   useLayoutEffect(() => {
@@ -61,7 +61,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
             if (old?.side === side) study.hover.value = null;
           } else {
             if (old?.side !== side || old.id !== id) study.hover.value = { side, id };
-            bench.reading.value = null;
+            paneSet.reading.value = null;
             tip.value = { id, x, y };
           }
         },
@@ -76,17 +76,17 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
           const id = scene?.figures[box]?.box.id;
           if (id !== undefined) study.toggle(id);
         },
-        moved: () => moveOthers(bench, side),
+        moved: () => moveOthers(paneSet, side),
         drawn: settle,
         frame() {
-          bench.onFrame();
+          paneSet.onFrame();
           listen();
         },
         failed: (error) => study.fail(error),
       },
       end.signal,
     );
-    bench.stages[side] = stage;
+    paneSet.stages[side] = stage;
 
     // What a screen reader finds in the pane, once the picture rests.
     let rest = 0;
@@ -97,7 +97,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
       }, REST_MS);
     };
 
-    const placing = new Placing(bench.layouts);
+    const placing = new Placing(paneSet.layouts);
     let shown: Drawn | null = null;
     let manner = "";
     let folded = 0;
@@ -116,7 +116,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
         awaited = 1;
         study.pending.value = study.pending.peek() + 1;
       }
-      const type = bench.type.value;
+      const type = paneSet.type.value;
       const placed = placing.of(drawn, study.linksOf(engineSide(side)), type, sideways);
       const made = placed.figures;
       const { grouping, grouping_nodes } = study.view.peek();
@@ -143,19 +143,19 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
         const place = stage.place(anchor.to)!;
         stage.camera.shift(anchor.x - place.x, anchor.y - place.y);
       }
-      stage.mark(marksOf(bench, side, scene, found.peek(), clear.peek()));
+      stage.mark(marksOf(paneSet, side, scene, found.peek(), clear.peek()));
       if (wanted || !keep) stage.reveal(positions(scene, study.selected(side)), false);
       wanted = false;
     };
     // Hovering changes the marks many times a second, and what is in focus may be half of the graph.
-    const clear = computed(() => clearOf(bench, side));
+    const clear = computed(() => clearOf(paneSet, side));
     const current = (): boolean => scene !== null && shown === study.drawn(side);
     const stops = [
-      effect(() => stage.dress(bench.theme.value, bench.type.value)),
+      effect(() => stage.dress(paneSet.theme.value, paneSet.type.value)),
       effect(() => {
         const drawn = study.drawn(side);
         if (side === "node") void study.links.value;
-        lay(drawn, bench.across.value).catch((error: unknown) => {
+        lay(drawn, paneSet.across.value).catch((error: unknown) => {
           settle();
           study.fail(error);
         });
@@ -168,7 +168,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
         void study.hover.value;
         void study.links.value;
         void found.value;
-        if (current()) stage.mark(marksOf(bench, side, scene!, found.value, clear.value));
+        if (current()) stage.mark(marksOf(paneSet, side, scene!, found.value, clear.value));
       }),
       effect(() => {
         const { serial, sides } = study.revealed.value;
@@ -180,7 +180,7 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
     onKeys(
       canvas.current,
       paneKeys(
-        bench,
+        paneSet,
         side,
         () => scene,
         stage,
@@ -193,13 +193,13 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
       clearTimeout(rest);
       end.abort();
       settle();
-      delete bench.stages[side];
+      delete paneSet.stages[side];
     };
   }, []);
 
   useEffect(() => {
-    const at = hit && bench.stages[side]?.scene?.index.get(hit);
-    if (typeof at === "number") bench.stages[side]?.reveal([at], true);
+    const at = hit && paneSet.stages[side]?.scene?.index.get(hit);
+    if (typeof at === "number") paneSet.stages[side]?.reveal([at], true);
   }, [hit]);
 
   const graph = study.drawn(side)?.graph ?? null;
@@ -214,8 +214,8 @@ export function Canvas({ bench, side, hits, hit, onSearch, onHit }: Props) {
         aria-label={`${name}, ${graph?.boxes.length ?? 0} boxes. Arrow keys follow edges, Enter selects, question mark shows all keys.`}
       />
       <canvas ref={map} class="rt-map" hidden />
-      <Seen bench={bench} side={side} name={name} ids={visible} />
-      <Tip bench={bench} side={side} at={tip} />
+      <Seen paneSet={paneSet} side={side} name={name} ids={visible} />
+      <Tip paneSet={paneSet} side={side} at={tip} />
     </div>
   );
 }
@@ -231,12 +231,12 @@ const MOST_SPOKEN = 60;
 
 /** The boxes in sight as a list that only screen readers show. */
 function Seen({
-  bench: { study },
+  paneSet: { study },
   side,
   name,
   ids,
 }: {
-  bench: Bench;
+  paneSet: PaneSet;
   side: Side;
   name: string;
   ids: Signal<readonly string[]>;
@@ -310,13 +310,13 @@ const positions = (scene: Scene, ids: Iterable<string>): number[] => [
 ];
 
 function marksOf(
-  bench: Bench,
+  paneSet: PaneSet,
   side: Side,
   scene: Scene,
   found: { hits: readonly string[]; hit: string },
   clear: ReadonlySet<number> | null,
 ): Marks {
-  const { study } = bench;
+  const { study } = paneSet;
   const view = study.view.value;
   const links = study.linksOf(engineSide(side));
   const selected = study.selected(side);
@@ -347,7 +347,7 @@ function marksOf(
 }
 
 /** The boxes that are not pale: those in focus, what stands for them on the other sides, and the frames around them. */
-function clearOf({ study }: Bench, side: Side): ReadonlySet<number> | null {
+function clearOf({ study }: PaneSet, side: Side): ReadonlySet<number> | null {
   const focus = study.focus.value;
   const drawn = study.drawn(side);
   if (!focus || !drawn || (focus.alone && focus.side === side)) return null;

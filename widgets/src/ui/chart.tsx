@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { onGround } from "../colour";
 import type { Theme } from "../draw/theme";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import type { Plot, Plotly, Trace } from "../plotly";
 import { gone } from "../reach";
 import type { Plotted } from "../traits";
@@ -17,7 +17,7 @@ export interface Joint {
 }
 
 interface Props {
-  lab: Lab;
+  explorer: ExplorerState;
   name: string;
   /** What is seen, for those who do not see it. */
   label: string;
@@ -31,7 +31,7 @@ interface Props {
 }
 
 /** A plotly figure in the colours of the theme, joined to the selection and the hover. */
-export function Chart({ lab, name, label, figure, joint, hidden = false, height, children }: Props) {
+export function Chart({ explorer, name, label, figure, joint, hidden = false, height, children }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const rings = useRef<SVGSVGElement>(null);
   const joined = useRef<(() => void) | null>(null);
@@ -39,13 +39,13 @@ export function Chart({ lab, name, label, figure, joint, hidden = false, height,
   latest.current = joint;
   const [plotly, setPlotly] = useState<Plotly | null>(null);
   const [problem, setProblem] = useState("");
-  const theme = lab.bench.theme.value;
+  const theme = explorer.paneSet.theme.value;
   const wanted = figure !== undefined && !hidden;
 
   useEffect(() => {
     if (!wanted) return;
-    lab.plotly().then(setPlotly, (error: unknown) => {
-      if (!lab.end.aborted) setProblem(error instanceof Error ? error.message : String(error));
+    explorer.plotly().then(setPlotly, (error: unknown) => {
+      if (!explorer.end.aborted) setProblem(error instanceof Error ? error.message : String(error));
     });
   }, [wanted]);
 
@@ -85,9 +85,9 @@ export function Chart({ lab, name, label, figure, joint, hidden = false, height,
   useEffect(() => {
     const place = box.current!;
     const stop = (): void => joined.current?.();
-    lab.end.addEventListener("abort", stop);
+    explorer.end.addEventListener("abort", stop);
     return () => {
-      lab.end.removeEventListener("abort", stop);
+      explorer.end.removeEventListener("abort", stop);
       stop();
       joined.current = null;
       plotly?.purge(place);
@@ -104,7 +104,7 @@ export function Chart({ lab, name, label, figure, joint, hidden = false, height,
       <div class="rt-plot" role="img" aria-label={label} ref={box} hidden={!figure} />
       <svg class="rt-rings" ref={rings} aria-hidden="true" />
       {!figure && children}
-      {wanted && !plotly && gone(lab.study.reach.value) && (
+      {wanted && !plotly && gone(explorer.study.reach.value) && (
         <p class="rt-quiet">The chart did not arrive before the kernel was gone.</p>
       )}
       {problem && <p class="rt-worse">The chart could not be shown: {problem}</p>}

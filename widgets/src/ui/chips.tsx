@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Chip } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { difference, plural, quantity, shorten, timeOf } from "../format";
-import type { Lab } from "../lab";
 import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
 import { RandomMark, RandomTag } from "./random";
@@ -9,10 +9,10 @@ import { measurable, measureLabel } from "./standing";
 import { Tool } from "./tool";
 
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
-export function Chips({ lab }: { lab: Lab }) {
-  const chips = lab.chips.value;
-  const shown = lab.study.engine.value?.variant ?? lab.study.view.value.variant;
-  const { panes, compared: other } = lab.study.view.value;
+export function Chips({ explorer }: { explorer: ExplorerState }) {
+  const chips = explorer.chips.value;
+  const shown = explorer.study.engine.value?.variant ?? explorer.study.view.value.variant;
+  const { panes, compared: other } = explorer.study.view.value;
   const compared = panes.includes("other") ? other : "";
   const severalTargets = new Set(chips.map(({ target }) => target)).size > 1;
   /** The chip whose menu is open, and where in the row it stands. */
@@ -37,7 +37,7 @@ export function Chips({ lab }: { lab: Lab }) {
       else if (last > scrollLeft) row.current!.scrollLeft = Math.min(last, chip.offsetLeft - EDGE);
     }
     look();
-  }, [shown, chips, lab.width.value]);
+  }, [shown, chips, explorer.width.value]);
   const place = (id: string): void => {
     const button = row.current!.querySelector(`[data-chip="${CSS.escape(id)}"] .rt-more`)!;
     setMenu({ id, left: button.getBoundingClientRect().left - box.current!.getBoundingClientRect().left });
@@ -57,7 +57,7 @@ export function Chips({ lab }: { lab: Lab }) {
         {chips.map((chip) => (
           <ChipView
             key={chip.id}
-            lab={lab}
+            explorer={explorer}
             chip={chip}
             current={chip.id === shown}
             compared={chip.id === compared}
@@ -67,14 +67,14 @@ export function Chips({ lab }: { lab: Lab }) {
           />
         ))}
       </div>
-      {lab.notice.value && <span class="rt-notice">{lab.notice.value}</span>}
-      <RandomMark lab={lab} />
-      <NetronLink lab={lab} />
+      {explorer.notice.value && <span class="rt-notice">{explorer.notice.value}</span>}
+      <RandomMark explorer={explorer} />
+      <NetronLink explorer={explorer} />
       {open && (
         <MenuList
           key={open.id}
           label={`More for ${open.label}`}
-          items={itemsOf(lab, open)}
+          items={itemsOf(explorer, open)}
           left={menu!.left}
           onClose={() => {
             setMenu(null);
@@ -87,7 +87,7 @@ export function Chips({ lab }: { lab: Lab }) {
 }
 
 interface ChipProps {
-  lab: Lab;
+  explorer: ExplorerState;
   chip: Chip;
   current: boolean;
   /** It stands in the third pane. */
@@ -98,12 +98,12 @@ interface ChipProps {
   onMenu(): void;
 }
 
-function ChipView({ lab, chip, current, compared, tagged, open, onMenu }: ChipProps) {
+function ChipView({ explorer, chip, current, compared, tagged, open, onMenu }: ChipProps) {
   const show = (): void => {
-    if (chip.status === "failed") lab.ownFailure.value = chip.error;
-    else if (chip.status === "ready") lab.send("show", chip.id);
+    if (chip.status === "failed") explorer.ownFailure.value = chip.error;
+    else if (chip.status === "ready") explorer.send({ type: "show", variant: chip.id });
   };
-  const dead = !lab.saved && !current && chip.status === "ready" ? lab.unusable() : "";
+  const dead = !explorer.saved && !current && chip.status === "ready" ? explorer.unusable() : "";
   return (
     <div
       class={`rt-chip rt-${chip.status} ${current ? "rt-current" : ""} ${compared ? "rt-compared" : ""}`}
@@ -147,70 +147,85 @@ const LONGEST_TARGET = 22;
 const EDGE = 28;
 
 /** What can be done with a variant; what cannot now says why. */
-function itemsOf(lab: Lab, chip: Chip): Item[] {
-  const dead = lab.unusable();
+function itemsOf(explorer: ExplorerState, chip: Chip): Item[] {
+  const dead = explorer.unusable();
   const busy = dead || (chip.status === "building" ? "It is being built" : "");
   const unready = busy || (chip.status === "failed" ? "Its build failed" : "");
-  const view = lab.study.view.peek();
+  const view = explorer.study.view.peek();
   const compared = view.panes.includes("other") && view.compared === chip.id;
-  const here = lab.study.engine.value?.variant === chip.id ? "It is in the second pane already" : "";
+  const here = explorer.study.engine.value?.variant === chip.id ? "It is in the second pane already" : "";
   const compare: Item = {
     id: "compare",
     label: compared ? "Close the third pane" : "Compare in a third pane",
-    reason: compared ? "" : (lab.saved ? "" : unready) || here,
-    pick: () => (compared ? lab.bench.closeOther(lab) : lab.compare(chip.id)),
+    reason: compared ? "" : (explorer.saved ? "" : unready) || here,
+    pick: () => (compared ? explorer.paneSet.closeOther(explorer) : explorer.compare(chip.id)),
   };
-  if (lab.saved) return [compare];
+  if (explorer.saved) return [compare];
   return [
     compare,
     {
       id: "baseline",
       label: "Make it the baseline",
       reason: unready || (chip.baseline ? "It is the baseline" : ""),
-      pick: () => lab.send("baseline", chip.id),
+      pick: () => explorer.send({ type: "baseline", variant: chip.id }),
     },
-    { id: "netron", label: "Open in Netron", reason: unready, pick: () => lab.send("netron", chip.id) },
-    ...(chip.recorded ? [] : exports(lab, chip, unready)),
-    ...measures(lab, chip, unready),
-    { id: "rebuild", label: "Build again", reason: busy, pick: () => lab.send("rebuild", chip.id) },
-    { id: "remove", label: "Remove", reason: busy, pick: () => lab.send("remove", chip.id) },
+    {
+      id: "netron",
+      label: "Open in Netron",
+      reason: unready,
+      pick: () => explorer.send({ type: "netron", variant: chip.id }),
+    },
+    ...(chip.recorded ? [] : exports(explorer, chip, unready)),
+    ...measures(explorer, chip, unready),
+    {
+      id: "rebuild",
+      label: "Build again",
+      reason: busy,
+      pick: () => explorer.send({ type: "rebuild", variant: chip.id }),
+    },
+    {
+      id: "remove",
+      label: "Remove",
+      reason: busy,
+      pick: () => explorer.send({ type: "remove", variant: chip.id }),
+    },
   ];
 }
 
 /** To go on with what is not measured yet. */
-function measures(lab: Lab, { id, stages }: Chip, unready: string): Item[] {
+function measures(explorer: ExplorerState, { id, stages }: Chip, unready: string): Item[] {
   if (!stages.some(measurable)) return [];
   return [
     {
       id: "measure",
       label: measureLabel(stages),
-      reason: unready || lab.busy(),
-      pick: () => lab.measure(id),
+      reason: unready || explorer.busy(),
+      pick: () => explorer.measure(id),
     },
   ];
 }
 
 /** What can be taken along, to build a variant on another machine. */
-function exports(lab: Lab, { id }: Chip, reason: string): Item[] {
+function exports(explorer: ExplorerState, { id }: Chip, reason: string): Item[] {
   return [
-    { id: "save-onnx", label: "Save the prepared ONNX", reason, pick: () => lab.save(id, "onnx") },
-    { id: "save-scales", label: "Save the scales", reason, pick: () => lab.save(id, "scales") },
+    { id: "save-onnx", label: "Save the prepared ONNX", reason, pick: () => explorer.save(id, "onnx") },
+    { id: "save-scales", label: "Save the scales", reason, pick: () => explorer.save(id, "scales") },
     {
       id: "save-cache",
       label: "Save a TensorRT calibration cache",
       reason,
-      pick: () => lab.save(id, "cache"),
+      pick: () => explorer.save(id, "cache"),
     },
-    { id: "elsewhere", label: "Build it elsewhere …", reason, pick: () => lab.buildElsewhere(id) },
+    { id: "elsewhere", label: "Build it elsewhere …", reason, pick: () => explorer.buildElsewhere(id) },
   ];
 }
 
 /** Where the kernel has opened Netron: a click opens it in a tab, because a browser opens none by itself. */
-function NetronLink({ lab }: { lab: Lab }) {
-  const url = lab.link.value;
+function NetronLink({ explorer }: { explorer: ExplorerState }) {
+  const url = explorer.link.value;
   if (!url) return null;
   const forget = (): void => {
-    lab.link.value = "";
+    explorer.link.value = "";
   };
   return (
     <span class="rt-notice" role="status" data-control="link">

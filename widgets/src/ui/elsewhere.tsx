@@ -1,13 +1,13 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 
 /** The commands that build a variant on another machine, to copy. */
-export function Elsewhere({ lab }: { lab: Lab }) {
-  const { value: variant } = lab.elsewhere;
+export function Elsewhere({ explorer }: { explorer: ExplorerState }) {
+  const { value: variant } = explorer.elsewhere;
   const close = useRef<HTMLButtonElement>(null);
   useEffect(() => close.current?.focus({ preventScroll: true }), [variant]);
   if (!variant) return null;
-  const engine = lab.study.engine.value;
+  const engine = explorer.study.engine.value;
   const commands = engine?.variant === variant ? engine.commands : null;
   return (
     <div class="rt-veil">
@@ -21,7 +21,7 @@ export function Elsewhere({ lab }: { lab: Lab }) {
         <p class="rt-quiet">
           {commands
             ? "Save the prepared ONNX, copy it to the other machine, and run one of these beside it."
-            : lab.unusable() || `Showing ${lab.study.called(variant)} …`}
+            : explorer.unusable() || `Showing ${explorer.study.called(variant)} …`}
         </p>
         {commands?.map((command) => (
           <Command key={command} text={command} />
@@ -30,12 +30,12 @@ export function Elsewhere({ lab }: { lab: Lab }) {
           <button
             type="button"
             class="rt-field"
-            disabled={lab.unusable() !== ""}
-            onClick={() => lab.save(variant, "onnx")}
+            disabled={explorer.unusable() !== ""}
+            onClick={() => explorer.save(variant, "onnx")}
           >
             Save the prepared ONNX
           </button>
-          <button type="button" class="rt-field" ref={close} onClick={() => lab.closeElsewhere()}>
+          <button type="button" class="rt-field" ref={close} onClick={() => explorer.closeElsewhere()}>
             Close
           </button>
         </footer>

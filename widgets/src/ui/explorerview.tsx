@@ -1,8 +1,8 @@
 import { effect, useComputed } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import type { Tab } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { onKeys } from "../keys";
-import type { Lab } from "../lab";
 import { gone } from "../reach";
 import { Bottom } from "./bottom";
 import { Chips } from "./chips";
@@ -27,30 +27,33 @@ const LEAST_WORK = 180;
 /** Below this width the side panel gives way to the graphs. */
 const ROOMY = 900;
 
-export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
+export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
   const [bottom, setBottom] = useState<number | null>(null);
   const [dropping, setDropping] = useState(false);
   useEffect(() => {
     const observer = new ResizeObserver(() => {
-      lab.width.value = root.clientWidth;
+      explorer.width.value = root.clientWidth;
     });
     observer.observe(root);
     onKeys(root, (event) => {
-      if (event.key === "Escape" && (lab.help.value || lab.failure.value || lab.elsewhere.value)) {
-        if (lab.help.value) lab.toggleHelp();
-        else if (lab.failure.value) lab.dismiss();
-        else lab.closeElsewhere();
+      if (
+        event.key === "Escape" &&
+        (explorer.help.value || explorer.failure.value || explorer.elsewhere.value)
+      ) {
+        if (explorer.help.value) explorer.toggleHelp();
+        else if (explorer.failure.value) explorer.dismiss();
+        else explorer.closeElsewhere();
         return true;
       }
       if (event.key !== "?" || event.target instanceof HTMLInputElement) return false;
-      lab.toggleHelp();
+      explorer.toggleHelp();
       return true;
     });
     const stop = effect(() => {
-      root.style.height = `${lab.tall.value}px`;
-      root.classList.toggle("rt-narrow", lab.width.value < ROOMY);
-      root.dataset.stale = lab.stale.value ? "1" : "0";
-      root.dataset.building = lab.build.value.running ? "1" : "0";
+      root.style.height = `${explorer.tall.value}px`;
+      root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
+      root.dataset.stale = explorer.stale.value ? "1" : "0";
+      root.dataset.building = explorer.build.value.running ? "1" : "0";
     });
     return () => {
       stop();
@@ -60,17 +63,17 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
 
   const loading = useComputed(
     () =>
-      !lab.study.source.value &&
-      !gone(lab.study.reach.value) &&
-      (lab.study.pending.value > 0 || lab.study.preparing.value),
+      !explorer.study.source.value &&
+      !gone(explorer.study.reach.value) &&
+      (explorer.study.pending.value > 0 || explorer.study.preparing.value),
   );
-  const { tab, segment } = lab.page.value;
+  const { tab, segment } = explorer.page.value;
   const share = segment && segment !== "layers" ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
-  const tall = bottom ?? Math.max(150, Math.round(lab.tall.value * share));
-  const most = lab.tall.value - LEAST_WORK - 120;
+  const tall = bottom ?? Math.max(150, Math.round(explorer.tall.value * share));
+  const most = explorer.tall.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
   const files = (event: DragEvent): boolean =>
-    !lab.saved && Boolean(event.dataTransfer?.types.includes("Files"));
+    !explorer.saved && Boolean(event.dataTransfer?.types.includes("Files"));
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files; the model list offers the same by path
     <div
@@ -90,28 +93,28 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
         event.preventDefault();
         event.stopPropagation();
         setDropping(false);
-        void lab.drop([...(event.dataTransfer?.files ?? [])]);
+        void explorer.drop([...(event.dataTransfer?.files ?? [])]);
       }}
     >
-      <TopRow lab={lab} />
-      <Chips lab={lab} />
-      {!lab.saved && <ExplorerBanner lab={lab} />}
+      <TopRow explorer={explorer} />
+      <Chips explorer={explorer} />
+      {!explorer.saved && <ExplorerBanner explorer={explorer} />}
       <div class="rt-work">
         <Panes
-          bench={lab.bench}
-          lab={lab}
-          stale={lab.stale.value}
+          paneSet={explorer.paneSet}
+          explorer={explorer}
+          stale={explorer.stale.value}
           empty={{
-            node: loading.value ? <div class="rt-skeleton" /> : <Start lab={lab} />,
-            layer: <Waiting lab={lab} />,
-            other: <Comparing lab={lab} />,
+            node: loading.value ? <div class="rt-skeleton" /> : <Start explorer={explorer} />,
+            layer: <Waiting explorer={explorer} />,
+            other: <Comparing explorer={explorer} />,
           }}
         />
-        <Panel lab={lab} />
-        <Elsewhere lab={lab} />
-        {!lab.saved && <BusyWords lab={lab} />}
-        <FailureCard lab={lab} />
-        {lab.help.value && <Help onClose={() => lab.toggleHelp()} />}
+        <Panel explorer={explorer} />
+        <Elsewhere explorer={explorer} />
+        {!explorer.saved && <BusyWords explorer={explorer} />}
+        <FailureCard explorer={explorer} />
+        {explorer.help.value && <Help onClose={() => explorer.toggleHelp()} />}
       </div>
       <Divider
         label="Move the line above the charts"
@@ -121,17 +124,17 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
         most={most}
         onMove={(by) => setBottom(Math.min(most, Math.max(LEAST_BOTTOM, height - by)))}
       />
-      <Bottom lab={lab} height={height} />
-      <StatusLine lab={lab} />
-      {!lab.saved && (
+      <Bottom explorer={explorer} height={height} />
+      <StatusLine explorer={explorer} />
+      {!explorer.saved && (
         <Divider
           label="Change the height"
           axis="y"
           class="rt-handle"
-          value={lab.tall.value}
+          value={explorer.tall.value}
           least={LEAST_HEIGHT}
           most={2000}
-          onMove={(by, done) => lab.resize(Math.max(LEAST_HEIGHT, lab.tall.value + by), done)}
+          onMove={(by, done) => explorer.resize(Math.max(LEAST_HEIGHT, explorer.tall.value + by), done)}
         />
       )}
     </div>
@@ -139,10 +142,10 @@ export function ExplorerView({ lab, root }: { lab: Lab; root: HTMLElement }) {
 }
 
 /** The third pane before its engine has arrived. */
-function Comparing({ lab }: { lab: Lab }) {
-  const { reach, view } = lab.study;
+function Comparing({ explorer }: { explorer: ExplorerState }) {
+  const { reach, view } = explorer.study;
   if (view.value.compared)
-    return gone(reach.value) ? <p>{lab.study.coming("Its layers")}</p> : <div class="rt-skeleton" />;
+    return gone(reach.value) ? <p>{explorer.study.coming("Its layers")}</p> : <div class="rt-skeleton" />;
   return (
     <div class="rt-start">
       <h3>Compare a variant</h3>
@@ -151,11 +154,11 @@ function Comparing({ lab }: { lab: Lab }) {
   );
 }
 
-function Waiting({ lab }: { lab: Lab }) {
-  const { running, phase } = lab.build.value;
+function Waiting({ explorer }: { explorer: ExplorerState }) {
+  const { running, phase } = explorer.build.value;
   if (running) return <div class="rt-skeleton" title={phase} />;
-  if (!lab.study.source.value) return null;
-  if (gone(lab.study.reach.value)) return <p>{lab.study.coming("The layers of an engine")}</p>;
+  if (!explorer.study.source.value) return null;
+  if (gone(explorer.study.reach.value)) return <p>{explorer.study.coming("The layers of an engine")}</p>;
   return (
     <div class="rt-start">
       <h3>No engine yet</h3>

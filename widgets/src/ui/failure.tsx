@@ -1,9 +1,9 @@
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import { Warning } from "./icons";
 
 /** What was tried, what was found, what to do next; the last good result stays behind the card. */
-export function FailureCard({ lab }: { lab: Lab }) {
-  const failure = lab.failure.value;
+export function FailureCard({ explorer }: { explorer: ExplorerState }) {
+  const failure = explorer.failure.value;
   if (!failure) return null;
   return (
     <div class="rt-veil">
@@ -19,7 +19,7 @@ export function FailureCard({ lab }: { lab: Lab }) {
           </details>
         )}
         <footer>
-          <button type="button" class="rt-field" data-control="dismiss" onClick={() => lab.dismiss()}>
+          <button type="button" class="rt-field" data-control="dismiss" onClick={() => explorer.dismiss()}>
             Close
           </button>
         </footer>

@@ -1,7 +1,7 @@
-import type { Bench } from "../bench";
 import type { Side } from "../contract";
 import { Follow } from "../draw/follow";
 import type { Scene } from "../draw/scene";
+import type { PaneSet } from "../paneset";
 
 interface Known {
   from: Scene;
@@ -9,28 +9,29 @@ interface Known {
   map: Follow;
 }
 
-const maps = new WeakMap<Bench, Map<string, Known>>();
+const maps = new WeakMap<PaneSet, Map<string, Known>>();
 
 /** Moves the other panes to the counterpart of what one pane shows. */
-export function moveOthers(bench: Bench, lead: Side): void {
-  const stage = bench.stages[lead];
-  if (!stage?.scene || !bench.study.view.peek().follow) return;
+export function moveOthers(paneSet: PaneSet, lead: Side): void {
+  const stage = paneSet.stages[lead];
+  if (!stage?.scene || !paneSet.study.view.peek().follow) return;
   const { camera, scene } = stage;
   const [x, y] = camera.toWorld(camera.width / 2, camera.height / 2);
-  for (const side of bench.sides.peek()) {
-    const other = bench.stages[side];
-    if (side !== lead && other?.scene) other.follow(...mapOf(bench, lead, scene, side, other.scene).at(x, y));
+  for (const side of paneSet.sides.peek()) {
+    const other = paneSet.stages[side];
+    if (side !== lead && other?.scene)
+      other.follow(...mapOf(paneSet, lead, scene, side, other.scene).at(x, y));
   }
 }
 
 /** Which places of two pictures belong together, worked out once for each two pictures. */
-function mapOf(bench: Bench, a: Side, from: Scene, b: Side, to: Scene): Follow {
-  const known = maps.get(bench) ?? new Map<string, Known>();
-  maps.set(bench, known);
+function mapOf(paneSet: PaneSet, a: Side, from: Scene, b: Side, to: Scene): Follow {
+  const known = maps.get(paneSet) ?? new Map<string, Known>();
+  maps.set(paneSet, known);
   const key = `${a} ${b}`;
   const old = known.get(key);
   if (old?.from === from && old.to === to) return old.map;
-  const { study } = bench;
+  const { study } = paneSet;
   const pairs = from.figures.flatMap(({ box, shape }, i) => {
     if (shape === "frame") return [];
     const ids = study.across(a, b, study.members(a, box.id));

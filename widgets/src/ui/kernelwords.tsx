@@ -1,4 +1,4 @@
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import { gone, type Reach } from "../reach";
 import { Warning } from "./icons";
 import { useLater } from "./later";
@@ -50,11 +50,11 @@ export function KernelBanner({ reach, rest = "", lost = "", asks = false }: Prop
   );
 }
 
-export function ExplorerBanner({ lab }: { lab: Lab }) {
-  const { value: lost } = lab.lost;
+export function ExplorerBanner({ explorer }: { explorer: ExplorerState }) {
+  const { value: lost } = explorer.lost;
   return (
     <KernelBanner
-      reach={lab.study.reach.value}
+      reach={explorer.study.reach.value}
       rest="; open tabs can be read"
       lost={lost && `The running work, “${lost}”, ended with it.`}
       asks
@@ -63,8 +63,8 @@ export function ExplorerBanner({ lab }: { lab: Lab }) {
 }
 
 /** That what was asked waits for a kernel that is busy. */
-export function BusyWords({ lab }: { lab: Lab }) {
-  const late = useLater(lab.waits.value, BUSY_MS);
+export function BusyWords({ explorer }: { explorer: ExplorerState }) {
+  const late = useLater(explorer.waits.value, BUSY_MS);
   return (
     <div class="rt-toast" role="status" data-control="busy" hidden={!late}>
       {late && (

@@ -1,5 +1,5 @@
 import { useEffect } from "preact/hooks";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import type { LateTab } from "../late";
 import { useLater } from "./later";
 
@@ -7,24 +7,24 @@ import { useLater } from "./later";
 const WORDS_MS = 400;
 
 interface Props {
-  lab: Lab;
+  explorer: ExplorerState;
   tab: LateTab;
-  /** What the tab is given beside the lab. */
+  /** What the tab is given beside the explorer. */
   given: object;
 }
 
 /** A tab whose code comes when it is opened. */
-export function LateView({ lab, tab, given }: Props) {
-  const come = lab.late.of(tab).value;
-  const alive = lab.saved || lab.alive.value;
+export function LateView({ explorer, tab, given }: Props) {
+  const come = explorer.late.of(tab).value;
+  const alive = explorer.saved || explorer.alive.value;
   // A kernel that can be reached again has forgotten what it did not hear.
-  useEffect(() => lab.late.ask(tab, alive), [tab, alive]);
+  useEffect(() => explorer.late.ask(tab, alive), [tab, alive]);
   const waiting = useLater(!come && alive, WORDS_MS);
   if (!come?.View)
     return (
       <p class="rt-quiet rt-pad" role="status" data-control="late">
         {come?.problem && `Cannot show this tab: ${come.problem}. Open it again, or reload the page.`}
-        {!come && !alive && `This tab had not arrived before. ${lab.unusable()}.`}
+        {!come && !alive && `This tab had not arrived before. ${explorer.unusable()}.`}
         {waiting && "Waiting for the kernel, which sends this tab as soon as it is free."}
       </p>
     );
@@ -32,7 +32,7 @@ export function LateView({ lab, tab, given }: Props) {
   return (
     <>
       {css && <style>{css}</style>}
-      <View {...{ lab, ...given }} />
+      <View {...{ explorer, ...given }} />
     </>
   );
 }

@@ -1,5 +1,5 @@
 import { useMemo } from "preact/hooks";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import { Chart, type Joint } from "./chart";
 
 const LABELS = {
@@ -8,7 +8,7 @@ const LABELS = {
 };
 
 interface Props {
-  lab: Lab;
+  explorer: ExplorerState;
   name: keyof typeof LABELS;
   /** Which of the kernel's figures, where there are several of one thing. */
   figure?: string;
@@ -16,8 +16,8 @@ interface Props {
 }
 
 /** A chart of the variant shown whose points are its layers. */
-export function LayerChart({ lab, name, figure: drawn = name, hidden }: Props) {
-  const { study } = lab;
+export function LayerChart({ explorer, name, figure: drawn = name, hidden }: Props) {
+  const { study } = explorer;
   const joint = useMemo(
     (): Joint => ({
       marked: () => new Set(study.view.value.layers),
@@ -28,9 +28,9 @@ export function LayerChart({ lab, name, figure: drawn = name, hidden }: Props) {
     [],
   );
   // Charts of a model that is no longer on screen are gone with its engine.
-  const figure = study.engine.value ? lab.charts.value[drawn] : undefined;
+  const figure = study.engine.value ? explorer.charts.value[drawn] : undefined;
   return (
-    <Chart lab={lab} name={name} label={LABELS[name]} figure={figure} joint={joint} hidden={hidden}>
+    <Chart explorer={explorer} name={name} label={LABELS[name]} figure={figure} joint={joint} hidden={hidden}>
       <p class="rt-quiet">A chart appears here after the first build.</p>
     </Chart>
   );

@@ -1,9 +1,9 @@
-import type { Bench } from "../bench";
 import type { Reason, Side } from "../contract";
 import { REASON_GLYPH } from "../format";
+import type { PaneSet } from "../paneset";
 
 /** How to read the colours of a pane: range with unit and origin, or classes; and what dashed boxes mean. */
-export function LegendView({ bench: { study, colours }, side }: { bench: Bench; side: Side }) {
+export function LegendView({ paneSet: { study, colours }, side }: { paneSet: PaneSet; side: Side }) {
   const legend = colours[side].look.value?.legend;
   const reasons: Reason[] =
     side === "node" && colours[side].mode.value !== "reason"

@@ -1,24 +1,24 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Bench } from "../bench";
 import { calm } from "../draw/camera";
 import { Morph } from "../draw/morph";
+import type { PaneSet } from "../paneset";
 import { Close, Pause, Play } from "./icons";
 import { Tool } from "./tool";
 
 const PLAY_MS = 600;
 
 /** Before into after, in the node pane: plays once when it opens, then stays where the slider stands. */
-export function MorphBar({ bench }: { bench: Bench }) {
-  const { study } = bench;
-  const side = bench.sides.value.includes("layer") ? "layer" : "other";
+export function MorphBar({ paneSet }: { paneSet: PaneSet }) {
+  const { study } = paneSet;
+  const side = paneSet.sides.value.includes("layer") ? "layer" : "other";
   const [t, setT] = useState(0);
   const [playing, setPlaying] = useState(!calm());
-  const before = bench.colours.node.look.value;
-  const after = bench.colours[side].look.value;
+  const before = paneSet.colours.node.look.value;
+  const after = paneSet.colours[side].look.value;
   // A picture that is on its way is not the one to start from.
   const settled = study.pending.value === 0;
-  const stage = bench.stages.node;
-  const [a, b] = [stage?.scene, bench.stages[side]?.scene];
+  const stage = paneSet.stages.node;
+  const [a, b] = [stage?.scene, paneSet.stages[side]?.scene];
   const morph = useMemo(() => {
     if (!settled || !a || !b || !before || !after) return null;
     const links = study.linksOf(side);
@@ -27,13 +27,13 @@ export function MorphBar({ bench }: { bench: Bench }) {
         .layersOf(study.members("node", box.id))
         .flatMap((id): [number, number][] => (b.index.has(id) ? [[i, b.index.get(id)!]] : [])),
     );
-    return new Morph(a, b, before, after, bench.theme.value, pairs);
-  }, [settled, a, b, before, after, bench.theme.value]);
+    return new Morph(a, b, before, after, paneSet.theme.value, pairs);
+  }, [settled, a, b, before, after, paneSet.theme.value]);
   const shown = useRef(t);
   shown.current = t;
   useEffect(() => {
     stage?.morph(morph, t);
-    bench.onFrame();
+    paneSet.onFrame();
   }, [stage, morph, t]);
   useEffect(() => () => stage?.morph(null), [stage]);
   useEffect(() => {
@@ -84,8 +84,8 @@ export function MorphBar({ bench }: { bench: Bench }) {
         label="Close (Esc)"
         control="morph-close"
         onClick={() => {
-          bench.morphing.value = false;
-          bench.focusPane("node");
+          paneSet.morphing.value = false;
+          paneSet.focusPane("node");
         }}
         icon={<Close />}
       />

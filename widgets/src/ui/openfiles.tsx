@@ -1,11 +1,11 @@
 import { useRef } from "preact/hooks";
 import { ACCEPT, OPENABLE } from "../dropped";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 
 /** A button that asks the browser for files, several at once, and hands them to the kernel. */
-export function OpenFiles({ lab, onOpen }: { lab: Lab; onOpen?: () => void }) {
+export function OpenFiles({ explorer, onOpen }: { explorer: ExplorerState; onOpen?: () => void }) {
   const input = useRef<HTMLInputElement>(null);
-  const why = lab.busy();
+  const why = explorer.busy();
   return (
     <>
       <button
@@ -26,7 +26,7 @@ export function OpenFiles({ lab, onOpen }: { lab: Lab; onOpen?: () => void }) {
         accept={ACCEPT}
         aria-label={OPENABLE}
         onChange={({ currentTarget }) => {
-          void lab.drop([...(currentTarget.files ?? [])]);
+          void explorer.drop([...(currentTarget.files ?? [])]);
           // The same files can be chosen once more.
           currentTarget.value = "";
           onOpen?.();

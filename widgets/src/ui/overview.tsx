@@ -1,17 +1,17 @@
 import type { Overlay } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { GLYPH, opsOf, plural, quantity, shorten, uncapitalised } from "../format";
-import type { Lab } from "../lab";
 import { sourceOf, worst } from "../overlay";
 import { Row, Section } from "./section";
 
 const WORST = 3;
 
 /** What to look at first while nothing is selected: the extremes of every overlay, and nodes without a layer. */
-export function Overview({ lab }: { lab: Lab }) {
-  const { study } = lab;
+export function Overview({ explorer }: { explorer: ExplorerState }) {
+  const { study } = explorer;
   const engine = study.engine.value;
   const overlays = engine?.overlays ?? [];
-  const missing = lab.missingWords();
+  const missing = explorer.missingWords();
   return (
     <>
       <h3>{engine ? study.called(engine.variant) : "Nothing selected"}</h3>
@@ -24,7 +24,7 @@ export function Overview({ lab }: { lab: Lab }) {
         // A share ranks the layers just as the time does that it is a share of.
         .filter(({ unit }) => unit !== "%" || !overlays.some((other) => other.unit === "ms"))
         .map((overlay) => (
-          <Extremes key={overlay.id} lab={lab} overlay={overlay} />
+          <Extremes key={overlay.id} explorer={explorer} overlay={overlay} />
         ))}
       {study.follows("layer") && <p class="rt-quiet">{study.coming("The numbers of the layers")}</p>}
       {missing.length > 0 && (
@@ -38,7 +38,7 @@ export function Overview({ lab }: { lab: Lab }) {
   );
 }
 
-function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
+function Extremes({ explorer, overlay }: { explorer: ExplorerState; overlay: Overlay }) {
   const side = Object.keys(overlay.layers).length ? "layer" : "node";
   const values = side === "layer" ? overlay.layers : overlay.nodes;
   const found = worst(values, overlay.best, WORST);
@@ -47,7 +47,7 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
     <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>
       <dl class="rt-wide">
         {found.map(([id, reading]) => {
-          const box = lab.study.box(side, id);
+          const box = explorer.study.box(side, id);
           const ops = box ? opsOf(box, 3) : id;
           return (
             <Row key={id} name={box?.title ?? id}>
@@ -55,7 +55,7 @@ function Extremes({ lab, overlay }: { lab: Lab; overlay: Overlay }) {
                 type="button"
                 class="rt-link"
                 title={shorten(box?.title ?? id, 300)}
-                onClick={() => lab.jump(side, id)}
+                onClick={() => explorer.jump(side, id)}
               >
                 {ops}
               </button>

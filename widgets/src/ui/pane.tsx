@@ -1,12 +1,12 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Bench } from "../bench";
 import type { Side } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { find } from "../find";
 import { plural } from "../format";
 import { onKeys } from "../keys";
-import type { Lab } from "../lab";
 import { colourField } from "../overlay";
+import type { PaneSet } from "../paneset";
 import { noun } from "../spoken";
 import { Canvas, NAMES } from "./canvas";
 import { unfold } from "./folding";
@@ -20,8 +20,8 @@ import { Tool } from "./tool";
 import { countOf } from "./tracing";
 
 interface Props {
-  bench: Bench;
-  lab?: Lab | undefined;
+  paneSet: PaneSet;
+  explorer?: ExplorerState | undefined;
   side: Side;
   /** What concerns this pane and the one above it. */
   hub?: ComponentChildren;
@@ -32,9 +32,9 @@ interface Props {
 }
 
 /** A graph with its header: what it is, colour by, search, zoom, more. */
-export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
-  const { study } = bench;
-  const colours = bench.colours[side];
+export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
+  const { study } = paneSet;
+  const colours = paneSet.colours[side];
   const whole = study.whole(side);
   const graph = study.drawn(side)?.graph ?? null;
   const [searching, setSearching] = useState(false);
@@ -49,7 +49,7 @@ export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
   const place = ((at % hits.length) + hits.length) % hits.length || 0;
   const hit = hits[place] ?? "";
   useEffect(() => {
-    bench.hits.value = { ...bench.hits.peek(), [side]: hits.length };
+    paneSet.hits.value = { ...paneSet.hits.peek(), [side]: hits.length };
   }, [hits]);
   useEffect(() => {
     if (filtering && hits.length)
@@ -71,7 +71,7 @@ export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
     if (filtering) study.focus.value = null;
     setFiltering(false);
     setSearching(false);
-    bench.focusPane(side);
+    paneSet.focusPane(side);
   };
   const move = (by: number): void => {
     if (!hits.length) return;
@@ -98,8 +98,8 @@ export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
     if (searching) input.current?.select();
   }, [searching]);
 
-  const [title, about] = told(bench, side);
-  const stage = () => bench.stages[side];
+  const [title, about] = told(paneSet, side);
+  const stage = () => paneSet.stages[side];
   const modes = colours.modes.value.map((mode) => ({
     ...mode,
     enabled: true,
@@ -176,26 +176,26 @@ export function Pane({ bench, lab, side, hub, empty, stale }: Props) {
           <MoreMenu
             label={`More for the ${name}`}
             name={`more-${side}`}
-            items={() => paneMenu(bench, lab, side)}
+            items={() => paneMenu(paneSet, explorer, side)}
           />
           {side === "other" && (
             <Tool
               label="Close the third pane"
               control="close-other"
-              onClick={() => bench.closeOther(lab)}
+              onClick={() => paneSet.closeOther(explorer)}
               icon={<Close />}
             />
           )}
         </div>
       </header>
-      <Strip bench={bench} side={side} />
-      {side === "node" && bench.morphing.value && <MorphBar bench={bench} />}
+      <Strip paneSet={paneSet} side={side} />
+      {side === "node" && paneSet.morphing.value && <MorphBar paneSet={paneSet} />}
       <div class="rt-body">
-        <Canvas bench={bench} side={side} hits={hits} hit={hit} onSearch={open} onHit={move} />
+        <Canvas paneSet={paneSet} side={side} hits={hits} hit={hit} onSearch={open} onHit={move} />
         {!graph ? (
           <div class="rt-empty">{side === "layer" && study.preparing.value ? <Preparing /> : empty}</div>
         ) : whole?.boxes.length ? (
-          <LegendView bench={bench} side={side} />
+          <LegendView paneSet={paneSet} side={side} />
         ) : (
           <div class="rt-empty">
             {side === "node"
@@ -216,10 +216,10 @@ const Preparing = () => (
 );
 
 /** What stands out and why, with the way back. */
-function Strip({ bench, side }: { bench: Bench; side: Side }) {
-  const { study } = bench;
+function Strip({ paneSet, side }: { paneSet: PaneSet; side: Side }) {
+  const { study } = paneSet;
   const focus = study.focus.value;
-  const hint = bench.hint.value;
+  const hint = paneSet.hint.value;
   const whole = study.whole(side);
   if (hint?.side === side)
     return (
@@ -257,7 +257,7 @@ function Strip({ bench, side }: { bench: Bench; side: Side }) {
         data-control="all"
         onClick={() => {
           study.focus.value = null;
-          bench.focusPane(side);
+          paneSet.focusPane(side);
         }}
       >
         {alone ? "show all" : "clear"}
@@ -267,7 +267,7 @@ function Strip({ bench, side }: { bench: Bench; side: Side }) {
 }
 
 /** What a pane shows, in two parts. Beside a third pane the variant tells one engine from the other. */
-function told({ study, sides }: Bench, side: Side): [string, string] {
+function told({ study, sides }: PaneSet, side: Side): [string, string] {
   const graph = study.whole(side);
   if (!graph) return [NAMES[side], side === "other" ? study.called(study.view.value.compared) : ""];
   const variant =

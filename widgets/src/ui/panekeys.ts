@@ -1,10 +1,10 @@
-import type { Bench } from "../bench";
 import type { Side } from "../contract";
 import { calm } from "../draw/camera";
 import type { Scene } from "../draw/scene";
 import type { Stage } from "../draw/stage";
 import type { KeyHandler } from "../keys";
 import { colourField } from "../overlay";
+import type { PaneSet } from "../paneset";
 import { toggleAt } from "./folding";
 import { trace, type Way } from "./tracing";
 
@@ -13,21 +13,21 @@ const WAYS: Record<string, Way> = { u: "up", d: "down", p: "path" };
 
 /** Keys of a graph pane. The arrows move the hover along edges; Enter turns it into the selection. */
 export function paneKeys(
-  bench: Bench,
+  paneSet: PaneSet,
   side: Side,
   scene: () => Scene | null,
   stage: Stage,
   onSearch: () => void,
   onHit: (by: number) => void,
 ): KeyHandler {
-  const { study } = bench;
+  const { study } = paneSet;
   const pointed = (): string | undefined => {
     const at = study.hover.peek();
     return at?.side === side ? at.id : undefined;
   };
   const here = (shown: Scene): number => shown.index.get(pointed() ?? study.selected(side)[0] ?? "") ?? -1;
   const go = (shown: Scene, box: number): void => {
-    study.hover.value = bench.reading.value = { side, id: shown.figures[box]!.box.id };
+    study.hover.value = paneSet.reading.value = { side, id: shown.figures[box]!.box.id };
     stage.reveal([box], !calm(), true);
   };
   const actions: Record<string, (shown: Scene, event: KeyboardEvent) => void> = {
@@ -39,24 +39,24 @@ export function paneKeys(
     n: () => onHit(1),
     N: () => onHit(-1),
     f: () => stage.fit(),
-    z: () => bench.zoomToSelection(side),
+    z: () => paneSet.zoomToSelection(side),
     o(shown) {
       const at = here(shown);
       const group = at < 0 ? null : toggleAt(study, side, shown.figures[at]!.box.id);
-      if (group) study.hover.value = bench.reading.value = { side, id: group };
+      if (group) study.hover.value = paneSet.reading.value = { side, id: group };
     },
     "+": () => stage.zoom(1.25),
     "=": () => stage.zoom(1.25),
     "-": () => stage.zoom(0.8),
-    c: () => cycle(bench, side),
-    s: () => bench.swap(side),
+    c: () => cycle(paneSet, side),
+    s: () => paneSet.swap(side),
   };
   return (event) => {
     const { key } = event;
     const shown = scene();
     if (key === "Tab") {
-      const next = bench.sides.peek()[bench.sides.peek().indexOf(side) + (event.shiftKey ? -1 : 1)];
-      if (next) bench.focusPane(next);
+      const next = paneSet.sides.peek()[paneSet.sides.peek().indexOf(side) + (event.shiftKey ? -1 : 1)];
+      if (next) paneSet.focusPane(next);
       return next !== undefined;
     }
     if (!shown) return false;
@@ -70,7 +70,7 @@ export function paneKeys(
       const at = pointed();
       // The path is between what is selected; the others start where the reader is.
       const ids = way === "path" || !at ? study.selected(side) : study.members(side, at);
-      trace(bench, side, ids, way);
+      trace(paneSet, side, ids, way);
     } else if (actions[key]) actions[key](shown, event);
     else return false;
     return true;
@@ -78,7 +78,7 @@ export function paneKeys(
 }
 
 /** The next way to colour this side. */
-function cycle({ study, colours }: Bench, side: Side): void {
+function cycle({ study, colours }: PaneSet, side: Side): void {
   const { modes, mode } = colours[side];
   const now = modes.value.findIndex(({ id }) => id === mode.value);
   study.change({ [colourField(side)]: modes.value[(now + 1) % modes.value.length]!.id });

@@ -1,5 +1,6 @@
 import { readBy } from "../calibration";
 import type { Box, Port, Role, Side } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import {
   colourOf,
   GLYPH,
@@ -13,7 +14,6 @@ import {
   titleOf,
   withSpread,
 } from "../format";
-import type { Lab } from "../lab";
 import { combined, engineSide, sourceOf } from "../overlay";
 import { groupOf, layerPlace, noun } from "../spoken";
 import { SIDES, type Study } from "../state";
@@ -31,27 +31,27 @@ const SHORT = 60;
 const MOST_ENDS = 8;
 
 /** Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histograms. */
-export function Panel({ lab }: { lab: Lab }) {
-  const { study } = lab;
+export function Panel({ explorer }: { explorer: ExplorerState }) {
+  const { study } = explorer;
   const { anchor } = study.view.value;
   const ids = study.selected(anchor);
   const box = ids.length === 1 ? study.box(anchor, ids[0]!) : null;
   return (
     <aside class="rt-panel" aria-label="Details of the selection">
       {box ? (
-        <One lab={lab} side={anchor} box={box} />
+        <One explorer={explorer} side={anchor} box={box} />
       ) : ids.length > 1 ? (
-        <Several lab={lab} side={anchor} ids={ids} />
+        <Several explorer={explorer} side={anchor} ids={ids} />
       ) : (
-        <Overview lab={lab} />
+        <Overview explorer={explorer} />
       )}
     </aside>
   );
 }
 
 /** Several boxes, or a group: their numbers together, and where they went. */
-function Several({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
-  const { study } = lab;
+function Several({ explorer, side, ids }: { explorer: ExplorerState; side: Side; ids: readonly string[] }) {
+  const { study } = explorer;
   const group = groupOf(study, side, ids);
   const count = plural(ids.length, noun(side));
   const at = group && study.drawn(side)?.place.get(group.id);
@@ -63,20 +63,20 @@ function Several({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly strin
           {[`group of ${count}`, ...group.details.map(({ value }) => breakable(value))].join(" · ")}
         </p>
       )}
-      <Actions lab={lab} side={side} ids={ids} />
+      <Actions explorer={explorer} side={side} ids={ids} />
       {group && (
         <button type="button" class="rt-field" data-control="fold" onClick={() => study.toggle(group.id)}>
           {study.drawn(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
         </button>
       )}
-      <Numbers lab={lab} side={side} ids={ids} group={group} />
-      {side === "node" && <Pinning lab={lab} boxes={lab.selectedBoxes()} />}
+      <Numbers explorer={explorer} side={side} ids={ids} group={group} />
+      {side === "node" && <Pinning explorer={explorer} boxes={explorer.selectedBoxes()} />}
       <Section title={group ? "Members" : "Selected"}>
-        <Jumps lab={lab} side={side} ids={ids} />
+        <Jumps explorer={explorer} side={side} ids={ids} />
       </Section>
       {partners(study, side).map((other) => (
         <Section key={other} title={other === "node" ? "From nodes" : inWhere(study, other)}>
-          <Jumps lab={lab} side={other} ids={study.selected(other)} />
+          <Jumps explorer={explorer} side={other} ids={study.selected(other)} />
         </Section>
       ))}
     </>
@@ -91,52 +91,52 @@ const inWhere = (study: Study, side: Exclude<Side, "node">): string =>
   study.other.value ? `In layers of ${study.called(study.engineOf(side)?.variant)}` : "In layers";
 
 /** What can be done with the selection from here. */
-function Actions({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
-  const { bench } = lab;
-  const nodes = lab.selectedNodes();
+function Actions({ explorer, side, ids }: { explorer: ExplorerState; side: Side; ids: readonly string[] }) {
+  const { paneSet } = explorer;
+  const nodes = explorer.selectedNodes();
   return (
     <div class="rt-actions" role="toolbar" aria-label="Actions">
       <Tool
         label="What comes before (u)"
         control="trace-up"
         icon={<Upstream />}
-        onClick={() => trace(bench, side, ids, "up")}
+        onClick={() => trace(paneSet, side, ids, "up")}
       />
       <Tool
         label="What follows (d)"
         control="trace-down"
         icon={<Downstream />}
-        onClick={() => trace(bench, side, ids, "down")}
+        onClick={() => trace(paneSet, side, ids, "down")}
       />
       <Tool
         label="Paths between two (p)"
         control="trace-path"
         icon={<Path />}
-        onClick={() => trace(bench, side, ids, "path")}
+        onClick={() => trace(paneSet, side, ids, "path")}
       />
       <Tool
         label="Zoom to the selection (z)"
         control="zoom"
         icon={<Zoom />}
-        onClick={() => bench.zoomToSelection(side)}
+        onClick={() => paneSet.zoomToSelection(side)}
       />
-      {!lab.saved && (
+      {!explorer.saved && (
         <Tool
-          label={lab.unusable() || "Save the nodes as ONNX"}
+          label={explorer.unusable() || "Save the nodes as ONNX"}
           control="extract"
-          disabled={!nodes.length || lab.unusable() !== ""}
+          disabled={!nodes.length || explorer.unusable() !== ""}
           icon={<Save />}
-          onClick={() => lab.extract()}
+          onClick={() => explorer.extract()}
         />
       )}
     </div>
   );
 }
 
-function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
-  const { study } = lab;
+function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box: Box }) {
+  const { study } = explorer;
   const engine = study.engineOf(engineSide(side));
-  const known = side === "node" ? lab.calibration.value : null;
+  const known = side === "node" ? explorer.calibration.value : null;
   const streams = new Set(engine?.graph.boxes.map(({ stream }) => stream));
   const layer = box.kind === "layer";
   const about = [
@@ -158,17 +158,18 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
     <>
       <h3 title={shorten(box.title, LONGEST)}>{breakable(titleOf(box))}</h3>
       <p class="rt-quiet">{about.filter(Boolean).join(" · ")}</p>
-      <Actions lab={lab} side={side} ids={[box.id]} />
+      <Actions explorer={explorer} side={side} ids={[box.id]} />
       {layer ? (
-        <FromNodes lab={lab} side={side} box={box} />
+        <FromNodes explorer={explorer} side={side} box={box} />
       ) : (
         box.kind === "node" &&
         ENGINES.map(
-          (which) => study.engineOf(which) && <InLayer key={which} lab={lab} side={which} box={box} />,
+          (which) =>
+            study.engineOf(which) && <InLayer key={which} explorer={explorer} side={which} box={box} />,
         )
       )}
-      <Numbers lab={lab} side={side} ids={[box.id]} />
-      {box.kind === "node" && <Pinning lab={lab} boxes={[box]} />}
+      <Numbers explorer={explorer} side={side} ids={[box.id]} />
+      {box.kind === "node" && <Pinning explorer={explorer} boxes={[box]} />}
       {study.follows(side) && <p class="rt-quiet">{study.coming("Its tensors and numbers")}</p>}
       {box.details.length > 0 && (
         <Section title={layer ? "Layer" : "Attributes"}>
@@ -182,15 +183,15 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
         </Section>
       )}
       <Ports
-        lab={lab}
+        explorer={explorer}
         side={side}
         box={box}
         title="Inputs"
         ports={box.inputs.filter(({ constant }) => !constant)}
       />
-      <Ports lab={lab} side={side} box={box} title="Outputs" ports={box.outputs} />
+      <Ports explorer={explorer} side={side} box={box} title="Outputs" ports={box.outputs} />
       <Ports
-        lab={lab}
+        explorer={explorer}
         side={side}
         box={box}
         title="Weights"
@@ -200,7 +201,9 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
         readBy(known.values, [box.id]).map((value) => (
           <CalibratedView key={value.value} known={known} value={value} chosen={engine?.calibrator ?? ""} />
         ))}
-      {box.id === lab.inspected.value && !lab.saved && <Tensors lab={lab} node={box.id} />}
+      {box.id === explorer.inspected.value && !explorer.saved && (
+        <Tensors explorer={explorer} node={box.id} />
+      )}
     </>
   );
 }
@@ -208,8 +211,16 @@ function One({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
 const ENGINES = ["layer", "other"] as const;
 
 /** Where a node went in one engine, and with whom. */
-function InLayer({ lab, side, box }: { lab: Lab; side: (typeof ENGINES)[number]; box: Box }) {
-  const { study } = lab;
+function InLayer({
+  explorer,
+  side,
+  box,
+}: {
+  explorer: ExplorerState;
+  side: (typeof ENGINES)[number];
+  box: Box;
+}) {
+  const { study } = explorer;
   const links = study.linksOf(side);
   const missing = links.unmapped(box.id);
   const of = study.other.value ? ` · ${study.called(study.engineOf(side)!.variant)}` : "";
@@ -230,13 +241,17 @@ function InLayer({ lab, side, box }: { lab: Lab; side: (typeof ENGINES)[number];
         const others = links.nodesOf([layer]).filter((id) => !home.includes(id));
         return (
           <Section key={layer} title={`${place ? `Layer ${place.at} of ${place.of}` : "Layer"}${of}`}>
-            <Jumps lab={lab} side={side} ids={[layer]} />
+            <Jumps explorer={explorer} side={side} ids={[layer]} />
             {role !== "work" && <p>It {ROLE_WORDS[role]} this node.</p>}
             <p class={`rt-evidence ${evidence === "inferred" ? "rt-inferred" : ""}`}>
-              {lab.evidenceWords(side, box.id, layer)}
+              {explorer.evidenceWords(side, box.id, layer)}
             </p>
-            <Company lab={lab} words="together with" ids={home.filter((id) => id !== box.id)} />
-            <Company lab={lab} words="and with a part of" ids={others.filter((id) => id !== box.id)} />
+            <Company explorer={explorer} words="together with" ids={home.filter((id) => id !== box.id)} />
+            <Company
+              explorer={explorer}
+              words="and with a part of"
+              ids={others.filter((id) => id !== box.id)}
+            />
           </Section>
         );
       })}
@@ -244,31 +259,39 @@ function InLayer({ lab, side, box }: { lab: Lab; side: (typeof ENGINES)[number];
   );
 }
 
-function Company({ lab, words, ids }: { lab: Lab; words: string; ids: readonly string[] }) {
+function Company({
+  explorer,
+  words,
+  ids,
+}: {
+  explorer: ExplorerState;
+  words: string;
+  ids: readonly string[];
+}) {
   if (!ids.length) return null;
   return (
     <>
       <p class="rt-quiet">{words}</p>
-      <Jumps lab={lab} side="node" ids={ids} />
+      <Jumps explorer={explorer} side="node" ids={ids} />
     </>
   );
 }
 
-function FromNodes({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
-  const pairs = lab.study.linksOf(engineSide(side)).pairsOfLayer(box.id);
-  const place = layerPlace(lab.study, side, box.id);
+function FromNodes({ explorer, side, box }: { explorer: ExplorerState; side: Side; box: Box }) {
+  const pairs = explorer.study.linksOf(engineSide(side)).pairsOfLayer(box.id);
+  const place = layerPlace(explorer.study, side, box.id);
   const nodesOf = (wanted: Role): string[] =>
     pairs.flatMap(({ node, role }) => (role === wanted ? node : []));
   const run = nodesOf("work");
   const served = [...new Set(pairs.map(({ role }) => role))].filter((role) => role !== "work");
-  const words = [...new Set(pairs.map(({ node }) => lab.evidenceWords(side, node, box.id)))];
+  const words = [...new Set(pairs.map(({ node }) => explorer.evidenceWords(side, node, box.id)))];
   return (
     <Section title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(run.length, "node")}`}>
       {pairs.length ? (
         <>
-          <Jumps lab={lab} side="node" ids={run} />
+          <Jumps explorer={explorer} side="node" ids={run} />
           {served.map((role) => (
-            <Company key={role} lab={lab} words={ROLE_WORDS[role]} ids={nodesOf(role)} />
+            <Company key={role} explorer={explorer} words={ROLE_WORDS[role]} ids={nodesOf(role)} />
           ))}
           <p
             class={`rt-evidence ${pairs.some(({ evidence }) => evidence === "inferred") ? "rt-inferred" : ""}`}
@@ -284,14 +307,14 @@ function FromNodes({ lab, side, box }: { lab: Lab; side: Side; box: Box }) {
 }
 
 interface NumbersProps {
-  lab: Lab;
+  explorer: ExplorerState;
   side: Side;
   ids: readonly string[];
   group?: Box | null;
 }
 
-function Numbers({ lab, side, ids, group }: NumbersProps) {
-  const shown = (lab.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
+function Numbers({ explorer, side, ids, group }: NumbersProps) {
+  const shown = (explorer.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
     const reading = combined(overlay, side, ids, group);
     return reading ? [{ overlay, reading }] : [];
   });
@@ -320,13 +343,13 @@ function Numbers({ lab, side, ids, group }: NumbersProps) {
 }
 
 /** What the kernel measured of the tensors that a node reads and writes. */
-function Tensors({ lab, node }: { lab: Lab; node: string }) {
-  const found = lab.inspection.value;
+function Tensors({ explorer, node }: { explorer: ExplorerState; node: string }) {
+  const found = explorer.inspection.value;
   if (found?.node !== node)
     return (
       <Section title="Tensors">
         <p class="rt-quiet" data-control="measuring">
-          {lab.unusable() || (lab.waits.value ? "waiting for the kernel…" : "measuring…")}
+          {explorer.unusable() || (explorer.waits.value ? "waiting for the kernel…" : "measuring…")}
         </p>
       </Section>
     );
@@ -351,7 +374,7 @@ const breakable = (name: string): string => shorten(name, LONGEST).replace(/[/_.
 const alone = (note: string): string => note.replace(/, together with \d+ other \w+$/, "");
 
 interface PortsProps {
-  lab: Lab;
+  explorer: ExplorerState;
   side: Side;
   box: Box;
   title: string;
@@ -359,9 +382,9 @@ interface PortsProps {
 }
 
 /** Tensors, each with the boxes at its other end. */
-function Ports({ lab, side, box, title, ports }: PortsProps) {
+function Ports({ explorer, side, box, title, ports }: PortsProps) {
   if (!ports.length) return null;
-  const graph = lab.study.whole(side);
+  const graph = explorer.study.whole(side);
   const [here, there] =
     title === "Outputs" ? (["source", "target"] as const) : (["target", "source"] as const);
   const at = graph?.boxes.indexOf(box);
@@ -382,7 +405,7 @@ function Ports({ lab, side, box, title, ports }: PortsProps) {
                   class="rt-link"
                   key={id}
                   title={shorten(name, LONGEST)}
-                  onClick={() => lab.jump(side, id)}
+                  onClick={() => explorer.jump(side, id)}
                 >
                   {title === "Outputs" ? "→" : "←"} {shortOp(op)}
                 </button>
@@ -397,12 +420,20 @@ function Ports({ lab, side, box, title, ports }: PortsProps) {
 }
 
 /** Boxes to jump to, each with its operator's colour. */
-export function Jumps({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly string[] }) {
-  const theme = lab.bench.theme.value;
+export function Jumps({
+  explorer,
+  side,
+  ids,
+}: {
+  explorer: ExplorerState;
+  side: Side;
+  ids: readonly string[];
+}) {
+  const theme = explorer.paneSet.theme.value;
   return (
     <ul class="rt-jumps">
       {ids.slice(0, MOST_LINKS).map((id) => {
-        const box = lab.study.box(side, id);
+        const box = explorer.study.box(side, id);
         const family = box ? colourOf(box) : "other";
         const name = box?.title || id;
         const ops = box ? opsOf(box, 4) : "";
@@ -411,9 +442,9 @@ export function Jumps({ lab, side, ids }: { lab: Lab; side: Side; ids: readonly 
             <button
               type="button"
               title={shorten(name, LONGEST)}
-              onClick={() => lab.jump(side, id)}
-              onPointerEnter={() => lab.study.point(side, id)}
-              onPointerLeave={() => lab.study.point()}
+              onClick={() => explorer.jump(side, id)}
+              onPointerEnter={() => explorer.study.point(side, id)}
+              onPointerLeave={() => explorer.study.point()}
             >
               <i style={{ background: theme.family[family] }} />
               <b>{ops}</b> <span>{name === ops ? "" : shorten(name, 120)}</span>

@@ -1,7 +1,7 @@
-import type { Bench } from "../bench";
 import type { Grouping, Side } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { NO_MODEL } from "../format";
-import type { Lab } from "../lab";
+import type { PaneSet } from "../paneset";
 import { replayable } from "../story";
 import { NAMES } from "./canvas";
 import { foldAll } from "./folding";
@@ -9,8 +9,8 @@ import type { Item } from "./menu";
 import { savePicture } from "./save";
 
 /** What the ⋯ menu of a pane offers; what cannot work now says why. */
-export function paneMenu(bench: Bench, lab: Lab | undefined, side: Side): Item[] {
-  const { study } = bench;
+export function paneMenu(paneSet: PaneSet, explorer: ExplorerState | undefined, side: Side): Item[] {
+  const { study } = paneSet;
   const view = study.view.peek();
   const drawn = study.drawn(side);
   const head = (id: string, label: string): Item => ({ id, label });
@@ -75,39 +75,39 @@ export function paneMenu(bench: Bench, lab: Lab | undefined, side: Side): Item[]
       label: "Zoom to the selection",
       keys: "z",
       reason: unselected,
-      pick: () => bench.zoomToSelection(side),
+      pick: () => paneSet.zoomToSelection(side),
     },
     head("panes", "Panes"),
     ...sides.map(
       (one): Item => ({
         id: `pane-${one}`,
         label: NAMES[one],
-        checked: bench.sides.peek().includes(one),
+        checked: paneSet.sides.peek().includes(one),
         reason:
-          one === "node" && bench.hidesNodes.peek()
+          one === "node" && paneSet.hidesNodes.peek()
             ? NO_MODEL
-            : bench.sides.peek().length === 1 && bench.sides.peek()[0] === one
+            : paneSet.sides.peek().length === 1 && paneSet.sides.peek()[0] === one
               ? "The last pane stays"
               : undefined,
-        pick: () => bench.togglePane(one),
+        pick: () => paneSet.togglePane(one),
       }),
     ),
     head("save", "Save"),
-    { id: "svg", label: "Picture as SVG", reason: gone, pick: () => savePicture(bench, side, "svg") },
+    { id: "svg", label: "Picture as SVG", reason: gone, pick: () => savePicture(paneSet, side, "svg") },
     {
       id: "png",
       label: "Picture as PNG, twice the size",
       reason: gone,
-      pick: () => savePicture(bench, side, "png"),
+      pick: () => savePicture(paneSet, side, "png"),
     },
-    ...(lab && !lab.saved ? kernelItems(lab, side) : []),
+    ...(explorer && !explorer.saved ? kernelItems(explorer, side) : []),
   ];
 }
 
 /** What only the kernel can do. */
-function kernelItems(lab: Lab, side: Side): Item[] {
-  const { study } = lab;
-  const dead = lab.unusable();
+function kernelItems(explorer: ExplorerState, side: Side): Item[] {
+  const { study } = explorer;
+  const dead = explorer.unusable();
   const engine = side === "node" ? null : study.engineOf(side);
   const netron: Item = {
     id: "netron",
@@ -116,15 +116,15 @@ function kernelItems(lab: Lab, side: Side): Item[] {
       dead ||
       (side !== "node" && !engine ? "There is no engine yet" : undefined) ||
       (side === "node" && study.modelless.peek() ? NO_MODEL : undefined),
-    pick: () => lab.send("netron", engine?.variant ?? ""),
+    pick: () => explorer.send({ type: "netron", variant: engine?.variant ?? "" }),
   };
   if (side !== "node") return [netron];
   return [
     {
       id: "extract",
       label: "Selected nodes as ONNX",
-      reason: dead || (lab.selectedNodes().length ? undefined : "Select nodes first"),
-      pick: () => lab.extract(),
+      reason: dead || (explorer.selectedNodes().length ? undefined : "Select nodes first"),
+      pick: () => explorer.extract(),
     },
     netron,
   ];

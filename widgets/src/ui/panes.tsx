@@ -1,10 +1,10 @@
 import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Bench } from "../bench";
 import type { Side } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { tooNarrow } from "../fitting";
 import { onKeys } from "../keys";
-import type { Lab } from "../lab";
+import type { PaneSet } from "../paneset";
 import { Divider } from "./divider";
 import { moveOthers } from "./following";
 import { Beside, Link, Morph, Stacked, Swap } from "./icons";
@@ -17,21 +17,21 @@ const LEAST = 0.12;
 const START: Record<Side, number> = { node: 1, layer: 1.25, other: 1.25 };
 
 interface Props {
-  bench: Bench;
+  paneSet: PaneSet;
   /** Where there is a kernel: what it can do for a pane. */
-  lab?: Lab;
+  explorer?: ExplorerState;
   /** What stands in a pane before it has a graph. */
   empty: Record<Side, ComponentChildren>;
   stale?: boolean;
 }
 
 /** The graphs side by side or above each other, with movable lines between them. */
-export function Panes({ bench, lab, empty, stale = false }: Props) {
-  const { study } = bench;
+export function Panes({ paneSet, explorer, empty, stale = false }: Props) {
+  const { study } = paneSet;
   const box = useRef<HTMLDivElement>(null);
   const [size, setSize] = useState({ width: 1, height: 1 });
   const [weights, setWeights] = useState(START);
-  const sides = bench.sides.value;
+  const sides = paneSet.sides.value;
   const narrow = size.width > 1 && tooNarrow(size.width, size.height);
   const stacked = narrow || study.view.value.stacked;
   useEffect(() => {
@@ -39,16 +39,16 @@ export function Panes({ bench, lab, empty, stale = false }: Props) {
     const observer = new ResizeObserver(() => setSize({ width: el.clientWidth, height: el.clientHeight }));
     observer.observe(el);
     onKeys(el, ({ key, target }) => {
-      if (key === "Escape") return bench.leave();
+      if (key === "Escape") return paneSet.leave();
       if (key !== "m" || (target instanceof HTMLInputElement && target.type !== "range")) return false;
-      bench.toggleMorph();
+      paneSet.toggleMorph();
       return true;
     });
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
-    bench.stacked.value = stacked;
-    bench.settle(box.current!);
+    paneSet.stacked.value = stacked;
+    paneSet.settle(box.current!);
   });
   const length = Math.max(1, stacked ? size.height : size.width);
   const total = sides.reduce((sum, side) => sum + weights[side], 0);
@@ -65,7 +65,7 @@ export function Panes({ bench, lab, empty, stale = false }: Props) {
         const before = sides[k - 1];
         const both = before ? weights[before] + weights[side] : 1;
         const hub = before && (
-          <Hub bench={bench} before={before} first={k === 1} stacked={stacked} narrow={narrow} />
+          <Hub paneSet={paneSet} before={before} first={k === 1} stacked={stacked} narrow={narrow} />
         );
         return (
           <Fragment key={side}>
@@ -84,8 +84,8 @@ export function Panes({ bench, lab, empty, stale = false }: Props) {
             )}
             <div class="rt-slot" style={{ flexGrow: weights[side] }}>
               <Pane
-                bench={bench}
-                lab={lab}
+                paneSet={paneSet}
+                explorer={explorer}
                 side={side}
                 hub={stacked && hub}
                 empty={empty[side]}
@@ -95,13 +95,13 @@ export function Panes({ bench, lab, empty, stale = false }: Props) {
           </Fragment>
         );
       })}
-      <Threads bench={bench} />
+      <Threads paneSet={paneSet} />
     </div>
   );
 }
 
 interface HubProps {
-  bench: Bench;
+  paneSet: PaneSet;
   /** The pane on the other side of the line. */
   before: Side;
   first: boolean;
@@ -110,8 +110,8 @@ interface HubProps {
 }
 
 /** What concerns two panes: on the line between them, or above each other in the header of the lower one. */
-function Hub({ bench, before, first, stacked, narrow }: HubProps) {
-  const { study } = bench;
+function Hub({ paneSet, before, first, stacked, narrow }: HubProps) {
+  const { study } = paneSet;
   const { follow } = study.view.value;
   const other = stacked ? "Panes side by side" : "Panes above each other";
   return (
@@ -119,7 +119,7 @@ function Hub({ bench, before, first, stacked, narrow }: HubProps) {
       <Tool
         label="Swap the panes (s)"
         control={first ? "swap" : "swap-2"}
-        onClick={() => bench.swap(before)}
+        onClick={() => paneSet.swap(before)}
         icon={<Swap />}
       />
       {first && (
@@ -137,16 +137,16 @@ function Hub({ bench, before, first, stacked, narrow }: HubProps) {
             pressed={follow}
             onClick={() => {
               study.change({ follow: !follow });
-              moveOthers(bench, before);
+              moveOthers(paneSet, before);
             }}
             icon={<Link />}
           />
-          {bench.canMorph() && (
+          {paneSet.canMorph() && (
             <Tool
               label="From nodes to layers (m)"
               control="morph"
-              pressed={bench.morphing.value}
-              onClick={() => bench.toggleMorph()}
+              pressed={paneSet.morphing.value}
+              onClick={() => paneSet.toggleMorph()}
               icon={<Morph />}
             />
           )}

@@ -1,22 +1,22 @@
 import { pinned, prunable, pruned, WHOLE } from "../choice";
 import type { Box, EngineView, Option } from "../contract";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import type { Links } from "../links";
 import { Row, Section } from "./section";
 import { Select } from "./select";
 
 /** In what the nodes are computed, and the choice of another precision or of pruning for these alone. */
-export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
-  const { study } = lab;
-  const { pins, precision, sparsity } = lab.choice.value;
+export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: readonly Box[] }) {
+  const { study } = explorer;
+  const { pins, precision, sparsity } = explorer.choice.value;
   const engine = study.engine.value;
   const told = new Set(boxes.map((box) => (engine ? computedIn(engine, study.links.value, box) : "")));
   const [now, ...others] = told;
-  const offered = lab.controls.value.precisions.filter(({ id }) => id !== WHOLE);
+  const offered = explorer.controls.value.precisions.filter(({ id }) => id !== WHOLE);
   const wanted = new Set(boxes.map(pinned(pins)));
   const heavy = boxes.filter(prunable);
   const sparse = heavy.filter(pruned(sparsity));
-  if (!boxes.length || (lab.saved && !now)) return null;
+  if (!boxes.length || (explorer.saved && !now)) return null;
   const as: Option = {
     id: "",
     label: `as the variant${precision ? ` (${precision})` : ""}`,
@@ -33,15 +33,15 @@ export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
           </Row>
         </dl>
       )}
-      {!lab.saved && (
+      {!explorer.saved && (
         <div class="rt-pinning">
           <Select
             label={boxes.length > 1 ? "Precision of these nodes" : "Precision of this node"}
             name="pin"
             options={[as, ...offered, ...(wanted.size > 1 ? [mixed] : [])]}
             value={wanted.size > 1 ? mixed.id : ([...wanted][0] ?? "")}
-            disabled={lab.unusable()}
-            onPick={(id) => lab.pin(boxes, id)}
+            disabled={explorer.unusable()}
+            onPick={(id) => explorer.pin(boxes, id)}
           />
           {heavy.length > 0 && (
             <label>
@@ -50,8 +50,8 @@ export function Pinning({ lab, boxes }: { lab: Lab; boxes: readonly Box[] }) {
                 data-control="prune"
                 checked={sparse.length === heavy.length}
                 indeterminate={sparse.length > 0 && sparse.length < heavy.length}
-                disabled={lab.unusable() !== ""}
-                onChange={(event) => lab.prune(heavy, event.currentTarget.checked)}
+                disabled={explorer.unusable() !== ""}
+                onChange={(event) => explorer.prune(heavy, event.currentTarget.checked)}
               />{" "}
               prune to 2:4{heavy.length > 1 ? ` (${heavy.length} nodes)` : ""}
             </label>

@@ -1,20 +1,28 @@
 import type { Graph, Side } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { brief, ending, shorten } from "../format";
-import type { Lab } from "../lab";
 
 const LONGEST = 400;
 const LONGEST_NAME = 36;
 const FLAG = /(--[A-Za-z](?:[\w=:.]*\w)?)/;
 
 /** A sentence whose names in quotes lead to their nodes or layers; those of a `plain` one that do not stay as they are. */
-export function Quoted({ lab, text, plain = false }: { lab: Lab; text: string; plain?: boolean }) {
+export function Quoted({
+  explorer,
+  text,
+  plain = false,
+}: {
+  explorer: ExplorerState;
+  text: string;
+  plain?: boolean;
+}) {
   return (
     <>
       {text
         .split('"')
         .map((part, k) =>
           k % 2 ? (
-            <Named key={k} lab={lab} name={part} plain={plain} />
+            <Named key={k} explorer={explorer} name={part} plain={plain} />
           ) : (
             <Flags key={k} text={shorten(part, LONGEST)} />
           ),
@@ -40,10 +48,10 @@ function Flags({ text }: { text: string }) {
   );
 }
 
-function Named({ lab, name, plain }: { lab: Lab; name: string; plain: boolean }) {
+function Named({ explorer, name, plain }: { explorer: ExplorerState; name: string; plain: boolean }) {
   const shown = ending(brief(name), LONGEST_NAME);
   const found = (["node", "layer"] as const)
-    .map((side) => ({ side, id: idOf(lab, side, name) }))
+    .map((side) => ({ side, id: idOf(explorer, side, name) }))
     .find(({ id }) => id !== undefined);
   if (!found && plain) return `"${name}"`;
   if (!found) return <q title={shorten(name, LONGEST)}>{shown}</q>;
@@ -52,7 +60,7 @@ function Named({ lab, name, plain }: { lab: Lab; name: string; plain: boolean })
       type="button"
       class="rt-link"
       title={shorten(name, LONGEST)}
-      onClick={() => lab.jump(found.side, found.id!)}
+      onClick={() => explorer.jump(found.side, found.id!)}
     >
       {shown}
     </button>
@@ -60,7 +68,7 @@ function Named({ lab, name, plain }: { lab: Lab; name: string; plain: boolean })
 }
 
 /** A box by its id, or by its whole name, which sentences about layers use. */
-function idOf({ study }: Lab, side: Side, name: string): string | undefined {
+function idOf({ study }: ExplorerState, side: Side, name: string): string | undefined {
   if (study.box(side, name)) return name;
   const graph = study.whole(side);
   return graph ? titlesOf(graph).get(name) : undefined;

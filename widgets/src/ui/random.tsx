@@ -1,7 +1,7 @@
 import { useRef } from "preact/hooks";
 import type { Chip } from "../contract";
 import { SAMPLES } from "../dropped";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import { Warning } from "./icons";
 
 /** How every view marks what rests on random input. */
@@ -14,38 +14,38 @@ export function RandomTag({ chip }: { chip: Chip }) {
 }
 
 /** As long as the model runs on random input: that it does, and where its own data goes. */
-export function RandomMark({ lab }: { lab: Lab }) {
-  const { random, source } = lab.data.value;
-  if (!random || lab.saved) return null;
+export function RandomMark({ explorer }: { explorer: ExplorerState }) {
+  const { random, source } = explorer.data.value;
+  if (!random || explorer.saved) return null;
   return (
     <span
       class="rt-notice"
       data-control="random"
       title={`The model runs on ${source}: graphs and times are as they would be, errors and scales are not`}
     >
-      <Warning /> {RANDOM}: <GiveData lab={lab} label="drop data here" />
+      <Warning /> {RANDOM}: <GiveData explorer={explorer} label="drop data here" />
     </span>
   );
 }
 
 /** Above errors that rest on random input: what they are worth, and what data the model takes. */
-export function RandomBanner({ lab, hidden }: { lab: Lab; hidden: boolean }) {
-  const shown = lab.study.engine.value?.variant;
-  const chip = lab.chips.value.find(({ id }) => id === shown);
+export function RandomBanner({ explorer, hidden }: { explorer: ExplorerState; hidden: boolean }) {
+  const shown = explorer.study.engine.value?.variant;
+  const chip = explorer.chips.value.find(({ id }) => id === shown);
   if (!chip?.random || hidden) return null;
-  const { random, inputs } = lab.data.value;
+  const { random, inputs } = explorer.data.value;
   const takes = inputs?.length ? `The model takes ${inputs.join("; ")}` : "";
   return (
     <p class="rt-banner" role="note" data-control="random-banner" title={takes}>
       <Warning /> <b>Random input:</b> {chip.random} of noise, no finding.{" "}
       {random ? (
-        <GiveData lab={lab} label="Drop data here" />
+        <GiveData explorer={explorer} label="Drop data here" />
       ) : (
         <button
           type="button"
           class="rt-link"
-          disabled={lab.busy() !== ""}
-          onClick={() => lab.send("rebuild", chip.id)}
+          disabled={explorer.busy() !== ""}
+          onClick={() => explorer.send({ type: "rebuild", variant: chip.id })}
         >
           Build it again on the new data
         </button>
@@ -55,9 +55,9 @@ export function RandomBanner({ lab, hidden }: { lab: Lab; hidden: boolean }) {
 }
 
 /** A file can be dropped on it, as anywhere, or chosen with a click. */
-function GiveData({ lab, label }: { lab: Lab; label: string }) {
+function GiveData({ explorer, label }: { explorer: ExplorerState; label: string }) {
   const input = useRef<HTMLInputElement>(null);
-  const why = lab.busy();
+  const why = explorer.busy();
   return (
     <>
       <button
@@ -80,7 +80,7 @@ function GiveData({ lab, label }: { lab: Lab; label: string }) {
         accept={SAMPLES}
         aria-label="Samples for the model's inputs"
         onChange={({ currentTarget }) => {
-          void lab.drop([...(currentTarget.files ?? [])]);
+          void explorer.drop([...(currentTarget.files ?? [])]);
           currentTarget.value = "";
         }}
       />

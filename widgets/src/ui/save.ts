@@ -1,7 +1,7 @@
-import type { Bench } from "../bench";
 import type { Side } from "../contract";
 import { pngOf } from "../draw/png";
 import { svgOf } from "../draw/svg";
+import type { PaneSet } from "../paneset";
 
 /** Hands bytes to the browser as a file to keep. */
 export function saveFile(name: string, content: Blob): void {
@@ -15,10 +15,10 @@ export function saveFile(name: string, content: Blob): void {
 }
 
 /** Saves the whole graph of a pane as it is coloured now. */
-export async function savePicture(bench: Bench, side: Side, type: "svg" | "png"): Promise<void> {
-  const { study, theme, type: font } = bench;
-  const scene = bench.stages[side]?.scene;
-  const colours = bench.colours[side].look.value;
+export async function savePicture(paneSet: PaneSet, side: Side, type: "svg" | "png"): Promise<void> {
+  const { study, theme, type: font } = paneSet;
+  const scene = paneSet.stages[side]?.scene;
+  const colours = paneSet.colours[side].look.value;
   if (!scene || !colours) return;
   const name = `${(study.whole(side)?.id || side).replace(/[^\w.-]+/g, "_")}.${type}`;
   try {
@@ -28,9 +28,9 @@ export async function savePicture(bench: Bench, side: Side, type: "svg" | "png")
     } else {
       const { blob, note } = await pngOf(scene, colours, theme.value, font.value);
       saveFile(name, blob);
-      if (note) bench.hint.value = { side, words: note };
+      if (note) paneSet.hint.value = { side, words: note };
     }
   } catch (error) {
-    bench.hint.value = { side, words: error instanceof Error ? error.message : String(error) };
+    paneSet.hint.value = { side, words: error instanceof Error ? error.message : String(error) };
   }
 }

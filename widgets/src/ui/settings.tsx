@@ -1,15 +1,15 @@
 import { useId, useState } from "preact/hooks";
 import type { Panel, Setting, Work } from "../contract";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import { Select } from "./select";
 
 /** What can be chosen in a panel, and the work that it can start. A report has neither. */
-export function Settings({ lab, panel }: { lab: Lab; panel: Panel }) {
+export function Settings({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
   const { settings, work, name, variant } = panel;
-  if (lab.saved || !(settings.length || work.length)) return null;
-  const busy = lab.busy();
-  const dead = lab.unusable();
-  const stale = variant !== lab.study.engine.value?.variant;
+  if (explorer.saved || !(settings.length || work.length)) return null;
+  const busy = explorer.busy();
+  const dead = explorer.unusable();
+  const stale = variant !== explorer.study.engine.value?.variant;
   return (
     <div class="rt-settings">
       {settings.map((setting) => (
@@ -17,9 +17,9 @@ export function Settings({ lab, panel }: { lab: Lab; panel: Panel }) {
           key={setting.key}
           setting={setting}
           name={`${name}.${setting.key}`}
-          value={shownOf(lab, panel, setting)}
+          value={shownOf(explorer, panel, setting)}
           dead={dead}
-          onPick={(value) => lab.set(`${name}.${setting.key}`, value)}
+          onPick={(value) => explorer.set(`${name}.${setting.key}`, value)}
         />
       ))}
       {work.map((one) => (
@@ -27,7 +27,7 @@ export function Settings({ lab, panel }: { lab: Lab; panel: Panel }) {
           key={one.label}
           work={one}
           reason={busy || (one.enabled ? "" : one.reason) || (stale ? "Wait for this variant's numbers" : "")}
-          onStart={() => lab.work(one, variant)}
+          onStart={() => explorer.work(one, variant)}
         />
       ))}
     </div>
@@ -35,9 +35,13 @@ export function Settings({ lab, panel }: { lab: Lab; panel: Panel }) {
 }
 
 /** While the answer is on its way a setting shows what was chosen; then what the kernel made of it. */
-function shownOf(lab: Lab, { name, problem }: Panel, { key, kind, value, options }: Setting): string {
-  const chosen = lab.study.view.value.settings[`${name}.${key}`];
-  if (chosen === undefined || !(lab.asking.waiting.value || problem)) return value;
+function shownOf(
+  explorer: ExplorerState,
+  { name, problem }: Panel,
+  { key, kind, value, options }: Setting,
+): string {
+  const chosen = explorer.study.view.value.settings[`${name}.${key}`];
+  if (chosen === undefined || !(explorer.asking.waiting.value || problem)) return value;
   return kind === "text" || options.some(({ id }) => id === chosen) ? chosen : value;
 }
 

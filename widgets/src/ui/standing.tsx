@@ -1,5 +1,5 @@
 import type { StageName, Standing } from "../contract";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import { gone } from "../reach";
 
 const WAITING: Record<StageName, string> = {
@@ -10,15 +10,15 @@ const WAITING: Record<StageName, string> = {
 };
 
 interface Props {
-  lab: Lab;
+  explorer: ExplorerState;
   stages: readonly StageName[];
   /** It stands beside the chart that it is about. */
   beside?: boolean;
 }
 
 /** How far stages of the variant on screen came, where they are not done, and the button that goes on. */
-export function Standings({ lab, stages, beside = false }: Props) {
-  const open = lab.standings().filter(({ stage, state }) => stages.includes(stage) && state !== "done");
+export function Standings({ explorer, stages, beside = false }: Props) {
+  const open = explorer.standings().filter(({ stage, state }) => stages.includes(stage) && state !== "done");
   // Beside a chart there is room for what can be done, not for what cannot.
   const told = open.filter((one) => one.state === "waiting" || (beside ? measurable(one) : one.text));
   if (!told.length) return null;
@@ -35,15 +35,15 @@ export function Standings({ lab, stages, beside = false }: Props) {
           {words(standing)}
         </span>
       ))}
-      {!lab.saved && !gone(lab.study.reach.value) && open.some(measurable) && (
-        <Measure lab={lab} standings={open} />
+      {!explorer.saved && !gone(explorer.study.reach.value) && open.some(measurable) && (
+        <Measure explorer={explorer} standings={open} />
       )}
     </p>
   );
 }
 
-function Measure({ lab, standings }: { lab: Lab; standings: readonly Standing[] }) {
-  const reason = lab.busy();
+function Measure({ explorer, standings }: { explorer: ExplorerState; standings: readonly Standing[] }) {
+  const reason = explorer.busy();
   const label = measureLabel(standings);
   return (
     <button
@@ -52,7 +52,7 @@ function Measure({ lab, standings }: { lab: Lab; standings: readonly Standing[] 
       data-control="measure"
       aria-disabled={reason !== ""}
       title={reason || "Go on where it stopped, for as long again as the settings allow"}
-      onClick={() => reason || lab.measure()}
+      onClick={() => reason || explorer.measure()}
     >
       {label}
     </button>

@@ -1,19 +1,19 @@
 import { OPENABLE } from "../dropped";
-import type { Lab } from "../lab";
+import type { ExplorerState } from "../explorerstate";
 import { OpenFiles } from "./openfiles";
 
 const SAMPLES = 3;
 
 /** What stands in the panes before a model is open. */
-export function Start({ lab }: { lab: Lab }) {
-  const why = lab.busy();
-  const samples = lab.controls.value.models.filter(({ enabled }) => enabled).slice(0, SAMPLES);
+export function Start({ explorer }: { explorer: ExplorerState }) {
+  const why = explorer.busy();
+  const samples = explorer.controls.value.models.filter(({ enabled }) => enabled).slice(0, SAMPLES);
   return (
     <div class="rt-start">
       <h3>Open a model</h3>
       <div>
         {samples.map(({ id, label }) => (
-          <button type="button" key={id} disabled={why !== ""} title={why} onClick={() => lab.open(id)}>
+          <button type="button" key={id} disabled={why !== ""} title={why} onClick={() => explorer.open(id)}>
             <svg viewBox="0 0 60 44" aria-hidden="true">
               <path d="M30 10v6M30 16C30 20 12 18 12 23M30 16v7M30 16c0 4 18 2 18 7M12 29c0 5 18 3 18 7M30 29v7M48 29c0 5-18 3-18 7" />
               <rect x="22" y="4" width="16" height="6" rx="2" />
@@ -27,7 +27,7 @@ export function Start({ lab }: { lab: Lab }) {
         ))}
       </div>
       <p>or drop files here: {OPENABLE}</p>
-      <OpenFiles lab={lab} />
+      <OpenFiles explorer={explorer} />
     </div>
   );
 }

@@ -1,18 +1,18 @@
+import type { ExplorerState } from "../explorerstate";
 import { fitting } from "../fitting";
 import { GLYPH } from "../format";
-import type { Lab } from "../lab";
 
 /** What the sentence about the selection leaves to the rest of the line. */
 const LEFT = 0.65;
 
 /** Which compiler, which runner, on what device; and the selection in words. */
-export function StatusLine({ lab }: { lab: Lab }) {
-  const sentence = lab.sentence.value;
+export function StatusLine({ explorer }: { explorer: ExplorerState }) {
+  const sentence = explorer.sentence.value;
   // What must not be missed comes first, whatever else has room.
-  const known = lab.status.value.toSorted((a, b) => Number(b.warning) - Number(a.warning));
+  const known = explorer.status.value.toSorted((a, b) => Number(b.warning) - Number(a.warning));
   const shown = fitting(
     known.map(({ text }) => text),
-    lab.width.value * (sentence ? LEFT : 1),
+    explorer.width.value * (sentence ? LEFT : 1),
   );
   return (
     <footer class="rt-status">

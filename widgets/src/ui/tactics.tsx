@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import type { BuildStory, Candidate, Contest } from "../contract";
+import type { ExplorerState } from "../explorerstate";
 import { ending, GLYPH, NONE, plural, quantity, shorten } from "../format";
-import type { Lab } from "../lab";
 import { contestShown, marginWords } from "../story";
 import { Name } from "./cells";
 import { type Column, Rows } from "./rows";
@@ -15,8 +15,8 @@ const UNTIMED = {
 };
 
 /** Which tactic won for each layer, and against which others. */
-export function Tactics({ lab, story }: { lab: Lab; story: BuildStory }) {
-  const { study } = lab;
+export function Tactics({ explorer, story }: { explorer: ExplorerState; story: BuildStory }) {
+  const { study } = explorer;
   const { contests } = story;
   const rtx = study.engine.value?.graph.title.startsWith("TensorRT-RTX");
   const [picked, setPicked] = useState("");

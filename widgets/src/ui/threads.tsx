@@ -1,9 +1,9 @@
 import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Bench } from "../bench";
 import type { Evidence, Side } from "../contract";
 import type { Rect } from "../draw/camera";
 import { around } from "../draw/scene";
+import type { PaneSet } from "../paneset";
 import type { Study } from "../state";
 
 /** So many pairs are looked at, and so many lines go to one layer. */
@@ -15,19 +15,19 @@ const EASED = ALONG ** 2 * (3 - 2 * ALONG);
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Lines between what belongs together in panes side by side; dotted and named where inferred. */
-export function Threads({ bench }: { bench: Bench }) {
+export function Threads({ paneSet }: { paneSet: PaneSet }) {
   const svg = useRef<SVGSVGElement>(null);
   useEffect(() => {
-    const draw = (): void => redraw(bench, svg.current!);
-    bench.onFrame = draw;
+    const draw = (): void => redraw(paneSet, svg.current!);
+    paneSet.onFrame = draw;
     const stop = effect(() => {
-      const { view, hover, links, other } = bench.study;
-      void [view.value, hover.value, links.value, other.value, bench.sides.value, bench.morphing.value];
+      const { view, hover, links, other } = paneSet.study;
+      void [view.value, hover.value, links.value, other.value, paneSet.sides.value, paneSet.morphing.value];
       draw();
     });
     return () => {
       stop();
-      bench.onFrame = () => {};
+      paneSet.onFrame = () => {};
     };
   }, []);
   return <svg class="rt-threads" ref={svg} aria-hidden="true" />;
@@ -40,30 +40,30 @@ interface Joined {
   evidence: Evidence | "";
 }
 
-function redraw(bench: Bench, svg: SVGSVGElement): void {
-  const sides = bench.sides.peek();
+function redraw(paneSet: PaneSet, svg: SVGSVGElement): void {
+  const sides = paneSet.sides.peek();
   const parts = sides.slice(1).flatMap((right, k) => {
     const left = sides[k]!;
     // In the morph boxes are not where their scene has them.
-    if (bench.morphing.peek() && (left === "node" || right === "node")) return [];
+    if (paneSet.morphing.peek() && (left === "node" || right === "node")) return [];
     // Lines gather where there is one for many: at the engine.
     const gather = left === "node" ? "to" : "from";
-    const joined = joinedOf(bench.study, left, right);
+    const joined = joinedOf(paneSet.study, left, right);
     return [...Map.groupBy(joined, (pair) => pair[gather])].flatMap(([hub, pairs]) => {
-      const end = placeOf(bench, gather === "to" ? right : left, [hub]);
+      const end = placeOf(paneSet, gather === "to" ? right : left, [hub]);
       if (!end) return [];
       const inferred = pairs.some(({ evidence }) => evidence === "inferred");
       const ids = pairs.map((pair) => pair[gather === "to" ? "from" : "to"]);
       // Many nodes of one layer lie in one frame, and one line from there says as much as many do.
       const starts = ids.length > MANY ? [ids] : ids.map((id) => [id]);
       return starts.flatMap((some, i) => {
-        const start = placeOf(bench, gather === "to" ? left : right, some);
+        const start = placeOf(paneSet, gather === "to" ? left : right, some);
         if (!start) return [];
         const [a, b] = gather === "to" ? [start, end] : [end, start];
         return thread(
           a,
           b,
-          bench.stacked.peek(),
+          paneSet.stacked.peek(),
           some.length > 1 && inferred ? "inferred" : pairs[i]!.evidence,
         );
       });
@@ -102,7 +102,7 @@ function joinedOf(study: Study, left: Side, right: Side): Joined[] {
 }
 
 /** The visible part of boxes in the coordinates of the drawing, or null when their middle is out of sight. */
-function placeOf({ stages }: Bench, side: Side, ids: string[]): Rect | null {
+function placeOf({ stages }: PaneSet, side: Side, ids: string[]): Rect | null {
   const stage = stages[side];
   if (!stage?.scene) return null;
   const { index } = stage.scene;

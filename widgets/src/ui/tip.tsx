@@ -1,9 +1,9 @@
 import type { Signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import type { Bench } from "../bench";
 import type { Overlay, Side } from "../contract";
 import { GLYPH, NONE, plural, quantity, REASON_WORDS } from "../format";
 import { combined, engineSide, sourceOf } from "../overlay";
+import type { PaneSet } from "../paneset";
 import { noun, untitled } from "../spoken";
 
 export interface Tipped {
@@ -21,11 +21,11 @@ const WIDTH = 340;
 
 /** What a box is and its numbers in three lines, beside the pointer when it rests; Alt tells where numbers come from. */
 export function Tip({
-  bench: { study, root },
+  paneSet: { study, root },
   side,
   at,
 }: {
-  bench: Bench;
+  paneSet: PaneSet;
   side: Side;
   at: Signal<Tipped | null>;
 }) {

@@ -2,9 +2,9 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Option } from "../contract";
 import { OPENABLE } from "../dropped";
+import type { ExplorerState } from "../explorerstate";
 import { elapsed, ending, shorten } from "../format";
 import { onKeys } from "../keys";
-import type { Lab } from "../lab";
 import { Close, Outside, Play } from "./icons";
 import { type Item, MenuList, MoreMenu } from "./menu";
 import { OpenFiles } from "./openfiles";
@@ -12,13 +12,13 @@ import { Select } from "./select";
 import { Tool } from "./tool";
 
 /** The choice: model, precision, calibrator, target; Build, and the progress of what is being built. */
-export function TopRow({ lab }: { lab: Lab }) {
-  if (lab.saved) return <SavedRow lab={lab} />;
-  const { models, precisions, calibrators, targets } = lab.controls.value;
-  const choice = lab.choice.value;
-  const model = lab.opening.value || choice.model;
-  const running = lab.build.value.running;
-  const fixed = lab.unbuildable();
+export function TopRow({ explorer }: { explorer: ExplorerState }) {
+  if (explorer.saved) return <SavedRow explorer={explorer} />;
+  const { models, precisions, calibrators, targets } = explorer.controls.value;
+  const choice = explorer.choice.value;
+  const model = explorer.opening.value || choice.model;
+  const running = explorer.build.value.running;
+  const fixed = explorer.unbuildable();
   const noCalibrator = calibrators.some(({ enabled }) => enabled)
     ? ""
     : calibrators[0]?.reason || `${choice.precision || "This precision"} needs no calibrator`;
@@ -30,36 +30,36 @@ export function TopRow({ lab }: { lab: Lab }) {
           name="model"
           options={listed(models, model)}
           value={model}
-          disabled={lab.busy()}
-          onPick={(id) => lab.open(id)}
+          disabled={explorer.busy()}
+          onPick={(id) => explorer.open(id)}
           footer={(close) => (
             <TextField
               label="Path of an ONNX file"
               example="path/to/model.onnx"
               button="Open"
               hint={`or drop files anywhere here: ${OPENABLE}`}
-              onEnter={(path) => lab.open(path)}
+              onEnter={(path) => explorer.open(path)}
               close={close}
             >
-              <OpenFiles lab={lab} onOpen={close} />
+              <OpenFiles explorer={explorer} onOpen={close} />
             </TextField>
           )}
         />
-        <Segments lab={lab} options={precisions} value={choice.precision} dead={fixed} />
+        <Segments explorer={explorer} options={precisions} value={choice.precision} dead={fixed} />
         <Select
           label="Calibrator"
           name="calibrator"
           options={listed(calibrators, choice.calibrator)}
           value={choice.calibrator}
           disabled={fixed || noCalibrator}
-          onPick={(calibrator) => lab.choose({ calibrator })}
+          onPick={(calibrator) => explorer.choose({ calibrator })}
           footer={(close) => (
             <TextField
               label="Calibrator with its parameters"
               example="percentile(99.9)"
               button="Apply"
               hint="a method with parameters, such as entropy2(bins=4096)"
-              onEnter={(calibrator) => lab.choose({ calibrator })}
+              onEnter={(calibrator) => explorer.choose({ calibrator })}
               close={close}
             />
           )}
@@ -71,36 +71,36 @@ export function TopRow({ lab }: { lab: Lab }) {
           options={targets}
           value={choice.target}
           disabled={fixed}
-          onPick={(target) => lab.choose({ target })}
+          onPick={(target) => explorer.choose({ target })}
         />
-        <Pins lab={lab} dead={fixed} />
+        <Pins explorer={explorer} dead={fixed} />
         <MoreMenu
           label="More settings"
           name="settings"
           note={[
             choice.weights === "tensor" && "per tensor",
             choice.sparsity.length > 0 && "2:4",
-            BUDGETS.find(({ id }) => id === budgetOf(lab))?.note,
+            BUDGETS.find(({ id }) => id === budgetOf(explorer))?.note,
           ]
             .filter(Boolean)
             .join(" · ")}
-          items={() => settings(lab, fixed)}
+          items={() => settings(explorer, fixed)}
         />
         {running ? (
-          <Progress lab={lab} />
+          <Progress explorer={explorer} />
         ) : (
           <button
             type="button"
-            class={`rt-build ${lab.stale.value ? "rt-call" : ""}`}
+            class={`rt-build ${explorer.stale.value ? "rt-call" : ""}`}
             data-control="build"
-            disabled={fixed !== "" || !lab.study.source.value}
+            disabled={fixed !== "" || !explorer.study.source.value}
             title={
               fixed ||
-              (lab.stale.value
+              (explorer.stale.value
                 ? "Build the chosen variant; until then the last one stays on screen"
                 : "Build the chosen variant")
             }
-            onClick={() => lab.run()}
+            onClick={() => explorer.run()}
           >
             <Play /> Build
           </button>
@@ -111,30 +111,30 @@ export function TopRow({ lab }: { lab: Lab }) {
         control="netron"
         disabled={fixed !== ""}
         icon={<Outside />}
-        onClick={() => lab.send("netron")}
+        onClick={() => explorer.send({ type: "netron", variant: "" })}
       />
-      <HelpTool lab={lab} />
+      <HelpTool explorer={explorer} />
     </div>
   );
 }
 
 /** In a report: whose it is, and why nothing can be built. */
-function SavedRow({ lab }: { lab: Lab }) {
-  const { model } = lab.choice.value;
+function SavedRow({ explorer }: { explorer: ExplorerState }) {
+  const { model } = explorer.choice.value;
   return (
     <div class="rt-top" role="toolbar" aria-label="Report">
       <h2 title={shorten(model, LONGEST)}>{shorten(model, LONGEST)}</h2>
       <span class="rt-quiet">Saved report. To build other variants, open the study in a notebook.</span>
       <div class="rt-fill" />
-      <HelpTool lab={lab} />
+      <HelpTool explorer={explorer} />
     </div>
   );
 }
 
 const LONGEST = 400;
 
-const HelpTool = ({ lab }: { lab: Lab }) => (
-  <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => lab.toggleHelp()} />
+const HelpTool = ({ explorer }: { explorer: ExplorerState }) => (
+  <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => explorer.toggleHelp()} />
 );
 
 /** What is chosen though no list has it: a model that was opened by its path, a calibrator with parameters. */
@@ -191,14 +191,14 @@ function TextField({ label, example, button, hint, onEnter, close, children }: T
 }
 
 /** Nodes with a precision of their own: which, and the way back. */
-function Pins({ lab, dead }: { lab: Lab; dead: string }) {
-  const { pins } = lab.choice.value;
-  const before = lab.pinsBefore.value;
+function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
+  const { pins } = explorer.choice.value;
+  const before = explorer.pinsBefore.value;
   const [open, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   if (!pins.length && !before?.length) return null;
   const undo: Item[] = before
-    ? [{ id: "undo", label: "Undo the last change", pick: () => lab.pinAll(before) }]
+    ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.pinAll(before) }]
     : [];
   const items = (): Item[] => [
     { id: "pins", label: pins.length ? "Pinned; pick one to remove it" : "No pins" },
@@ -206,7 +206,7 @@ function Pins({ lab, dead }: { lab: Lab; dead: string }) {
       id: pattern,
       label: `${ending(pattern, LONGEST_PATTERN)} → ${precision}`,
       keys: "✕",
-      pick: () => lab.pinAll(pins.filter((_, other) => other !== at)),
+      pick: () => explorer.pinAll(pins.filter((_, other) => other !== at)),
     })),
     ...(pins.length > MOST_PINS ? [{ id: "more", label: `and ${pins.length - MOST_PINS} more` }] : []),
     ...undo,
@@ -230,10 +230,15 @@ function Pins({ lab, dead }: { lab: Lab; dead: string }) {
           control="unpin"
           disabled={dead !== ""}
           icon={<Close />}
-          onClick={() => lab.pinAll([])}
+          onClick={() => explorer.pinAll([])}
         />
       ) : (
-        <button type="button" class="rt-link" data-control="undo-pins" onClick={() => lab.pinAll(before!)}>
+        <button
+          type="button"
+          class="rt-link"
+          data-control="undo-pins"
+          onClick={() => explorer.pinAll(before!)}
+        >
           Undo
         </button>
       )}
@@ -255,8 +260,8 @@ const LONGEST_PATTERN = 30;
 const MOST_PINS = 40;
 
 /** What is rarely changed: how weights are scaled, and pruning; and what the segments have no room for. */
-function settings(lab: Lab, dead: string): Item[] {
-  const { weights, sparsity } = lab.choice.value;
+function settings(explorer: ExplorerState, dead: string): Item[] {
+  const { weights, sparsity } = explorer.choice.value;
   const all = sparsity.includes("*");
   const scaled = (id: string, label: string): Item => ({
     id,
@@ -264,9 +269,9 @@ function settings(lab: Lab, dead: string): Item[] {
     radio: true,
     checked: weights === id,
     reason: dead,
-    pick: () => lab.choose({ weights: id }),
+    pick: () => explorer.choose({ weights: id }),
   });
-  const unusable = lab.controls.value.precisions.filter((option) => folded(lab, option));
+  const unusable = explorer.controls.value.precisions.filter((option) => folded(explorer, option));
   return [
     ...(unusable.length ? [{ id: "precisions", label: "Precision" }] : []),
     ...unusable.map(({ id, label, reason }): Item => ({ id, label, reason, pick: () => {} })),
@@ -279,7 +284,7 @@ function settings(lab: Lab, dead: string): Item[] {
       label: "prune all layers to 2:4",
       checked: all,
       reason: dead,
-      pick: () => lab.choose({ sparsity: all ? [] : ["*"] }),
+      pick: () => explorer.choose({ sparsity: all ? [] : ["*"] }),
     },
     { id: "budget", label: "Measuring here, after compiling" },
     ...BUDGETS.map(
@@ -287,9 +292,9 @@ function settings(lab: Lab, dead: string): Item[] {
         id: `budget-${id}`,
         label,
         radio: true,
-        checked: budgetOf(lab) === id,
+        checked: budgetOf(explorer) === id,
         reason: dead,
-        pick: () => lab.set(BUDGET, id),
+        pick: () => explorer.set(BUDGET, id),
       }),
     ),
   ];
@@ -306,10 +311,11 @@ const BUDGETS = [
   { id: "inf", label: "all samples, however long", note: "all samples" },
 ] as const;
 
-const budgetOf = (lab: Lab): string => lab.study.view.value.settings[BUDGET] ?? DEFAULT_BUDGET;
+const budgetOf = (explorer: ExplorerState): string =>
+  explorer.study.view.value.settings[BUDGET] ?? DEFAULT_BUDGET;
 
 interface SegmentsProps {
-  lab: Lab;
+  explorer: ExplorerState;
   options: readonly Option[];
   value: string;
   dead: string;
@@ -318,15 +324,15 @@ interface SegmentsProps {
 /** Below this width precisions that cannot be chosen stand in the menu. */
 const ROOMY = 1240;
 
-const folded = (lab: Lab, { id, enabled }: Option): boolean =>
-  !enabled && id !== lab.choice.value.precision && lab.width.value < ROOMY;
+const folded = (explorer: ExplorerState, { id, enabled }: Option): boolean =>
+  !enabled && id !== explorer.choice.value.precision && explorer.width.value < ROOMY;
 
-function Segments({ lab, options, value, dead }: SegmentsProps) {
+function Segments({ explorer, options, value, dead }: SegmentsProps) {
   const box = useRef<HTMLDivElement>(null);
   const usable = options.filter(({ enabled }) => enabled);
-  const shown = options.filter((option) => !folded(lab, option));
+  const shown = options.filter((option) => !folded(explorer, option));
   const pick = (option: Option): void => {
-    if (option.enabled && !dead && option.id !== value) lab.choose({ precision: option.id });
+    if (option.enabled && !dead && option.id !== value) explorer.choose({ precision: option.id });
   };
   useLayoutEffect(() => {
     onKeys(box.current, (event) => {
@@ -371,8 +377,8 @@ function Segments({ lab, options, value, dead }: SegmentsProps) {
 
 const TICK_MS = 100;
 
-function Progress({ lab }: { lab: Lab }) {
-  const build = lab.build.value;
+function Progress({ explorer }: { explorer: ExplorerState }) {
+  const build = explorer.build.value;
   const { phase, fraction } = build;
   const [now, setNow] = useState(performance.now());
   const heard = useMemo(() => performance.now(), [build]);
@@ -380,7 +386,7 @@ function Progress({ lab }: { lab: Lab }) {
     const timer = setInterval(() => setNow(performance.now()), TICK_MS);
     return () => clearInterval(timer);
   }, []);
-  const dead = lab.unusable();
+  const dead = explorer.unusable();
   const told = dead ? "No connection" : phase || "Building";
   const percent = fraction === null ? null : Math.round(100 * Math.min(1, Math.max(0, fraction)));
   return (
@@ -405,7 +411,7 @@ function Progress({ lab }: { lab: Lab }) {
         data-control="cancel"
         disabled={dead !== ""}
         title={dead}
-        onClick={() => lab.send("cancel")}
+        onClick={() => explorer.send({ type: "cancel" })}
       >
         <Close /> Cancel
       </button>

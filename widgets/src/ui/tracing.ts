@@ -1,6 +1,6 @@
-import type { Bench } from "../bench";
 import type { Graph, Side } from "../contract";
 import { ending, plural } from "../format";
+import type { PaneSet } from "../paneset";
 import { downstream, paths, upstream } from "../trace";
 
 export type Way = "up" | "down" | "path";
@@ -9,7 +9,7 @@ const NAME = 36;
 const WORD = { node: "node", layer: "layer", other: "layer" } as const;
 
 /** Makes what lies before, behind or between the given boxes stand out. */
-export function trace({ study, hint }: Bench, side: Side, ids: readonly string[], way: Way): void {
+export function trace({ study, hint }: PaneSet, side: Side, ids: readonly string[], way: Way): void {
   const graph = study.whole(side);
   hint.value = null;
   if (!graph) return;

@@ -1,7 +1,6 @@
 import type { AnyModel } from "@anywidget/types";
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Asking, type Question } from "./asking";
-import { Bench } from "./bench";
 import { differs, prunable, repinned, repruned } from "./choice";
 import type {
   Box,
@@ -9,17 +8,17 @@ import type {
   Calibrated,
   Chip,
   Choice,
+  Command,
   Controls,
   DataState,
   Failure,
   Findings,
-  Gesture,
-  GestureType,
   Inspection,
   Link,
   Panel,
   Pin,
   Reply,
+  SaveFile,
   Side,
   Standing,
   Status,
@@ -31,13 +30,14 @@ import { EVIDENCE_WORDS, NO_MODEL, plural, REASON_WORDS } from "./format";
 import { LATE_TABS, Late } from "./late";
 import { engineSide } from "./overlay";
 import { chosenIn, type Page, pageOf, usable } from "./panels";
+import { PaneSet } from "./paneset";
 import type { Surroundings } from "./parts";
 import { loadPlotly, type Plotly } from "./plotly";
 import { gone, heard } from "./reach";
 import { spoken } from "./spoken";
 import { Study } from "./state";
 import { stranded } from "./stranded";
-import { type ExplorerTraits, follower, gesture, type Plotted, publish } from "./traits";
+import { ask, type ExplorerTraits, follower, type Plotted, publish } from "./traits";
 import { unfold } from "./ui/folding";
 import { saveFile } from "./ui/save";
 
@@ -47,10 +47,10 @@ const INSPECT_MS = 180;
 /** From this width on the accuracy chart stands beside that of the layers. */
 const SIDE_BY_SIDE = 900;
 
-/** Everything the Explorer shows and does: the study on its bench, the choice, the variants, and the gestures. */
-export class Lab {
+/** Everything the Explorer shows and does: the study in its panes, the choice, the variants, and the commands. */
+export class ExplorerState {
   readonly study: Study;
-  readonly bench: Bench;
+  readonly paneSet: PaneSet;
   readonly end: AbortSignal;
   readonly controls: Signal<Controls>;
   readonly choice: Signal<Choice>;
@@ -110,7 +110,7 @@ export class Lab {
   readonly #model: AnyModel<ExplorerTraits>;
   readonly #told: Signal<Failure | null>;
   /** What was asked and not taken up yet. */
-  readonly #unheard: Signal<ReadonlySet<Gesture>> = signal(new Set());
+  readonly #unheard: Signal<ReadonlySet<Command>> = signal(new Set());
   #plotly: Promise<Plotly> | null = null;
   /** The pins that were chosen here, as text. */
   #pinned = "";
@@ -127,7 +127,7 @@ export class Lab {
     const saved = model.get("saved");
     this.saved = saved !== undefined;
     this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
-    this.bench = new Bench(this.study, root, end);
+    this.paneSet = new PaneSet(this.study, root, end);
     const trait = follower(model, end, (error) => this.study.fail(error));
     this.controls = trait("controls");
     this.choice = trait("choice");
@@ -155,7 +155,7 @@ export class Lab {
       const chip = this.chips.value.find(({ id }) => id === shown);
       return chip !== undefined && differs(this.choice.value, chip);
     });
-    this.sentence = computed(() => spoken(this.study, this.bench.reading.value));
+    this.sentence = computed(() => spoken(this.study, this.paneSet.reading.value));
     this.page = computed(() => {
       const { engine, view } = this.study;
       const offered = saved ? saved[view.value.variant] : engine.value?.panels;
@@ -181,7 +181,7 @@ export class Lab {
     this.asking = this.#asking(trait("stamp"));
     // The kernel waits with what follows a large engine until that is drawn.
     const tell = effect(() => {
-      if (this.study.pictured.value && !this.study.ready.value && !saved) this.send("pictured", "");
+      if (this.study.pictured.value && !this.study.ready.value && !saved) this.send({ type: "pictured" });
     });
     end.addEventListener("abort", tell);
     this.#forgetOpened(this.#told);
@@ -194,13 +194,14 @@ export class Lab {
     end.addEventListener("abort", () => {
       for (const dispose of [...undecoded, forget, name, chart, ahead]) dispose();
     });
-    const reply = ({ type, value, content }: Reply & { content?: Panel }, buffers: DataView[]): void => {
-      if (type === "panel" && content) this.asking.take(value, content);
-      if (type === "link") this.link.value = value;
-      if (type === "file" && buffers[0]) saveFile(value, new Blob([buffers[0] as DataView<ArrayBuffer>]));
+    const hear = (reply: Reply, buffers: DataView[]): void => {
+      if (reply.type === "answer") this.asking.take(reply.id, reply.panel);
+      if (reply.type === "link") this.link.value = reply.address;
+      if (reply.type === "file" && buffers[0])
+        saveFile(reply.name, new Blob([buffers[0] as DataView<ArrayBuffer>]));
     };
-    model.on("msg:custom", reply);
-    end.addEventListener("abort", () => model.off("msg:custom", reply));
+    model.on("msg:custom", hear);
+    end.addEventListener("abort", () => model.off("msg:custom", hear));
   }
 
   /** What follows the tab in front, the variant and the settings, and asks the kernel for the panel. */
@@ -218,7 +219,7 @@ export class Lab {
     const occasion = computed(
       () => `${stamp.value} ${JSON.stringify([view.value.compared, view.value.baseline])}`,
     );
-    const asking = new Asking(question, occasion, (asked) => this.send("panel", asked), this.end);
+    const asking = new Asking(question, occasion, (asked) => this.send(asked), this.end);
     let model = source.peek();
     const stop = [
       effect(() => {
@@ -243,7 +244,7 @@ export class Lab {
 
   /** Starts the work behind a button of a panel. */
   work({ work, values }: Work, variant: string): void {
-    this.send("work", JSON.stringify({ work, variant, values }));
+    this.send({ type: "work", work, variant, values });
   }
 
   /** Selects what a point or a row of a panel stands for, out of any folded group. */
@@ -285,7 +286,7 @@ export class Lab {
   compare(variant: string): void {
     const { panes } = this.study.view.peek();
     if (!panes.includes("other")) this.study.change({ panes: [...panes, "other"] });
-    this.send("compare", variant);
+    this.send({ type: "compare", variant });
   }
 
   /** The selected boxes that are nodes, and not inputs or outputs of the graph. */
@@ -300,7 +301,7 @@ export class Lab {
 
   /** Asks for the selected nodes as a model of their own. */
   extract(): void {
-    this.send("extract", JSON.stringify(this.selectedNodes()));
+    this.send({ type: "extract", nodes: this.selectedNodes() });
   }
 
   /** Has the kernel measure the tensors of the node that is selected, each node once in a row. */
@@ -310,7 +311,7 @@ export class Lab {
       const id = this.inspected.value;
       clearTimeout(timer);
       if (!id || this.unusable() || this.inspection.peek()?.node === id) return;
-      timer = window.setTimeout(() => this.send("inspect", id), INSPECT_MS);
+      timer = window.setTimeout(() => this.send({ type: "inspect", node: id }), INSPECT_MS);
     });
     this.end.addEventListener("abort", () => {
       clearTimeout(timer);
@@ -351,7 +352,7 @@ export class Lab {
   /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
   run(): void {
     this.pinsBefore.value = null;
-    this.send("build", JSON.stringify(this.choice.value));
+    this.send({ type: "build", choice: this.choice.value });
   }
 
   /** How far the variant on screen came; empty for one that was read from files. */
@@ -362,12 +363,12 @@ export class Lab {
 
   /** Goes on measuring a variant where it stopped, the one on screen by default. */
   measure(variant = this.study.engine.value?.variant ?? ""): void {
-    this.send("measure", variant);
+    this.send({ type: "measure", variant });
   }
 
   open(model: string): void {
     this.opening.value = model;
-    this.send("open", model);
+    this.send({ type: "open", path: model });
   }
 
   /** What a kernel was doing ends with it, and nothing on the page goes on as if it did not. */
@@ -408,28 +409,24 @@ export class Lab {
   }
 
   /** Has a variant's model, its scales or its calibration cache saved as a file. */
-  save(variant: string, what: "onnx" | "scales" | "cache"): void {
-    this.send("save", JSON.stringify({ variant, what }));
+  save(variant: string, what: SaveFile["what"]): void {
+    this.send({ type: "save", variant, what });
   }
 
   /** Tells how to build a variant on another machine; only the one on screen has its commands here. */
   buildElsewhere(variant: string): void {
     this.elsewhere.value = variant;
-    if (this.study.engine.value?.variant !== variant) this.send("show", variant);
+    if (this.study.engine.value?.variant !== variant) this.send({ type: "show", variant });
   }
 
   closeElsewhere(): void {
     this.elsewhere.value = "";
   }
 
-  send(type: GestureType, value = ""): void {
-    this.#gesture({ type, value });
-  }
-
-  #gesture(asked: Gesture, buffers?: ArrayBuffer[]): void {
-    this.#unheard.value = new Set([...this.#unheard.peek(), asked]);
-    gesture(this.#model, asked, buffers, () => {
-      this.#unheard.value = new Set([...this.#unheard.peek()].filter((one) => one !== asked));
+  send(command: Command, buffers?: ArrayBuffer[]): void {
+    this.#unheard.value = new Set([...this.#unheard.peek(), command]);
+    ask(this.#model, command, buffers, () => {
+      this.#unheard.value = new Set([...this.#unheard.peek()].filter((one) => one !== command));
     });
   }
 
@@ -444,8 +441,8 @@ export class Lab {
     this.ownFailure.value = refused(files, this.build.value.running, this.unusable());
     if (this.ownFailure.value) return;
     try {
-      const { value, buffers } = await packedFiles(files);
-      this.#gesture({ type: "drop", value }, buffers);
+      const { names, buffers } = await packedFiles(files);
+      this.send({ type: "drop", names }, buffers);
     } catch (error) {
       // A folder can be dropped too, and a file may be gone by now.
       this.ownFailure.value = {
@@ -462,7 +459,7 @@ export class Lab {
 
   dismiss(): void {
     if (this.ownFailure.value) this.ownFailure.value = null;
-    else if (this.alive.value) this.send("dismiss");
+    else if (this.alive.value) this.send({ type: "dismiss" });
     else this.#told.value = null;
   }
 

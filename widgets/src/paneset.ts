@@ -1,5 +1,5 @@
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Graph, Side } from "./contract";
+import type { CompareVariant, Graph, Side } from "./contract";
 import type { Stage } from "./draw/stage";
 import { Type } from "./draw/text";
 import { isDark, onThemeChange, readTheme, type Theme } from "./draw/theme";
@@ -20,7 +20,7 @@ interface Colours {
 }
 
 /** What the panes of one widget share besides the study: its root, the layout worker, the theme, and each other. */
-export class Bench {
+export class PaneSet {
   readonly study: Study;
   readonly root: HTMLElement;
   readonly layouts = new LayoutClient();
@@ -160,9 +160,9 @@ export class Bench {
     this.morphing.value = !this.morphing.value && this.canMorph();
   }
 
-  closeOther(lab?: { send(type: "compare", value: string): void }): void {
+  closeOther(explorer?: { send(command: CompareVariant): void }): void {
     if (this.sides.value.includes("other")) this.togglePane("other");
-    lab?.send("compare", "");
+    explorer?.send({ type: "compare", variant: "" });
   }
 
   focusPane(side: Side): void {

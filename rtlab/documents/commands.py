@@ -1,0 +1,246 @@
+"""What the page asks of the kernel: one declaration per command, its fields, and what it tries in words.
+
+A command crosses as an object whose ``type`` says which it is; ``widgets/src/contract.ts`` has their union.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import typing
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
+
+import msgspec
+
+from rtlab.errors import RtlabError, told
+
+WorkName = Literal["sweep", "tune", "rebuild", "peaks"]
+
+
+class Pin(TypedDict):
+    """Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator."""
+
+    pattern: str
+    precision: str
+
+
+class Choice(TypedDict):
+    """What the top row has chosen; ``calibrator`` is empty where the precision needs none.
+
+    ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4.
+    """
+
+    model: str
+    precision: str
+    calibrator: str
+    target: str
+    backend: str
+    pins: list[Pin]
+    weights: str
+    sparsity: list[str]
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """What crosses between page and kernel and no trait keeps; ``type`` says which it is."""
+
+    def crossing(self) -> dict[str, Any]:
+        """The message as it crosses."""
+        return {"type": self.__struct_config__.tag, **msgspec.structs.asdict(self)}
+
+
+class PageCommand(Message, frozen=True):
+    """What the page asks for. ``doing`` is what it tries, continuing "Cannot"."""
+
+    doing: ClassVar[str]
+
+
+class FetchParcel(PageCommand, frozen=True, tag="fetch"):
+    """Send what is delivered: a trait or a part of the page's code, by its name."""
+
+    doing = "send what the page asks for"
+    name: str
+
+
+class FetchPlotly(PageCommand, frozen=True, tag="plotly"):
+    """Send the library that draws charts."""
+
+    doing = "send the charts"
+
+
+class BuildChoice(PageCommand, frozen=True, tag="build"):
+    """Build what was chosen when the button was pressed."""
+
+    doing = "build the variant"
+    choice: Choice
+
+
+class BuildAgain(PageCommand, frozen=True, tag="rebuild"):
+    """Build a variant anew."""
+
+    doing = "build the variant again"
+    variant: str
+
+
+class MeasureMore(PageCommand, frozen=True, tag="measure"):
+    """Go on measuring a variant where it stopped."""
+
+    doing = "measure the variant"
+    variant: str
+
+
+class CancelWork(PageCommand, frozen=True, tag="cancel"):
+    """Stop the work that runs."""
+
+    doing = "cancel the work"
+
+
+class ShowVariant(PageCommand, frozen=True, tag="show"):
+    """Show a variant that is built."""
+
+    doing = "show the variant"
+    variant: str
+
+
+class CompareVariant(PageCommand, frozen=True, tag="compare"):
+    """Show a variant in the third pane; an empty name closes it."""
+
+    doing = "show a second engine"
+    variant: str
+
+
+class SetBaseline(PageCommand, frozen=True, tag="baseline"):
+    """Tell scores against this variant."""
+
+    doing = "compare with this variant"
+    variant: str
+
+
+class RemoveVariant(PageCommand, frozen=True, tag="remove"):
+    """Take a variant out of the study."""
+
+    doing = "remove the variant"
+    variant: str
+
+
+class OpenNamed(PageCommand, frozen=True, tag="open"):
+    """Open a model by its name or path, or take samples from a path."""
+
+    doing = "open the file"
+    path: str
+
+
+class ReadDropped(PageCommand, frozen=True, tag="drop"):
+    """Read files that come along: their names, and as many buffers."""
+
+    doing = "read what was dropped"
+    names: list[str]
+
+
+class OpenNetron(PageCommand, frozen=True, tag="netron"):
+    """Show a variant's engine in Netron, or the model where the name is empty."""
+
+    doing = "open Netron"
+    variant: str
+
+
+class InspectNode(PageCommand, frozen=True, tag="inspect"):
+    """Find out the distribution of a node's weights and outputs."""
+
+    doing = "look into the node"
+    node: str
+
+
+class ExtractNodes(PageCommand, frozen=True, tag="extract"):
+    """Send nodes as a model of their own."""
+
+    doing = "save the selected nodes"
+    nodes: list[str]
+
+
+class ObserveRanges(PageCommand, frozen=True, tag="observe"):
+    """Gather the activations' ranges."""
+
+    doing = "calibrate"
+
+
+class RankCalibrators(PageCommand, frozen=True, tag="rank"):
+    """Try every calibrator on the task."""
+
+    doing = "rank the calibrators"
+
+
+class RepairPlacement(PageCommand, frozen=True, tag="repair"):
+    """Apply the findings with these ids, all that can be where there is none."""
+
+    doing = "repair the model"
+    findings: list[str]
+
+
+class SaveFile(PageCommand, frozen=True, tag="save"):
+    """Send a file of a built variant: the prepared model, its scales, or a calibration cache."""
+
+    doing = "save the file"
+    variant: str
+    what: Literal["onnx", "scales", "cache"]
+
+
+class AskPanel(PageCommand, frozen=True, tag="panel"):
+    """Answer a panel of a variant with these of its settings; ``id`` names the question among those of all pages."""
+
+    doing = "answer the panel"
+    id: str
+    # A page that knows more panels asks for nothing that could fail.
+    panel: str
+    variant: str
+    settings: dict[str, str]
+
+
+class StartWork(PageCommand, frozen=True, tag="work"):
+    """Do the work behind a button of a panel, with what goes with it."""
+
+    doing = "do the panel's work"
+    work: WorkName
+    variant: str
+    values: dict[str, str]
+
+
+class TellPictured(PageCommand, frozen=True, tag="pictured"):
+    """What was sent of a large engine is drawn: what follows may come."""
+
+    doing = "send what follows the picture"
+
+
+class DismissFailure(PageCommand, frozen=True, tag="dismiss"):
+    """Take the error card away."""
+
+    doing = "close the card"
+
+
+Command: TypeAlias = (
+    FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant
+    | SetBaseline | RemoveVariant | OpenNamed | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges
+    | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure
+)  # fmt: skip
+_BY_NAME: collections.abc.Mapping[str, Any] = {
+    kind.__struct_config__.tag: kind for kind in typing.get_args(Command)
+}
+
+
+def read(message: object) -> Command | None:
+    """The command that a page has sent; None for one that a newer page knows and this kernel does not.
+
+    Raises:
+        RtlabError: a field is missing, unknown or of another type.
+    """
+    name = message.get("type") if isinstance(message, collections.abc.Mapping) else None
+    kind = _BY_NAME.get(str(name))
+    if kind is None:
+        return None
+    try:
+        found: Command = msgspec.convert(message, kind)
+    except msgspec.ValidationError as error:
+        raise RtlabError(
+            f"Cannot {kind.doing}: the page sent what this kernel cannot read. They may be of two versions of "
+            "rtlab: restart the kernel, reload the page, and run the cell again.",
+            details=told(error, kind.doing).details,
+        ) from error
+    return found

@@ -1,0 +1,271 @@
+"""What the Explorer's buttons make: variants of a choice, and what is found by building and running many times."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rtlab.core.progress import Reporting
+from rtlab.core.stage import BUDGET_S, budget_of
+from rtlab.core.variant import Calibrator, Precision, Variant
+from rtlab.documents.commands import Pin, StartWork, WorkName
+from rtlab.errors import Cancelled, RtlabError, VariantError
+from rtlab.explorer.showing import Showing
+from rtlab.view import controls as offer
+from rtlab.view.table import failure
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: What the buttons of panels try, continuing "Cannot".
+_WORKS: dict[WorkName, str] = {
+    "sweep": "time the batch sizes",
+    "rebuild": "build the variations",
+    "tune": "tune the model",
+    "peaks": "measure this processor",
+}
+
+
+class Choosing(Showing):
+    """Chooses, builds and measures."""
+
+    def run(self, **choice: Any) -> Self:
+        """Build the chosen variant on a thread and show it; one that is built comes back at once.
+
+        What is chosen here while other work is under way, such as opening the model, is built after that.
+
+        Args:
+            choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
+                ``target``, ``weights`` and ``sparsity`` to choose first.
+
+        Raises:
+            VariantError: there is no such choice.
+        """
+        if choice:
+            self.choose(**choice)
+        with self._turn:
+            if self._busy:
+                self._next = choice or self._next
+                return self
+        self.failure = None
+        try:
+            if not self.study.model.nodes:
+                raise VariantError(f"Cannot build: {offer.NO_MODEL[0].lower()}{offer.NO_MODEL[1:]}.")
+            name = self._planned()
+        except RtlabError as error:
+            self.failure = dict(failure(error))
+            return self
+        if name in self.study.facts and not self.study.outdated(name):
+            self.show(name)
+            return self
+        self._start(lambda progress: self._build(name, progress), f'build "{name}"', name)
+        return self
+
+    def choose(self, **choice: Any) -> Self:
+        """Choose without building; what was chosen before and is not named stays.
+
+        Raises:
+            VariantError: there is no such choice.
+        """
+        unknown = set(choice) - {"precision", "calibrator", "target", "weights", "sparsity"}
+        if unknown:
+            raise VariantError(
+                f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights and '
+                "sparsity."
+            )
+        given = {**choice}
+        if isinstance(given.get("precision"), collections.abc.Mapping):
+            table = {str(k): str(v) for k, v in given.pop("precision").items()}
+            given["precision"] = table.pop("*", str(Precision.FP32))
+            given["pins"] = [Pin(pattern=k, precision=v) for k, v in table.items()]
+        sparse = given.get("sparsity")
+        if sparse is not None and not isinstance(sparse, list):
+            given["sparsity"] = list(Variant.of(sparsity=sparse).sparsity)
+        for name in {"precision", "calibrator", "target", "weights"} & set(given):
+            given[name] = str(given[name] or "")
+        self.choice = {**self.choice, **given}
+        return self
+
+    def measure(self, name: str | None = None) -> Self:
+        """Go on measuring a variant where it stopped, the one shown by default, on a thread: see ``Study.measure``."""
+        name = name or self.state.variant
+        self._check_known(name)
+        if not self._busy:
+            self.failure = None
+            self._start(lambda progress: self._measure(name, progress), f'measure "{name}"')
+        return self
+
+    def calibrate(self) -> Self:
+        """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
+        return self._work(self._calibrate, "calibrate")
+
+    def rank(self) -> Self:
+        """Try every calibrator on the task, on a thread."""
+        return self._work(self._rank, "rank the calibrators")
+
+    def sweep(self) -> Self:
+        """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
+        name = self.state.variant
+        return self._work(lambda progress: self._sweep(name, progress), _WORKS["sweep"])
+
+    def vary(self, what: str) -> Self:
+        """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
+        name = self.state.variant
+        return self._work(lambda progress: self._vary(name, what, progress), _WORKS["rebuild"])
+
+    def tune(self) -> Self:
+        """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""
+        return self._work(lambda progress: self._tune({}, progress), _WORKS["tune"])
+
+    def _chosen(self, _change: Any) -> None:
+        chosen = next((p for p in Precision if p.value == self.choice.get("precision")), None)
+        if chosen is not None:
+            self._settle()
+        self.controls = dict(offer.controls(self.study.model, self.choice))
+
+    def _settle(self) -> None:
+        """Give the choice the calibrator that it lacks, or take away one that nothing needs."""
+        try:
+            wanted = offer.wanted(self.choice)
+        except RtlabError:
+            # Choosing it says what is wrong; a calibrator that was typed is put right at once.
+            try:
+                Calibrator.of(self.choice["calibrator"] or Calibrator.AUTO)
+            except RtlabError as error:
+                self.failure = dict(failure(error))
+                self.choice = {**self.choice, "calibrator": str(Calibrator.AUTO)}
+            return
+        calibrator = str(wanted.calibrator or "")
+        if calibrator != self.choice["calibrator"]:
+            self.choice = {**self.choice, "calibrator": calibrator}
+
+    def _planned(self) -> str:
+        """The name of the variant that the choice asks for, added to the study when it is new."""
+        wanted = offer.wanted(self.choice)
+        study = self.study.snapshot()
+        for name, variant in study.variants.items():
+            if not self._is_recorded(name) and dataclasses.replace(variant, backend=None) == wanted:
+                return name
+        self.study.add(
+            wanted.id,
+            precision={"*": wanted.precision, **dict(wanted.pins)},
+            calibrator=wanted.calibrator,
+            target=wanted.target,
+            weights=wanted.weights,
+            sparsity=wanted.sparsity,
+        )
+        return wanted.id
+
+    def _build(self, name: str, progress: Reporting, *, again: bool = False) -> None:
+        self._building = name
+        try:
+            self.study.run([name], progress=progress, budget_s=self._budget, again=again)
+        except Cancelled:
+            # What was compiled stays, and with it what was measured; a variant of which nothing is there does not.
+            if name not in self.study.facts:
+                self.study.remove(name)
+            raise
+        finally:
+            # What a stopped calibration saw is kept, and shown.
+            self._tell_calibration()
+
+    @property
+    def _budget(self) -> float:
+        """Seconds that measuring may take, as chosen in the settings."""
+        return budget_of(self.state.settings.get("run.budget_s", BUDGET_S))
+
+    def _measure(self, name: str, progress: Reporting) -> None:
+        self._building = name
+        # Whoever only compiles and then asks for numbers wants some.
+        self.study.measure(name, progress=progress, budget_s=self._budget or BUDGET_S)
+
+    def _calibrate(self, progress: Reporting) -> None:
+        try:
+            self.study.observe(progress=progress)
+        finally:
+            self._tell_calibration()
+
+    def _rank(self, progress: Reporting) -> None:
+        try:
+            self.study.rank(progress=progress)
+        finally:
+            self._tell_calibration()
+
+    def _sweep(self, name: str, progress: Reporting) -> None:
+        self.study.sweep(name, progress=progress)
+
+    def _vary(self, name: str, what: str, progress: Reporting) -> None:
+        planned = self.study.vary(name, what)
+        # Targets and options change nothing of what the CPU runs.
+        compare = what in {"tf32", "sparsity"}
+        failed: RtlabError | None = None
+        try:
+            for title in planned:
+                self._building = title
+                self._refresh(building=title)
+                try:
+                    self.study.run([title], progress=progress, compare=compare)
+                except Cancelled:
+                    raise
+                except RtlabError as error:
+                    failed = failed or error
+        finally:
+            # What nobody built was only planned by the button.
+            for title in planned:
+                if title not in self.study.facts and title not in self.study.failures:
+                    self.study.remove(title)
+        if built := [t for t in planned if t in self.study.facts]:
+            self.show(built[-1])
+        if failed is not None:
+            raise failed
+
+    def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
+        if node := values.get("recurrence"):
+            self.study.time_forms(node, progress=progress)
+        else:
+            told = values.get("budget_s")
+            given: dict[str, Any] = {"budget_s": float(told)} if told else {}
+            self.study.tune(progress=progress, **given)
+
+    def _worked(self, asked: StartWork) -> None:
+        self._check_known(asked.variant)
+        values, variant = asked.values, asked.variant
+        # A choice of several, or one option with its value.
+        what = values.get("what") or "=".join(next(iter(values.items()), ("", "")))
+        works: dict[WorkName, Callable[[Reporting], object]] = {
+            "sweep": lambda progress: self._sweep(variant, progress),
+            "rebuild": lambda progress: self._vary(variant, what, progress),
+            "tune": lambda progress: self._tune(values, progress),
+            "peaks": lambda progress: self.study.measure_peaks(progress=progress),
+        }
+        self._work(works[asked.work], _WORKS[asked.work])
+
+    def _rebuild(self, name: str) -> None:
+        variant = self._check_known(name)
+        self._check_idle(f'Cannot build "{name}" again')
+        self.choice = offer.choice(self.study.model, variant)
+        self.failure = None
+        self._start(lambda progress: self._build(name, progress, again=True), f'build "{name}" again', name)
+
+    def _remove(self, name: str) -> None:
+        if name == self._building:
+            self._check_idle(f'Cannot remove "{name}"')
+        if self._baseline == name:
+            self._baseline = ""
+        self.study.remove(name)
+        self._catch_up()
+
+    def _rebase(self, name: str) -> None:
+        self._check_known(name)
+        self._baseline = name
+        self._refresh()
+
+    def _check_known(self, name: str) -> Variant:
+        found = self.study.variants.get(name)
+        if found is None:
+            raise VariantError(
+                f'Cannot use variant "{name}": the study has none of this name. Choose another.'
+            )
+        return found

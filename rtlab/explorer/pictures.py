@@ -1,0 +1,72 @@
+"""What is shown of an engine, made once."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from rtlab import questions
+from rtlab.documents.payload import encode
+from rtlab.explorer import charts
+from rtlab.questions.build.panel import BuildStory, story
+from rtlab.relation.mapping import placed
+from rtlab.view.contract import EngineView, Later
+from rtlab.view.graph import complete, engine_later
+
+if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
+    from rtlab.core.model import Model
+    from rtlab.relation.mapping import Mapping
+
+#: From this many layers on an engine is prepared on a thread, so that the page can work from the start.
+_MANY_LAYERS = 1_000
+
+
+class EnginePicture:
+    """What is shown of an engine: its picture and what follows, each part made once and when it is sent."""
+
+    def __init__(self, result: Facts, model: Model, view: EngineView, picture: bytes) -> None:
+        self.result, self.view, self._model = result, view, model
+        #: The engine as it is drawn; empty where the page has a drawing to which this adds numbers.
+        self.picture = picture
+
+    @functools.cached_property
+    def mapping(self) -> Mapping:
+        """Its nodes by the places where they run."""
+        return placed(questions.fusion.mapping(self.result), self._model)
+
+    @functools.cached_property
+    def later(self) -> bytes:
+        """What a large graph's picture lacks; empty where it lacks nothing."""
+        return self.numbers if self.view["graph"]["later"] else b""
+
+    @functools.cached_property
+    def numbers(self) -> bytes:
+        """What the boxes tell, their numbers and the findings, whether or not the picture came with older ones."""
+        found = engine_later(self.result, self._model)
+        complete(self.view, found)
+        return encode(found, Later)
+
+    @functools.cached_property
+    def story(self) -> bytes:
+        """How the engine was built; empty where no log tells."""
+        result = self.result
+        if (log := questions.build.log(result)) is None:
+            return b""
+        return encode(story(log, self._model, result.engine, self.mapping), BuildStory)
+
+    @functools.cached_property
+    def charts(self) -> dict[str, Any]:
+        """The figures of times and errors."""
+        # The figures need what the picture lacks.
+        view, _ = self.view, self.later
+        return {
+            "timing": charts.timing(view),
+            "longest": charts.timing(view, longest=True),
+            "accuracy": charts.accuracy(view, compared=questions.accuracy.of(self.result) is not None),
+        }
+
+
+def is_large(result: Facts) -> bool:
+    """Whether an engine takes so long to prepare that the page should not wait for it."""
+    return len(result.engine.layers) >= _MANY_LAYERS

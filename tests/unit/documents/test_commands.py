@@ -1,0 +1,96 @@
+"""What the page sends: every command of the declaration, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import typing
+
+import pytest
+
+from rtlab.documents import commands
+from rtlab.documents.contract import Reply
+from rtlab.errors import RtlabError
+from rtlab.view.contract import typescript
+
+KINDS = typing.get_args(commands.Command)
+CHOICE: commands.Choice = {
+    "model": "tiny",
+    "precision": "int8",
+    "calibrator": "minmax",
+    "target": "cpu",
+    "backend": "",
+    "pins": [{"pattern": "op:Conv", "precision": "fp32"}],
+    "weights": "channel",
+    "sparsity": [],
+}
+#: What each kind of field holds in these tests.
+VALUES = {
+    "str": "fp32",
+    "list[str]": ["a", "b"],
+    "dict[str, str]": {"batch": "8"},
+    "Choice": CHOICE,
+    "WorkName": "sweep",
+    "Literal['onnx', 'scales', 'cache']": "cache",
+}
+
+
+def told(kind: type) -> dict[str, object]:
+    """A message of this kind as the page writes it, by hand from the declaration."""
+    hints = kind.__annotations__
+    return {
+        "type": kind.__struct_config__.tag,
+        **{f: VALUES[hints[f].replace('"', "'")] for f in kind.__struct_fields__},
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_each_command_arrives_as_it_was_sent(kind) -> None:
+    sent = json.loads(json.dumps(told(kind)))
+    found = commands.read(sent)
+    assert kind is type(found)
+    assert sent == found.crossing()
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [(k, f) for k in KINDS for f in k.__struct_fields__],
+    ids=lambda given: getattr(given, "__name__", given),
+)
+def test_a_command_without_one_of_its_fields_is_refused_in_words(kind, field: str) -> None:
+    """What is taken for empty would do something else than was meant."""
+    sent = told(kind)
+    del sent[field]
+    with pytest.raises(RtlabError, match=rf"^Cannot {kind.doing}: the page sent what") as raised:
+        commands.read(sent)
+    assert f"missing required field `{field}`" in raised.value.details
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_command_with_a_field_of_another_version_is_refused_in_words(kind) -> None:
+    with pytest.raises(RtlabError, match="restart the kernel, reload the page, and run the cell again"):
+        commands.read({**told(kind), "later": True})
+
+
+def test_a_choice_is_read_to_its_last_field() -> None:
+    """A pin without a pattern would be a traceback where the model is prepared."""
+    sent = {"type": "build", "choice": {**CHOICE, "pins": [{"precision": "fp32"}]}}
+    with pytest.raises(RtlabError, match=r"^Cannot build the variant: ") as raised:
+        commands.read(sent)
+    assert "missing required field `pattern` - at `$.choice.pins[0]`" in raised.value.details
+
+
+@pytest.mark.parametrize("message", [{"type": "paint"}, {"type": ["show"]}, {}, [], "show", None])
+def test_what_no_command_is_called_is_none(message: object) -> None:
+    assert commands.read(message) is None
+
+
+def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:
+    """Those of one direction are told apart by their names, which are therefore different."""
+    page = typescript()
+    for union, kinds in (("Command", KINDS), ("Reply", typing.get_args(Reply))):
+        names = [k.__struct_config__.tag for k in kinds]
+        assert len(set(names)) == len(names)
+        assert f"export type {union} = {' | '.join(k.__name__ for k in kinds)};" in page
+        for kind, name in zip(kinds, names, strict=True):
+            assert f'export interface {kind.__name__} {{\n  type: "{name}";\n' in page
+    assert {k.__name__ for k in commands.PageCommand.__subclasses__()} == {k.__name__ for k in KINDS}

@@ -1,0 +1,27 @@
+"""What is declared of the tabs fits what there is to show."""
+
+from __future__ import annotations
+
+from rtlab.documents.tabs import FIRST, TABS
+from rtlab.questions import panels
+from rtlab.view.bundle import parts
+from rtlab.view.state import ViewState
+
+
+def test_every_panel_stands_in_one_tab() -> None:
+    """A panel that no tab names is answered and never seen."""
+    shown = [panel for tab in TABS for panel in tab.panels if panel != "layers"]
+    assert sorted(panels.PANELS) == sorted(shown)
+
+
+def test_the_code_of_every_tab_is_delivered() -> None:
+    wanted = {f"tab-{tab.part}.js" for tab in TABS if tab.part}
+    assert wanted == {name for name in parts() if name.startswith("tab-")}
+
+
+def test_every_tab_has_a_name_and_a_label_of_its_own() -> None:
+    """The name comes back as the view's, and the label is read aloud."""
+    assert len(TABS) == len({tab.name for tab in TABS}) == len({tab.label for tab in TABS})
+    for tab in TABS:
+        assert tab.name == ViewState().arrange(tab=tab.name).tab
+    assert FIRST == ViewState().tab
