@@ -11,7 +11,6 @@ from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.engine import Engine
 from rtlab.core.optional import PACKAGES
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
-from rtlab.core.variant import Precision, Target
 from rtlab.errors import Unavailable, VariantError
 
 
@@ -38,21 +37,8 @@ class TensorRT(EngineRunner):
         return Availability(ok=True, version=building.installed("tensorrt"))
 
     def capabilities(self) -> Capabilities:
-        """One target, the local GPU; none where there is none. The compiler itself refuses types that it lacks."""
-        here = self.device
-        return Capabilities(
-            targets=(Target(f"sm{here.sm}"),) if here else (),
-            precisions=tuple(Precision),
-            builds=True,
-            runs=True,
-            options=True,
-            opens=True,
-            counts=True,
-            forces=True,
-            local=self.local,
-            device=self.device_words,
-            maker=self.maker,
-        )
+        """One target, the local GPU; none where there is none."""
+        return self._able([self.local] if self.local else [], runs=True, forces=True)
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Compile in a child process; the layers are those that the engine inspector tells in a second one.

@@ -19,7 +19,7 @@ from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
-from rtlab.core.variant import KNOWN_TARGETS, Precision, Target
+from rtlab.core.variant import KNOWN_TARGETS, Target
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 
 
@@ -48,18 +48,8 @@ class TensorRTRTX(EngineRunner):
 
         It compiles every precision that the target has: ``Target.refusal`` tells which has not.
         """
-        return Capabilities(
-            targets=tuple(Target(t) for t in KNOWN_TARGETS if t != "sm75"),
-            precisions=tuple(Precision),
-            builds=True,
-            runs=self.device is not None,
-            options=True,
-            opens=True,
-            counts=True,
-            local=self.local,
-            device=self.device_words,
-            maker=self.maker,
-        )
+        targets = [Target(t) for t in KNOWN_TARGETS if t != "sm75"]
+        return self._able(targets, runs=self.device is not None)
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Compile in a child process and read the layers from its log.

@@ -11,6 +11,7 @@ import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
 from rtlab.core.images import Images, Preprocessing
+from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, samples_for
 from rtlab.core.rows import Rows
@@ -22,7 +23,7 @@ from rtlab.errors import CalibrationError
 RANDOM = "random input"
 
 #: Arrays whose samples are made when they are read.
-_LAZY = (Images, Noise, Rows)
+_LAZY = (Images, LazyArray)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -334,7 +335,7 @@ def samples_of(path: Path, model: Model) -> CalibrationData:
 
 def _rows(array: Any, first: int, last: int) -> Any:
     """Some of the samples, not read yet where they are made when they are."""
-    return array.part(first, last) if isinstance(array, Noise | Rows) else array[first:last]
+    return array.part(first, last) if isinstance(array, LazyArray) else array[first:last]
 
 
 def _array(path: Path) -> Any:

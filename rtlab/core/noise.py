@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.arrays import NUMPY
+from rtlab.core.lazy import LazyArray
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
@@ -26,12 +27,10 @@ _MOST = 4 << 30
 _PIECE = 1 << 18
 
 
-class Noise(np.lib.mixins.NDArrayOperatorsMixin):
+class Noise(LazyArray):
     """Normal noise, or zeros and ones for a type that is not floating, as an array that is drawn sample by sample.
 
-    It has the shape, the type and the slices of the array that it stands for, so it can stand among the
-    ``arrays`` of ``CalibrationData``. Its numbers are those that one call of NumPy's generator draws. Whatever else is
-    asked of an array draws all of them.
+    Its numbers are those that one call of NumPy's generator draws, up to the last one that is asked for.
     """
 
     def __init__(self, source: _InputNoise, part: slice | None = None) -> None:
@@ -44,11 +43,6 @@ class Noise(np.lib.mixins.NDArrayOperatorsMixin):
         return (len(self._range), *self._source.shape[1:])
 
     @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the numbers."""
         return self._source.dtype
@@ -58,36 +52,13 @@ class Noise(np.lib.mixins.NDArrayOperatorsMixin):
         """How many samples were drawn until now."""
         return self._source.rows
 
-    def __len__(self) -> int:
-        return len(self._range)
-
     def __repr__(self) -> str:
         return f"<Noise {self.shape} {self.dtype}>"
-
-    def __getattr__(self, name: str) -> Any:
-        """What arrays have besides."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(np.asarray(self), name)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with it as with the array."""
-        drawn = (np.asarray(i) if isinstance(i, Noise) else i for i in inputs)
-        return getattr(ufunc, method)(*drawn, **options)
 
     def part(self, first: int, last: int) -> Noise:
         """Samples from one up to another, not drawn yet."""
         rows = self._range[first:last]
         return Noise(self._source, slice(rows.start, rows.stop))
-
-    def __getitem__(self, key: Any) -> Any:
-        """Some of the numbers, as NumPy's indices name them; those up to the last one are drawn."""
-        if isinstance(key, slice) and key.step in {None, 1}:
-            return np.asarray(self.part(*key.indices(len(self))[:2]))
-        if isinstance(key, int | np.integer) and not isinstance(key, bool) and self._range:
-            row = self._range[key]
-            return self._source.upto(row + 1)[row]
-        return np.asarray(self)[key]
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
         """Draw all samples of this part."""

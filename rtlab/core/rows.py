@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.lazy import LazyArray
 from rtlab.core.stamp import stamp
 from rtlab.errors import CalibrationError
 
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Rows(np.lib.mixins.NDArrayOperatorsMixin):
+class Rows(LazyArray):
     """The array of an ``.npy`` file: a part of it is read when it is asked for.
 
-    It has the shape, the type and the slices of that array, so it can stand among the ``arrays`` of
-    ``CalibrationData``; pickled, it is the array. NumPy would map the file, and the system ends a process that reads a
-    mapped file which somebody has cut short.
+    Pickled, it is the array. NumPy would map the file, and the system ends a process that reads a mapped file which
+    somebody has cut short.
 
     Args:
         path: The file.
@@ -46,31 +46,12 @@ class Rows(np.lib.mixins.NDArrayOperatorsMixin):
         return (len(self._rows), *self._shape[1:])
 
     @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self._shape)
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the numbers."""
         return self._dtype
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def __repr__(self) -> str:
         return f'<Rows {self.shape} {self.dtype} of "{self._path.name}">'
-
-    def __getattr__(self, name: str) -> Any:
-        """What arrays have besides."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(np.asarray(self), name)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with it as with the array."""
-        read = (np.asarray(i) if isinstance(i, Rows) else i for i in inputs)
-        return getattr(ufunc, method)(*read, **options)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Another machine has no such file.
@@ -82,19 +63,6 @@ class Rows(np.lib.mixins.NDArrayOperatorsMixin):
         made.__dict__.update(self.__dict__)
         made._rows = self._rows[first:last]
         return made
-
-    def __getitem__(self, key: Any) -> Any:
-        """Some of the numbers, as NumPy's indices name them.
-
-        Raises:
-            CalibrationError: the file is gone, or was changed.
-        """
-        if isinstance(key, slice) and key.step in {None, 1}:
-            return np.asarray(self.part(*key.indices(len(self))[:2]))
-        if isinstance(key, int | np.integer) and not isinstance(key, bool):
-            row = range(len(self))[key]
-            return np.asarray(self.part(row, row + 1))[0]
-        return np.asarray(self)[key]
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
         """Read all samples of this part.

@@ -46,16 +46,7 @@ class Hand:
         source = _source(pair)
         if not pair.rectifies or nonnegative(source) or pair.q is None:
             return source
-        relu = ir.Node("", "Relu", [source], name=self._edit.node_name(f"{pair.id}/Relu"))
-        relu.metadata_props[ORIGIN] = pair.id
-        out = relu.outputs[0]
-        out.name, out.type, out.shape = (
-            self._edit.value_name(f"{relu.name}/output"),
-            source.type,
-            source.shape,
-        )
-        self.graph.insert_before(pair.q, relu)
-        return out
+        return self.make("Relu", f"{pair.id}/Relu", [source], pair.q, like=source, origin=pair.id)
 
     def reroute(self, node: ir.Node, position: int, value: ir.Value) -> None:
         """Let one input of a node read another value; what nobody reads any more goes."""
@@ -186,15 +177,16 @@ class Hand:
         name = f"{node.name}/weight"
         inputs = [self.constant(f"{name}/int8", numbers), self.constant(f"{name}/scale", scale)]
         inputs.append(self._zeros(name, scale))
-        attributes = [ir.AttrInt64("axis", axis)]
-        dq = ir.Node(
-            "", "DequantizeLinear", inputs, attributes, name=self._edit.node_name(f"{name}/DequantizeLinear")
+        floats = self.make(
+            "DequantizeLinear",
+            f"{name}/DequantizeLinear",
+            inputs,
+            reader,
+            attributes=[ir.AttrInt64("axis", axis)],
+            like=value,
+            origin=node.name,
         )
-        dq.metadata_props[ORIGIN] = node.name or ""
-        dq.outputs[0].name = self._edit.value_name(f"{dq.name}/output")
-        dq.outputs[0].type, dq.outputs[0].shape = value.type, value.shape
-        self.graph.insert_before(reader, dq)
-        reader.replace_input_with(position, dq.outputs[0])
+        reader.replace_input_with(position, floats)
         self._forget([value])
 
     def insert(self, node: ir.Node, position: int, scale: float) -> None:
@@ -205,16 +197,10 @@ class Hand:
         name = f"{node.name}/input{position or ''}"
         size = self.constant(f"{name}/scale", np.array(scale, np.float32))
         zero = self.constant(f"{name}/zero_point", np.zeros((), np.int8))
-        for op in ("QuantizeLinear", "DequantizeLinear"):
-            made = ir.Node("", op, [value, size, zero], name=self._edit.node_name(f"{name}/{op}"))
-            made.metadata_props[ORIGIN] = node.name or ""
-            out = made.outputs[0]
-            out.name = self._edit.value_name(f"{made.name}/output")
-            kind = ir.DataType.INT8 if op == "QuantizeLinear" else ir.DataType.FLOAT
-            out.type, out.shape = ir.TensorType(kind), value.shape
-            self.graph.insert_before(node, made)
-            value = out
-        node.replace_input_with(position, value)
+        q = self.make("QuantizeLinear", f"{name}/QuantizeLinear", [value, size, zero], node, like=value)
+        q.type = ir.TensorType(ir.DataType.INT8)
+        floats = self.make("DequantizeLinear", f"{name}/DequantizeLinear", [q, size, zero], node)
+        node.replace_input_with(position, floats)
 
     # --- operators ------------------------------------------------------------------------------------------
 
@@ -227,15 +213,16 @@ class Hand:
         *,
         attributes: Sequence[ir.Attr] = (),
         like: ir.Value | None = None,
+        origin: str | None = None,
     ) -> ir.Value:
-        """What a new node writes, put before another one that it stands for.
+        """What a new node writes, put before another one that it stands for, unless it does for an ``origin``.
 
         ``like`` gives type and shape; without, what is dequantized has the type of its scale.
         """
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         made = ir.Node("", op, inputs, attributes, name=self._edit.node_name(name))
-        made.metadata_props[ORIGIN] = before.name or ""
+        made.metadata_props[ORIGIN] = before.name or "" if origin is None else origin
         out = made.outputs[0]
         out.name = self._edit.value_name(f"{made.name}/output")
         if like is not None:
@@ -249,12 +236,10 @@ class Hand:
         """Let a value take the name and the readers of what a node writes; what only served the node goes."""
         out = node.outputs[0]
         name = out.name
-        for i, end in enumerate(self.graph.outputs):
-            if end is out:
-                self.graph.outputs[i] = value
+        self._end_with(out, value)
         out.replace_all_uses_with(value)
         out.name, value.name = self._edit.value_name(f"{name}/before"), name
-        self._drop_all(node)
+        self._drop(node, whole=True)
 
     def behind(
         self,
@@ -268,9 +253,7 @@ class Hand:
         name = out.name or ""
         made = ir.Node("", op, [out, *parameters], name=self._edit.node_name(f"{node.name}/{op}"))
         made.metadata_props[ORIGIN] = node.name or ""
-        for i, end in enumerate(self.graph.outputs):
-            if end is out:
-                self.graph.outputs[i] = made.outputs[0]
+        self._end_with(out, made.outputs[0])
         out.replace_all_uses_with(made.outputs[0])
         made.replace_input_with(0, out)
         out.name = self._edit.value_name(f"{name}/floats")
@@ -290,33 +273,21 @@ class Hand:
             source = keep.outputs[0]
         out.name = self._edit.value_name(f"{name}/quantized")
         source.name, source.type, source.shape = name, out.type, out.shape
-        for i, value in enumerate(self.graph.outputs):
-            if value is out:
-                self.graph.outputs[i] = source
+        self._end_with(out, source)
 
-    def _drop(self, node: ir.Node) -> None:
-        """Remove a node that nobody reads, and what only it read, as far as these serve quantization."""
+    def _end_with(self, out: ir.Value, value: ir.Value) -> None:
+        """Let a value take the place of another among the model's outputs."""
+        for i, end in enumerate(self.graph.outputs):
+            if end is out:
+                self.graph.outputs[i] = value
+
+    def _drop(self, node: ir.Node, *, whole: bool = False) -> None:
+        """Remove a node that nobody reads, and what only it read, as far as these serve quantization, or ``whole``."""
         stack = [node]
         while stack:
             node = stack.pop()
             used = any(v.uses() or v.is_graph_output() for v in node.outputs)
-            ours = (
-                node.op_type in {"QuantizeLinear", "DequantizeLinear", "Constant"}
-                or root(node.outputs[0]) is not None
-            )
-            if node.graph is not self.graph or used or not ours:
-                continue
-            read = [v for v in node.inputs if v is not None]
-            self.graph.remove(node, safe=True)
-            stack += [m for v in read if (m := v.producer()) is not None]
-            self._forget(read)
-
-    def _drop_all(self, node: ir.Node) -> None:
-        """Remove a node that nobody reads, and all that only it read."""
-        stack = [node]
-        while stack:
-            node = stack.pop()
-            if node.graph is not self.graph or any(v.uses() or v.is_graph_output() for v in node.outputs):
+            if node.graph is not self.graph or used or not (whole or _serves(node)):
                 continue
             read = [v for v in node.inputs if v is not None]
             self.graph.remove(node, safe=True)
@@ -336,6 +307,12 @@ class Hand:
     def constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
         """A new initializer; its name is made unique."""
         return self._edit.constant(name, numbers)
+
+
+def _serves(node: ir.Node) -> bool:
+    """Whether a node is there for quantization: a part of a pair, or a constant on its way there."""
+    pairs = {"QuantizeLinear", "DequantizeLinear", "Constant"}
+    return node.op_type in pairs or root(node.outputs[0]) is not None
 
 
 def _source(pair: QdqPair) -> ir.Value:

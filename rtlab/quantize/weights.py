@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -145,11 +145,32 @@ def _form(
 
 
 @dataclasses.dataclass(frozen=True)
-class Store:
-    """Weights stored in four bits, and dequantized before the products that read them."""
+class _FourBits:
+    """What both forms share: the weights of a plan, rounded to a type of four bits."""
 
     plan: FourBitPlan
     precision: Precision
+    promises = passes.KEPT
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        return f"weights rounded to {self.precision.upper()}"
+
+    def _stored(self, model: Model) -> Iterator[tuple[str, tuple[str, ...], Stored]]:
+        """Each weight with the nodes that read it, in four bits.
+
+        Raises:
+            ModelError: a weight holds NaN or infinity.
+        """
+        for (value, layout), nodes in self.plan.weights.items():
+            yield value, nodes, store(_weight(model, value, nodes[0]), layout, self.precision)
+
+
+@dataclasses.dataclass(frozen=True)
+class Store(_FourBits):
+    """Weights stored in four bits, and dequantized before the products that read them."""
+
     notes: tuple[str, ...] = ()
 
     @property
@@ -162,23 +183,14 @@ class Store:
         """The opset that has the type."""
         return (passes.opset(OPSETS[self.precision]),)
 
-    promises = passes.KEPT
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers."""
-        return f"weights rounded to {self.precision.upper()}"
-
     def __call__(self, edit: Edit) -> None:
         """Do it.
 
         Raises:
             ModelError: a weight holds NaN or infinity.
         """
-        model = edit.model
-        for (value, form), nodes in self.plan.weights.items():
-            stored = store(_weight(model, value, nodes[0]), form, self.precision)
-            name, like = f"{nodes[0]}/weight", edit.values[value]
+        for value, nodes, stored in self._stored(edit.model):
+            name, like, form = f"{nodes[0]}/weight", edit.values[value], stored.form
             place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
             scale = edit.constant(f"{name}/scale", stored.scale)
             if stored.tensor_scale is not None:
@@ -203,14 +215,12 @@ class Store:
 
 
 @dataclasses.dataclass(frozen=True)
-class Dequantize:
+class Dequantize(_FourBits):
     """The numbers that the dequantizations of ``Store`` yield, as FP32 constants.
 
     ``halves`` are the nodes that compute in 16 bits; for those the scales of INT4 are of 16 bits too.
     """
 
-    plan: FourBitPlan
-    precision: Precision
     halves: Mapping[str, Precision]
     notes: tuple[str, ...] = ()
 
@@ -220,12 +230,6 @@ class Dequantize:
         return f"numbers of {self.precision.upper()} weights"
 
     needs = ()
-    promises = passes.KEPT
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers."""
-        return f"weights rounded to {self.precision.upper()}"
 
     def __call__(self, edit: Edit) -> None:
         """Do it.
@@ -233,12 +237,11 @@ class Dequantize:
         Raises:
             ModelError: a weight holds NaN or infinity.
         """
-        model = edit.model
-        for (value, form), nodes in self.plan.weights.items():
-            stored = store(_weight(model, value, nodes[0]), form, self.precision)
+        for _, nodes, held in self._stored(edit.model):
             half = HALVES.get(self.halves.get(nodes[0], Precision.FP32))
+            stored = held
             if half is not None and self.precision is Precision.INT4:
-                stored = dataclasses.replace(stored, scale=stored.scale.astype(half.numpy))
+                stored = dataclasses.replace(held, scale=held.scale.astype(half.numpy))
             numbers = edit.constant(f"{nodes[0]}/weight/dequantized", stored.dequantized())
             for node in nodes:
                 edit.feed(node, 1, numbers)

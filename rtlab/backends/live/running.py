@@ -24,9 +24,9 @@ from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.options import Shapes
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Limits, Progress
+from rtlab.core.protocols import Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Profile, Throughput
-from rtlab.core.variant import Target
+from rtlab.core.variant import Precision, Target
 from rtlab.errors import ReadError, RunError
 
 if TYPE_CHECKING:
@@ -73,6 +73,22 @@ class EngineRunner:
         """That GPU in words."""
         here = self.device
         return f"{here.name}, sm{here.sm}, driver for CUDA {here.cuda}" if here else ""
+
+    def _able(self, targets: Sequence[Target], *, runs: bool, forces: bool = False) -> Capabilities:
+        """What both products can do, for targets. The compiler itself refuses types that it lacks."""
+        return Capabilities(
+            targets=tuple(targets),
+            precisions=tuple(Precision),
+            builds=True,
+            runs=runs,
+            options=True,
+            opens=True,
+            counts=True,
+            forces=forces,
+            local=self.local,
+            device=self.device_words,
+            maker=self.maker,
+        )
 
     @property
     def source(self) -> str:
