@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from rtlab.core.phrases import quoted
 from rtlab.errors import Unavailable, VariantError
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def get(name: str) -> Backend:
     try:
         return registry()[name]
     except (KeyError, TypeError):
-        known = ", ".join(f'"{n}"' for n in registry())
+        known = quoted(registry())
         raise Unavailable(
             f'Cannot use backend "{name}": no backend has this name. Choose one of {known}.'
         ) from None

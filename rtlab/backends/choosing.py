@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rtlab import backends
 from rtlab.backends.roles import able, advice, role
+from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Backend, Reader
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Unavailable, VariantError
@@ -24,7 +25,7 @@ def check_capable(builder: str, variant: Variant) -> None:
     """Raise ``VariantError`` unless the backend compiles this variant."""
     capable = backends.get(builder).capabilities()
     if variant.target not in capable.targets:
-        known = ", ".join(f'"{t}"' for t in capable.targets)
+        known = quoted(capable.targets)
         raise VariantError(
             f'Backend "{builder}" cannot build for target "{variant.target}": it does not compile for it. '
             f"Choose one of {known}, or another backend."
@@ -35,7 +36,7 @@ def check_capable(builder: str, variant: Variant) -> None:
             f"Leave them out, or choose {advice(lambda c: c.options)}."
         )
     for refused in sorted(variant.precisions - set(capable.precisions)):
-        names = ", ".join(f'"{p}"' for p in capable.precisions)
+        names = quoted(capable.precisions)
         raise VariantError(
             f'Backend "{builder}" cannot build "{refused}": it has no such arithmetic. Choose one of {names}.'
         )

@@ -30,6 +30,7 @@ from rtlab.core import scratch
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
+from rtlab.core.phrases import many
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Processor, Profile
@@ -99,8 +100,7 @@ class OnnxRuntime:
         """What to write beside a number: name, version, provider; of the CPU's own also the threads."""
         if self.provider != CPU:
             return f"ONNX Runtime {providers.version()} {self.provider.name}"
-        threads = f"{self.threads} thread" + ("s" if self.threads != 1 else "")
-        return f"ONNX Runtime {providers.version()} CPU, {threads}"
+        return f"ONNX Runtime {providers.version()} CPU, {many(self.threads, 'thread')}"
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Optimize the model at ``request.level``; the layers are the nodes of the optimized graph.

@@ -14,6 +14,7 @@ from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import NodeRuns
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
+from rtlab.core.phrases import many
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +48,7 @@ def note(provider: str, title: str, placed: Sequence[Partition]) -> str:
     taken = sum(len(p.nodes) for p in mine)
     said = f"{title} runs {taken} of {taken + len(others)} nodes"
     if taken > len(mine):
-        said += f", compiled to {len(mine)} subgraph{'s' if len(mine) != 1 else ''}"
+        said += f", compiled to {many(len(mine), 'subgraph')}"
     if others:
         kinds = [op for op, _ in collections.Counter(others).most_common()]
         listed = ", ".join(kinds[:_LISTED]) + (", ..." if len(kinds) > _LISTED else "")

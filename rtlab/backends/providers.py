@@ -20,6 +20,7 @@ from typing import Any
 from rtlab.backends import vendor
 from rtlab.backends.live import driver
 from rtlab.core.options import BuildOptions
+from rtlab.core.phrases import quoted
 from rtlab.core.variant import Target
 from rtlab.errors import Unavailable, VariantError
 
@@ -302,7 +303,7 @@ def options(
         VariantError: an option is no pair of name and value, or chooses another device than the target's, or another
             arithmetic than the precision's.
     """
-    targets = ", ".join(f'"{t}"' for t in provider.devices)
+    targets = quoted(provider.devices)
     if str(target) not in provider.devices:
         raise VariantError(
             f'Backend "{PREFIX}{provider.short}" cannot build for target "{target}": {provider.title} does not '

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rtlab import backends
+from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Capabilities, lacking
 from rtlab.errors import Unavailable
 
@@ -31,7 +32,7 @@ def role(name: str, wanted: str, verb: str) -> Any:
     if not getattr(found.capabilities(), wanted):
         raise Unavailable(f"{doing}: {_INSTEAD[wanted]}. See rtlab.available().")
     if missing := lacking(found, wanted):
-        listed = ", ".join(f'"{m}"' for m in missing)
+        listed = quoted(missing)
         raise Unavailable(
             f"{doing}: it says that it does and has no {listed}. Complete it after rtlab.core.protocols, or leave "
             f"{wanted}=True out of its capabilities."

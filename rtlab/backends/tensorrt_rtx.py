@@ -18,6 +18,7 @@ from rtlab.backends.live import building
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.variant import KNOWN_TARGETS, Target
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError
@@ -70,7 +71,7 @@ class TensorRTRTX(EngineRunner):
                 'Choose target="sm86", "sm89" or "sm120", or backend="onnxruntime".'
             )
         if variant.target not in self.capabilities().targets:
-            known = ", ".join(f'"{t}"' for t in self.capabilities().targets)
+            known = quoted(self.capabilities().targets)
             raise VariantError(
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it does not know this compute '
                 f"capability. Choose one of {known}."

@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import mend
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
 
 #: Bytes from which on the checker is spared a constant.
@@ -90,7 +91,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
             f"{doing} its graph has no nodes, so there is nothing to compile. "
             "Export it again with the network inside."
         )
-    opset = next((o.version for o in proto.opset_import if o.domain in {"", "ai.onnx"}), None)
+    opset = next((o.version for o in proto.opset_import if o.domain in ONNX_DOMAINS), None)
     if opset is not None and opset < 7:
         raise ModelError(
             f"{doing} it uses opset {opset}, and operators before opset 7 have other meanings. "

@@ -14,6 +14,7 @@ from rtlab.core.images import Images, Preprocessing
 from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, samples_for
+from rtlab.core.phrases import quoted
 from rtlab.core.rows import Rows
 from rtlab.core.stream import AHEAD, Feed, Inputs, cut, drawn_by, title_of, with_metadata
 from rtlab.core.value import shape_text
@@ -217,7 +218,7 @@ class CalibrationData:
         missing = [n for n in model.inputs if n not in self.arrays]
         extra = [n for n in self.arrays if n not in model.inputs]
         if missing or extra:
-            found = ", ".join(f'"{n}"' for n in self.arrays) or "nothing"
+            found = quoted(self.arrays) or "nothing"
             raise CalibrationError(f"{doing}: it names {found}. Name one array for each of {wanted}.")
         for name in model.inputs:
             self._check_one(model, name, doing)
@@ -354,7 +355,7 @@ def _only_input(model: Model | None, what: str) -> str:
             f"Cannot use {what} as data: no model says which input it is for. Give model=."
         )
     if len(model.inputs) != 1:
-        names = ", ".join(f'"{n}"' for n in model.inputs) or "none"
+        names = quoted(model.inputs) or "none"
         raise CalibrationError(
             f'Cannot use {what} as data for model "{model.name}": its inputs are {names}. '
             "Give one array for each by name, {name: array}."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rtlab.core.optional import require
+from rtlab.core.phrases import quoted
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         for name, known in (("channels", tuple(_MODES)), ("layout", ("NCHW", "NHWC"))):
             if getattr(self, name) not in known:
-                choices = ", ".join(f'"{k}"' for k in known)
+                choices = quoted(known)
                 raise _refused(f'{name} "{getattr(self, name)}" is not known', f"Choose one of {choices}")
         if len(self.size) != 2 or min(self.size) < 1:
             raise _refused(f"size {self.size} is no height and width", "Give two positive numbers of pixels")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import onnx_ir as ir
 
-_DEFAULT = {"", "ai.onnx"}
+from rtlab.core.node import ONNX_DOMAINS
 
 
 def known(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorProtocol]:
@@ -17,7 +17,7 @@ def known(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorPro
         if value.const_value is not None and name not in inputs:
             table[name] = value.const_value
     for node in graph:
-        if node.domain not in _DEFAULT or not node.outputs:
+        if node.domain not in ONNX_DOMAINS or not node.outputs:
             continue
         out = node.outputs[0].name or ""
         if node.op_type == "Constant" and (attribute := node.attributes.get("value")) is not None:

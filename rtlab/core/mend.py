@@ -15,6 +15,7 @@ from typing import TypeAlias
 import onnx
 
 from rtlab.core.change import Pass, Promise
+from rtlab.core.phrases import many
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 
@@ -117,10 +118,10 @@ def sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
         more = f", and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
         notes = (
             f"Sizes of 0 or below are taken as dynamic: input {', '.join(found[:_LISTED])}{more}"
-            + (f"; so are those of {_many(inner, 'other value')}" if inner else ""),
+            + (f"; so are those of {many(inner, 'other value')}" if inner else ""),
         )
     elif inner:
-        notes = (f"Sizes below 0 of {_many(inner, 'value')} are taken as unknown",)
+        notes = (f"Sizes below 0 of {many(inner, 'value')} are taken as unknown",)
     return ImpossibleSizes(tuple(dims), notes)
 
 
@@ -212,7 +213,7 @@ def order(proto: onnx.ModelProto, doing: str) -> NodeOrder:
             places, early = _places(graph, reads, doing)
             orders.append((graph, places))
             moved += early
-    words = f"{_many(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
+    words = f"{many(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
     return NodeOrder(tuple(orders), (words,) if moved else ())
 
 
@@ -276,7 +277,3 @@ def _circle(graph: Graph, found: Sequence[int], doing: str) -> str:
         f"{doing} nodes{where} read from each other in a circle: {' → '.join(shown)}. A graph has no circles; a "
         "recurrence is a Loop, a Scan or an LSTM. Export the model again."
     )
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

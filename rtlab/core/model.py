@@ -27,6 +27,7 @@ from rtlab.core.known import known
 from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
 from rtlab.core.outline import outlined
 from rtlab.core.outside import changed, outside, settle
+from rtlab.core.phrases import quoted
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.sizes import Sizes
 from rtlab.core.stamp import Stamp, stamp
@@ -166,7 +167,7 @@ class Model:
             )
         import difflib
 
-        near = ", ".join(f'"{n}"' for n in difflib.get_close_matches(id, self.by_id, n=3))
+        near = quoted(difflib.get_close_matches(id, self.by_id, n=3))
         hint = f"Did you mean {near}?" if near else "See model.nodes."
         raise ModelError(f'Cannot find node "{id}" in model "{self.name}": no node has this id. {hint}')
 

@@ -12,6 +12,8 @@ import onnx_ir as ir
 
 from rtlab.core.value import Value, ValueKind, describe, dtype_text, shape_text
 
+#: What ONNX's own operators have as their domain.
+ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 #: Metadata property that names the source node of an inserted or changed node.
 ORIGIN = "rtlab.origin"
 #: Metadata property that keeps the author's name where the id differs.

@@ -29,7 +29,7 @@ from rtlab.core.kinds import (
     with_axis,
     without,
 )
-from rtlab.core.node import bodies
+from rtlab.core.node import ONNX_DOMAINS, bodies
 from rtlab.core.value import dtype_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ _DRAWN = {
     "Multinomial",
     "Dropout",
 }
-_DEFAULT = {"", "ai.onnx"}
 
 
 class Shaped(Protocol):
@@ -333,7 +332,7 @@ class _Call:
         self.space = space
         self.attributes = attributes
         self.version = version
-        self.plain = node.domain in _DEFAULT
+        self.plain = node.domain in ONNX_DOMAINS
 
     def attribute(self, own: ir.Attr) -> ir.Attr | None:
         """An attribute of the node, or that of the call which it stands for; None where that has none."""

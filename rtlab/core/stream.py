@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
+from rtlab.core.phrases import quoted
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError, RtlabError
 
@@ -91,7 +92,7 @@ class Inputs:
         else:
             found = dict(zip(names, item if isinstance(item, tuple) else (item,), strict=False))
         if any(not isinstance(found.get(n), np.ndarray) for n in names):
-            have = ", ".join(f'"{n}"' for n in item) if isinstance(item, Mapping) else _count(found)
+            have = quoted(item) if isinstance(item, Mapping) else _count(found)
             raise CalibrationError(
                 f"{doing}: it gives {have}, the inputs are {self._wanted()}. Yield a mapping from these names "
                 "to arrays, or a tuple of arrays in this order."

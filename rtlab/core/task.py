@@ -11,6 +11,7 @@ import numpy as np
 
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
+from rtlab.core.phrases import quoted
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
@@ -126,7 +127,7 @@ class Task:
                 value = None
             if value is None:
                 raise
-        names = ", ".join(f'"{n}"' for n in named)
+        names = quoted(named)
         warnings.warn(
             f'The metric of "{self.name}" takes one array, and the model has the outputs {names}: it was given the '
             f'first. Let it take a mapping, outputs["{next(iter(named))}"].',

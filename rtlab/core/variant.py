@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, TypeVar
 
 from rtlab.core.options import BuildOptions
+from rtlab.core.phrases import quoted
 from rtlab.errors import VariantError
 
 
@@ -122,7 +123,7 @@ class Calibrator:
             name, _, text = item.rpartition("=")
             name = name.strip() or (next(iter(known), "") if i == 0 else "")
             if name not in known:
-                names = ", ".join(f'"{k}"' for k in known) or "none"
+                names = quoted(known) or "none"
                 raise VariantError(
                     f'Cannot choose calibrator "{given}": "{item.strip()}" is no parameter of {method}. '
                     f"Its parameters: {names}."

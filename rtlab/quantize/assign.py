@@ -7,6 +7,7 @@ import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from rtlab.core.phrases import quoted
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 
@@ -65,7 +66,7 @@ def _unfit(model: Model, pattern: str, precision: Precision) -> str:
         )
     names = [*dict.fromkeys(_names(model.top))]
     near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
-    listed = ", ".join(f'"{n}"' for n in near)
+    listed = quoted(near)
     hint = f"Did you mean {listed}?" if near else "See model.nodes for ids, or write op:Conv for an operator."
     return f"{doing} no node has an id, a name or an operator like this. {hint}"
 

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.quantize import qdq
 from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
 from rtlab.quantize.requantize import Hand, stored
@@ -97,7 +98,7 @@ class Encoding:
             and bool(readers)
             and all(
                 n is not None
-                and n.domain in qdq.DEFAULT
+                and n.domain in ONNX_DOMAINS
                 and (n.op_type in qdq.FUSIBLE | qdq.NORMS or (n.op_type in qdq.WEIGHTED and i == 2))
                 for n, i in readers
             )

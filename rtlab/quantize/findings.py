@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model, of
+from rtlab.core.phrases import quoted
 from rtlab.errors import VariantError
 from rtlab.quantize import integers, passes
 from rtlab.quantize.edit import Edit, copied
@@ -119,7 +120,7 @@ def _refuse(model: Model, wanted: AbstractSet[str], *, calibrated: bool) -> None
     known = {f.id: f for f in check(model, calibrated=calibrated)}
     for id_ in sorted(wanted):
         if id_ not in known:
-            some = ", ".join(f'"{k}"' for k in list(known)[:3]) or "none"
+            some = quoted(list(known)[:3]) or "none"
             raise VariantError(
                 f'Cannot repair "{id_}" in model "{model.name}": it has no such finding. Its findings are {some}'
                 f"{', ...' if len(known) > 3 else ''}; see rtlab.quantize.findings.check(model)."

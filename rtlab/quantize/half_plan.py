@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
 from rtlab.quantize.narrow import HALVES, HalfType, Narrowing, beyond
 from rtlab.quantize.placement import captured
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
 
-_DEFAULT = {"", "ai.onnx"}
 #: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all inputs.
 BOUNDS_ARE_INPUTS = 11
 #: The attributes that hold them before.
@@ -108,7 +108,7 @@ def opset_for(model: Model, nodes: Collection[str]) -> int:
             node.id not in nodes
             or not floats
             or node.op in ANY_TYPE | _QUANTIZED
-            or node.domain not in _DEFAULT
+            or node.domain not in ONNX_DOMAINS
         ):
             continue
         versions = range(model.opset, _HIGHEST + 1)
@@ -170,7 +170,7 @@ def _reason(node: Node, inner: ir.Node, model: Model, seen: Narrowing, half: Hal
     """Why a node must stay FP32, or None."""
     if any(a.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS} for a in inner.attributes.values()):
         return "control flow"
-    if node.domain not in _DEFAULT or _schema(node, model) is None:
+    if node.domain not in ONNX_DOMAINS or _schema(node, model) is None:
         return "a custom operator or function"
     if not all(_is_tensor(v) for v in (*inner.inputs, *inner.outputs) if v is not None):
         return "sequences"

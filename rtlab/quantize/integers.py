@@ -17,6 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.finding import Finding
+from rtlab.core.node import ONNX_DOMAINS
+from rtlab.core.phrases import many
 from rtlab.quantize import passes
 from rtlab.quantize.encoding import MIN_OPSET
 from rtlab.quantize.qdq import PASSES, constant
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from rtlab.quantize.edit import Edit
 
-_ONNX, _RUNTIME = frozenset({"", "ai.onnx"}), frozenset({"com.microsoft"})
+_RUNTIME = frozenset({"com.microsoft"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +51,8 @@ class _Form:
 
 _LAST = frozenset({"channels_last"})
 _FORMS = {
-    "QLinearConv": _Form("Conv", _ONNX, (0, 3), 6, 8),
-    "QLinearMatMul": _Form("MatMul", _ONNX | _RUNTIME, (0, 3), 6),
+    "QLinearConv": _Form("Conv", ONNX_DOMAINS, (0, 3), 6, 8),
+    "QLinearMatMul": _Form("MatMul", ONNX_DOMAINS | _RUNTIME, (0, 3), 6),
     "QGemm": _Form("Gemm", _RUNTIME, (0, 3), 7, 6),
     "QLinearAdd": _Form("Add", _RUNTIME, (0, 3), 6),
     "QLinearMul": _Form("Mul", _RUNTIME, (0, 3), 6),
@@ -74,7 +76,7 @@ def present(graph: ir.Graph) -> bool:
 def check(graph: ir.Graph, opset: int) -> list[Finding]:
     """What such operators mean for TensorRT: one finding for those with scales of their own, one for the others."""
     static = [n for n in graph if _form(n)]
-    dynamic = [n for n in graph if n.domain in _ONNX and n.op_type in _DYNAMIC]
+    dynamic = [n for n in graph if n.domain in ONNX_DOMAINS and n.op_type in _DYNAMIC]
     found = []
     if static:
         stuck = [n for n in static if not _known(n, opset)]
@@ -156,7 +158,7 @@ class Unfold:
             for node in list(graph):
                 if (form := _form(node)) is not None:
                     _unfold(hand, node, form)
-                elif node.domain in _ONNX and node.op_type in PASSES:
+                elif node.domain in ONNX_DOMAINS and node.op_type in PASSES:
                     _wrap(hand, node)
         if DYNAMIC_ID in self.findings:
             for node in list(graph):
@@ -178,7 +180,11 @@ def _late(graph: ir.Graph) -> list[tuple[ir.Node, ir.Node]]:
     for dq in graph:
         value = dq.inputs[0] if dq.op_type == "DequantizeLinear" else None
         maker = None if value is None else value.producer()
-        if maker is None or maker.op_type not in PASSES - {"Concat", "Split"} or maker.domain not in _ONNX:
+        if (
+            maker is None
+            or maker.op_type not in PASSES - {"Concat", "Split"}
+            or maker.domain not in ONNX_DOMAINS
+        ):
             continue
         scale = constant(_at(dq, 1))
         single = scale is not None and scale.size == 1 and "block_size" not in dq.attributes
@@ -343,4 +349,4 @@ def _at(node: ir.Node, position: int | None) -> ir.Value | None:
 def _listed(nodes: Sequence[ir.Node]) -> str:
     """Such as "3 nodes (QLinearConv, QGemm)"."""
     kinds = Counter(n.op_type for n in nodes)
-    return f"{len(nodes)} node{'s' * (len(nodes) != 1)} ({', '.join(kinds)})"
+    return f"{many(len(nodes), 'node')} ({', '.join(kinds)})"

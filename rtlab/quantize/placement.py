@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout", "T
 POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
 #: What a compiler fuses behind a weighted node without asking for another type.
 _ACTIVATIONS = {"Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "HardSwish", "HardSigmoid"}
-_DEFAULT = {"", "ai.onnx"}
 #: Operators that multiply with a weight, their second input.
 WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
@@ -109,7 +109,7 @@ class _Planner:
         self.captured = captured(model)
 
     def plan(self) -> QuantizationPlan:
-        chosen = [n for n in self.model.top if n.domain in _DEFAULT and n.id in self.nodes]
+        chosen = [n for n in self.model.top if n.domain in ONNX_DOMAINS and n.id in self.nodes]
         for node in chosen:
             if node.op in WEIGHTED:
                 self._weighted(node)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INT8 = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
-DEFAULT = frozenset({"", "ai.onnx"})
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: They re-index memory, so they give the same in INT8 as in FP32.
 VIEWS = frozenset({
@@ -165,7 +166,7 @@ class QuantizedGraph:
         inputs = [v for v in node.inputs if v is not None]
         if node.op_type == "Constant" or (inputs and all(v in self.fixed for v in inputs)):
             self.fixed.update(node.outputs)
-        if node.domain not in DEFAULT:
+        if node.domain not in ONNX_DOMAINS:
             return
         if node.op_type == "DequantizeLinear" and len(node.inputs) > 1 and node.inputs[0] is not None:
             pair = self._pair(node, node.inputs[0])
@@ -213,7 +214,7 @@ class QuantizedGraph:
     def weighted(self) -> Iterator[tuple[ir.Node, int | None]]:
         """Products, each with the position of its weight among its inputs; None where both are activations."""
         for node in self.graph:
-            if node.op_type in WEIGHTED and node.domain in DEFAULT and len(node.inputs) > 1:
+            if node.op_type in WEIGHTED and node.domain in ONNX_DOMAINS and len(node.inputs) > 1:
                 yield node, weight_slot(node, self.fixed)
 
     def covering(self, value: ir.Value | None) -> tuple[QdqPair, ...]:

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.quantize import qdq
 from rtlab.quantize.encoding import MIN_OPSET
 from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
@@ -75,7 +76,7 @@ class PlacementRules:
     def _profits(self, node: ir.Node, position: int) -> bool:
         """Whether a compiler makes use of the quantized form here; operators not known are taken at their word."""
         op = node.op_type
-        if node.domain not in qdq.DEFAULT or (node.name or "", position) in self.planned:
+        if node.domain not in ONNX_DOMAINS or (node.name or "", position) in self.planned:
             return True
         if op in {"QuantizeLinear", "DequantizeLinear"}:
             return False

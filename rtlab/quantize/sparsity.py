@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.value import dtype_text, shape_text
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import passes
@@ -33,7 +34,6 @@ _GROUP = 4
 _KEPT = 2
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 _OPERATORS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-_DEFAULT = {"", "ai.onnx"}
 #: Groups that are ranked in one piece, so that a large weight needs little more than itself.
 _PIECE = 1 << 18
 
@@ -209,7 +209,7 @@ def _pruned(weight: NDArray[Any], axis: int, *, value: str, node: str) -> NDArra
 
 
 def _weight(model: Model, node: Node, known: Mapping[str, ir.TensorProtocol]) -> SparseWeight | None:
-    if node.op not in _OPERATORS or node.domain not in _DEFAULT:
+    if node.op not in _OPERATORS or node.domain not in ONNX_DOMAINS:
         return None
     found = next((i for i in _positions(node) if node.inputs[i] in known), None)
     if found is None:

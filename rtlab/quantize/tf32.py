@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.quantize import passes
 from rtlab.quantize.placement import WEIGHTED
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 _DROPPED = 13
 #: Beyond, the splitting's product would overflow; such numbers pass as they are.
 _GUARD = 2.0**114
-_DEFAULT = {"", "ai.onnx"}
 
 
 def products(model: Model) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def products(model: Model) -> tuple[str, ...]:
         n.id
         for n in model.top
         if n.op in WEIGHTED
-        and n.domain in _DEFAULT
+        and n.domain in ONNX_DOMAINS
         and all(model.values[v].dtype == "fp32" for v in n.inputs[:2])
     )
 

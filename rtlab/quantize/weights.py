@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
 from rtlab.quantize.narrow import HALVES
@@ -38,7 +39,6 @@ _LEAST_BLOCK = 8
 _MOST_DIMENSIONS = 4
 #: Largest numbers of the types; INT4 leaves -8 out, as it has no positive twin.
 _INT4_LARGEST, _FP4_LARGEST, _FP8_LARGEST = 7.0, 6.0, 448.0
-_DEFAULT = {"", "ai.onnx"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def plan(model: Model, nodes: Collection[str], precision: Precision) -> FourBitP
     weights: dict[tuple[str, ScaleLayout], list[str]] = {}
     kept: dict[str, list[str]] = {}
     for node in model.top:
-        if node.id not in nodes or node.domain not in _DEFAULT or node.op not in WEIGHTED:
+        if node.id not in nodes or node.domain not in ONNX_DOMAINS or node.op not in WEIGHTED:
             continue
         found = _form(model, node, known, precision)
         if isinstance(found, ScaleLayout):

@@ -18,6 +18,7 @@ import numpy as np
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
+from rtlab.core.phrases import quoted
 from rtlab.core.task import Task
 from rtlab.errors import ModelError
 from rtlab.samples.architectures import googlenet, inception_chain, mobilenet_v2, pictures, resnet50
@@ -77,7 +78,7 @@ def load(name: str, *, samples: int | None = None) -> Sample:
         ModelError: the name is unknown, ``samples`` is not positive, or the files are not installed.
     """
     if name not in _SAMPLES:
-        known = ", ".join(f'"{n}"' for n in _SAMPLES)
+        known = quoted(_SAMPLES)
         raise ModelError(f'Cannot load sample "{name}": no such sample exists. Choose one of {known}.')
     if samples is not None and samples < 1:
         raise ModelError(

@@ -15,6 +15,7 @@ from rtlab.backends.reference import evaluator, reference
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
+from rtlab.core.phrases import many
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.core.ranges import Ranges
@@ -247,12 +248,8 @@ class Observer:
                 kind="activation",
                 dtype=value.dtype,
                 shape=value.shape,
-                source=f"{runner.source}, {_plural(len(data), 'sample')} of {data.source}",
+                source=f"{runner.source}, {many(len(data), 'sample')} of {data.source}",
             )
             if stats is not None:
                 made[name] = stats
         return made
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -13,6 +13,7 @@ from rtlab.core.engine import Engine, Tensor
 from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.phrases import many
 from rtlab.core.places import Place, Scope
 from rtlab.core.value import describe, shape_text
 from rtlab.quantize.export import commands, stem
@@ -61,9 +62,9 @@ class _Source:
             self.scope(scope)
         inner = sum(b["kind"] == "node" and b["parent"] >= 0 for b in self.boxes)
         drawn = sum(b["kind"] == "node" for b in self.boxes) - inner
-        parts = [_count(drawn, "node")]
+        parts = [many(drawn, "node")]
         if constants := sum(n.op == "Constant" for n in model.top):
-            parts.append(_count(constants, "constant"))
+            parts.append(many(constants, "constant"))
         if inner:
             parts.append(f"{inner} in bodies")
         return Graph(
@@ -204,10 +205,6 @@ def _inputs(scope: Scope) -> list[ir.Value]:
 def _drawn(scope: Scope) -> list[tuple[ir.Node, Place]]:
     """The nodes that are boxes."""
     return [(n, place) for n, place in zip(scope.nodes, scope.places, strict=True) if n.op_type != "Constant"]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def engine_graph(result: Facts, model: Model, mapping: NodeMapping) -> Graph:

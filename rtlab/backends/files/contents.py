@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends.log.lines import GZIP
+from rtlab.core.phrases import many, quoted
 from rtlab.errors import ReadError
 
 _LAYERS = "Export it again with trtexec --exportLayerInfo=layers.json --profilingVerbosity=detailed."
@@ -170,10 +171,10 @@ def parse(whole: str, file: str, kind: str) -> Document:
             continue
         if at > start:
             count = whole.count("\n", 0, at)
-            notes.append(f'{_lines(count)} before the JSON of "{file}" {_is(count)} passed over.')
+            notes.append(f'{many(count, "line")} before the JSON of "{file}" {_is(count)} passed over.')
         notes += _rest(whole, end, file, kind)
         if twice:
-            keys = ", ".join(f'"{k}"' for k in sorted(twice)[:3])
+            keys = quoted(sorted(twice)[:3])
             notes.append(
                 f'Keys stand twice in one object of "{file}"; the last of each is taken: {keys}'
                 + (" ..." if len(twice) > 3 else ".")
@@ -216,11 +217,7 @@ def _rest(whole: str, end: int, file: str, kind: str) -> list[str]:
             "the end of the file",
         )
     count = rest.count("\n") + 1
-    return [f'{_lines(count)} after the JSON of "{file}" {_is(count)} passed over.']
-
-
-def _lines(count: int) -> str:
-    return f"{count} line" + ("" if count == 1 else "s")
+    return [f'{many(count, "line")} after the JSON of "{file}" {_is(count)} passed over.']
 
 
 def _is(count: int) -> str:

@@ -15,6 +15,7 @@ from rtlab.backends.files import contents, inspector, printed
 from rtlab.backends.files.contents import fault, number, shown, whole_number
 from rtlab.backends.log import machine
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.phrases import many, quoted
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Target
 from rtlab.errors import ReadError, VariantError
@@ -301,15 +302,17 @@ def _told(found: _Matched, by_name: Mapping[str, list[Layer]], layers: Sequence[
             do = "names {} and is left out" if len(left) == 1 else "name {} and are left out"
             time = sum(left.values())
             notes.append(
-                f"{_many(left, 'name', 'names')} of the profile ({time:.3g} ms) {do.format(what)}: {listed(left)}."
+                f"{many(len(left), 'name', 'names')} of the profile ({time:.3g} ms) {do.format(what)}: {listed(left)}."
             )
     twins = [name for name, same in by_name.items() if len(same) > 1]
     silent = [y.name for y in layers if y.id not in found.samples and y.name not in twins]
     if silent:
-        notes.append(f"{_many(silent, 'layer has', 'layers have')} no time in the profile: {listed(silent)}.")
+        notes.append(
+            f"{many(len(silent), 'layer has', 'layers have')} no time in the profile: {listed(silent)}."
+        )
     if twins:
         notes.append(
-            f"{_many(twins, 'name belongs', 'names belong')} to several layers; the first of each shows the time "
+            f"{many(len(twins), 'name belongs', 'names belong')} to several layers; the first of each shows the time "
             f"of all: {listed(twins)}."
         )
     return notes
@@ -359,7 +362,7 @@ def outputs(path: Path, engine: Engine) -> tuple[Outputs, list[str]]:
     notes = list(document.notes)
     if types and strange:
         notes.append(
-            f"{_many(strange, 'tensor', 'tensors')} are no outputs of the engine: {listed(strange)}."
+            f"{many(len(strange), 'tensor', 'tensors')} are no outputs of the engine: {listed(strange)}."
         )
     return tensors, notes
 
@@ -402,11 +405,7 @@ def _time(value: object) -> float | None:
     return found if found is not None and (found == 0 or _LEAST <= found <= _MOST) else None
 
 
-def _many(items: Sequence[str] | Mapping[str, float], one: str, more: str) -> str:
-    return f"{len(items)} {one if len(items) == 1 else more}"
-
-
 def listed(names: Sequence[str] | Mapping[str, float]) -> str:
     """The first names, quoted."""
     first = list(names)[:_LISTED]
-    return ", ".join(f'"{n}"' for n in first) + (" ..." if len(names) > _LISTED else "")
+    return quoted(first) + (" ..." if len(names) > _LISTED else "")

@@ -23,6 +23,7 @@ from rtlab.core import files, scratch
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
+from rtlab.core.phrases import quoted
 from rtlab.core.progress import check
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import Calibrator, Method, Precision
@@ -216,7 +217,7 @@ def _profile(model: Model, given: dict[str, Shapes], doing: str) -> Mapping[str,
         if name not in model.inputs:
             close = difflib.get_close_matches(name, model.inputs, n=1)
             hint = f'Did you mean "{close[0]}"? ' if close else ""
-            known = ", ".join(f'"{n}"' for n in model.inputs)
+            known = quoted(model.inputs)
             raise VariantError(
                 f'{doing}: an optimization profile names input "{name}", and the model has none of this name. '
                 f"{hint}Its inputs: {known}."

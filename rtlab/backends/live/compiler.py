@@ -19,6 +19,7 @@ from typing import Any
 from rtlab.backends import vendor
 from rtlab.backends.live import calibrator, listening, refusals, settings
 from rtlab.backends.live.order import BuildOrder
+from rtlab.core.phrases import many
 from rtlab.errors import BuildError
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
@@ -221,7 +222,7 @@ def _refusal(parser: Any, order: BuildOrder, trt: Any, parser_logger: Any) -> st
         return f"{order.label}: its parser refuses the model. {next(filter(None, told), 'It gave no reason')}. {advice}"
     listed = "; ".join(f'"{name}" ({op}: {why})' for name, (op, why) in list(bad.items())[:20])
     more = f" and {len(bad) - 20} more" if len(bad) > 20 else ""
-    count = f"{len(bad)} node" + ("s" if len(bad) != 1 else "")
+    count = many(len(bad), "node")
     if all(op in QUANTIZING for op, _ in bad.values()):
         advice = (
             "The model brings this quantization along: study.repaired() gives it in the form that TensorRT takes, "

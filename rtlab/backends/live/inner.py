@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import difflib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.backends.live.lane import OpenEngine
 from rtlab.backends.live.values import array, unpacked
+from rtlab.core.phrases import quoted
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
@@ -105,17 +105,13 @@ def heard(kept: OpenEngine, listener: Any, names: list[str], others: list[str]) 
     if not listener.names:
         raise RunError(
             f'{doing}: the engine shows no inner tensors, such as "{lost[0]}"; it was built without debug tensors. '
-            f"Build it again with rtlab, or read its outputs: {_quoted(others)}."
+            f"Build it again with rtlab, or read its outputs: {quoted(others)}."
         )
     there = [*listener.names, *others]
     near = difflib.get_close_matches(lost[0], there, n=5, cutoff=0.4) or there[:5]
     more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
     raise RunError(
         f'{doing}: the value "{lost[0]}"{more} does not exist in the engine: it was fused away, folded or renamed. '
-        f"Choose one that does; near ones are {_quoted(near)}.",
+        f"Choose one that does; near ones are {quoted(near)}.",
         details="\n".join(there),
     )
-
-
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f'"{n}"' for n in names)

@@ -15,6 +15,7 @@ import numpy as np
 
 from rtlab.backends.live import refusals, values
 from rtlab.backends.live.order import OpenOrder
+from rtlab.core.phrases import quoted
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ class Lane:
     def _check(self, feed: Mapping[str, NDArray[Any]]) -> None:
         doing = self._kept.order.doing
         names = [port.name for port in self.ports if port.reads]
-        listed = ", ".join(f'"{n}"' for n in names) or "none"
+        listed = quoted(names) or "none"
         if missing := next((n for n in names if n not in feed), ""):
             raise RunError(f'{doing}: input "{missing}" is missing. Give all inputs of the engine: {listed}.')
         if unknown := next((n for n in feed if n not in names), ""):

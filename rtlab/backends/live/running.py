@@ -23,6 +23,7 @@ from rtlab.backends.live.order import OpenOrder
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.options import Shapes
+from rtlab.core.phrases import quoted
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Profile, Throughput
@@ -389,11 +390,11 @@ def joined(
         samples[key] = samples[key] + values if key in samples else values
     notes = []
     if strange:
-        listed = ", ".join(f'"{n}"' for n in list(strange)[:3])
+        listed = quoted(list(strange)[:3])
         notes.append(f"{len(strange)} timed names are no layers ({sum(strange.values()):.3g} ms): {listed}")
     silent = [layer.name for layer in layers if layer.id not in samples]
     if silent:
-        listed = ", ".join(f'"{n}"' for n in silent[:3])
+        listed = quoted(silent[:3])
         notes.append(f"{len(silent)} layers report no time: {listed}")
     return samples, notes
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from rtlab.core.engine import Layer, Tensor
 from rtlab.core.finding import Finding
+from rtlab.core.phrases import many
 from rtlab.questions.findings.rules.precision import undone
-from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, many
+from rtlab.questions.findings.rules.reading import PRODUCTS, Reading
 from rtlab.questions.reformats.reasons import Alone, shown, why_alone
 from rtlab.relation import flags
 from rtlab.relation.dataflow import QUANTIZED

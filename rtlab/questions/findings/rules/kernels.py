@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
+from rtlab.core.phrases import many
 from rtlab.questions.findings.rules.reading import (
     Reading,
     channels,
     data,
     depthwise,
-    many,
     microseconds,
     number,
     short,

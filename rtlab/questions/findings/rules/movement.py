@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
+from rtlab.core.phrases import many
 from rtlab.core.value import shape_text
 from rtlab.questions.findings.rules.precision import undone
-from rtlab.questions.findings.rules.reading import Reading, many
+from rtlab.questions.findings.rules.reading import Reading
 from rtlab.questions.reformats.reasons import Reformat, Source, reformats
 from rtlab.relation.dataflow import Work
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
-from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data, many, short
+from rtlab.core.phrases import many
+from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data, short
 from rtlab.questions.reformats.reasons import shown
 from rtlab.relation import flags
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Work

@@ -207,11 +207,6 @@ def microseconds(time: float) -> str:
     return f"{time:,.0f} µs" if time >= 100 else f"{time:.3g} µs"
 
 
-def many(count: int, one: str, more: str = "") -> str:
-    """A number with its noun."""
-    return f"{count} {one if count == 1 else more or one + 's'}"
-
-
 def data(layer: Layer) -> Tensor | None:
     """The first input that is data of the network: activations, not what a matrix product is scaled by."""
     for tensor in layer.inputs:

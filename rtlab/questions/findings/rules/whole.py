@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rtlab.core.finding import Finding
-from rtlab.questions.findings.rules.reading import Reading, many, microseconds
+from rtlab.core.phrases import many
+from rtlab.questions.findings.rules.reading import Reading, microseconds
 
 #: Microseconds; a kernel that short takes about as long as its launch.
 _TINY = 5.0
