@@ -7,19 +7,59 @@ chart and variant.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gzip
 from typing import Any
 
 from rtlab.core.data import RANDOM
 from rtlab.documents.figure import FAINT, MAIN, SIGNS, layout
-from rtlab.view import charts
+from rtlab.questions.cards.card import name
 from rtlab.view.contract import EngineView
 
 #: Names that have room below the bars, and the axis by its longest bar.
 _NAMES, _ROOM = 40, 1.15
 #: Up to this number of layers every step has its number below the axis; above, every fifth, then Plotly decides.
 _EACH, _FIFTH = 12, 80
+#: Words of a card that a bar tells on hover.
+_OPERATORS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """One engine layer on a chart. ``value`` is in the overlay's unit and belongs to ``shared`` layers together."""
+
+    layer: str
+    label: str
+    value: float
+    spread: float | None
+    note: str
+    step: int
+    shared: int = 1
+
+
+def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
+    """Every layer that has this number, in execution order."""
+    found = next((o for o in view["overlays"] if o["id"] == overlay), None)
+    if found is None:
+        return ()
+    made = []
+    steps = (b for b in view["graph"]["boxes"] if b["kind"] == "layer")
+    for step, box in enumerate(steps):
+        reading = found["layers"].get(box["id"])
+        if reading is not None:
+            made.append(
+                Bar(box["id"], name(box, _OPERATORS), reading["value"], reading["spread"],
+                    "<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))), step,
+                    reading["shared"])
+            )  # fmt: skip
+    return tuple(made)
+
+
+def brief(bar: Bar, most: int = 13) -> str:
+    """A name below a bar, set close and cut where there is no room for all of it."""
+    close = bar.label.replace(" · ", "·")
+    return close if len(close) <= most else f"{close[: most - 1]}…"
 
 
 def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
@@ -30,7 +70,7 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         longest: The longest first, in place of the order of execution.
     """
     overlay = next((o for o in view["overlays"] if o["unit"] == "ms" and o["layers"]), None)
-    rows = charts.bars(view, overlay["id"]) if overlay else ()
+    rows = bars(view, overlay["id"]) if overlay else ()
     if overlay is None or not rows:
         return _empty("No layer times: this variant was not run here, or its files hold none.")
     origin, title = overlay["origin"], overlay["title"]
@@ -77,35 +117,31 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         ],
         "hovertemplate": f"%{{customdata[0]}}<br>%{{y:.3~g}}{spread} {unit}<extra>{origin}, {title}</extra>",
     }
-    named = _named([(place, b.value, charts.brief(b)) for place, b in zip(places, rows, strict=True)])
+    named = _named([(place, b.value, brief(b)) for place, b in zip(places, rows, strict=True)])
     axis = {
         "tickvals": list(named),
         "ticktext": list(named.values()),
         "tickangle": -40,
         "tickfont": {"size": 10},
         "range": [min(places) - 0.7, max(places) + 0.7],
-        "automargin": True,
-        "showgrid": False,
-        "zeroline": False,
     }
-    scale = {"range": [0, top * factor], "gridcolor": FAINT, "automargin": True, "zeroline": False}
     told = f"{SIGNS[origin]} {title} per layer, {unit}{shared}"
-    return {"data": [trace], "layout": {**layout(told), "xaxis": axis, "yaxis": scale}}
+    return _figure(trace, told, axis, {"range": [0, top * factor]})
 
 
 def _named(bars: list[tuple[int, float, str]]) -> dict[int, str]:
     """Names by place, as many as have room: those of the longest bars first, none too near to another."""
     gap = max(1, -(-len(bars) // _NAMES))
     kept: dict[int, str] = {}
-    for place, _, name in sorted(bars, key=lambda b: -b[1]):
+    for place, _, word in sorted(bars, key=lambda b: -b[1]):
         if all(abs(place - other) >= gap for other in kept):
-            kept[place] = name
+            kept[place] = word
     return dict(sorted(kept.items()))
 
 
 def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
     """The error of each layer's last value, in execution order; ``compared`` tells whether errors were measured."""
-    rows = charts.bars(view, "error")
+    rows = bars(view, "error")
     if not rows and not compared:
         return _empty("No errors: the values of this variant were not compared here.")
     if not rows:
@@ -127,20 +163,15 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
     }
     # Of noise nothing is worst: the number would stand there like a finding.
     where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in step {worst.step + 1}"
-    title = f"● SQNR by step of the engine, dB · {where}"
-    return _figure(trace, rows, title, "normal")
+    axis = {**({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}), "tickangle": 0}
+    return _figure(trace, f"● SQNR by step of the engine, dB · {where}", axis, {"rangemode": "normal"})
 
 
-def _figure(trace: Any, rows: tuple[charts.Bar, ...], title: str, rangemode: str) -> dict[str, Any]:
-    axis = {
-        **({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}),
-        "tickangle": 0,
-        "automargin": True,
-        "showgrid": False,
-        "zeroline": False,
-    }
-    scale = {"rangemode": rangemode, "gridcolor": FAINT, "automargin": True, "zeroline": False}
-    return {"data": [trace], "layout": {**layout(title), "xaxis": axis, "yaxis": scale}}
+def _figure(trace: Any, title: str, axis: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
+    """A figure of one trace over the layers: ``axis`` is what is special below it, ``scale`` beside it."""
+    below = {**axis, "automargin": True, "showgrid": False, "zeroline": False}
+    beside = {**scale, "gridcolor": FAINT, "automargin": True, "zeroline": False}
+    return {"data": [trace], "layout": {**layout(title), "xaxis": below, "yaxis": beside}}
 
 
 def _empty(title: str) -> dict[str, Any]:

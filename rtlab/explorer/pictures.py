@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rtlab import questions
 from rtlab.documents.payload import encode
 from rtlab.explorer import charts
-from rtlab.questions.build.panel import BuildStory, story
 from rtlab.relation.mapping import placed
 from rtlab.view.contract import EngineView, Later
 from rtlab.view.graph import complete, engine_later
+from rtlab.view.packed import packed_story
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -50,10 +50,7 @@ class EnginePicture:
     @functools.cached_property
     def story(self) -> bytes:
         """How the engine was built; empty where no log tells."""
-        result = self.result
-        if (log := questions.build.log(result)) is None:
-            return b""
-        return encode(story(log, self._model, result.engine, self.mapping), BuildStory)
+        return packed_story(self.result, self._model)
 
     @functools.cached_property
     def charts(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from rtlab.errors import Cancelled
 from rtlab.explorer.inspecting import Inspecting
 from rtlab.explorer.pictures import EnginePicture, is_large
 from rtlab.explorer.working import Working
-from rtlab.questions.calibration.panel import Calibrated, calibration
 from rtlab.questions.inspection.tensors import Inspection
 from rtlab.relation.mapping import placed
 from rtlab.session import Session
@@ -26,6 +25,7 @@ from rtlab.view import chrome
 from rtlab.view import controls as offer
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
+from rtlab.view.packed import packed_calibration
 from rtlab.view.state import ViewState
 from rtlab.view.table import failure
 
@@ -208,11 +208,7 @@ class Showing(Working):
         self._put(dataclasses.replace(self.state, variant="", layers=()))
 
     def _tell_calibration(self) -> None:
-        study = self.study
-        seen = study.calibration
-        used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]
-        found = None if seen is None else calibration(study.model, study.task, seen, used)
-        self.calibration = b"" if found is None else encode(found, Calibrated)
+        self.calibration = packed_calibration(self.study.snapshot())
 
     def _is_recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""

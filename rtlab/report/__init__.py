@@ -15,7 +15,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtlab import questions
 from rtlab.core import files
 from rtlab.documents.contract import Panel
 from rtlab.documents.crossing import plain
@@ -23,15 +22,13 @@ from rtlab.documents.payload import encode
 from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.build.panel import BuildStory, story
-from rtlab.questions.calibration.panel import Calibrated, calibration
 from rtlab.questions.cards.picture import Graph
 from rtlab.questions.scene import Scene
-from rtlab.relation.mapping import placed
 from rtlab.view import chrome
 from rtlab.view.bundle import inlined
 from rtlab.view.contract import EngineView, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
+from rtlab.view.packed import packed_calibration, packed_story
 from rtlab.view.state import ViewState
 
 if TYPE_CHECKING:
@@ -91,41 +88,27 @@ def saved(study: Snapshot) -> Saved:
             f'Cannot write a report of "{study.model.name}": {found}. '
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
         )
-    first, seen = chrome.baseline(study), study.calibration
-    used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]
+    first = chrome.baseline(study)
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
-        calibration=_base64(encode(calibration(study.model, study.task, seen, used), Calibrated))
-        if seen
-        else "",
-        variants=[
-            SavedVariant(
-                id=name,
-                engine=_base64(encode(engine_view(result, study.model), EngineView)),
-                story=_base64(
-                    encode(
-                        story(
-                            told,
-                            study.model,
-                            result.engine,
-                            placed(questions.fusion.mapping(result), study.model),
-                        ),
-                        BuildStory,
-                    )
-                )
-                if (told := questions.build.log(result))
-                else "",
-                status=list(chrome.status(study, name)),
-                panels=[
-                    Panel({**panels.answer(p, Scene(study, result)), "figures": []})
-                    for p in panels.offered(study.model)
-                ],
-            )
-            for name, result in ((n, study.facts[n]) for n in built)
-        ],
+        calibration=_base64(packed_calibration(study)),
+        variants=[_variant(study, name) for name in built],
         chips=chrome.chips(study, baseline=first),
         view=ViewState(variant=built[0], baseline=first, tab=Tab("table")),
+    )
+
+
+def _variant(study: Snapshot, name: str) -> SavedVariant:
+    model, result = study.model, study.facts[name]
+    return SavedVariant(
+        id=name,
+        engine=_base64(encode(engine_view(result, model), EngineView)),
+        story=_base64(packed_story(result, model)),
+        status=list(chrome.status(study, name)),
+        panels=[
+            Panel({**panels.answer(p, Scene(study, result)), "figures": []}) for p in panels.offered(model)
+        ],
     )
 
 

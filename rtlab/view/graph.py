@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import onnx_ir as ir
 
@@ -20,7 +20,7 @@ from rtlab.quantize.export import commands, stem
 from rtlab.questions.calibration.pairs import pairs
 from rtlab.questions.cards.card import Cards
 from rtlab.questions.cards.families import family
-from rtlab.questions.cards.picture import Box, Detail, Edge, Graph, Port, Told
+from rtlab.questions.cards.picture import Box, Detail, Edge, Graph, Port, Told, drawn
 from rtlab.questions.engine.panel import summary
 from rtlab.questions.findings.panel import listed
 from rtlab.questions.panels import offered
@@ -61,8 +61,8 @@ class _Source:
         for scope in model.scopes:
             self.scope(scope)
         inner = sum(b["kind"] == "node" and b["parent"] >= 0 for b in self.boxes)
-        drawn = sum(b["kind"] == "node" for b in self.boxes) - inner
-        parts = [many(drawn, "node")]
+        outer = sum(b["kind"] == "node" for b in self.boxes) - inner
+        parts = [many(outer, "node")]
         if constants := sum(n.op == "Constant" for n in model.top):
             parts.append(many(constants, "constant"))
         if inner:
@@ -110,25 +110,9 @@ class _Source:
             and not _ones(node.attributes[key])
         ]
         writes = next((v for v in runs.outputs if v.name), None)
-        return Box(
-            id=place.id,
-            kind="node",
-            parent=-1,
-            body="",
-            op=node.op,
-            family=family(node.op),
-            title=node.title,
-            lines=[*weights, *glance][:2],
-            chips=[],
-            precision="" if writes is None else self.port(writes)["dtype"],
-            reads="",
-            writes="",
-            stream=0,
-            slim=False,
-            inputs=[],
-            outputs=[],
-            details=[],
-        )
+        precision = "" if writes is None else self.port(writes)["dtype"]
+        lines = [*weights, *glance][:2]
+        return drawn(place.id, "node", node.op, family(node.op), node.title, lines=lines, precision=precision)
 
     def told(self) -> list[Told]:
         """What is told of the boxes, in their order."""
@@ -162,12 +146,12 @@ class _Source:
         for value in makes:
             self.makers[scope.space, id(value)] = at
 
-    def pill(self, value: ir.Value, kind: str, prefix: str) -> Box:
+    def pill(self, value: ir.Value, kind: Literal["input", "output"], prefix: str) -> Box:
         id_ = f"{prefix}{kind} {value.name}"
         while id_ in self.taken:
             id_ += "'"
         self.taken.add(id_)
-        return _empty_box(id_, kind, value.name or "", self.port(value))
+        return _pill(id_, kind, value.name or "", self.port(value))
 
 
 @growing()
@@ -332,30 +316,13 @@ def _label(port: Port) -> str:
     return f"{shape} {port['dtype']}".strip()
 
 
-def _engine_pill(tensor: Tensor, kind: str) -> Box:
-    return _empty_box(f"{kind} {tensor.name}", kind, tensor.name, _tensor_port(tensor))
+def _engine_pill(tensor: Tensor, kind: Literal["input", "output"]) -> Box:
+    return _pill(f"{kind} {tensor.name}", kind, tensor.name, _tensor_port(tensor))
 
 
-def _empty_box(id_: str, kind: str, title: str, port: Port) -> Box:
-    return Box(
-        id=id_,
-        kind="input" if kind == "input" else "output",
-        parent=-1,
-        body="",
-        op=kind,
-        family="other",
-        title=title,
-        lines=[f"{port['shape']} {port['dtype']}".strip()],
-        chips=[],
-        precision=port["dtype"],
-        reads="",
-        writes="",
-        stream=0,
-        slim=False,
-        inputs=[],
-        outputs=[],
-        details=[],
-    )
+def _pill(id_: str, kind: Literal["input", "output"], title: str, port: Port) -> Box:
+    lines = [f"{port['shape']} {port['dtype']}".strip()]
+    return drawn(id_, kind, kind, "other", title, lines=lines, precision=port["dtype"])
 
 
 def _tensor_port(tensor: Tensor, *, constant: bool = False) -> Port:

@@ -18,7 +18,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.questions.cards.families import family, kind_family, short
-from rtlab.questions.cards.picture import Box, Family, OpChip
+from rtlab.questions.cards.picture import Box, Family, OpChip, drawn
 from rtlab.relation.dataflow import MOVES, Dataflow, Work
 from rtlab.relation.kernel import QUANTIZED, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
@@ -88,24 +88,18 @@ class Cards:
         computes = kind_family(layer.kind)
         title = self._serving(pairs) if pairs else self._idle(layer, computes)
         chips = [] if title else self._chips(layer, pairs) if pairs else _told(layer, computes)
-        return Box(
-            id=layer.id,
-            kind="layer",
-            parent=-1,
-            body="",
-            op=layer.kind,
-            family=_colour(chips, title, computes if not pairs else None),
-            title=title or layer.name,
-            lines=[],
+        return drawn(
+            layer.id,
+            "layer",
+            layer.kind,
+            _colour(chips, title, computes if not pairs else None),
+            title or layer.name,
             chips=chips,
             precision=layer.precision,
             reads=layer.reads,
             writes=layer.writes,
             stream=layer.stream,
             slim=bool(title),
-            inputs=[],
-            outputs=[],
-            details=[],
         )
 
     def _op(self, pair: NodePair) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from rtlab.core.schema import Origin
 from rtlab.relation.roles import Role
@@ -70,6 +70,16 @@ class Box(TypedDict):
     inputs: list[Port]
     outputs: list[Port]
     details: list[Detail]
+
+
+def drawn(id_: str, kind: BoxKind, op: str, family: Family, title: str, **parts: Any) -> Box:
+    """A box in the main graph of which nothing is told yet; ``parts`` are other fields of it."""
+    made: dict[str, Any] = {
+        "id": id_, "kind": kind, "parent": -1, "body": "", "op": op, "family": family, "title": title, "lines": [],
+        "chips": [], "precision": "", "reads": "", "writes": "", "stream": 0, "slim": False, "inputs": [],
+        "outputs": [], "details": [],
+    }  # fmt: skip
+    return cast("Box", {**made, **parts})
 
 
 class Edge(TypedDict):
