@@ -80,7 +80,7 @@ def fields(kind: type) -> tuple[Field, ...]:
         raise TypeError(
             f"Cannot read the fields of {kind!r}: it is no noun. Give a dataclass or a named tuple."
         )
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = typing.get_type_hints(kind, _names(kind), include_extras=True)
     names = getattr(kind, "_fields", None) or tuple(f.name for f in dataclasses.fields(kind))
     found = [_field(name, hints[name]) for name in names]
     for base in reversed(kind.__mro__):
@@ -89,6 +89,12 @@ def fields(kind: type) -> tuple[Field, ...]:
             if getter is not None and str(getter.__annotations__.get("return")).startswith("Annotated["):
                 found.append(_field(name, typing.get_type_hints(getter, include_extras=True)["return"]))
     return tuple(f for f in found if not f.meaning.kept)
+
+
+def _names(kind: type) -> dict[str, Any] | None:
+    """What the names in a class stand for, where it is public: then it says that it is of ``rtlab`` itself."""
+    made = getattr(vars(kind).get("__init__"), "__globals__", None)
+    return made if kind.__module__ == "rtlab" else None
 
 
 def _getter(member: object) -> Any:
