@@ -51,7 +51,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
 
     def __init__(self, script: str, **traits: Any) -> None:
         self._esm = bundle("loader.js")
-        # What is sent must be the latest on its way: a build's thread and a gesture may send the same.
+        # What is sent must be the latest on its way: a build's thread and a command may send the same.
         self._sending = threading.RLock()
         self._displayed = False
         self._heard = threading.Event()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from rtlab import questions
 from rtlab.core.data import RANDOM
+from rtlab.core.phrases import many
+from rtlab.core.schema import Origin
 from rtlab.core.stage import Stage
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Precision
@@ -48,13 +50,13 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
     """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
     result = study.facts.get(name)
     if result is None:
-        yield from (Status(origin="reported", text=note, warning=False) for note in study.model.notes)
+        yield from (_item("reported", note) for note in study.model.notes)
         return
     engine = result.engine
     if told := random_words(result):
-        yield Status(origin="measured", text=told, warning=True)
+        yield _item("measured", told, warning=True)
     made = "read" if result.recorded else "compiled"
-    yield Status(origin="reported", text=f"{made}: {engine.title}", warning=False)
+    yield _item("reported", f"{made}: {engine.title}")
     yield from _timed(result)
     if result.recorded and study.model.nodes and engine.layers:
         known = questions.fusion.coverage(result)
@@ -62,29 +64,31 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
         links = (
             f"; {known.declared} of {known.pairs} links are the compiler's own word" if known.pairs else ""
         )
-        yield Status(
-            origin="estimated" if known.declared < known.pairs else "reported",
-            text=f"{known.nodes} of {known.all_nodes} nodes are in a layer, {more}{links}",
-            warning=False,
+        yield _item(
+            "estimated" if known.declared < known.pairs else "reported",
+            f"{known.nodes} of {known.all_nodes} nodes are in a layer, {more}{links}",
         )
     errors = questions.accuracy.of(result)
     lost = [v for v in errors.values if v.overflowed] if errors else []
     if lost:
         first = study.model.by_id[lost[0].node].title
         elements = sum(v.overflowed for v in lost)
-        yield Status(
-            origin="measured",
-            text=f"overflow: {elements} elements of {_values(len(lost))} are not finite, "
-            f'first after "{first}"',
+        yield _item(
+            "measured",
+            f'overflow: {elements} elements of {many(len(lost), "value")} are not finite, first after "{first}"',
             warning=True,
         )
     if errors and result.variant.precisions & _HALVES:
         yield from _underflow(study, errors)
     for standing in result.stages.values():
         if standing.more or (standing.stage is Stage.TIMED and standing.text):
-            yield Status(origin="measured", text=standing.text, warning=standing.why == "failed")
+            yield _item("measured", standing.text, warning=standing.why == "failed")
     for note in (*engine.notes, *result.prepared.notes):
-        yield Status(origin="reported", text=note, warning=False)
+        yield _item("reported", note)
+
+
+def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:
+    return Status(origin=origin, text=text, warning=warning)
 
 
 def _timed(result: Facts) -> Iterator[Status]:
@@ -92,10 +96,10 @@ def _timed(result: Facts) -> Iterator[Status]:
     if (found := questions.roofline.estimate(result)) is not None:
         error = known_error(found.peaks.name)
         text = found.withheld or f"estimated: {number(found.estimated, 'ms')} on {found.peaks.name}; {error}"
-        yield Status(origin="estimated", text=text, warning=False)
+        yield _item("estimated", text)
     if (times := questions.timing.of(result)) is not None:
         built = "" if result.recorded else f"; building took {result.engine.seconds:.2g} s"
-        yield Status(origin="measured", text=f"measured: {_times(times)}{built}", warning=False)
+        yield _item("measured", f"measured: {_times(times)}{built}")
 
 
 def random_words(result: Facts) -> str:
@@ -140,13 +144,9 @@ def _underflow(study: Snapshot, errors: Accuracy) -> Iterator[Status]:
     if gone:
         most = max(gone, key=lambda v: v.underflowed / v.elements)
         where = study.model.by_id[most.node].title
-        yield Status(
-            origin="measured",
-            text=f"underflow: {sum(v.underflowed for v in gone)} elements of {_values(len(gone))} became zero, "
+        yield _item(
+            "measured",
+            f"underflow: {sum(v.underflowed for v in gone)} elements of {many(len(gone), 'value')} became zero, "
             f'most after "{where}" ({number(100 * most.underflowed / most.elements, "%")})',
             warning=True,
         )
-
-
-def _values(count: int) -> str:
-    return f"{count} value{'s' if count > 1 else ''}"

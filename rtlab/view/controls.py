@@ -72,39 +72,29 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
     needed = any(p.needs_calibrator for p in (precision, *_pinned(chosen)))
     none = "" if model.nodes else NO_MODEL
     return Controls(
-        models=[Option(id=n, label=n, enabled=True, reason="") for n in models],
+        models=[_option(n) for n in models],
         precisions=[
-            Option(
-                id=str(p),
-                label=str(p),
-                enabled=not none and p in offered and target.refusal(p) is None,
-                reason=none
+            _option(
+                str(p),
+                why=none
                 or target.refusal(p)
                 or ("" if p in offered else f'Backend "{usual_builder()}" has no {p}'),
             )
             for p in Precision
         ],
         calibrators=[
-            Option(
-                id=c,
-                label=c,
-                enabled=needed and not none,
-                reason=none or ("" if needed else f"{precision} needs no calibrator"),
-            )
+            _option(c, why=none or ("" if needed else f"{precision} needs no calibrator"))
             for c in dict.fromkeys(
                 [*map(str, _CALIBRATORS), *filter(None, [str(chosen.get("calibrator") or "")])]
             )
         ],
-        targets=[
-            Option(
-                id=str(t),
-                label=t.title,
-                enabled=not none and t.refusal(precision) is None,
-                reason=none or t.refusal(precision) or "",
-            )
-            for t in capable.targets
-        ],
+        targets=[_option(str(t), t.title, why=none or t.refusal(precision) or "") for t in capable.targets],
     )
+
+
+def _option(id_: str, label: str = "", *, why: str = "") -> Option:
+    """Something to choose, unless there is a reason ``why`` not."""
+    return Option(id=id_, label=label or id_, enabled=not why, reason=why)
 
 
 def _pinned(chosen: Mapping[str, Any]) -> list[Precision]:

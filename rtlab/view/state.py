@@ -1,4 +1,4 @@
-"""ViewState: what every pane reads. Frozen; a gesture makes a new one."""
+"""ViewState: what every pane reads. Frozen; every change makes a new one."""
 
 from __future__ import annotations
 

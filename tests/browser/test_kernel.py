@@ -47,7 +47,7 @@ def test_a_restart_in_the_middle_of_a_build_ends_all_that_was_under_way_and_says
     page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="waiting"]')
     page.click(f'{EXPLORER} [data-tab="memory"]')
     answered(page, "memory")
-    # A gesture is on its way, and then the kernel is gone.
+    # A command is on its way, and then the kernel is gone.
     fresh_lab_page.python("setattr(type(explorer), '_panel', lambda *asked: None)")
     page.click(f'{EXPLORER} [data-tab="streams"]')
     page.wait_for_selector(f'{EXPLORER} [data-panel="schedule"][aria-busy="true"]')

@@ -107,7 +107,7 @@ def test_what_is_empty_or_unknown_is_not_sent(study, monkeypatch) -> None:
 
 
 def test_the_last_of_two_threads_parcels_is_the_one_announced(study, monkeypatch) -> None:
-    """A build's thread and a gesture set traits at once; a page that kept the older one would show it for good."""
+    """A build's thread and a command set traits at once; a page that kept the older one would show it for good."""
     widget = study.graph("fp32")
     sent = listen(widget, monkeypatch)
 
