@@ -22,11 +22,13 @@ from rtlab.core.peaks import Peaks
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Task
 from rtlab.errors import ReadError, RunError, VariantError, boundary
+from rtlab.questions import panels
 from rtlab.questions.calibration import pairs as _pairs
 from rtlab.questions.calibration.pairs import PairUse
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.difference.diff import Difference
 from rtlab.questions.fusion.words import explain
+from rtlab.questions.scene import Scene
 from rtlab.questions.variants.variations import offered
 from rtlab.session import Session
 from rtlab.session.recorded import gathered
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     import onnx
     from pandas import DataFrame
 
+    from rtlab.documents.answer import Answer
     from rtlab.explorer.explorer import Explorer
     from rtlab.explorer.graph import Graph
 
@@ -275,6 +278,22 @@ class Study(Session[Result]):
         return write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
 
     @boundary("show the Explorer")
+    def ask(self, question: str, *, variant: str, **settings: str) -> Answer:
+        """The answer to one question about a variant, such as "kernels": it shows itself in a notebook.
+
+        ``frame()`` is its table for pandas, ``plain()`` all of it as JSON, ``noun`` the numbers as they are.
+
+        Args:
+            question: One of ``rtlab.questions.panels`` whose panel draws no figure of its own.
+            variant: Its name.
+            settings: Those of the question, as its panel has them.
+
+        Raises:
+            VariantError: there is no such variant or question, or the question only draws.
+            RtlabError: what it needs of the variant is not known.
+        """
+        return panels.ask(question, Scene(self.snapshot(), self.facts_of(variant), settings=settings))
+
     def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
         """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""
         from rtlab.explorer.explorer import Explorer

@@ -25,7 +25,7 @@ class Meaning:
     ``origin``, which tells it. ``links`` says what the ids in it are of: nodes, layers, or layers of the variant that
     this one is compared with. ``note`` is shown on hover.
 
-    ``kept`` fields stay in Python. ``infinite`` numbers may be NaN or infinite, for which JSON has None.
+    ``unsent`` fields stay in Python. ``infinite`` numbers may be NaN or infinite, for which JSON has None.
     """
 
     title: str = ""
@@ -33,12 +33,12 @@ class Meaning:
     origin: Origin | Literal["", "own"] = ""
     links: Literal["", "nodes", "layers", "others"] = ""
     note: str = ""
-    kept: bool = False
+    unsent: bool = False
     infinite: bool = False
 
 
 #: Of a field that only Python needs.
-UNSENT = Meaning(kept=True)
+UNSENT = Meaning(unsent=True)
 _NOTHING = Meaning()
 
 
@@ -68,9 +68,8 @@ def is_noun(kind: Any) -> bool:
     return dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
-@functools.cache
-def fields(kind: type) -> tuple[Field, ...]:
-    """The fields of a noun in their order, then its properties that declare a meaning; none that are kept.
+def fields(kind: Any) -> tuple[Field, ...]:
+    """The fields of a noun in their order, then its properties that declare a meaning; none that stay in Python.
 
     Raises:
         TypeError: it is no noun.
@@ -80,6 +79,11 @@ def fields(kind: type) -> tuple[Field, ...]:
         raise TypeError(
             f"Cannot read the fields of {kind!r}: it is no noun. Give a dataclass or a named tuple."
         )
+    return _declared(kind)
+
+
+@functools.cache
+def _declared(kind: type) -> tuple[Field, ...]:
     hints = typing.get_type_hints(kind, _names(kind), include_extras=True)
     names = getattr(kind, "_fields", None) or tuple(f.name for f in dataclasses.fields(kind))
     found = [_field(name, hints[name]) for name in names]
@@ -88,7 +92,7 @@ def fields(kind: type) -> tuple[Field, ...]:
             getter = _getter(member)
             if getter is not None and str(getter.__annotations__.get("return")).startswith("Annotated["):
                 found.append(_field(name, typing.get_type_hints(getter, include_extras=True)["return"]))
-    return tuple(f for f in found if not f.meaning.kept)
+    return tuple(f for f in found if not f.meaning.unsent)
 
 
 def _names(kind: type) -> dict[str, Any] | None:

@@ -14,7 +14,8 @@ class PageTab:
     """A tab.
 
     ``part`` is the file in ``widgets/src/tabs`` that draws it, empty where the page has no need of one. A tab with
-    ``panels`` shows one of them at a time; ``layers`` among them is the chart of the layers.
+    panels shows one of them at a time: those that the page draws itself are ``panels`` here, as the chart of the
+    layers; the others name their tab where they are declared (``rtlab.questions.panels``).
     """
 
     name: Tab
@@ -24,12 +25,12 @@ class PageTab:
 
 
 TABS = (
-    PageTab(Tab("timing"), "Timing", "analysis", ("layers", "roofline", "samples", "batches")),
-    PageTab(Tab("compare"), "Compare", "analysis", ("difference", "variants")),
-    PageTab(Tab("memory"), "Memory", "analysis", ("memory",)),
-    PageTab(Tab("streams"), "Streams", "analysis", ("schedule",)),
-    PageTab(Tab("tuning"), "Tuning", "analysis", ("formulations",)),
-    PageTab(Tab("recurrence"), "Recurrence", "analysis", ("recurrence",)),
+    PageTab(Tab("timing"), "Timing", "analysis", ("layers",)),
+    PageTab(Tab("compare"), "Compare", "analysis"),
+    PageTab(Tab("memory"), "Memory", "analysis"),
+    PageTab(Tab("streams"), "Streams", "analysis"),
+    PageTab(Tab("tuning"), "Tuning", "analysis"),
+    PageTab(Tab("recurrence"), "Recurrence", "analysis"),
     PageTab(Tab("accuracy"), "Accuracy", ""),
     PageTab(Tab("engine"), "Engine", "engine"),
     PageTab(Tab("build"), "Build", "build"),

@@ -32,8 +32,8 @@ def typescript(
         _reach(root, written)
     out = [f"// {head}", ""]
     for name, alias in aliases.items():
-        values = typing.get_args(alias) if typing.get_origin(alias) is Literal else alias
-        out.append(f"export type {name} = {' | '.join(map(json.dumps, values))};")
+        words = typing.get_args(alias) if typing.get_origin(alias) is Literal else alias
+        out.append(f"export type {name} = {' | '.join(map(json.dumps, words))};")
     names = {v: k for k, v in aliases.items() if typing.get_origin(v) is Literal}
     for kind in written.values():
         doc = " ".join((kind.__doc__ or "").split())

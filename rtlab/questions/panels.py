@@ -1,51 +1,51 @@
-"""The analyses that the page asks for, one module each: time, memory, streams, tuning, recurrence.
+"""The questions that the page asks, in the order of the tabs: a new one is a line here.
 
-Each module has one function of its own name, from a ``Scene`` to a ``Panel``. It is asked when its tab is open, and
-again when one of its settings changes, so that nobody waits for what nobody looks at.
+A panel is asked for when its tab is open, and again when one of its settings changes, so that nobody waits for what
+nobody looks at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.core.heap import growing
 from rtlab.documents.contract import Panel, PanelName
 from rtlab.errors import RtlabError, VariantError
-from rtlab.questions.batches.panel import batches
-from rtlab.questions.difference.panel import difference
-from rtlab.questions.formulations.panel import formulations
-from rtlab.questions.memory.panel import memory
-from rtlab.questions.recurrence.panel import recurrence
-from rtlab.questions.roofline.panel import roofline
-from rtlab.questions.samples.panel import samples
-from rtlab.questions.scene import Scene, panel
-from rtlab.questions.schedule.panel import schedule
-from rtlab.questions.variants.panel import variants
+from rtlab.questions.batches.panel import BATCHES
+from rtlab.questions.difference.panel import DIFFERENCE
+from rtlab.questions.formulations.panel import FORMULATIONS
+from rtlab.questions.kernels import KERNELS
+from rtlab.questions.memory.panel import MEMORY
+from rtlab.questions.recurrence.panel import RECURRENCE
+from rtlab.questions.roofline.panel import ROOFLINE
+from rtlab.questions.samples.panel import SAMPLES
+from rtlab.questions.scene import Question, Scene
+from rtlab.questions.schedule.panel import SCHEDULE
+from rtlab.questions.variants.panel import VARIANTS
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
+    from rtlab.documents.answer import Answer
 
-#: In the order of the tabs.
-PANELS: Mapping[str, Callable[[Scene], Panel]] = {
-    "roofline": roofline,
-    "samples": samples,
-    "batches": batches,
-    "difference": difference,
-    "variants": variants,
-    "memory": memory,
-    "schedule": schedule,
-    "formulations": formulations,
-    "recurrence": recurrence,
-}
-#: Operators that carry a state from step to step.
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+QUESTIONS: tuple[Question, ...] = (
+    ROOFLINE,
+    KERNELS,
+    SAMPLES,
+    BATCHES,
+    DIFFERENCE,
+    VARIANTS,
+    MEMORY,
+    SCHEDULE,
+    FORMULATIONS,
+    RECURRENCE,
+)
+PANELS: Mapping[str, Question] = {q.name: q for q in QUESTIONS}
 
 
 def offered(model: Model) -> list[PanelName]:
     """The panels that have something to say of a variant."""
-    recurrent = any(n.op in _RECURRENT for n in model.nodes)
-    return [PanelName(name) for name in PANELS if recurrent or name != "recurrence"]
+    return [PanelName(name) for name, question in PANELS.items() if question.concerns(model)]
 
 
 def answer(name: str, scene: Scene) -> Panel:
@@ -54,12 +54,27 @@ def answer(name: str, scene: Scene) -> Panel:
     Raises:
         VariantError: there is no such panel.
     """
-    if name not in PANELS:
-        raise VariantError(
-            f'Cannot show panel "{name}": there is none of this name. Choose {", ".join(PANELS)}.'
-        )
+    question = _known(name, "show panel")
     try:
         with growing():
-            return PANELS[name](scene)
+            return question.show(scene)
     except RtlabError as error:
-        return panel(scene, name, "", "", problem=str(error))
+        return question.panel(scene, problem=str(error))
+
+
+def ask(name: str, scene: Scene) -> Answer:
+    """The answer to one question that has a noun of its own.
+
+    Raises:
+        VariantError: there is no such question, or it only draws.
+        RtlabError: what it needs of the variant is not known.
+    """
+    return _known(name, "answer").ask(scene)
+
+
+def _known(name: str, doing: str) -> Question:
+    if name not in PANELS:
+        raise VariantError(
+            f'Cannot {doing} "{name}": there is none of this name. Choose {", ".join(PANELS)}.'
+        )
+    return PANELS[name]

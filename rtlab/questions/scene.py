@@ -1,13 +1,17 @@
-"""What a question with a panel is asked about, and how its answer is put together."""
+"""A question as the page lists it, what it is asked about, and how its answer is put together."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from rtlab import questions
+from rtlab.documents.answer import Answer
 from rtlab.documents.contract import Panel, PanelName
 from rtlab.errors import VariantError
+from rtlab.questions.cards.card import names
+from rtlab.relation.mapping import placed
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -44,18 +48,52 @@ class Scene:
             ) from None
 
 
-def panel(scene: Scene, name: str, title: str, lead: str, **parts: Any) -> Panel:
-    """An answer; ``parts`` are fields of ``Panel``, those that are not given are empty."""
-    empty: dict[str, Any] = {
-        "settings": [], "work": [], "facts": [], "figures": [], "columns": [], "rows": [], "links": {}, "notes": [],
-        "problem": "",
-    }  # fmt: skip
-    given = {
-        "name": PanelName(name),
-        "variant": scene.result.name,
-        "title": title,
-        "lead": lead,
-        **empty,
-        **parts,
-    }
-    return cast("Panel", given)
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question with a panel.
+
+    ``tab`` is where its panel stands, as ``label`` among those of the tab; ``title`` and ``lead``, a sentence or two
+    that say what is to be seen, are its head. One of two functions answers: ``noun`` gives a noun, from whose fields
+    the panel, JSON, frame and text follow; ``drawn`` gives a whole panel, where there is a figure to draw.
+    ``concerns`` says of which models there is anything to ask.
+    """
+
+    name: str
+    tab: str
+    label: str
+    title: str
+    lead: str
+    noun: Callable[[Scene], Any] | None = None
+    drawn: Callable[[Scene], Panel] | None = None
+    concerns: Callable[[Model], bool] = lambda _: True
+
+    def ask(self, scene: Scene) -> Answer:
+        """The answer as a noun.
+
+        Raises:
+            VariantError: this question draws its panel, and has no noun of its own.
+        """
+        if self.noun is None:
+            raise VariantError(
+                f'Cannot answer "{self.name}" in words: it draws a figure. Open its panel in the Explorer, or a report.'
+            )
+        mapping = placed(questions.fusion.mapping(scene.result), scene.model)
+        return Answer(self.title, self.noun(scene), names(scene.result, scene.model), mapping.nodes)
+
+    def show(self, scene: Scene) -> Panel:
+        """The panel: the one that the question draws, or the one that follows from its noun."""
+        return self.panel(scene, **self.ask(scene).parts()) if self.drawn is None else self.drawn(scene)
+
+    def panel(self, scene: Scene, **parts: Any) -> Panel:
+        """A panel of this question; ``parts`` are fields of ``Panel``, those that are not given are empty."""
+        given = {
+            "name": PanelName(self.name),
+            "variant": scene.result.name,
+            "title": self.title,
+            "lead": self.lead,
+            **{k: [] for k in ("settings", "work", "facts", "figures", "columns", "rows", "notes")},
+            "links": {},
+            "problem": "",
+            **parts,
+        }
+        return cast("Panel", given)

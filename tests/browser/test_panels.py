@@ -49,7 +49,7 @@ explorer"""
 
 #: Tab and panel.
 TABS = [
-    ("timing", "roofline"), ("timing", "samples"), ("timing", "batches"), ("compare", "difference"),
+    ("timing", "roofline"), ("timing", "kernels"), ("timing", "samples"), ("timing", "batches"), ("compare", "difference"),
     ("compare", "variants"), ("memory", "memory"), ("streams", "schedule"), ("tuning", "formulations"),
 ]  # fmt: skip
 #: Panels that have a figure before anything was measured by a button.

@@ -19,7 +19,8 @@ from onnx import TensorProto, helper
 
 import recorded
 import rtlab
-from rtlab.cli import copy_notebooks, main
+from rtlab.cli import main
+from rtlab.cli.notebooks import copy_notebooks
 from rtlab.testing import tiny_model
 
 
@@ -307,6 +308,28 @@ def test_read_judges_an_engine_for_people(capsys, file, engine, tmp_path) -> Non
     assert "fp16" in out
     assert "finding" in out
     assert b"rtlab report" in page.read_bytes()
+
+
+def test_one_question_is_answered_in_words_and_as_json(capsys, engine) -> None:
+    """Whoever wants one number need not look for it among all."""
+    path = Path(engine[0])
+    layers = json.loads(path.read_text(encoding="utf-8"))["Layers"]
+    named = [{**layer, "TacticName": f"gemm_{i % 3}"} for i, layer in enumerate(layers)]
+    path.write_text(json.dumps({"Layers": named}), encoding="utf-8")
+    code, out, _ = run(capsys, "read", *engine, "--ask", "kernels")
+    told = json.loads(run(capsys, "read", *engine, "--ask", "kernels", "--json")[1])
+    # Ten layers of a millisecond each: four, three and three.
+    assert [("gemm_0", 4, 4.0, 0.4), ("gemm_1", 3, 3.0, 0.3), ("gemm_2", 3, 3.0, 0.3)] == [
+        (k["name"], len(k["layers"]), k["milliseconds"], k["share"]) for k in told["kernels"]
+    ]
+    assert (10, 0, 2) == (told["layers"], told["untold"], told["half"])
+    assert 0 == code
+    lines = out.splitlines()
+    assert ["Kernels", f"Layers: {told['layers']}"] == lines[:2]
+    assert ["kernel", "layers", "time", "share"] == lines[lines.index("") + 1].split()
+    assert len(told["kernels"]) == len(lines) - lines.index("") - 2
+    code, _, err = run(capsys, "read", *engine, "--ask", "kernel")
+    assert (1, True) == (code, 'Cannot answer "kernel": there is none of this name.' in err)
 
 
 def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> None:

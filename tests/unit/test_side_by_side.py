@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import rtlab
-from rtlab.cli import copy_notebooks
+from rtlab.cli.notebooks import copy_notebooks
 from rtlab.core import files
 from rtlab.core.ranges import Ranges
 from rtlab.errors import RtlabError

@@ -1,20 +1,9 @@
-import { type Link, type Panel, type PanelName, TABS, type Tab, type ViewState } from "./contract";
+import { type Link, PANELS, type Panel, type PanelName, TABS, type Tab, type ViewState } from "./contract";
 
 /** What a tab shows: a panel, or the chart of the layers, which needs no question. */
 export type Segment = PanelName | "layers";
 
-export const SEGMENT_LABELS: Record<Segment, string> = {
-  layers: "Layers",
-  roofline: "Roofline",
-  samples: "Inferences",
-  batches: "Batch sizes",
-  difference: "Difference",
-  variants: "Variants",
-  memory: "Memory",
-  schedule: "Streams",
-  formulations: "Formulations",
-  recurrence: "Recurrence",
-};
+export const segmentLabel = (name: Segment): string => (name === "layers" ? "Layers" : PANELS[name]);
 
 /** What is declared of a tab. */
 export interface Declared {

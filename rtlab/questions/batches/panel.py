@@ -6,7 +6,7 @@ from rtlab.documents.contract import Panel, Row, Work
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import time_unit
 from rtlab.documents.panel import column, fact
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 
 _LEAD = (
     "A larger batch keeps more of the processor busy. The rate rises until it is busy enough; from then on only the "
@@ -43,11 +43,8 @@ def batches(scene: Scene) -> Panel:
             if reason
             else ""
         )
-        return panel(
+        return BATCHES.panel(
             scene,
-            "batches",
-            "Batch sizes",
-            _LEAD,
             work=work,
             problem=problem,
             notes=[] if problem else [_BEFORE],
@@ -98,11 +95,8 @@ def batches(scene: Scene) -> Panel:
         for r in found.rows
     ]
     best, knee = found.best, found.knee
-    return panel(
-        scene,
-        "batches",
-        "Batch sizes",
-        _LEAD,
+    return BATCHES.panel(
+            scene,
         work=work,
         facts=[
             fact("Highest rate", f"{best.rate:.4g}/s at batch {best.batch}", "measured"),
@@ -131,3 +125,13 @@ def batches(scene: Scene) -> Panel:
         rows=rows,
         notes=[n for n in (f"{found.source}, {found.device}, {found.taken:%Y-%m-%d}.", found.note) if n],
     )  # fmt: skip
+
+
+BATCHES = Question(
+    "batches",
+    tab="timing",
+    label="Batch sizes",
+    title="Batch sizes",
+    lead=_LEAD,
+    drawn=batches,
+)

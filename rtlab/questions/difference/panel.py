@@ -14,7 +14,7 @@ from rtlab.documents.panel import choices, column, fact, link
 from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.difference import unexplained
 from rtlab.questions.difference.diff import Difference, Group, Half, Side
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 from rtlab.questions.titles import titled, titles
 from rtlab.relation.mapping import placed
 
@@ -48,11 +48,8 @@ def difference(scene: Scene) -> Panel:
     chosen = scene.settings.get("from") or (scene.baseline.name if scene.baseline else "")
     other = chosen if chosen in others else next(iter(others), "")
     if not other:
-        return panel(
+        return DIFFERENCE.panel(
             scene,
-            "difference",
-            _TITLE,
-            _LEAD,
             problem="There is nothing to compare with yet: this is the only variant. Build a second one, in another "
             "precision or for another GPU for example, or read an engine from files.",
         )
@@ -84,16 +81,14 @@ def difference(scene: Scene) -> Panel:
         )
     except RtlabError as error:
         # Other times may be had: the choice stays at hand.
-        return panel(scene, "difference", _TITLE, _LEAD, settings=settings, problem=str(error))
+        return DIFFERENCE.panel(scene, settings=settings, problem=str(error))
     unit = time_unit(max(found.totals or (1.0,)))
     groups = sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
     keys = {id(g): f"g{i}" for i, g in enumerate(found.groups)}
     alone = ", timed alone" if found.unexplained else ""
-    return panel(
+    return DIFFERENCE.panel(
         scene,
-        "difference",
-        f"From {called[other]} to {called[result.name]}",
-        _LEAD,
+        title=f"From {called[other]} to {called[result.name]}",
         settings=settings,
         facts=_facts(found, unit),
         figures=[] if found.unexplained else _figures(titled(found, called), groups, keys, scene.model, unit),
@@ -420,3 +415,13 @@ def _notes(found: Difference) -> list[str]:
     if names[0] != names[1]:
         notes.append(f"{found.first.name}: {names[0]}; {found.second.name}: {names[1]}.")
     return notes
+
+
+DIFFERENCE = Question(
+    "difference",
+    tab="compare",
+    label="Difference",
+    title=_TITLE,
+    lead=_LEAD,
+    drawn=difference,
+)

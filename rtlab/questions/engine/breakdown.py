@@ -50,6 +50,11 @@ def by_precision(engine: Engine, timing: Timing | None = None) -> tuple[Slice, .
     return _slices(engine, timing, lambda layer: layer.precision)
 
 
+def by_tactic(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
+    """Every layer once, under its kernel, empty where it is not told. Ordered as by ``by_kind``."""
+    return _slices(engine, timing, lambda layer: layer.tactic)
+
+
 def transitions(engine: Engine, timing: Timing | None = None) -> tuple[Transition, ...]:
     """Every layer once, under what it reads and what it writes. Ordered as by ``by_kind``."""
     groups = _groups(engine, timing, lambda layer: (layer.reads, layer.writes))

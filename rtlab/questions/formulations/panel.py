@@ -13,7 +13,7 @@ from rtlab.errors import VariantError
 from rtlab.questions.build.tactics import contests
 from rtlab.questions.formulations import tactic_table as contested
 from rtlab.questions.formulations import tuning_figures as tuned
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 from rtlab.relation.mapping import placed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def formulations(scene: Scene) -> Panel:
     if told:
         sources[_BUILDER] = "by the builder, reported"
     if not sources:
-        return panel(scene, "formulations", _TITLE, _LEAD, work=[_work(scene, None)], problem=_nothing(scene))
+        return FORMULATIONS.panel(scene, work=[_work(scene, None)], problem=_nothing(scene))
     # What was measured here first, else what is there to be seen.
     usual = _BUILDER if told and found is None else _HERE
     chosen = _option(scene, "tuned", sources, usual)
@@ -64,11 +64,8 @@ def _here(scene: Scene, found: Tuned | None, settings: list[Setting]) -> Panel:
     budget = stops("budget", "Seconds", _BUDGETS, _budget(scene))
     work = [_work(scene, found)]
     if found is None:
-        return panel(
+        return FORMULATIONS.panel(
             scene,
-            "formulations",
-            _TITLE,
-            _LEAD,
             settings=[*settings, budget],
             work=work,
             notes=list(tuned.BEFORE),
@@ -76,11 +73,9 @@ def _here(scene: Scene, found: Tuned | None, settings: list[Setting]) -> Panel:
     titles = {y.node: _title(scene, y.node) for y in found.layers}
     names = {"": "all layers", **titles}
     layer = _option(scene, "layer", names, "")
-    return panel(
+    return FORMULATIONS.panel(
         scene,
-        "formulations",
-        _TITLE,
-        tuned.ONE_LEAD if layer else tuned.LEAD,
+        lead=tuned.ONE_LEAD if layer else tuned.LEAD,
         settings=[*settings, choices("layer", "Layer", names, layer), budget],
         work=work,
         facts=tuned.facts(found),
@@ -93,11 +88,9 @@ def _builder(scene: Scene, told: tuple[Contest, ...], settings: list[Setting]) -
     names = {"": "all layers", **{c.layer: c.layer for c in told}}
     layer = _option(scene, "contest", names, "")
     mapping = placed(questions.fusion.mapping(scene.result), scene.model)
-    return panel(
+    return FORMULATIONS.panel(
         scene,
-        "formulations",
-        _TITLE,
-        contested.ONE_LEAD if layer else contested.LEAD,
+        lead=contested.ONE_LEAD if layer else contested.LEAD,
         settings=[*settings, choices("contest", "Layer", names, layer)],
         facts=contested.facts(told, questions.build.log(scene.result)),
         notes=contested.notes(told),
@@ -145,3 +138,13 @@ def _nothing(scene: Scene) -> str:
         f'Cannot show how variant "{scene.result.name}" was tuned: its files hold no verbose build log, and no ONNX '
         "model is there to be tuned here. Give the log of trtexec --verbose as log=..., or the model as model=..."
     )
+
+
+FORMULATIONS = Question(
+    "formulations",
+    tab="tuning",
+    label="Formulations",
+    title=_TITLE,
+    lead=_LEAD,
+    drawn=formulations,
+)

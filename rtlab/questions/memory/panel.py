@@ -17,7 +17,7 @@ from rtlab.documents.panel import column, fact, field, link, stops
 from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.cards.card import exact, names
 from rtlab.questions.memory.plan import RESERVATION, MemoryPlan, plan
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 from rtlab.relation.mapping import Mapping, placed
 
 if TYPE_CHECKING:
@@ -47,15 +47,13 @@ def memory(scene: Scene) -> Panel:
         found = plan(engine, built, batch=batch, sizes=sizes)
         one = plan(engine, built, batch=batch, sizes=sizes, one_stream=True) if found.streams > 1 else None
     except RtlabError as error:
-        return panel(scene, "memory", _TITLE, "", settings=_settings(scene, None, batch), problem=str(error))
+        return MEMORY.panel(scene, settings=_settings(scene, None, batch), problem=str(error))
     unit, scale = storage_unit(found.peak)
     called = names(scene.result, scene.model)
     told = [_short(n) for n in exact(called, engine).values()]
-    return panel(
+    return MEMORY.panel(
         scene,
-        "memory",
-        _TITLE,
-        _lead(found, list(called.values())),
+        lead=_lead(found, list(called.values())),
         settings=_settings(scene, found, batch),
         facts=_facts(found, one, engine),
         figures=[_drawn(found, engine, told, unit, scale)] if found.lives else [],
@@ -356,3 +354,13 @@ def _level(name: str, at: float, ends: list[float], unit: str, line: dict[str, A
         "line": line,
         "hovertemplate": f"{name}: %{{y:.4~g}} {unit}<extra>estimated</extra>",
     }
+
+
+MEMORY = Question(
+    "memory",
+    tab="memory",
+    label="Memory",
+    title=_TITLE,
+    lead="",
+    drawn=memory,
+)

@@ -12,9 +12,10 @@ from rtlab.documents.numbers import time_unit
 from rtlab.documents.panel import choices, column, fact, link
 from rtlab.formulations.recurrent import FORMS, Timed
 from rtlab.questions.recurrence.fused import Fused, Piece, Recurrence, fused, recurrences
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 
 if TYPE_CHECKING:
+    from rtlab.core.model import Model
     from rtlab.relation.steps import Part
 
 TITLE = "Time fusion"
@@ -23,6 +24,8 @@ LEAD = (
     "engine runs for them. Look for gates that became one product, for an input product that serves all steps, and "
     "for kernels that end one step and begin the next: a number is a layer, the same number the same layer."
 )
+#: Operators that carry a state from step to step.
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 #: Rows of the lower part, by role, and their colours; the row tells what the colour does.
 _ROLES = {
     "input product": ("input product", MAIN),
@@ -46,11 +49,8 @@ def recurrence(scene: Scene) -> Panel:
     """The recurrent nodes of the model, before and after this variant's compiler."""
     model, result = scene.model, scene.result
     if not recurrences(model):
-        return panel(
+        return RECURRENCE.panel(
             scene,
-            "recurrence",
-            TITLE,
-            LEAD,
             problem='This model has no LSTM, GRU or RNN. Open the sample "digits_lstm" or "digits_gru" to see steps '
             'unrolled and gates merged, for example with rtlab.samples.load("digits_lstm").',
         )
@@ -73,11 +73,9 @@ def recurrence(scene: Scene) -> Panel:
     figures = [_grid(at, bars, backward=backward)]
     if times:
         figures.append(_timed(times))
-    return panel(
+    return RECURRENCE.panel(
         scene,
-        "recurrence",
-        f"{TITLE}: {names[at.before.node]}",
-        LEAD,
+        title=f"{TITLE}: {names[at.before.node]}",
         settings=settings,
         work=[
             Work(
@@ -343,3 +341,19 @@ def _notes(found: Fused, compiler: str) -> list[str]:
     if not found.pieces:
         notes.append("No layer of this engine could be told to belong to it.")
     return notes
+
+
+def recurrent(model: Model) -> bool:
+    """Whether a model has a recurrent node."""
+    return any(n.op in _RECURRENT for n in model.nodes)
+
+
+RECURRENCE = Question(
+    "recurrence",
+    tab="recurrence",
+    label="Recurrence",
+    title=TITLE,
+    lead=LEAD,
+    drawn=recurrence,
+    concerns=recurrent,
+)

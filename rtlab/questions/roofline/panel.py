@@ -18,7 +18,7 @@ from rtlab.questions.cards.card import exact, names
 from rtlab.questions.roofline.estimate_error import RECORDED, known_error, usual
 from rtlab.questions.roofline.roofs import Bound, Point, Roofline, efficiency_of
 from rtlab.questions.roofline.roofs import roofline as under_roofs
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 from rtlab.relation.layerwork import batch_of
 from rtlab.relation.mapping import placed
 
@@ -59,13 +59,10 @@ def roofline(scene: Scene) -> Panel:
         found = under_roofs(result.engine, mapping, scene.model, roofs, times, batch=batch)
     except RtlabError as error:
         settings = _settings(known, roofs, batch or 1, batch or 1)
-        return panel(scene, "roofline", _TITLE, "", settings=settings, work=_work(), problem=str(error))
+        return ROOFLINE.panel(scene, settings=settings, work=_work(), problem=str(error))
     if len(found.uncounted) == len(found.layers):
-        return panel(
+        return ROOFLINE.panel(
             scene,
-            "roofline",
-            _TITLE,
-            "",
             settings=_settings(known, roofs, found.batch, own),
             work=_work(),
             problem="Cannot count operations and bytes: the layers tell no shapes. Export them with "
@@ -75,11 +72,9 @@ def roofline(scene: Scene) -> Panel:
     steps = {layer.id: (layer.index + 1, layer.name) for layer in result.engine.layers}
     called = names(result, scene.model)
     unit, scale = storage_unit(max((p.moved or 0 for p in found.layers), default=0))
-    return panel(
+    return ROOFLINE.panel(
         scene,
-        "roofline",
-        _TITLE,
-        _lead(found),
+        lead=_lead(found),
         settings=_settings(known, roofs, found.batch, own),
         work=_work(),
         facts=_facts(found),
@@ -392,3 +387,13 @@ def _beaten(roofs: Peaks) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONG else f"{name[: _LONG - 1]}…"
+
+
+ROOFLINE = Question(
+    "roofline",
+    tab="timing",
+    label="Roofline",
+    title=_TITLE,
+    lead="",
+    drawn=roofline,
+)

@@ -11,8 +11,9 @@ from rtlab.documents.contract import Fact, Panel, Row
 from rtlab.documents.figure import FAINT, MAIN, WORSE, axis, figure, logarithmic
 from rtlab.documents.numbers import time_unit
 from rtlab.documents.panel import column, fact
+from rtlab.errors import RunError
 from rtlab.questions.samples.spread import WORDS, spread
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 
 if TYPE_CHECKING:
     from rtlab.questions.timing.times import Timing
@@ -40,7 +41,11 @@ def _layers(times: Timing, unit: str, factor: float) -> list[Fact]:
 
 
 def samples(scene: Scene) -> Panel:
-    """Times of whole inferences in their order and as a histogram."""
+    """Times of whole inferences in their order and as a histogram.
+
+    Raises:
+        RunError: none are known.
+    """
     times = questions.timing.of(scene.result)
     found = None if times is None else spread(times.samples)
     if times is None or found is None:
@@ -50,13 +55,7 @@ def samples(scene: Scene) -> Panel:
             else "Let study.run() time it on the CPU, or read the engine together with the file of trtexec "
             "--exportTimes (times=)."
         )
-        return panel(
-            scene,
-            "samples",
-            "Whole inferences",
-            _LEAD,
-            problem=f"No times of single inferences are known of this variant. {advice}",
-        )
+        raise RunError(f"No times of single inferences are known of this variant. {advice}")
     unit, factor = time_unit(found.median)
     values = times.samples * factor
     apart = {o.index: o for o in found.outliers}
@@ -106,11 +105,8 @@ def samples(scene: Scene) -> Panel:
         "y1": middle,
         "line": {"color": FAINT, "width": 2, "dash": "dash"},
     }
-    return panel(
+    return SAMPLES.panel(
         scene,
-        "samples",
-        "Whole inferences",
-        _LEAD,
         facts=[
             fact("Median", f"{middle:.4g} {unit}", "measured"),
             fact("Quartiles", f"{found.lower * factor:.4g} to {found.upper * factor:.4g} {unit}", "measured"),
@@ -159,3 +155,13 @@ def samples(scene: Scene) -> Panel:
         ],
         notes=[f"{times.origin[:1].upper()}{times.origin[1:]}.", *found.sentences()],
     )
+
+
+SAMPLES = Question(
+    "samples",
+    tab="timing",
+    label="Inferences",
+    title="Whole inferences",
+    lead=_LEAD,
+    drawn=samples,
+)

@@ -23,7 +23,7 @@ from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.cards.card import exact, names, numbered
 from rtlab.questions.roofline.estimate_error import usual
 from rtlab.questions.roofline.roofs import estimates
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.gantt import gantt
 from rtlab.questions.schedule.streams import Schedule, divided, unit_durations
 from rtlab.questions.schedule.streams import schedule as scheduled
@@ -79,17 +79,15 @@ def schedule(scene: Scene) -> Panel:
     settings = _settings(scene, sources, chosen)
     if not durations:
         why = problem or f'Variant "{result.name}" has no layer that takes time. Choose another variant.'
-        return panel(scene, "schedule", _TITLE, "", settings=settings, problem=why)
+        return SCHEDULE.panel(scene, settings=settings, problem=why)
     plan = scheduled(result.engine, durations, origin=chosen.origin)
     beside = _beside(scene, chosen, plan)
     called = names(result, scene.model)
     made = _made(plan)
     unit, factor = _unit(plan)
-    return panel(
+    return SCHEDULE.panel(
         scene,
-        "schedule",
-        _TITLE,
-        _lead(plan),
+        lead=_lead(plan),
         settings=settings,
         work=[_rebuild(scene)],
         facts=_facts(scene, plan, beside),
@@ -414,3 +412,13 @@ def _compared(beside: list[tuple[Facts, Schedule]], called: Mapping[str, str]) -
         xaxis2=axis(f"{SIGNS['reported']} memory, {held}", domain=[0.54, 1], rangemode="tozero", anchor="y", nticks=4),
         yaxis=axis(type="category", automargin=True),
     )  # fmt: skip
+
+
+SCHEDULE = Question(
+    "schedule",
+    tab="streams",
+    label="Streams",
+    title=_TITLE,
+    lead="",
+    drawn=schedule,
+)

@@ -9,7 +9,7 @@ from rtlab.documents.contract import Column, Figure, Panel, Row, Work
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import counted, number, storage_unit
 from rtlab.documents.panel import column, fact, link
-from rtlab.questions.scene import Scene, panel
+from rtlab.questions.scene import Question, Scene
 from rtlab.questions.titles import titles
 from rtlab.questions.variants.variations import offered
 
@@ -33,11 +33,8 @@ def variants(scene: Scene) -> Panel:
     facts = [fact("Variants", str(len(results))), fact("Engine shown", here.engine.title)]
     if here.variant.options is not None:
         facts.append(fact("Options", str(here.variant.options)))
-    return panel(
+    return VARIANTS.panel(
         scene,
-        "variants",
-        "Variants side by side",
-        _LEAD,
         work=_works(scene),
         facts=facts,
         figures=[_figure(results, [called[r.name] for r in results], called[here.name], *kept)]
@@ -175,3 +172,13 @@ def _notes(results: list[Facts]) -> list[str]:
         if r.measured and (t := questions.timing.of(r)) and t.processor == "CPU"
     )
     return notes
+
+
+VARIANTS = Question(
+    "variants",
+    tab="compare",
+    label="Variants",
+    title="Variants side by side",
+    lead=_LEAD,
+    drawn=variants,
+)

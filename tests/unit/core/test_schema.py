@@ -1,11 +1,128 @@
-"""What the fields of a noun declare."""
+"""What a field declares, and what of a value crosses to JSON and to the page."""
 
 from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import pathlib
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
 
 import pytest
 
 import rtlab
 from rtlab.core import schema
+from rtlab.core.schema import UNSENT, Meaning, fields, is_noun
+from rtlab.core.variant import Calibrator, Precision
+from rtlab.documents.crossing import members, plain
+from rtlab.documents.payload import decode, encode
+from rtlab.documents.typescript import typescript
+
+
+class Mood(str, enum.Enum):
+    GLAD = "glad"
+    SAD = "sad"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Ends(NamedTuple):
+    """Two names."""
+
+    first: str
+    last: Annotated[str, UNSENT] = "unsent"
+
+
+@dataclasses.dataclass(frozen=True)
+class Everything:
+    """All that a field may be."""
+
+    name: Annotated[str, Meaning("Name")]
+    ratio: Annotated[float, Meaning("Ratio", "dB", "own", infinite=True)]
+    origin: str
+    mood: Mood
+    calibrator: Calibrator | None
+    ends: tuple[Ends, ...]
+    precisions: Mapping[str, Precision]
+    secret: Annotated[object, UNSENT] = None
+
+    @property
+    def twice(self) -> Annotated[float | None, Meaning("Twice")]:
+        """A number that follows."""
+        return 2 * self.ratio if math.isfinite(self.ratio) else None
+
+    @property
+    def other(self) -> str:
+        """Declares nothing, and is nobody's business."""
+        raise AssertionError
+
+
+def thing(ratio: float = 1.5) -> Everything:
+    return Everything(
+        "a", ratio, "reported", Mood.SAD, Calibrator.MSE, (Ends("x"),), {"w": Precision.INT8}, object()
+    )
+
+
+def test_fields_stand_in_their_order_before_properties_that_declare_a_meaning() -> None:
+    names = ["name", "ratio", "origin", "mood", "calibrator", "ends", "precisions", "twice"]
+    assert names == [f.name for f in fields(Everything)]
+    ratio = fields(Everything)[1]
+    assert ("dB", "reported") == (ratio.meaning.unit, ratio.origin(thing()))
+    assert ["first"] == [f.name for f in fields(Ends)]
+
+
+def test_what_is_known_by_its_text_is_no_noun() -> None:
+    assert [True, True, False, False, False] == [
+        is_noun(k) for k in (Everything, Ends, Calibrator, Mood, str)
+    ]
+    with pytest.raises(TypeError, match=r"it is no noun\. Give a dataclass or a named tuple"):
+        fields(Calibrator)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "sent", "twice"), [(1.5, 1.5, 3.0), (math.inf, None, None), (math.nan, None, None)]
+)
+def test_a_noun_as_builtins_is_what_its_bytes_tell(ratio, sent, twice) -> None:
+    expected = {
+        "name": "a", "ratio": sent, "origin": "reported", "mood": "sad", "calibrator": "mse",
+        "ends": [{"first": "x"}], "precisions": {"w": "int8"}, "twice": twice,
+    }  # fmt: skip
+    assert expected == plain(thing(ratio))
+    assert expected == decode(encode(thing(ratio), Everything))
+
+
+def test_types_of_the_page_follow_from_those_of_python() -> None:
+    written = typescript(
+        [Everything], {"Mood": ("glad", "sad")}, {"Either": Everything | Ends}, head="Generated."
+    )
+    for line in (
+        "// Generated.",
+        'export type Mood = "glad" | "sad";',
+        "  ratio: number | null;",
+        '  mood: "glad" | "sad";',
+        "  calibrator: string | null;",
+        "  ends: Ends[];",
+        "/** All that a field may be. */",
+        "  twice: number | null;",
+        "export type Either = Everything | Ends;",
+    ):
+        assert line in written.splitlines()
+    assert "secret" not in written
+    assert "last" not in written
+
+
+def test_two_types_of_one_name_are_refused() -> None:
+    other = dataclasses.make_dataclass("Ends", [("first", str)])
+    with pytest.raises(TypeError, match='Cannot write two types of the name "Ends": rename one of them'):
+        typescript([Everything, other], {}, {}, head="")
+
+
+def test_a_field_that_nothing_plain_stands_for_is_refused() -> None:
+    kind = dataclasses.make_dataclass("Path", [("path", pathlib.PurePath.__class__)])
+    with pytest.raises(TypeError, match=r"nothing plain stands for it\. Declare a noun, or keep the field"):
+        members(kind)
 
 
 @pytest.mark.parametrize("name", ["Finding", "Node", "Value"])
@@ -13,6 +130,5 @@ def test_the_fields_of_a_class_can_be_read_once_it_was_asked_for_by_its_public_n
     """From then on it says that it is of ``rtlab``, where the names of its types mean nothing."""
     kind = getattr(rtlab, name)
     assert "rtlab" == kind.__module__
-    read = getattr(schema.fields, "__wrapped__", schema.fields)
     declared = set(kind.__dataclass_fields__)
-    assert {f.name for f in read(kind)} & declared
+    assert {f.name for f in schema._declared.__wrapped__(kind)} & declared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 
@@ -98,7 +99,8 @@ def test_no_search_for_garbage_while_a_panel_is_made(studies, monkeypatch) -> No
     def look(_scene: Scene) -> None:
         seen.append(gc.isenabled())
 
-    monkeypatch.setattr(panels, "PANELS", {"variants": look})
+    looking = dataclasses.replace(PANELS["variants"], drawn=look)
+    monkeypatch.setattr(panels, "PANELS", {"variants": looking})
     answer("variants", Scene(study.snapshot(), study[name].facts))
     assert [False] == seen
     assert gc.isenabled()

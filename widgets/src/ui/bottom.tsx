@@ -1,6 +1,6 @@
 import type { ExplorerState } from "../explorerstate";
 import { findingsOf } from "../findings";
-import { declared, SEGMENT_LABELS } from "../panels";
+import { declared, segmentLabel } from "../panels";
 import { LateView } from "./latetab";
 import { LayerChart } from "./layerchart";
 import { RandomBanner } from "./random";
@@ -26,7 +26,7 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
       title={label}
       names={segments}
       name={segment}
-      label={(one) => SEGMENT_LABELS[one]}
+      label={segmentLabel}
       onPick={(one) => explorer.set(tab, one)}
     />
   );

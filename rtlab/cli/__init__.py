@@ -1,0 +1,195 @@
+"""The command line: ``rtlab`` with ``lab``, ``inspect``, ``read``, ``compare``, ``prepare``, ``report`` and others."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtlab.cli import opening, printing
+from rtlab.cli.arguments import FILES, parser
+from rtlab.cli.notebooks import lab
+from rtlab.errors import RtlabError, boundary
+
+if TYPE_CHECKING:
+    from rtlab.study import Study
+
+#: Exit codes: the command line was wrong (argparse's own), or the work failed.
+_USAGE, _FAILED = 2, 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    known = parser(
+        {
+            "lab": lab,
+            "inspect": _inspect,
+            "read": _read,
+            "compare": _compare,
+            "prepare": _prepare,
+            "report": _report,
+            "backends": _backends,
+            "doctor": _doctor,
+        }
+    )
+    given = known.parse_args(arguments)
+    if given.command is None:
+        known.print_help()
+        return _USAGE
+    for stream in (sys.stdout, sys.stderr):
+        # Names from files hold what a terminal's encoding may not; a table with question marks is still a table.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        with boundary(f'do "rtlab {given.command}"'):
+            return int(given.work(given))
+    except RtlabError as error:
+        if getattr(given, "json", False):
+            print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error)}}))
+        print(f"rtlab: {error}", file=sys.stderr)
+        return _FAILED
+    except KeyboardInterrupt:
+        print("rtlab: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output, such as head, has seen enough; the interpreter must not try to flush again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _backends(given: argparse.Namespace) -> int:
+    from rtlab.study import available
+
+    table = available()
+    if given.json:
+        print(json.dumps({name: dataclasses.asdict(a) for name, a in table.items()}))
+        return 0
+    width = max(len(n) for n in table)
+    for name, a in table.items():
+        print(f"{name:<{width}}  {'yes' if a.ok else 'no '}  {a.version or a.reason}")
+    return 0
+
+
+def _inspect(given: argparse.Namespace) -> int:
+    study = opening.built(given, [given.precision])
+    if not _told(given, study, given.precision):
+        printing.variant(study[given.precision], study)
+    return 0
+
+
+def _read(given: argparse.Namespace) -> int:
+    from rtlab.study import read
+
+    named = {kind: path for kind in FILES if (path := getattr(given, kind)) is not None}
+    study = read(*given.files, model=given.model, optimization_profile=given.optimization_profile, **named)
+    if given.output_html:
+        study.to_html(given.output_html)
+    if not _told(given, study, "engine"):
+        printing.variant(study["engine"], study)
+        printing.judgement(study["engine"])
+    return 0
+
+
+def _told(given: argparse.Namespace, study: Study, name: str) -> bool:
+    """Print one question of a variant, or all of it as JSON; False where neither was wanted."""
+    from rtlab.questions.titles import titles
+    from rtlab.view.document import document
+
+    if given.ask:
+        found = study.ask(given.ask, variant=name)
+        print(json.dumps(found.plain(), allow_nan=False) if given.json else found)
+    elif given.json:
+        told = document(study[name].facts, study.model, titles(study.snapshot()))
+        print(json.dumps(told, allow_nan=False))
+    return bool(given.ask or given.json)
+
+
+def _compare(given: argparse.Namespace) -> int:
+    from rtlab.questions.titles import titled, titles
+    from rtlab.view.document import compared
+
+    study, names = opening.both(given)
+    called = titles(study.snapshot())
+    found = study.difference(*names)
+    # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
+    target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
+    if given.json:
+        told = compared(found, study.model, called)
+        told["estimate"] = None if target is None else compared(target, study.model, called)
+        print(json.dumps(told, allow_nan=False))
+        return 0
+    found, target = titled(found, called), target and titled(target, called)
+    if target is not None and target.totals is not None:
+        printing.difference(target, "estimated for the GPU of each")
+        print()
+    for side in (target.first, target.second) if target is not None else ():
+        print(f"{side.name}: {side.withheld}\n" if side.withheld else "", end="")
+    printing.difference(found)
+    return 0
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    from rtlab.core.progress import Terminal
+    from rtlab.session.selftest import doctor
+
+    progress = Terminal()
+    try:
+        found = doctor(progress, backend=given.backend)
+    finally:
+        progress.close()
+    print(json.dumps(found.as_dict(), ensure_ascii=False) if given.json else found.text)
+    return _FAILED if found.failed else 0
+
+
+def _prepare(given: argparse.Namespace) -> int:
+    from rtlab.quantize.export import VERSION
+    from rtlab.questions.titles import titles
+
+    study, name = opening.opened(given), given.precision
+    prepared = study.prepare(
+        name,
+        precision={"*": given.precision, **opening.pins(given.pin)},
+        calibrator=given.calibrator,
+        target=given.target or "cpu",
+        weights=given.weights,
+        sparsity=given.sparsity,
+        scales=given.scales,
+    )
+    done = study.export(name, given.output, cache=given.cache, version=given.cache_version or VERSION)
+    notes = prepared.notes
+    if study.variants[name].calibrator is not None:
+        seen = f"calibrated on {len(study.data)} samples of {study.data.source}"
+        real = given.data is not None or study.task is not None
+        notes = (seen if real else f"{seen}: give --data for the scales of real inputs", *notes)
+    if given.json:
+        files = {
+            k: _text(v) for k, v in (("model", done.model), ("scales", done.scales), ("cache", done.cache))
+        }
+        print(json.dumps({"files": files, "commands": done.commands, "notes": notes}, ensure_ascii=False))
+        return 0
+    called = titles(study.snapshot())[name]
+    print(f"{study.model.name} · {called}: {len(study.model.top)} nodes → {len(prepared.model.top)}")
+    for path in filter(None, (done.model, done.scales, done.cache)):
+        print(f"wrote {path}")
+    for note in notes:
+        print(f"note: {note}")
+    print("\nbuild it elsewhere with one of")
+    for line in done.commands:
+        print(f"  {line}")
+    return 0
+
+
+def _report(given: argparse.Namespace) -> int:
+    precisions = given.precision or ["fp32"]
+    print(opening.built(given, precisions).to_html(given.output))
+    return 0
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

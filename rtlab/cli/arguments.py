@@ -1,0 +1,196 @@
+"""The arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from rtlab.core.stage import BUDGET_S
+from rtlab.core.variant import Method
+
+#: Files of an engine and what writes them.
+FILES = {
+    "layers": "trtexec --exportLayerInfo",
+    "profile": "trtexec --exportProfile",
+    "times": "trtexec --exportTimes",
+    "log": "a verbose build log: trtexec --verbose",
+    "output": "trtexec --exportOutput",
+    "metadata": "device and version, as NVIDIA's trex writes them",
+    "cache": "the calibration cache that it was built with",
+}
+_PRECISIONS = "fp32, tf32, fp16, bf16, int8, fp8, int4 or fp4"
+
+
+def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse.ArgumentParser:
+    """The parser of all commands; ``works`` does each, by its name."""
+    made = argparse.ArgumentParser(
+        prog="rtlab", description="See what TensorRT does to an ONNX model.", allow_abbrev=False
+    )
+    commands = made.add_subparsers(dest="command", metavar="COMMAND")
+
+    lab = commands.add_parser("lab", help="open JupyterLab on a copy of the notebooks")
+    lab.add_argument(
+        "folder", nargs="?", default="rtlab-notebooks", help="where the copy goes (default: %(default)s)"
+    )
+    lab.add_argument("--port", type=int, default=None, help="port of the server on this machine")
+    lab.add_argument(
+        "--no-browser", action="store_true", help="print the address instead of opening a browser"
+    )
+
+    look = commands.add_parser("inspect", help="build one variant of a model and list its layers")
+    look.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    _answer_arguments(look)
+    _model_arguments(look)
+    _build_arguments(look)
+
+    heard = commands.add_parser("read", help="read an engine that another machine built, and judge it")
+    heard.add_argument(
+        "files", nargs="*", metavar="FILE", help="files of one engine; what each is shows from what is in it"
+    )
+    for kind, source in FILES.items():
+        heard.add_argument(f"--{kind}", default=None, metavar="F", help=source)
+    heard.add_argument(
+        "--optimization-profile",
+        type=int,
+        default=None,
+        metavar="K",
+        help="which of several (default: the first)",
+    )
+    heard.add_argument(
+        "--model", default=None, metavar="M.onnx", help="the ONNX model that it was built from"
+    )
+    heard.add_argument("-o", "--output-html", default=None, metavar="R.html", help="also write a report")
+    _answer_arguments(heard)
+
+    both = commands.add_parser(
+        "compare", help="tell where the time went from one engine to another, by groups of ONNX nodes"
+    )
+    for place in ("first", "second"):
+        both.add_argument(place, help="a folder or a file of an engine, or a precision to build --model in")
+    both.add_argument(
+        "--model", default=None, metavar="M.onnx", help="the ONNX model of both, or a sample's name"
+    )
+    both.add_argument("--target", default=None, help="what a precision is built for (default: the backend's)")
+    both.add_argument("--json", action="store_true", help="print one JSON object")
+
+    ready = commands.add_parser(
+        "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
+    )
+    ready.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    ready.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the prepared model")
+    ready.add_argument(
+        "--cache",
+        default=None,
+        metavar="OUT.cache",
+        help="also a calibration cache, for TensorRT 10's implicit INT8",
+    )
+    ready.add_argument(
+        "--cache-version",
+        default=None,
+        metavar="DIGITS",
+        help="version at the head of the cache, such as 8601 or 101601: TensorRT ignores a cache of another",
+    )
+    ready.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(ready)
+
+    told = commands.add_parser("report", help="build variants of a model and write them as one HTML file")
+    told.add_argument("-o", "--output", default="report.html", help="the file (default: %(default)s)")
+    told.add_argument(
+        "--precision",
+        action="append",
+        help=f"{_PRECISIONS}; repeat it for several variants (default: fp32)",
+    )
+    _model_arguments(told)
+    _build_arguments(told)
+
+    listed = commands.add_parser("backends", help="what is available here, and why not")
+    listed.add_argument("--json", action="store_true", help="print one JSON object")
+
+    well = commands.add_parser(
+        "doctor", help="try everything that this machine can do, and say what to report"
+    )
+    well.add_argument("--backend", default=None, help="only this one (default: all)")
+    well.add_argument("--json", action="store_true", help="print one JSON object")
+    for name, work in works.items():
+        commands.choices[name].set_defaults(work=work)
+    return made
+
+
+def _answer_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ask", default=None, metavar="QUESTION", help="only the answer to one, such as kernels"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _model_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="an ONNX file, or the name of a sample")
+    parser.add_argument(
+        "--pin",
+        action="append",
+        default=[],
+        metavar="PATTERN=PRECISION",
+        help="another precision for nodes: an id or a name with * and ?, or op:Conv; of several, the last counts",
+    )
+    parser.add_argument(
+        "--calibrator",
+        default=None,
+        help=f"{', '.join(m.value for m in Method)}, with its parameter in brackets where it has one, such as "
+        "percentile(99.9) (default: auto; minmax for fp8)",
+    )
+    parser.add_argument(
+        "--scales",
+        default=None,
+        metavar="IN.cache",
+        help="a TensorRT calibration cache in place of a calibrator",
+    )
+    parser.add_argument(
+        "--weights", default="channel", help="one scale per channel or per tensor (default: channel)"
+    )
+    parser.add_argument(
+        "--sparsity",
+        nargs="?",
+        action="append",
+        const="*",
+        default=[],
+        metavar="PATTERN",
+        help="prune weights to 2:4: all that can be, or those of the nodes that the pattern fits",
+    )
+    parser.add_argument(
+        "--data",
+        default=None,
+        metavar="D.npz",
+        help="an .npz with one array per model input, samples first; an .npy; or a folder of images",
+    )
+    parser.add_argument(
+        "--preprocessing",
+        default=None,
+        metavar="JSON",
+        help='how an image becomes an input, such as {"size": [224, 224], "resize": 256, "mean": 0.5, "std": 0.25}',
+    )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1x3x224x224",
+        help="size of a dynamic input, or of a symbol: H=640",
+    )
+    parser.add_argument(
+        "--target", default=None, help="cpu, gpu, npu, sm86, sm89, sm120, ... (default: the backend's)"
+    )
+
+
+def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backend",
+        default=None,
+        help="tensorrt-rtx, onnxruntime, onnxruntime:openvino, ...: see rtlab backends (default: the best available)",
+    )
+    parser.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=BUDGET_S,
+        metavar="SECONDS",
+        help="what measuring each variant may take here beyond compiling; inf for all samples (default: %(default)g)",
+    )

@@ -1,0 +1,140 @@
+"""What a command works on: models, data and engines as its arguments name them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rtlab.errors import CalibrationError, ModelError, VariantError
+
+if TYPE_CHECKING:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.model import Model
+    from rtlab.study import Study
+
+
+def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
+    """The model's study with a variant in each of these precisions, built."""
+    study = opened(given)
+    for precision in precisions:
+        study.add(
+            precision,
+            precision={"*": precision, **pins(given.pin)},
+            calibrator=given.calibrator,
+            target=given.target,
+            backend=given.backend,
+            weights=given.weights,
+            sparsity=given.sparsity,
+            scales=given.scales,
+        )
+    return study.run(compare=not given.no_run, budget_s=given.budget)
+
+
+def opened(given: argparse.Namespace) -> Study:
+    """A study of the model that is named, with its data.
+
+    Raises:
+        RtlabError: one of them cannot be used.
+    """
+    from rtlab import samples
+    from rtlab.core.model import load
+    from rtlab.study import Study
+
+    if given.preprocessing is not None and given.data is None:
+        raise CalibrationError(
+            "Cannot use --preprocessing: it is for a folder of images, and --data names none. Give --data FOLDER."
+        )
+    if not Path(given.model).exists() and given.model in samples.names():
+        if given.shape:
+            raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
+        sample = samples.load(given.model)
+        data = _data(given, sample.model) if given.data else sample.calibration
+        return Study(sample.model, data=data, task=sample.task)
+    model = load(given.model, shapes=_shapes(given.shape))
+    return Study(model, data=_data(given, model) if given.data else None)
+
+
+def both(given: argparse.Namespace) -> tuple[Study, list[str]]:
+    """The study of two engines, and what they are called."""
+    from rtlab import samples
+    from rtlab.core.model import absent, load
+    from rtlab.study import Study
+
+    if given.model is None:
+        study = Study(absent())
+    elif given.model in samples.names() and not Path(given.model).exists():
+        sample = samples.load(given.model)
+        study = Study(sample.model, data=sample.calibration, task=sample.task)
+    else:
+        study = Study(load(given.model, weights=False))
+    names = []
+    for place, what in (("first", given.first), ("second", given.second)):
+        path = Path(what)
+        given_file = bool(what) and path.exists()
+        title = path.name if given_file else what
+        name = title if title not in names else f"{title} ({place})"
+        names.append(name)
+        if given_file:
+            files = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
+            study.read(name, *(f for f in files if f.suffix != ".onnx"))
+        elif given.model is None:
+            raise VariantError(
+                f'Cannot compare "{what}": there is no file or folder of this name, and no model to build. '
+                "Give the files of an engine, or --model with a precision."
+            )
+        else:
+            study.add(name, precision=what, target=given.target)
+            study.run([name])
+    return study, names
+
+
+def _data(given: argparse.Namespace, model: Model) -> CalibrationData:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.images import Preprocessing
+
+    settings = None
+    if given.preprocessing is not None:
+        try:
+            settings = Preprocessing(**json.loads(given.preprocessing))
+        except (ValueError, TypeError) as error:
+            raise CalibrationError(
+                f"Cannot read --preprocessing {given.preprocessing}: {error}. "
+                'Give JSON with the arguments of rtlab.Preprocessing, such as {"size": [224, 224]}.'
+            ) from error
+    return CalibrationData.of(given.data, model=model, preprocessing=settings)
+
+
+def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
+    shapes: dict[str, tuple[int, ...] | int] = {}
+    for item in given:
+        name, _, text = item.rpartition("=")
+        try:
+            sizes = tuple(int(d) for d in text.lower().replace("×", "x").split("x"))
+        except ValueError:
+            sizes = ()
+        if not name or not sizes:
+            raise ModelError(
+                f'Cannot read --shape "{item}": it is not NAME=1x3x224x224. Write sizes joined by x.'
+            )
+        shapes[name] = sizes
+    return shapes
+
+
+def pins(given: Sequence[str]) -> dict[str, str]:
+    """Patterns of nodes with their precisions.
+
+    Raises:
+        VariantError: one is not written as PATTERN=PRECISION.
+    """
+    made: dict[str, str] = {}
+    for item in given:
+        pattern, _, precision = item.rpartition("=")
+        if not pattern or not precision:
+            raise VariantError(
+                f'Cannot read --pin "{item}": it is not PATTERN=PRECISION. Write for example --pin "/head/*=fp16".'
+            )
+        made[pattern] = precision
+    return made

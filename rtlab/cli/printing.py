@@ -1,0 +1,180 @@
+"""Variants and comparisons in words, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rtlab.questions.difference.diff import Difference
+    from rtlab.questions.roofline.roofs import Point
+    from rtlab.study import Result, Study
+
+
+def variant(result: Result, study: Study) -> None:
+    """A variant: what it is, what an inference takes, and a line for each layer."""
+    from rtlab.core.data import RANDOM
+    from rtlab.documents.answer import aligned
+    from rtlab.documents.numbers import counted
+    from rtlab.questions.cards.card import names
+    from rtlab.questions.titles import titles
+    from rtlab.view.chrome import random_words
+
+    engine = result.engine
+    # A file of names only tells no types, a log that was cut off no layers.
+    told = not result.recorded or any(y.precision for y in engine.layers)
+    # An engine from elsewhere is known by its types; its name is only what this command calls it.
+    named = result.variant.name if result.recorded else titles(study.snapshot())[result.name]
+    types = named if told else "types not told"
+    print(f"{study.model.name} · {types}: {len(result.prepared.model.top)} nodes → "
+          f"{len(engine.layers) - engine.sync} {counted(engine)}s"
+          + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
+    if result.recorded:
+        known = result.coverage
+        shown = f"; {known.nodes} of {known.all_nodes} nodes are in a layer, {known.explained} more explained"
+        print(f"read: {engine.title}{shown if study.model.nodes and engine.layers else ''}")
+    else:
+        print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
+    _print_times(result)
+    if result.score:
+        print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
+              f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip
+    for standing in result.missing:
+        # Whoever asked for no more than the build knows it.
+        if standing.why != "not asked":
+            print(f"{standing.text}{'; give more with --budget' if standing.why == 'budget' else ''}")
+    noise = f"{words} with --data D.npz" if (words := random_words(result.facts)) else ""
+    for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
+        print(f"note: {note}")
+    called = names(result.facts, study.model)
+    rows = [_line(result, study, layer, called[layer.id]) for layer in engine.layers]
+    time = f"{result.timing.processor} time" if result.timing else "time"
+    gpu = [f"{result.estimate.peaks.name} (estimated)"] if result.estimate and _estimated(result) else []
+    noisy = result.accuracy is not None and result.accuracy.synthetic
+    errors = f"SQNR, {RANDOM}" if noisy else "SQNR"
+    print(
+        aligned(("step", "kind", "layer" if study.model.nodes else "name", "type", *gpu, time, errors), rows)
+    )
+    if result.mapping.missing:
+        print("\nnodes without a layer")
+        print(
+            aligned(
+                ("node", "reason"),
+                [(study.model.by_id[m.node].title, m.reason) for m in result.mapping.missing],
+            )
+        )
+
+
+def _print_times(result: Result) -> None:
+    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
+    from rtlab.documents.numbers import number
+    from rtlab.questions.roofline import estimate_source
+
+    if words := estimate_source(result.facts):
+        sum_ = result.estimate.estimated if result.estimate else None
+        print(f"estimate: {words}" if sum_ is None else f"whole inference: {number(sum_, 'ms')} ({words})")
+    times = result.timing
+    if times is None:
+        return
+    print(f"whole inference: {number(times.shown, 'ms')} ({times.origin})")
+    if tails := [f"p{p} {number(t, 'ms')}" for p, t in times.percentiles.items() if p > 50]:
+        print(f"  of {times.inferences} inferences: {', '.join(tails)}")
+    if times.scaled:
+        print(f"  {times.processor} times of the layers are {times.scaled}")
+
+
+def _overflow(result: Result) -> tuple[str, ...]:
+    """What left the range of its type, in words."""
+    values = result.accuracy.values if result.accuracy else ()
+    made = [v for v in values if v.overflowed]
+    if not made:
+        return ()
+    first = made[0]
+    more = f", and in {len(made) - 1} more values" if len(made) > 1 else ""
+    text = f'{first.overflowed} of {first.elements} elements of "{first.value}" overflow{more}'
+    return (f"{text} (measured on {result.accuracy.samples if result.accuracy else 0} samples)",)
+
+
+def _line(result: Result, study: Study, layer: Any, called: str) -> tuple[str, ...]:
+    from rtlab.documents.numbers import number
+    from rtlab.relation.roles import SERVING
+
+    pairs = sorted(result.mapping.of(layer.id), key=lambda p: study.model.by_id[p.node].index)
+    nodes = [study.model.by_id[p.node] for p in pairs if p.role not in SERVING]
+    time = result.layer_times.get(layer.id)
+    scale = result.timing.scale if result.timing else 1.0
+    errors = [e.sqnr for n in nodes if result.accuracy and (e := result.accuracy.of(n.id))]
+    sqnr = "equal" if errors and errors[-1] == float("inf") else number(errors[-1], "dB") if errors else "—"
+    shared = f" /{time.shared}" if time and time.shared > 1 else ""
+    return (
+        str(layer.index + 1),
+        layer.kind,
+        # Without the ONNX model, the compiler's own name tells more.
+        called if study.model.nodes else layer.name,
+        layer.precision or "—",
+        *(
+            [number(found.estimated if (found := points.get(layer.id)) else None, "ms")]
+            if (points := _estimated(result))
+            else []
+        ),
+        number(time.median * scale if time else None, "ms") + shared,
+        sqnr,
+    )
+
+
+def _estimated(result: Result) -> Mapping[str, Point]:
+    """What each layer takes on the engine's GPU; empty where no estimate is given."""
+    return result.estimate.by_layer if result.estimate is not None and result.estimate.known.enough else {}
+
+
+def judgement(result: Result) -> None:
+    """Where the time of an engine goes, what the builder did, and what is worth changing."""
+    from rtlab.documents.answer import NounTable
+    from rtlab.questions.engine.breakdown import Slice
+
+    for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
+        print(f"\nlayers by {title}")
+        print(NounTable(Slice, slices, heads={"name": title}, untold="not told").text())
+    if (log := result.log) and log.attempts:
+        print(f"\nlayers after each pass (reported): {' → '.join(map(str, log.attempts[log.chosen].counts))}")
+    count = len(result.findings)
+    print(f"\n{count or 'no'} finding{'' if count == 1 else 's'}")
+    for i, found in enumerate(result.findings, 1):
+        cost = f" · {found.microseconds:.3g} µs (measured)" if found.microseconds is not None else ""
+        print(f"{i}. {found.title}{cost}\n   {found.cost}\n   {found.fix}\n   evidence: {found.evidence}")
+
+
+def difference(found: Difference, how: str = "") -> None:
+    """The totals of two engines and what their groups of nodes cost."""
+    from rtlab.documents.answer import aligned
+    from rtlab.documents.numbers import counted, number
+    from rtlab.questions.difference import unexplained
+
+    if found.totals is not None and found.delta is not None:
+        before, after = found.totals
+        places = " and ".join(dict.fromkeys(s.engine.place for s in (found.first, found.second)))
+        told = how or f"{found.origin} on {places}"
+        print(
+            f"{found.first.name} {number(before, 'ms')} → {found.second.name} {number(after, 'ms')}: "
+            f"{found.delta:+.4g} ms ({told})"
+        )
+    if words := unexplained(found):
+        print(words)
+        return
+    rows = [
+        (
+            g.title,
+            f"{len(g.first.layers)} → {len(g.second.layers)}",
+            number(g.first.time, "ms"),
+            number(g.second.time, "ms"),
+            "—" if g.delta is None else f"{g.delta:+.4g} ms",
+            g.cause,
+        )
+        for g in (found.largest(len(found.groups)) or found.groups)
+    ]
+    if found.rest is not None and None not in {found.first.whole, found.second.whole}:
+        rows.append(("outside the layers", "", "", "", f"{found.rest:+.4g} ms", ""))
+    steps = " → ".join(dict.fromkeys(f"{counted(s.engine)}s" for s in (found.first, found.second)))
+    print(aligned(("nodes", steps, "before", "after", "difference", "what differs"), rows))
+    for doubt in found.doubts:
+        print(f"\n{doubt}")

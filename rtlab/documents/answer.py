@@ -1,0 +1,259 @@
+"""An answer as people read it: facts, a table, a frame, text and HTML, all from what the fields of its noun declare."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+from rtlab.core.schema import Field, fields, is_noun
+from rtlab.documents.contract import Column, Fact, Link, Row
+from rtlab.documents.crossing import plain
+from rtlab.documents.numbers import number, storage, storage_unit, time_unit
+from rtlab.documents.panel import column, fact, link
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Letters of a cell in a terminal.
+_WIDEST = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class NounTable:
+    """Nouns of one kind, a row each: the fields that declare a title are its columns.
+
+    ``called`` are the titles of ids that link, ``nodes`` gives those of a layer; ``heads`` are other headings, by
+    field, and ``untold`` stands for an empty text. Times, bytes and shares stand in the unit that reads best, one for
+    a column.
+    """
+
+    kind: type
+    nouns: Sequence[Any]
+    called: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    nodes: Callable[[str], Iterable[str]] = lambda _: ()
+    heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    untold: str = "—"
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Those that are shown."""
+        return tuple(f for f in fields(self.kind) if f.meaning.title)
+
+    def columns(self) -> list[Column]:
+        """For a panel."""
+        return [
+            column(
+                self.heads.get(f.name, f.meaning.title),
+                self._unit(f)[0],
+                f.origin(self.nouns[0]) or None if self.nouns else None,
+                numeric=_numeric(f),
+            )
+            for f in self.fields
+        ]
+
+    def rows(self, note: Callable[[Any], str] = lambda _: "") -> list[Row]:
+        """For a panel, under the keys of ``links``."""
+        factors = [self._unit(f)[1] for f in self.fields]
+        return [
+            Row(
+                key=key,
+                cells=[
+                    self._cell(getattr(noun, f.name), factor)
+                    for f, factor in zip(self.fields, factors, strict=True)
+                ],
+                note=note(noun),
+            )
+            for key, noun in zip(self.keys(), self.nouns, strict=True)
+        ]
+
+    def keys(self) -> list[str]:
+        """What the rows are known by: the layer or node that each is of, where they differ by it, else their number."""
+        one = next((f.name for f in fields(self.kind) if f.meaning.links and f.type is str), "")
+        named = [str(getattr(noun, one)) for noun in self.nouns] if one else []
+        return named if len({*named}) == len(self.nouns) else [f"row {i}" for i in range(len(self.nouns))]
+
+    def links(self) -> dict[str, Link]:
+        """What the rows stand for, by key."""
+        return {key: self._link(noun) for key, noun in zip(self.keys(), self.nouns, strict=True)}
+
+    def frame(self) -> pd.DataFrame:
+        """A row each with every field, numbers as they are; ``attrs`` tells units and origins."""
+        import pandas as pd
+
+        known = [f for f in fields(self.kind) if not _inner(f)]
+        made: pd.DataFrame = pd.DataFrame(
+            [[_value(getattr(noun, f.name)) for f in known] for noun in self.nouns],
+            columns=pd.Index([f.name for f in known]),
+        )
+        made.attrs = {
+            "units": {f.name: f.meaning.unit for f in known if f.meaning.unit},
+            "origins": {f.name: o for f in known if self.nouns and (o := f.origin(self.nouns[0]))},
+        }
+        return made
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows as text, every number with its unit."""
+        head = [self.heads.get(f.name, f.meaning.title).lower() for f in self.fields]
+        return head, [[self._text(getattr(noun, f.name), f) for f in self.fields] for noun in self.nouns]
+
+    def text(self) -> str:
+        """In aligned columns, for a terminal."""
+        return aligned(*self.cells())
+
+    def html(self) -> str:
+        """For a notebook."""
+        _, rows = self.cells()
+        head = "".join(f"<th>{html.escape(c['title'])}</th>" for c in self.columns())
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+    def _unit(self, field: Field) -> tuple[str, float]:
+        """The unit of a column, and by what its values are multiplied."""
+        unit = field.meaning.unit
+        if unit == "%":
+            return "%", 100.0
+        if unit not in {"ms", "B"}:
+            return unit, 1.0
+        same = [f.name for f in self.fields if f.meaning.unit == unit]
+        most = max(
+            (abs(v) for n in self.nouns for name in same if (v := getattr(n, name)) is not None), default=0
+        )
+        if unit == "ms":
+            return time_unit(most)
+        name, scale = storage_unit(most)
+        return name, 1 / scale
+
+    def _cell(self, value: Any, factor: float) -> str | float | None:
+        if isinstance(value, bool):
+            return "yes" if value else ""
+        if isinstance(value, (int, float)):
+            scaled: float | None = plain(value * factor)
+            return scaled
+        if value is None:
+            return None
+        return len(value) if isinstance(value, tuple) else self.called.get(str(value), str(value))
+
+    def _text(self, value: Any, field: Field) -> str:
+        if value == "":
+            return self.untold
+        told = _said(value, field)
+        return self.called.get(told, told)
+
+    def _link(self, noun: Any) -> Link:
+        found: dict[str, list[str]] = {"nodes": [], "layers": [], "others": []}
+        for f in fields(self.kind):
+            if f.meaning.links:
+                value = getattr(noun, f.name)
+                found[f.meaning.links] += [value] if isinstance(value, str) else value
+        nodes = found["nodes"] or [n for layer in found["layers"] for n in self.nodes(layer)]
+        return link(dict.fromkeys(nodes), filter(None, found["layers"]), filter(None, found["others"]))
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells in columns for a terminal; what steers one is taken out, and a long cell is cut."""
+    lines = [[_printable(c) for c in row] for row in (head, *rows)]
+    widths = [min(_WIDEST, max(len(r[i]) for r in lines)) for i in range(len(head))]
+    cut = ([c if len(c) <= _WIDEST else f"{c[: _WIDEST - 1]}…" for c in row] for row in lines)
+    return "\n".join("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in cut)
+
+
+def facts(noun: Any) -> list[Fact]:
+    """The fields of a noun that declare a title and are no table, as facts of a panel."""
+    return [
+        fact(f.meaning.title, _said(getattr(noun, f.name), f), f.origin(noun) or None, f.meaning.note)
+        for f in fields(type(noun))
+        if f.meaning.title and not _inner(f)
+    ]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Answer:
+    """The answer to a question by its noun; ``called`` and ``nodes`` are those of ``NounTable``.
+
+    The fields of the noun are facts, and its first field of several nouns is a table. In a notebook it shows itself;
+    ``frame()`` is the table for pandas, ``plain()`` all of it as JSON, ``noun`` has the numbers as they are.
+    """
+
+    title: str
+    noun: Any
+    called: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    nodes: Callable[[str], Iterable[str]] = lambda _: ()
+
+    @property
+    def table(self) -> NounTable | None:
+        """Of the nouns in it; None where there are none."""
+        for f in fields(type(self.noun)):
+            if (kind := _inner(f)) is not None:
+                return NounTable(kind, getattr(self.noun, f.name), self.called, self.nodes)
+        return None
+
+    def frame(self) -> pd.DataFrame:
+        """The table for pandas: numbers as they are, ``attrs`` tells units and origins; one row without a table."""
+        return (self.table or NounTable(type(self.noun), (self.noun,))).frame()
+
+    def plain(self) -> Any:
+        """As builtins, for JSON."""
+        return plain(self.noun)
+
+    def parts(self) -> dict[str, Any]:
+        """Facts, columns, rows and links of a panel."""
+        table = self.table
+        if table is None:
+            return {"facts": facts(self.noun)}
+        return {
+            "facts": facts(self.noun),
+            "columns": table.columns(),
+            "rows": table.rows(),
+            "links": table.links(),
+        }
+
+    def __repr__(self) -> str:
+        lines = [self.title, *(f"{f['key']}: {_marked(f)}" for f in facts(self.noun))]
+        return "\n".join([*lines, "", self.table.text()] if self.table else lines)
+
+    def _repr_html_(self) -> str:
+        told = "<br>".join(html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun))
+        return f"<b>{html.escape(self.title)}</b><br>{told}{self.table.html() if self.table else ''}"
+
+
+def _marked(told: Fact) -> str:
+    return f"{told['value']} ({told['origin']})" if told["origin"] else told["value"]
+
+
+def _inner(field: Field) -> type | None:
+    """The kind of the nouns in a field; None of any other field."""
+    inside = next(iter(get_args(field.type)), None)
+    return inside if get_origin(field.type) is tuple and is_noun(inside) else None
+
+
+def _numeric(field: Field) -> bool:
+    kinds = {field.type, *get_args(field.type)}
+    several = bool(field.meaning.links) and field.type is not str
+    return several or (bool(kinds & {int, float}) and bool not in kinds)
+
+
+def _value(value: Any) -> Any:
+    """As a frame holds it."""
+    return value if isinstance(value, (int, float, tuple, type(None))) else str(value)
+
+
+def _said(value: Any, field: Field) -> str:
+    """A value as text with its unit; an em dash where there is none."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or not isinstance(value, (int, float)):
+        empty = value is None or value == ""
+        return "—" if empty else f"{len(value):,}" if isinstance(value, tuple) else str(value)
+    unit = field.meaning.unit
+    if unit == "B":
+        return storage(int(value))
+    if isinstance(value, int) and not unit:
+        return f"{value:,}"
+    return number(plain(100.0 * value if unit == "%" else value), unit)
+
+
+def _printable(text: str) -> str:
+    """A name from a file without what steers a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)

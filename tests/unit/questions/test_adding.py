@@ -1,0 +1,118 @@
+"""A question of one's own: a noun, a function and a line are all that the page and the command line need of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated
+
+import pytest
+
+from rtlab import CalibrationData, Study
+from rtlab.core.schema import Meaning
+from rtlab.documents.payload import decode, encode
+from rtlab.documents.typescript import typescript
+from rtlab.errors import VariantError
+from rtlab.questions import panels
+from rtlab.questions.scene import Question, Scene
+from rtlab.testing import tiny_model
+
+
+@dataclasses.dataclass(frozen=True)
+class Fan:
+    """How many tensors a layer reads."""
+
+    layer: Annotated[str, Meaning("Layer", links="layers")]
+    reads: Annotated[int, Meaning("Reads")]
+    nbytes: Annotated[int | None, Meaning("Size", "B", "estimated")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fans:
+    """How many tensors layers read."""
+
+    most: Annotated[int, Meaning("Most", note="Of any layer.")]
+    mean: Annotated[float, Meaning("Mean time", "ms", "measured")]
+    share: Annotated[float, Meaning("Part", "%", "estimated")]
+    fans: tuple[Fan, ...]
+
+
+def fans(scene: Scene) -> Fans:
+    """A real one, however small."""
+    counts = [len(y.inputs) for y in scene.result.engine.layers]
+    layers = [Fan(y.id, n, 1536 * n or None) for y, n in zip(scene.result.engine.layers, counts, strict=True)]
+    return Fans(max(counts), 0.25, 0.125, tuple(layers))
+
+
+FANS = Question("fans", tab="memory", label="Fans", title="What layers read", lead="Many.", noun=fans)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    model = tiny_model()
+    made = Study(model, data=CalibrationData.random(model, samples=1))
+    made.add("fp32", target="cpu", backend="onnxruntime")
+    return made.run(compare=False)
+
+
+@pytest.fixture
+def asked(study, monkeypatch):
+    monkeypatch.setattr(panels, "PANELS", {**panels.PANELS, "fans": FANS})
+    return study.ask("fans", variant="fp32")
+
+
+def test_its_panel_has_facts_columns_rows_and_links(study, asked) -> None:
+    scene = Scene(study.snapshot(), study["fp32"].facts)
+    panel = panels.answer("fans", scene)
+    told = asked.noun
+    assert "fans" in panels.offered(study.model)
+    assert ("What layers read", "Many.", "") == (panel["title"], panel["lead"], panel["problem"])
+    assert [
+        ("Most", f"{told.most}", "", "Of any layer."),
+        ("Mean time", "250 µs", "measured", ""),
+        ("Part", "12.5 %", "estimated", ""),
+    ] == [(f["key"], f["value"], f["origin"], f["note"]) for f in panel["facts"]]
+    assert [("Layer", "", False, ""), ("Reads", "", True, ""), ("Size", "KiB", True, "estimated")] == [
+        (c["title"], c["unit"], c["numeric"], c["origin"]) for c in panel["columns"]
+    ]
+    assert [(f.reads, None if f.nbytes is None else f.nbytes / 1024) for f in told.fans] == [
+        tuple(r["cells"][1:]) for r in panel["rows"]
+    ]
+    assert [f.layer for f in told.fans] == [r["key"] for r in panel["rows"]] == list(panel["links"])
+    first = panel["links"][told.fans[0].layer]
+    assert [told.fans[0].layer] == first["layers"]
+    assert list(study["fp32"].mapping.nodes(told.fans[0].layer)) == first["nodes"]
+
+
+def test_its_json_its_frame_its_text_and_its_html_say_the_same(asked) -> None:
+    told = asked.noun
+    plain = asked.plain()
+    assert dataclasses.asdict(told) | {"fans": list(map(dataclasses.asdict, told.fans))} == plain
+    assert plain == json.loads(json.dumps(plain, allow_nan=False))
+    frame = asked.frame()
+    assert ["layer", "reads", "nbytes"] == list(frame.columns)
+    assert [f.reads for f in told.fans] == frame.reads.tolist()
+    assert ({"nbytes": "B"}, {"nbytes": "estimated"}) == (frame.attrs["units"], frame.attrs["origins"])
+    lines = repr(asked).splitlines()
+    assert ["What layers read", f"Most: {told.most}", "Mean time: 250 µs (measured)"] == lines[:3]
+    assert len(told.fans) == len(lines) - lines.index("") - 2
+    assert "1.5 KiB" in repr(asked)
+    page = asked._repr_html_()
+    assert page.count("<tr>") == len(told.fans) + 1
+    assert "1.5 KiB" in page
+
+
+def test_its_type_in_typescript_and_its_bytes_follow_too(asked) -> None:
+    written = typescript([Fans], {}, {}, head="Generated.")
+    assert "  nbytes: number | null;" in written
+    assert written.index("interface Fan ") < written.index("interface Fans ")
+    assert asked.plain() == decode(encode(asked.noun, Fans))
+
+
+def test_a_question_that_draws_says_so_when_it_is_asked_in_words(study) -> None:
+    with pytest.raises(VariantError, match='Cannot answer "roofline" in words: it draws a figure'):
+        study.ask("roofline", variant="fp32")
+    with pytest.raises(
+        VariantError, match=r'Cannot answer "fan": there is none of this name\. Choose roofline, '
+    ):
+        study.ask("fan", variant="fp32")
