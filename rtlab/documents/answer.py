@@ -161,11 +161,14 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def facts(noun: Any) -> list[Fact]:
     """The fields of a noun that declare a title and are no table, as facts of a panel."""
-    return [
-        fact(f.meaning.title, _said(getattr(noun, f.name), f), f.origin(noun) or None, f.meaning.note)
-        for f in fields(type(noun))
-        if f.meaning.title and not _inner(f)
-    ]
+    found = []
+    for f in fields(type(noun)):
+        if f.meaning.title and not _inner(f):
+            value = getattr(noun, f.name)
+            # What is not known is from nowhere.
+            origin = None if value is None else f.origin(noun) or None
+            found.append(fact(f.meaning.title, _said(value, f), origin, f.meaning.note))
+    return found
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -49,8 +49,9 @@ explorer"""
 
 #: Tab and panel.
 TABS = [
-    ("timing", "roofline"), ("timing", "kernels"), ("timing", "samples"), ("timing", "batches"), ("compare", "difference"),
-    ("compare", "variants"), ("memory", "memory"), ("streams", "schedule"), ("tuning", "formulations"),
+    ("timing", "roofline"), ("timing", "kernels"), ("timing", "samples"), ("timing", "batches"),
+    ("compare", "difference"), ("compare", "variants"), ("memory", "memory"), ("streams", "schedule"),
+    ("tuning", "formulations"),
 ]  # fmt: skip
 #: Panels that have a figure before anything was measured by a button.
 DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
@@ -161,6 +162,10 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
             assert page.get_attribute(f"{drawn} >> nth=0", "aria-label")
             assert 0 == page.locator(f'{where} [data-control="problem"]').count(), panel
             assert [] == cut(shown, where), panel
+        elif panel == "kernels":
+            # All that there is follows from the fields of a noun: facts and a table.
+            assert page.locator(f"{where} [data-fact]").count()
+            page.wait_for_selector(f"{where} tbody tr")
         else:
             # What will be there, and how long it takes.
             assert "Then a figure shows" in page.inner_text(f"{where} .rt-told"), panel

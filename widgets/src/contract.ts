@@ -14,7 +14,7 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
@@ -775,7 +775,7 @@ export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswer
 
 /** The tabs at the bottom of the Explorer, in their order. */
 export const TABS = [
-  {"name": "timing", "label": "Timing", "part": "analysis", "panels": ["layers", "roofline", "samples", "batches"]},
+  {"name": "timing", "label": "Timing", "part": "analysis", "panels": ["layers", "roofline", "kernels", "samples", "batches"]},
   {"name": "compare", "label": "Compare", "part": "analysis", "panels": ["difference", "variants"]},
   {"name": "memory", "label": "Memory", "part": "analysis", "panels": ["memory"]},
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
@@ -789,3 +789,6 @@ export const TABS = [
   {"name": "table", "label": "Table", "part": "table", "panels": []},
 ] as const;
 export type Tab = (typeof TABS)[number]["name"];
+
+/** What panels are called in their tab. */
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence"};

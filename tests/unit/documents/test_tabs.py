@@ -12,13 +12,9 @@ from rtlab.view.state import ViewState
 def test_every_panel_stands_in_one_tab() -> None:
     """A panel in no tab is answered and never seen."""
     assert {q.tab for q in panels.QUESTIONS} == {tab.name for tab in TABS if tab.part == "analysis"}
-    written = typescript()
+    lines = [line for line in typescript().splitlines() if line.startswith('  {"name"')]
     for question in panels.QUESTIONS:
-        (line,) = (
-            text
-            for text in written.splitlines()
-            if text.startswith('  {"name"') and f'"{question.name}"' in text.partition('"panels"')[2]
-        )
+        (line,) = (line for line in lines if f'"{question.name}"' in line.partition('"panels"')[2])
         assert f'"name": "{question.tab}"' in line
 
 

@@ -34,6 +34,7 @@ class Fans:
     most: Annotated[int, Meaning("Most", note="Of any layer.")]
     mean: Annotated[float, Meaning("Mean time", "ms", "measured")]
     share: Annotated[float, Meaning("Part", "%", "estimated")]
+    rest: Annotated[float | None, Meaning("Rest", "ms", "measured")]
     fans: tuple[Fan, ...]
 
 
@@ -41,7 +42,7 @@ def fans(scene: Scene) -> Fans:
     """A real one, however small."""
     counts = [len(y.inputs) for y in scene.result.engine.layers]
     layers = [Fan(y.id, n, 1536 * n or None) for y, n in zip(scene.result.engine.layers, counts, strict=True)]
-    return Fans(max(counts), 0.25, 0.125, tuple(layers))
+    return Fans(max(counts), 0.25, 0.125, None, tuple(layers))
 
 
 FANS = Question("fans", tab="memory", label="Fans", title="What layers read", lead="Many.", noun=fans)
@@ -71,6 +72,7 @@ def test_its_panel_has_facts_columns_rows_and_links(study, asked) -> None:
         ("Most", f"{told.most}", "", "Of any layer."),
         ("Mean time", "250 µs", "measured", ""),
         ("Part", "12.5 %", "estimated", ""),
+        ("Rest", "—", "", ""),
     ] == [(f["key"], f["value"], f["origin"], f["note"]) for f in panel["facts"]]
     assert [("Layer", "", False, ""), ("Reads", "", True, ""), ("Size", "KiB", True, "estimated")] == [
         (c["title"], c["unit"], c["numeric"], c["origin"]) for c in panel["columns"]
