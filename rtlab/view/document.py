@@ -63,16 +63,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
             "name": model.name if model.nodes else None,
             "opset": model.opset if model.nodes else None,
             "nodes": [
-                {
-                    "id": n.id,
-                    "name": n.name,
-                    "op": n.op,
-                    "domain": n.domain,
-                    "scope": list(n.scope),
-                    "inputs": list(n.inputs),
-                    "outputs": list(n.outputs),
-                }
-                for n in model.nodes
+                _picked(n, "id", "name", "op", "domain", "scope", "inputs", "outputs") for n in model.nodes
             ],
         },
         "engine": {
@@ -92,39 +83,27 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
             "memory": {"origin": "reported", "bytes": dict(engine.totals)},
             "layers": [
                 {
-                    "id": layer.id,
-                    "name": layer.name,
+                    **_picked(
+                        layer, "id", "name", "kind", "precision", "reads", "writes", "stream", "tactic"
+                    ),
                     "title": titles[layer.id],
-                    "kind": layer.kind,
                     "nodes": list(questions.fusion.mapping(result).nodes(layer.id)),
                     "evidence": evidence[layer.id],
                     "roles": roles[layer.id],
                     "inputs": [_tensor(t) for t in layer.inputs],
                     "outputs": [_tensor(t) for t in layer.outputs],
-                    "precision": layer.precision,
-                    "reads": layer.reads,
-                    "writes": layer.writes,
-                    "stream": layer.stream,
-                    "tactic": layer.tactic,
                 }
                 for layer in engine.layers
             ],
         },
-        "unmapped": [
-            {"node": m.node, "reason": m.reason, "text": m.text}
-            for m in questions.fusion.mapping(result).missing
-        ],
+        "unmapped": plain(questions.fusion.mapping(result).missing),
         "timing": _timing(result),
         "accuracy": _accuracy(result),
         "stages": [
             {
-                "stage": str(s.stage),
-                "state": s.state,
-                "why": s.why or None,
-                "text": s.text or None,
-                "done": s.done,
-                "wanted": s.wanted or None,
-                "unit": s.unit or None,
+                **_picked(s, "stage", "state", "done"),
+                # What is empty or counts nothing says nothing.
+                **{k: getattr(s, k) or None for k in ("why", "text", "wanted", "unit")},
             }
             for s in result.stages.values()
         ],
@@ -198,12 +177,13 @@ def _scale(scale: Scale) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": None if tensor.shape is None else list(tensor.shape),
-        "format": tensor.format,
-    }
+    return _picked(tensor, "name", "dtype", "shape", "format")
+
+
+def _picked(noun: Any, *names: str, **others: str) -> dict[str, Any]:
+    """Fields of a noun under their names, or under others that tell the unit."""
+    wanted = {**{n: n for n in names}, **others}
+    return {key: plain(getattr(noun, name)) for key, name in wanted.items()}
 
 
 def _timing(result: Facts) -> dict[str, Any] | None:
@@ -212,23 +192,13 @@ def _timing(result: Facts) -> dict[str, Any] | None:
         return None
     return {
         "origin": "measured",
-        "source": times.source,
-        "device": times.device,
-        "processor": times.processor,
-        "taken": times.taken.isoformat() if times.taken else None,
-        "runs": times.runs,
-        "note": times.note,
-        "total_ms": times.total,
-        "percentiles_ms": dict(times.percentiles),
-        "sum_of_layers_ms": times.summed,
-        "scale": times.scale,
+        **_picked(times, "source", "device", "processor", "taken", "runs", "note", "scale"),
+        **_picked(times, total_ms="total", percentiles_ms="percentiles", sum_of_layers_ms="summed"),
         "layers": [
             {
-                "layer": t.layer,
-                "median_ms": t.median,
-                "spread_ms": t.spread,
-                "quartiles_ms": t.quartiles,
-                "share": t.share,
+                **_picked(
+                    t, "layer", "share", median_ms="median", spread_ms="spread", quartiles_ms="quartiles"
+                ),
                 "nodes": list(mapping.nodes(t.layer)),
             }
             for t in times.layers
@@ -255,12 +225,8 @@ def _memory(result: Facts) -> dict[str, Any] | None:
         return None
     return {
         "origin": "estimated",
-        "batch": plan.batch,
-        "peak": plan.peak,
-        "least": plan.bound,
-        "each_on_its_own": plan.naive,
-        "weights": plan.weights,
-        "reported_activations": plan.reported,
+        **_picked(plan, "batch", "peak", "weights"),
+        **_picked(plan, least="bound", each_on_its_own="naive", reported_activations="reported"),
     }
 
 
@@ -285,13 +251,8 @@ def _estimate(result: Facts) -> dict[str, Any] | None:
         "withheld": found.withheld or None,
         "layers": [
             {
-                "layer": p.layer,
-                "flops": p.flops,
-                "read_bytes": p.read,
-                "written_bytes": p.written,
-                "bound": p.bound,
-                "attainable_ms": p.attainable,
-                "estimated_ms": p.estimated,
+                **_picked(p, "layer", "flops", "bound", read_bytes="read", written_bytes="written"),
+                **_picked(p, attainable_ms="attainable", estimated_ms="estimated"),
             }
             for p in found.layers
         ],
@@ -305,9 +266,7 @@ def _build(result: Facts) -> dict[str, Any] | None:
         return None
     return {
         "origin": "reported",
-        "version": log.version,
-        "device": log.device,
-        "complete": log.complete,
+        **_picked(log, "version", "device", "complete"),
         "attempts": [
             {"counts": list(a.counts), "passes": [dataclasses.asdict(p) for p in a.passes]}
             for a in log.attempts
@@ -338,20 +297,21 @@ def _accuracy(result: Facts) -> dict[str, Any] | None:
         "origin": "measured",
         "source": errors.source,
         "samples": errors.samples,
-        "score": None
-        if score is None
-        else {"name": score.name, "value": score.value, "unit": score.unit, "samples": score.samples},
+        "score": None if score is None else _picked(score, "name", "value", "unit", "samples"),
         "values": [
             {
-                "value": v.value,
-                "node": v.node,
-                "sqnr_db": v.sqnr if math.isfinite(v.sqnr) else None,
+                **_picked(
+                    v,
+                    "value",
+                    "node",
+                    "max_abs",
+                    "rmse",
+                    "cosine",
+                    "overflowed",
+                    "underflowed",
+                    sqnr_db="sqnr",
+                ),
                 "equal": v.sqnr == math.inf,
-                "max_abs": v.max_abs if math.isfinite(v.max_abs) else None,
-                "rmse": v.rmse if math.isfinite(v.rmse) else None,
-                "cosine": v.cosine,
-                "overflowed": v.overflowed,
-                "underflowed": v.underflowed,
             }
             for v in errors.values
         ],

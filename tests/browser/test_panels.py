@@ -165,7 +165,7 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         elif panel == "kernels":
             # All that there is follows from the fields of a noun: facts and a table.
             assert page.locator(f"{where} [data-fact]").count()
-            page.wait_for_selector(f"{where} tbody tr")
+            page.wait_for_selector(f"{where} tbody td >> nth=0")
         else:
             # What will be there, and how long it takes.
             assert "Then a figure shows" in page.inner_text(f"{where} .rt-told"), panel
