@@ -1,7 +1,7 @@
 """TensorRT-RTX: compiles ahead of time, with no GPU and no driver.
 
 Without a GPU an engine cannot be loaded again, so there is no inspector, no run and no time. What the builder
-decided is told by its verbose log, which ``log.listing`` reads. With one, the inspector tells it, and the engine runs.
+decided is told by its verbose log, which ``log.verbose`` reads. With one, the inspector tells it, and the engine runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rtlab.backends import makers
 from rtlab.backends.files import inspector
 from rtlab.backends.live import building
 from rtlab.backends.live.running import EngineRunner
-from rtlab.backends.log import listing
+from rtlab.backends.log import verbose
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
@@ -90,9 +90,9 @@ class TensorRTRTX(EngineRunner):
 
     def _listed(self, plan: building.BuiltPlan, target: Target) -> Engine:
         """The engine as the build's log lists it."""
-        told = listing.parse(plan.log, plan.names.nodes)
-        layers, profiles = _first_profile(told.layers)
-        notes = [f"{len(told.unread)} listing lines were not understood"] if told.unread else []
+        told = verbose.parse(plan.log)
+        layers, profiles = _first_profile(building.named(told.layers, plan))
+        notes = [f"{told.unread} listing lines were not understood"] if told.unread else []
         if profiles > 1:
             notes.append(
                 f"the engine has {profiles} optimization profiles; the layers of profile 0 are shown"
@@ -104,7 +104,7 @@ class TensorRTRTX(EngineRunner):
             layers=layers,
             inputs=told.inputs,
             outputs=told.outputs,
-            totals=told.totals,
+            totals=told.log.totals,
             log=plan.log,
             seconds=plan.built.seconds,
             built=datetime.datetime.now(datetime.timezone.utc),

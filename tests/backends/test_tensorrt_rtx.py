@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from nets import graph
 from rtlab import backends, samples
 from rtlab.backends.live import driver
-from rtlab.backends.log import listing
+from rtlab.backends.log import verbose
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.model import load
 from rtlab.core.options import BuildOptions
@@ -255,7 +255,7 @@ def test_two_profiles_are_two_programs_and_the_first_is_shown() -> None:
     model = tiny_model()
     small, large = ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), ((4, 3, 8, 8), (8, 3, 8, 8), (16, 3, 8, 8))
     engine = build(model, profiles=[{"x": small}, {"x": large}])
-    listed = listing.parse(engine.log).layers
+    listed = verbose.parse(engine.log).layers
     assert 2 * len(engine.layers) == len(listed)
     assert engine.layers == listed[: len(engine.layers)]
     assert ("the engine has 2 optimization profiles; the layers of profile 0 are shown",) == engine.notes

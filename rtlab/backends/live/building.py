@@ -8,7 +8,7 @@ import difflib
 import functools
 import importlib.metadata
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,7 +20,7 @@ from rtlab.backends.live.order import BuildOrder, CalibratorInput
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core import files, scratch
-from rtlab.core.engine import Engine
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import quoted
@@ -191,15 +191,10 @@ def opened(plan: BuiltPlan, request: BuildRequest, progress: Progress, backend: 
         plan.built.plan or b"",
     )
     engine = backend.engine(serialized, backend.describe(serialized, progress, doing=doing), doing=doing)
-    names = plan.names.nodes
-    layers = tuple(
-        dataclasses.replace(layer, origins=tuple(dict.fromkeys(names.get(o, o) for o in layer.origins)))
-        for layer in engine.layers
-    )
     told = {k: int(m[-1]) for k, rule in listing.TOTALS.items() if (m := rule.findall(plan.log))}
     return dataclasses.replace(
         engine,
-        layers=layers,
+        layers=named(engine.layers, plan),
         totals={**told, **engine.totals},
         log=plan.log,
         seconds=plan.built.seconds,
@@ -208,6 +203,15 @@ def opened(plan: BuiltPlan, request: BuildRequest, progress: Progress, backend: 
         plan=plan.built.plan,
         profiles=plan.profiles,
         calibration=plan.cache,
+    )
+
+
+def named(layers: Iterable[Layer], plan: BuiltPlan) -> tuple[Layer, ...]:
+    """Layers with the ids of the model's nodes, where the builder was given other names."""
+    names = plan.names.nodes
+    return tuple(
+        dataclasses.replace(layer, origins=tuple(dict.fromkeys(names.get(o, o) for o in layer.origins)))
+        for layer in layers
     )
 
 

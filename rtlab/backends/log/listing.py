@@ -6,12 +6,9 @@ fixed keys, the last of which is ``Metadata``.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Mapping
 
 from rtlab.core.engine import DTYPES, Layer, Tensor
-from rtlab.errors import ReadError
 
 # Values may hold any character, so the first field is lazy and the last greedy.
 _LAYER = re.compile(
@@ -53,53 +50,7 @@ _OPERAND = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Listing:
-    """What the log tells of one engine. ``unread`` holds listing lines that no rule understood."""
-
-    layers: tuple[Layer, ...]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    totals: Mapping[str, int]
-    unread: tuple[str, ...]
-
-
-def parse(log: str, labels: Mapping[str, str] | None = None) -> Listing:
-    """Read the last layer listing of a verbose log.
-
-    Args:
-        log: Messages of the logger, each ending with a newline.
-        labels: Translates names that the builder was given back into node ids.
-
-    Raises:
-        ReadError: there is no listing, which means that verbosity was not VERBOSE and DETAILED.
-    """
-    start = log.rfind("Layers:\n")
-    if start < 0:
-        raise ReadError(
-            "Cannot read the build log: it has no layer listing. Build with a logger that receives VERBOSE messages "
-            "and with profiling verbosity DETAILED."
-        )
-    body, _, rest = log[start + len("Layers:\n") :].partition("\nI/O Tensors:")
-    layers: list[Layer] = []
-    unread: list[str] = []
-    for line in body.split("\n"):
-        if not line.strip():
-            continue
-        if (step := row(line, len(layers), labels)) is None:
-            unread.append(line)
-        else:
-            layers.append(step)
-    inputs: list[Tensor] = []
-    outputs: list[Tensor] = []
-    for line in rest.partition("\nEngine Metadata:")[0].split("\n"):
-        if found := edge(line):
-            (inputs if found[0] else outputs).append(found[1])
-    totals = {k: int(m[-1]) for k, rule in TOTALS.items() if (m := rule.findall(log))}
-    return Listing(tuple(layers), tuple(inputs), tuple(outputs), totals, tuple(unread))
-
-
-def row(line: str, index: int, labels: Mapping[str, str] | None = None) -> Layer | None:
+def row(line: str, index: int) -> Layer | None:
     """The layer that a line of a listing describes, or None where it describes none."""
     found = _LAYER.match(line)
     if found is None:
@@ -116,7 +67,7 @@ def row(line: str, index: int, labels: Mapping[str, str] | None = None) -> Layer
         tactic=found["tactic"],
         stream=int(found["stream"] or 0),
         event=None if found["event"] is None else int(found["event"]),
-        origins=origins(found["metadata"], labels or {}),
+        origins=origins(found["metadata"]),
         attributes={"jump": found["jump"]} if found["jump"] else {},
     )
 
@@ -173,7 +124,7 @@ def _operand(found: re.Match[str]) -> Tensor:
     return Tensor(found["name"], _dtype(kind), shape, layout)
 
 
-def origins(metadata: str, labels: Mapping[str, str] | None = None) -> tuple[str, ...]:
+def origins(metadata: str) -> tuple[str, ...]:
     """Node ids in a list of labels, each once, in order.
 
     A label inside a body reads ``inner | branch (graph) | owner (If)``: the inner node and its owners all belong
@@ -184,7 +135,7 @@ def origins(metadata: str, labels: Mapping[str, str] | None = None) -> tuple[str
     closed = (rest.partition("]") for rest in metadata.split(_LABEL)[1:])
     for label in (label for label, end, _ in closed if end):
         if label and " | " not in label:
-            ids[(labels or {}).get(label, label)] = None
+            ids[label] = None
             continue
         parts = label.split(" | ")
         owners = (p.rpartition(" (") for p in parts[1:])
@@ -192,7 +143,7 @@ def origins(metadata: str, labels: Mapping[str, str] | None = None) -> tuple[str
         nodes = (name for name, _, kind in owners if kind.rstrip(")") not in _BODIES)
         for part in (parts[0], *nodes):
             if part:
-                ids[(labels or {}).get(part, part)] = None
+                ids[part] = None
     return tuple(ids)
 
 

@@ -74,6 +74,7 @@ class Parsed:
 
     ``printed`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT up
     to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound`` are names of inputs and outputs.
+    ``unread`` are lines of the listing that no rule understood.
     ``built`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency.
     """
 
@@ -83,6 +84,7 @@ class Parsed:
     outputs: tuple[Tensor, ...] = ()
     printed: tuple[tuple[int, str], ...] = ()
     bound: tuple[str, ...] = ()
+    unread: int = 0
     built: bool = True
 
 
@@ -486,5 +488,5 @@ class _Reading:
                 f"{build.last}. Others: {', '.join(self.others[:_LISTED])}{more}."
             )
         printed = build.settle()
-        inputs, outputs = build.edges()
-        return Parsed(build.log(self.line), tuple(build.layers), inputs, outputs, printed, tuple(build.bound))
+        edges, bound = build.edges(), tuple(build.bound)
+        return Parsed(build.log(self.line), tuple(build.layers), *edges, printed, bound, build.unread)

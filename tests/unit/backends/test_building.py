@@ -7,7 +7,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from rtlab.backends.live.building import _written
+from rtlab.backends.live.building import BuiltPlan, _written, named
+from rtlab.backends.live.compiler import Built, OriginalNames
+from rtlab.core.engine import Layer
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
@@ -79,3 +81,14 @@ def test_a_cancel_ends_the_writing_between_two_weights(tmp_path: Path) -> None:
     stopped.cancel()
     with pytest.raises(Cancelled, match="Stopped preparing the model"):
         _written(network(), tmp_path, static=True, progress=stopped)
+
+
+def test_layers_bear_the_ids_of_the_model_and_not_the_names_that_the_builder_was_given() -> None:
+    """Two nodes of one label are one origin; what was not renamed stays."""
+    names = OriginalNames({"node_0": "a|b", "node_1": "c, d"}, {})
+    plan = BuiltPlan(Built(None, 0.0, ""), "", names, (), "", ())
+    layers = [
+        Layer("0:x", "x", "fused", 0, origins=("node_1", "plain", "node_0", "c, d")),
+        Layer("1:y", "y", "none", 1),
+    ]
+    assert [("c, d", "plain", "a|b"), ()] == [layer.origins for layer in named(layers, plan)]

@@ -169,18 +169,6 @@ def test_the_listing_of_the_engine_becomes_layers(path: Path) -> None:
     assert ["y", "z"] == [t.name for t in parsed.outputs]
 
 
-def test_the_listing_of_tensorrt_rtx_is_read_by_the_same_rules_as_in_its_backend() -> None:
-    """The workbench keeps such a log with its own engines."""
-    from rtlab.backends.log import listing
-
-    text = RTX.read_text(encoding="utf-8")
-    ours, theirs = parse(text), listing.parse(text)
-    assert theirs.layers == ours.layers
-    assert (theirs.inputs, theirs.outputs) == (ours.inputs, ours.outputs)
-    assert theirs.totals == ours.log.totals
-    assert ours.log.complete
-
-
 LAYERS = """\
 Engine Layer Information:
 Layer(Reformat): Reformatting CopyNode for Input Tensor 0 to a, Tactic: 0, x[Float(-7,3,8)] -> Reformatted Input Tensor 0 to a[Half(-7,3:8,8)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import recorded
-from rtlab.backends.log import listing
+from rtlab.backends.log import verbose
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -181,7 +181,7 @@ def test_a_shared_time_is_divided_so_that_the_sum_stays() -> None:
 
 def test_branches_of_a_program_are_said_to_be_counted_once() -> None:
     """A real log of TensorRT-RTX with jumps."""
-    layers = listing.parse((LOGS / "rtx-1.7.1-control_flow.log").read_text()).layers
+    layers = verbose.parse((LOGS / "rtx-1.7.1-control_flow.log").read_text()).layers
     found = engine(*layers)
     plan = schedule(found, unit_durations(found), origin="")
     assert ["branches or loops" in n for n in plan.notes] == [True]
