@@ -20,7 +20,7 @@ from rtlab.relation.dataflow import work as kind_of
 from rtlab.relation.footprint import BEYOND, nbytes
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import placed
-from rtlab.relation.work import Work, works
+from rtlab.relation.work import NodeWork, works
 
 _PRODUCTS: frozenset[Kind] = frozenset({"convolution", "deconvolution", "matmul"})
 _BLOCKS: frozenset[Kind] = frozenset({"region", "kernel", "other"})
@@ -158,9 +158,9 @@ class _Layers:
     def result(self) -> dict[str, LayerWork]:
         return {layer.id: self._layer(layer) for layer in self.engine.layers}
 
-    def _shared(self, mapping: NodeMapping) -> Mapping[str, list[tuple[Work, int]]]:
+    def _shared(self, mapping: NodeMapping) -> Mapping[str, list[tuple[NodeWork, int]]]:
         """What each layer runs: the work of a node, and among how many layers it is divided."""
-        table: defaultdict[str, list[tuple[Work, int]]] = defaultdict(list)
+        table: defaultdict[str, list[tuple[NodeWork, int]]] = defaultdict(list)
         for node in dict.fromkeys(p.node for p in mapping.pairs):
             done = self.nodes.get(node)
             if done is None:
@@ -171,7 +171,7 @@ class _Layers:
                 table[layer].append((done, len(chosen)))
         return table
 
-    def _main(self, layers: Sequence[str], done: Work) -> Sequence[str]:
+    def _main(self, layers: Sequence[str], done: NodeWork) -> Sequence[str]:
         """Of a node's layers those that do its work: none that only moves data, where another is there."""
         kinds = self.kinds
         tries: list[Sequence[str]] = [[i for i in layers if kinds[i] not in MOVES | _STILL]]
@@ -218,7 +218,7 @@ class _Layers:
         return any(s is not None and len(s) == 4 and s[1] < _FEW for s in shapes)
 
     def _counted(
-        self, layer: Layer, kind: Kind, parts: list[tuple[Work, int]]
+        self, layer: Layer, kind: Kind, parts: list[tuple[NodeWork, int]]
     ) -> tuple[int | None, int | None, str]:
         """Multiply-accumulates and operations: from the nodes, or else from the layer's own words."""
         if parts and all(w.flops is not None for w, _ in parts):

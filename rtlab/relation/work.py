@@ -94,7 +94,7 @@ _NUMBERS = frozenset({
 
 
 @dataclasses.dataclass(frozen=True)
-class Work:
+class NodeWork:
     """What one node computes and moves, in the words of this module's docstring. ``estimated`` all of it, from shapes.
 
     ``flops`` and ``macs`` are None where they are not known, ``read`` and ``written`` are bytes or None; ``note`` then
@@ -111,7 +111,7 @@ class Work:
 
 def works(
     model: Model, *, batch: int | None = None, shapes: Mapping[str, Shape] | None = None
-) -> Mapping[str, Work]:
+) -> Mapping[str, NodeWork]:
     """The work of every node, by place (``Model.places``). A node of a loop's body is counted for one turn.
 
     Args:
@@ -160,7 +160,7 @@ def _wanted(model: Model, batch: int | None, given: Mapping[str, Shape]) -> dict
 
 
 @functools.lru_cache(maxsize=16)
-def _works(model: Model, known: Sizes, learned: int) -> Mapping[str, Work]:  # noqa: ARG001 - a part of the key
+def _works(model: Model, known: Sizes, learned: int) -> Mapping[str, NodeWork]:  # noqa: ARG001 - a part of the key
     return {
         place.id: _work(node, place.node, known, scope.space, model)
         for scope in model.scopes
@@ -168,16 +168,18 @@ def _works(model: Model, known: Sizes, learned: int) -> Mapping[str, Work]:  # n
     }
 
 
-def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) -> Work:
+def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) -> NodeWork:
     """What one node does, from the shapes of what it reads and writes."""
     ins = [v if v is not None and v.name else None for v in node.inputs]
     outs = [v for v in node.outputs if v.name]
     count = sum(n for _, n in _parameters(node, plain))
     if plain.op in _RENAMES and not plain.domain:
-        return Work(0, 0, count, 0, 0)
+        return NodeWork(0, 0, count, 0, 0)
     owned = plain.op in _OWNERS or (node.domain, node.op_type, node.overload) in model.ir.functions
     if owned:
-        return Work(0, 0, count, 0, 0, "What is inside is counted by itself, that of a loop for one turn.")
+        return NodeWork(
+            0, 0, count, 0, 0, "What is inside is counted by itself, that of a loop for one turn."
+        )
     read_shapes = [None if v is None else known.of(v, space) for v in ins]
     write_shapes = [known.of(v, space) for v in outs]
     moved = [nbytes(known.dtype(v, space), s) for v, s in zip(ins, read_shapes, strict=True) if v is not None]
@@ -188,11 +190,13 @@ def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) ->
         read = None if written is None or None in moved[1:] else written + sum(m or 0 for m in moved[1:])
     if any(s is None for v, s in zip(ins, read_shapes, strict=True) if v is not None) or None in write_shapes:
         if plain.op not in _MOVES:
-            return Work(None, None, count, read, written, "Not counted: a shape that it needs is not known.")
-        return Work(0, 0, count, read, written)
+            return NodeWork(
+                None, None, count, read, written, "Not counted: a shape that it needs is not known."
+            )
+        return NodeWork(0, 0, count, read, written)
     macs, flops = _count(plain, [s or () for s in read_shapes], [s or () for s in write_shapes])
     note = "" if flops is not None else f'Not counted: what "{plain.op}" computes is not known to rtlab.'
-    return Work(macs, flops, count, read, written, note)
+    return NodeWork(macs, flops, count, read, written, note)
 
 
 def _count(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[int | None, int | None]:

@@ -16,7 +16,7 @@ import rtlab.errors
 PUBLIC = sorted(set(rtlab.__all__))
 ROOT = Path(rtlab.__file__).parent
 #: Names that still mean two things.
-AMBIGUOUS = {"Graph", "Reading", "Step", "Work", "_Source"}
+AMBIGUOUS = {"Graph", "Reading", "Step", "_Source"}
 
 
 def test_all_is_sorted_and_is_what_completion_offers():

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rtlab import samples
 from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
-from rtlab.relation.work import Work, parameters, works
+from rtlab.relation.work import NodeWork, parameters, works
 
 SAMPLES = ("resnet50", "mobilenet_v2", "bert")
 
@@ -49,7 +49,7 @@ def one(
     return wrap(helper.make_model(graph, opset_imports=imports, ir_version=10), name="one")
 
 
-def done(*given, **more) -> Work:
+def done(*given, **more) -> NodeWork:
     return works(one(*given, **more))["n"]
 
 
@@ -158,7 +158,7 @@ def test_a_recurrence_counts_its_gates_at_every_step(op: str, gates: int) -> Non
 
 
 def test_views_move_nothing_and_lookups_read_what_they_take() -> None:
-    assert Work(0, 0, 0, 0, 0) == done("Flatten", {"x": (2, 3, 4)})
+    assert NodeWork(0, 0, 0, 0, 0) == done("Flatten", {"x": (2, 3, 4)})
     table = one("Gather", {"i": (3,)}, {"t": (1000, 8)}, order=("t", "i"))
     assert 3 * 8 * 4 + 3 * 4 == works(table)["n"].read
     assert 8000 == works(table)["n"].parameters
