@@ -65,6 +65,11 @@ def legend(**more: Any) -> dict[str, Any]:
     }
 
 
+def across(at: float, **line: Any) -> dict[str, Any]:
+    """A line across the whole plot at one value of its y axis; ``line`` is Plotly's own."""
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
+
+
 def logarithmic(least: float, most: float) -> dict[str, Any]:
     """The ticks of a logarithmic axis as whole numbers: Plotly writes a bare 2 and 5 between powers of ten."""
     if most < _NARROW * least:

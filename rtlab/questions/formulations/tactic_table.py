@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.documents.contract import Fact, Figure, Link, Row
-from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, axis, figure, legend, logarithmic
+from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, across, axis, figure, legend, logarithmic
 from rtlab.documents.numbers import number, time_unit
 from rtlab.documents.panel import column, fact, link
 from rtlab.questions.build.tactics import Contest, Price, prices, second_best, total
@@ -152,17 +152,7 @@ def _all(found: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figu
         yaxis=axis("times the fastest", **logarithmic(1.0, most)),
         showlegend=True,
         legend=legend(),
-        shapes=[
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": 1,
-                "y1": 1,
-                "line": {"color": BETTER, "width": 2},
-            }
-        ],
+        shapes=[across(1, color=BETTER, width=2)],
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab.documents.contract import Fact, Figure, Row
-from rtlab.documents.figure import BETTER, FAINT, OTHER, axis, figure, legend, logarithmic
+from rtlab.documents.figure import BETTER, FAINT, OTHER, across, axis, figure, legend, logarithmic
 from rtlab.documents.numbers import number, time_unit
 from rtlab.documents.panel import column, fact, link
 from rtlab.formulations import FORMULATIONS
@@ -249,17 +249,7 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
         yaxis=axis("times the default", **_ratios(y for t in data for y in t["y"] if y is not None)),
         showlegend=True,
         legend=legend(),
-        shapes=[
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": 1,
-                "y1": 1,
-                "line": {"color": OTHER, "width": 1},
-            }
-        ],
+        shapes=[across(1, color=OTHER, width=1)],
     )
 
 

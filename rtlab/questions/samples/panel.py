@@ -8,7 +8,7 @@ import numpy as np
 
 from rtlab import questions
 from rtlab.documents.contract import Fact, Panel, Row
-from rtlab.documents.figure import FAINT, MAIN, WORSE, axis, figure, logarithmic
+from rtlab.documents.figure import FAINT, MAIN, WORSE, across, axis, figure, logarithmic
 from rtlab.documents.numbers import time_unit
 from rtlab.documents.panel import column, fact
 from rtlab.errors import RunError
@@ -96,15 +96,6 @@ def samples(scene: Scene) -> Panel:
         "hovertemplate": f"%{{x}} inferences around %{{y:.4~g}} {unit}<extra>measured</extra>",
     }
     middle = found.median * factor
-    median = {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": middle,
-        "y1": middle,
-        "line": {"color": FAINT, "width": 2, "dash": "dash"},
-    }
     return SAMPLES.panel(
         scene,
         facts=[
@@ -141,7 +132,7 @@ def samples(scene: Scene) -> Panel:
                     f"{unit}, logarithmic" if wide else unit,
                     **(logarithmic(found.least * factor, found.most * factor) if wide else {}),
                 ),
-                shapes=[median],
+                shapes=[across(middle, color=FAINT, width=2, dash="dash")],
             )
         ],
         columns=[

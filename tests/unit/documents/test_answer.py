@@ -1,0 +1,92 @@
+"""Nouns as tables, by hand: units, titles of ids, links, and what is not known."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Annotated
+
+import pytest
+
+from rtlab.core.schema import Meaning
+from rtlab.documents.answer import Answer, NounTable, aligned
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """A step that moves something."""
+
+    layer: Annotated[str, Meaning("Layer", links="layers")]
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    milliseconds: Annotated[float | None, Meaning("Time", "ms", "own")]
+    share: Annotated[float | None, Meaning("Share", "%", "estimated")]
+    sqnr: Annotated[float, Meaning("SQNR", "dB", infinite=True)]
+    last: Annotated[bool, Meaning("Last")]
+    why: Annotated[str, Meaning("Why")]
+    origin: str = "reported"
+    beside: Annotated[tuple[str, ...], Meaning(links="others")] = ()
+
+
+MOVES = (
+    Move("0:a", ("n", "m"), 0.5, 0.25, math.inf, last=False, why="", beside=("9:z",)),
+    Move("1:b", (), None, None, -3.0, last=True, why="x\x1b[2Jy"),
+)
+TABLE = NounTable(
+    Move, MOVES, {"0:a": "Conv", "1:b": "Pool"}, lambda layer: [f"of {layer}"], {"why": "Reason"}, "none"
+)
+
+
+def test_columns_have_the_unit_that_reads_best_and_the_noun_s_own_origin() -> None:
+    assert [
+        ("Layer", "", False, ""), ("Nodes", "", True, ""), ("Time", "µs", True, "reported"),
+        ("Share", "%", True, "estimated"), ("SQNR", "dB", True, ""), ("Last", "", False, ""), ("Reason", "", False, ""),
+    ] == [(c["title"], c["unit"], c["numeric"], c["origin"]) for c in TABLE.columns()]  # fmt: skip
+
+
+def test_cells_are_in_the_unit_of_their_column() -> None:
+    first, second = TABLE.rows(lambda move: move.why)
+    assert ["Conv", 2, 500.0, 25.0, None, "", ""] == first["cells"]
+    assert ["Pool", 0, None, None, -3.0, "yes", "x\x1b[2Jy"] == second["cells"]
+    assert (["0:a", "1:b"], "") == ([first["key"], second["key"]], first["note"])
+    long = NounTable(Move, (dataclasses.replace(MOVES[0], milliseconds=1.5),))
+    assert ("ms", 1.5) == (long.columns()[2]["unit"], long.rows()[0]["cells"][2])
+
+
+def test_a_row_leads_to_its_own_nodes_else_to_those_of_its_layer() -> None:
+    assert {
+        "0:a": {"nodes": ["n", "m"], "layers": ["0:a"], "others": ["9:z"]},
+        "1:b": {"nodes": ["of 1:b"], "layers": ["1:b"], "others": []},
+    } == TABLE.links()
+
+
+def test_rows_of_one_layer_have_keys_of_their_own() -> None:
+    twice = NounTable(Move, (MOVES[0], MOVES[0]))
+    assert ["row 0", "row 1"] == twice.keys() == list(twice.links())
+
+
+def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
+    head, rows = TABLE.cells()
+    assert ["layer", "nodes", "time", "share", "sqnr", "last", "reason"] == head
+    assert ["Conv", "2", "500 µs", "25 %", "—", "no", "none"] == rows[0]
+    assert ["layer", "Pool"] == [TABLE.text().splitlines()[i].split()[0] for i in (0, 2)]
+    assert "\x1b" not in TABLE.text()
+    assert "a" * 59 + "…" == aligned(["h"], [["a" * 61]]).splitlines()[1]
+
+
+def test_a_frame_has_numbers_as_they_are() -> None:
+    frame = TABLE.frame()
+    assert 0.5 == frame.milliseconds[0]
+    assert math.isinf(frame.sqnr[0])
+    assert {"milliseconds": "ms", "share": "%", "sqnr": "dB"} == frame.attrs["units"]
+    assert {"milliseconds": "reported", "share": "estimated"} == frame.attrs["origins"]
+
+
+def test_an_answer_without_rows_is_facts() -> None:
+    told = Answer("One", MOVES[0])
+    assert told.table is None
+    assert ["facts"] == list(told.parts())
+    assert "Time: 500 µs (reported)" in repr(told).splitlines()
+    assert 1 == len(told.frame())
+    assert "&lt;b&gt;" in Answer("<b>", MOVES[0])._repr_html_()
+    with pytest.raises(TypeError, match="it is no noun"):
+        repr(Answer("None", 3))
