@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from rtlab.core.protocols import Progress
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import UNSENT, Meaning
 from rtlab.errors import VariantError
 
 #: Seconds that a first answer may take on this machine beyond compiling.
@@ -44,11 +44,11 @@ class Standing:
 
     stage: Stage
     state: State
-    why: Why = ""
+    why: Annotated[Why, UNSENT] = ""
     text: str = ""
-    done: int = 0
-    wanted: int = 0
-    unit: str = ""
+    done: Annotated[int, UNSENT] = 0
+    wanted: Annotated[int, UNSENT] = 0
+    unit: Annotated[str, UNSENT] = ""
 
     def __repr__(self) -> str:
         return f"<{self.stage}: {self.state}{f' {self.basis}' if self.basis else ''}>"

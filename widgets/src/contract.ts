@@ -500,11 +500,7 @@ export interface Failure {
 export interface Standing {
   stage: "compiled" | "timed" | "compared" | "scored";
   state: StageState;
-  why: "" | "budget" | "cancelled" | "failed" | "not asked" | "nothing to do";
   text: string;
-  done: number;
-  wanted: number;
-  unit: string;
   basis: string;
 }
 

@@ -5,10 +5,6 @@ import { stranded } from "../src/stranded";
 const standing = (stage: Standing["stage"], state: Standing["state"]): Standing => ({
   stage,
   state,
-  why: "",
-  done: 0,
-  wanted: 0,
-  unit: "",
   text: "as it was",
   basis: "",
 });
