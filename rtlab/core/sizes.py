@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from rtlab.core.heap import growing
 from rtlab.core.kinds import (
     COUNT,
     FLAG,
@@ -84,8 +83,7 @@ class Sizes:
     def __init__(self, model: Shaped, inputs: Mapping[str, Dims]) -> None:
         self.inputs = inputs
         self._model = model
-        with growing():
-            self._table = _Evaluation(model, inputs).kinds
+        self._table = _Evaluation(model, inputs).kinds
         graph = model.ir.graph
         made = (o for n in graph for o in n.outputs)
         values = (*graph.inputs, *graph.initializers.values(), *made)

@@ -40,7 +40,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.core.heap import growing
 from rtlab.documents.crossing import is_object, members
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ Order: typing.TypeAlias = "NDArray[np.intp]"
 Whole: typing.TypeAlias = "NDArray[np.int64]"
 
 
-@growing()
 def encode(payload: Any, kind: Any) -> bytes:
     """A noun, or a payload of a type of the contract, as the bytes trait carries it.
 

@@ -10,7 +10,6 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from rtlab.core.heap import growing
 from rtlab.documents import commands
 from rtlab.documents.commands import AskPanel, Choice, Command
 from rtlab.documents.contract import FileSent, NetronStarted, Panel, PanelAnswered, PlotlySent
@@ -33,7 +32,6 @@ class Explorer(Opening):
     first; ``run`` builds the chosen variant, as the Build button does; ``wait`` blocks until that is done.
     """
 
-    @growing()
     def __init__(
         self, study: Session[Any], *, baseline: str | None = None, height: int | None = None
     ) -> None:

@@ -15,7 +15,6 @@ from rtlab.backends.files import recognise
 from rtlab.core import model as _model
 from rtlab.core import scratch
 from rtlab.core.data import samples_of
-from rtlab.core.heap import growing
 from rtlab.core.progress import Reporting
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.contract import Side
@@ -234,16 +233,15 @@ class Opening(Choosing):
     def _show_aside(self, name: str, progress: Reporting) -> None:
         model = self.study.model
         try:
-            with growing():
-                progress.phase("Preparing the model's view")
-                self.source = encode(source_graph(model, later=True), Graph)
-                progress.phase("Preparing the engine's view")
-                made = self._picture(self.study.facts_of(name))
-                progress.phase("Preparing the numbers")
-                # To draw takes the page all processors that a small machine has.
-                if self._displayed:
-                    self._drawn.wait(_DRAWING)
-                self._follow(made)
+            progress.phase("Preparing the model's view")
+            self.source = encode(source_graph(model, later=True), Graph)
+            progress.phase("Preparing the engine's view")
+            made = self._picture(self.study.facts_of(name))
+            progress.phase("Preparing the numbers")
+            # To draw takes the page all processors that a small machine has.
+            if self._displayed:
+                self._drawn.wait(_DRAWING)
+            self._follow(made)
         except BaseException:
             self._put(dataclasses.replace(self.state, variant=""))
             raise

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import traitlets
 
 from rtlab import questions
-from rtlab.core.heap import growing
 from rtlab.core.progress import Silent
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
@@ -96,7 +95,6 @@ class Showing(Working):
             self._put(self.state.arrange(**changes))
         return self
 
-    @growing()
     def show(self, name: str) -> None:
         """Show a variant that is built.
 

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent, check
@@ -43,7 +42,6 @@ _STORED = {
 }
 
 
-@growing()
 def prepare(
     model: Model,
     variant: Variant,

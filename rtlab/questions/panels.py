@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.heap import growing
 from rtlab.documents.contract import Panel, PanelName
 from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.batches.panel import BATCHES
@@ -56,8 +55,7 @@ def answer(name: str, scene: Scene) -> Panel:
     """
     question = _known(name, "show panel")
     try:
-        with growing():
-            return question.show(scene)
+        return question.show(scene)
     except RtlabError as error:
         return question.panel(scene, problem=str(error))
 

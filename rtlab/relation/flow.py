@@ -37,7 +37,8 @@ class Flow:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.producer: dict[Key, Node] = {}
-        self._readers: dict[Key, list[Node]] = {}
+        # Most values have one reader, which stands for itself: a list for each would be searched for garbage.
+        self._readers: dict[Key, Node | list[Node]] = {}
         self._inputs: dict[str, Sequence[Key]] = {}
         for node in model.nodes:
             for out in _keys(node, node.outputs):
@@ -46,7 +47,10 @@ class Flow:
             for key in keys:
                 readers = self._readers.get(key)
                 if readers is None:
-                    self._readers[key] = [node]
+                    self._readers[key] = node
+                elif not isinstance(readers, list):
+                    if readers is not node:
+                        self._readers[key] = [readers, node]
                 elif readers[-1] is not node:
                     readers.append(node)
 
@@ -60,7 +64,8 @@ class Flow:
 
     def reading(self, key: Key) -> list[Node]:
         """The nodes that read a value, in graph order."""
-        return self._readers.get(key, [])
+        readers = self._readers.get(key, [])
+        return readers if isinstance(readers, list) else [readers]
 
     def readers(self, node: Node) -> list[Node]:
         """The nodes that read a node's outputs."""

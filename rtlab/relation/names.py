@@ -105,12 +105,17 @@ class Names:
 
     def __init__(self, model: Model, flow: Flow, layers: Iterable[Layer]) -> None:
         self.model, self.flow = model, flow
-        self._named: defaultdict[str, list[Node]] = defaultdict(list)
+        # Most nodes have their name for themselves: a list for each would be searched for garbage.
+        self._named: dict[str, Node | list[Node]] = {}
         for node in model.nodes:
             # The parser's name of a node that has none.
-            self._named[node.name or f"node_of_{next(iter(node.outputs), '')}"].append(node)
-        self._exact = {name: tuple(nodes) for name, nodes in self._named.items()}
-        self._exact |= {i: (n,) for i, n in model.by_id.items()}
+            name = node.name or f"node_of_{next(iter(node.outputs), '')}"
+            known = self._named.setdefault(name, node)
+            if isinstance(known, list):
+                known.append(node)
+            elif known is not node:
+                self._named[name] = [known, node]
+        self._exact: dict[str, Node | list[Node]] = {**self._named, **model.by_id}
         # One search of all names rules out what is rare.
         together = "\n".join(self._exact)
         joined = self._exact if any(joint in together for joint in _JOINTS) else ()
@@ -123,17 +128,18 @@ class Names:
         table: defaultdict[str, list[Node]] = defaultdict(list)
         for name, nodes in self._named.items():
             if "." in name:
-                table[name.replace(".", "_")] += nodes
+                table[name.replace(".", "_")] += nodes if isinstance(nodes, list) else [nodes]
         return {k: tuple(v) for k, v in table.items() if k not in self._exact}
 
     def exact(self, name: str) -> tuple[Node, ...]:
         """The nodes with this id, or else with this name: several where an author gave a name twice."""
-        return self._exact.get(name, ())
+        found = self._exact.get(name, ())
+        return (found,) if isinstance(found, Node) else tuple(found)
 
     def explicit(self, name: str) -> Iterator[NamedNodes]:
         """What a layer's name says of single nodes, word by word; of a region its two ends."""
         if name in self._exact:
-            yield self._found(self._exact[name], "The layer bears the node's name.")
+            yield self._found(self.exact(name), "The layer bears the node's name.")
             return
         if COPY.match(name):
             # It names its neighbour.
@@ -176,10 +182,10 @@ class Names:
         """The nodes that one word names, in any form that TensorRT gives to a node's name."""
         listed = "The layer's name lists the node."
         bare = _SUFFIX.sub("", word)
-        if nodes := self._exact.get(word) or self._exact.get(bare):
+        if nodes := self.exact(word) or self.exact(bare):
             return self._found(nodes, listed)
         if torch := _TORCH.fullmatch(bare):
-            nodes = self._exact.get(torch[3]) or self._torch.get(torch[3])
+            nodes = self.exact(torch[3]) or self._torch.get(torch[3], ())
             return (
                 self._found(nodes, "The layer's name lists the node's module and operation.")
                 if nodes
@@ -187,10 +193,10 @@ class Names:
             )
         if _OWN.match(bare) or bare in self.model.values:
             return None
-        if nodes := self._dotless.get(bare):
+        if nodes := self._dotless.get(bare, ()):
             return self._found(nodes, listed)
         stem = _COUNTED.sub("", bare)
-        nodes = (self._exact.get(stem) or self._dotless.get(stem)) if stem != bare else None
+        nodes = (self.exact(stem) or self._dotless.get(stem, ())) if stem != bare else ()
         # Of nodes with one name, the parser numbers those after the first.
         note = "The layer's name lists one of several layers that were made of the node."
         return self._found(nodes, note) if nodes else None
@@ -199,7 +205,7 @@ class Names:
         """The Concat nodes that read a value, or what the nodes of this name write."""
         values = {name} if name in self.model.values else set()
         for word in () if values else words(name, self, longest=self._longest):
-            values |= {o for n in self._exact.get(word, ()) for o in n.outputs}
+            values |= {o for n in self.exact(word) for o in n.outputs}
         readers = {n.id: n for key in values for n in self.flow.reading(key) if n.op == "Concat"}
         return tuple(readers.values())
 
@@ -215,7 +221,7 @@ class Names:
 
     def _end(self, name: str, *, first: bool) -> tuple[Node, ...]:
         if name in self._exact:
-            return self._exact[name]
+            return self.exact(name)
         known = self.model.values.get(name)
         if first and known is not None and known.kind == "constant":
             # A region that begins with a weight begins with what reads it.

@@ -16,7 +16,6 @@ from collections.abc import Mapping as MappingType
 from collections.abc import Set as AbstractSet
 
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.relation.dataflow import moves, work
@@ -48,7 +47,6 @@ _WORDS = {
 }
 
 
-@growing()
 def relate(source: Model, built: Model, engine: Engine) -> Mapping:
     """Relate the nodes of ``source`` to the layers of ``engine``, which was built from ``built``.
 

@@ -63,6 +63,10 @@ def words(role: Role, op: str) -> str:
     return f"{role} {'of' if role in {'bias', 'scale', 'body', 'control'} else 'for'} {op}"
 
 
+#: Nodes of a layer from which on they are sorted once; tables of a few would only fill the memory.
+_MANY = 16
+
+
 class Roles:
     """Finds what layers do for nodes of a source model; ``built`` is the prepared model that the layers run."""
 
@@ -98,7 +102,7 @@ class Roles:
     def _declared(self, layer: Layer) -> Mapping[str, Sequence[Node]]:
         """The built nodes that a layer declares, by the node of the source that they stand for.
 
-        They are sorted once: a kernel of thousands of pointwise nodes is asked about each of them.
+        They are sorted once where they are many: a kernel of thousands of pointwise nodes is asked about each of them.
         """
         known = self._known.get(layer.id)
         if known is not None and known[0] is layer:
@@ -106,7 +110,8 @@ class Roles:
         table: defaultdict[str, list[Node]] = defaultdict(list)
         for built in filter(None, map(self.built.by_id.get, layer.origins or (layer.name,))):
             table[built.origin].append(built)
-        self._known[layer.id] = layer, table
+        if len(layer.origins) >= _MANY:
+            self._known[layer.id] = layer, table
         return table
 
     def _serves(self, node: Node, layer: Layer, inserted: tuple[str, ...], first: int | None) -> Role:

@@ -16,7 +16,6 @@ from rtlab.backends.reference import evaluator, reference
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, Facts
-from rtlab.core.heap import growing
 from rtlab.core.model import Model, load
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
@@ -69,7 +68,6 @@ def _path(given: object, what: str) -> Path:
     )
 
 
-@growing()
 def recorded(
     model: Model,
     name: str,

@@ -12,7 +12,6 @@ from rtlab.backends.reference import stand_in
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts
-from rtlab.core.heap import growing
 from rtlab.core.protocols import Backend, Progress
 from rtlab.core.stage import BUDGET_S, Budget
 from rtlab.core.variant import Target, Variant
@@ -33,7 +32,6 @@ R = TypeVar("R")
 class Recordings(Observations[R]):
     """What a study reads and opens."""
 
-    @growing()
     @boundary("read the files")
     def read(
         self,

@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from rtlab import questions
 from rtlab.core.engine import Engine, Tensor
-from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.phrases import many
@@ -154,7 +153,6 @@ class _Source:
         return _pill(id_, kind, value.name or "", self.port(value))
 
 
-@growing()
 def source_graph(model: Model, *, later: bool = False) -> Graph:
     """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
 
@@ -168,7 +166,6 @@ def source_graph(model: Model, *, later: bool = False) -> Graph:
     return graph
 
 
-@growing()
 def source_later(model: Model) -> Later:
     """What the boxes of ``source_graph`` tell besides the picture."""
     return Later(of=model.name, boxes=_Source(model).told(), overlays=[], summary=None, findings=[])
@@ -230,7 +227,6 @@ def _engine_told(engine: Engine) -> list[Told]:
     return found + [Told(inputs=[port(t)], outputs=[], details=[]) for t in engine.outputs]
 
 
-@growing()
 def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin.
 
@@ -260,7 +256,6 @@ def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineVi
     return view
 
 
-@growing()
 def engine_later(result: Facts, model: Model) -> Later:
     """What follows the picture of ``engine_view``: what its boxes tell, their numbers and sums, and the findings."""
     return Later(

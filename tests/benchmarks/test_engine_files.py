@@ -6,6 +6,7 @@ Times of layers and findings are a part of it. The model is in memory already, a
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import time
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from rtlab import questions
 from rtlab.backends.files import reading
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
-from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
@@ -64,7 +64,10 @@ def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tu
         return made
 
     given = {"layers": folder / "layers.json", "profile": folder / "profile.json"}
-    timed("json", growing()(lambda: json.loads(given["layers"].read_bytes(), strict=False)))
+    # The peer is at its best: nobody looks for garbage meanwhile.
+    gc.disable()
+    timed("json", lambda: json.loads(given["layers"].read_bytes(), strict=False))
+    gc.enable()
     found = timed("read", lambda: reading.read(given))
     engine = change(found.engine)
     result = Facts(
@@ -73,7 +76,7 @@ def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tu
     )  # fmt: skip
     timed("relate", lambda: questions.fusion.mapping(result))
     timed("times", lambda: questions.timing.of(result))
-    timed("findings", growing()(lambda: questions.findings.of(result)))
+    timed("findings", lambda: questions.findings.of(result))
     view = timed("view", lambda: engine_view(result, model))
     timed("encode", lambda: encode(view, EngineView))
     source = timed("source", lambda: source_graph(model))

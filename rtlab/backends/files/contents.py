@@ -149,10 +149,14 @@ def _escape(row: re.Match[str]) -> str:
     return row[1] + row[2].replace("\\", "\\\\").replace('"', '\\"') + row[3]
 
 
+#: Lists of nothing but whole numbers.
+_WHOLE = {int}
+
+
 def parse(whole: str, file: str, kind: str) -> Document:
     """Read a JSON text; see ``load``."""
     twice: set[str] = set()
-    decoder = json.JSONDecoder(strict=False, object_pairs_hook=functools.partial(_object, twice))
+    decoder = json.JSONDecoder(strict=False, object_pairs_hook=functools.partial(_object, twice, {}))
     start = len(whole) - len(whole.lstrip())
     notes: list[str] = []
     tries: Iterable[int] = [start]
@@ -194,8 +198,14 @@ def starts(whole: str) -> list[int]:
     return found
 
 
-def _object(twice: set[str], items: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(
+    twice: set[str], lists: dict[tuple[int, ...], list[int]], items: list[tuple[str, Any]]
+) -> dict[str, Any]:
     found = dict(items)
+    for key, value in items:
+        # Shapes, strides and kernels repeat: one list each, or Python looks through tens of thousands for garbage.
+        if value.__class__ is list and set(map(type, value)) == _WHOLE:
+            found[key] = lists.setdefault(tuple(value), value)
     if len(found) != len(items):
         seen: set[str] = set()
         twice.update(k for k, _ in items if k in seen or seen.add(k))  # type: ignore[func-returns-value]

@@ -13,7 +13,6 @@ from rtlab.backends.files import archive, contents, inspector, measured, printed
 from rtlab.core import scratch
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Tensor
-from rtlab.core.heap import growing
 from rtlab.core.trace import Outputs, Profile, Recording
 from rtlab.errors import ReadError
 
@@ -41,7 +40,6 @@ _NO_LAYERS = (
 )
 
 
-@growing()
 def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
     """Read an engine from files by kind; ``recognise.KINDS`` lists the kinds.
 

@@ -57,6 +57,9 @@ def pairs(model: Model, mapping: Mapping, engine: Engine) -> tuple[PairUse, ...]
         mapping: Of this model and ``engine``.
         engine: For the order of the layers and their names.
     """
+    # A model without any is the usual one, and a large engine takes a while to be read for nothing.
+    if not any(node.op == _DEQUANTIZE for node in model.top):
+        return ()
     return _Reader(model, mapping, engine).uses()
 
 

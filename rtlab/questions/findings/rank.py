@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.finding import Finding
-from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.questions.findings.rules import fusions, kernels, movement, precision, whole
 from rtlab.questions.findings.rules.reading import Reading
@@ -54,7 +53,6 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
 )
 
 
-@growing()
 def findings(
     engine: Engine,
     mapping: Mapping | None = None,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.core.engine import DTYPES, Allocation, Engine, Tensor
-from rtlab.core.heap import growing
 from rtlab.core.model import Model
 from rtlab.core.schema import Origin
 from rtlab.core.value import describe
@@ -98,7 +97,6 @@ class MemoryPlan:
 _ADDRESSES = 2**63 - 1
 
 
-@growing()
 def plan(
     engine: Engine,
     built: Model,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from rtlab.core.answers import kept
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
-from rtlab.core.heap import growing
 from rtlab.questions import timing
 from rtlab.questions.reformats import reasons
 from rtlab.questions.reformats.reasons import Reformat
@@ -18,7 +17,6 @@ def of(facts: Facts) -> tuple[Reformat, ...]:
 
 
 @kept
-@growing()
 def flow(engine: Engine) -> Dataflow:
     """What the layers of an engine read and write of each other."""
     return Dataflow(engine)
