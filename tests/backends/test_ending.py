@@ -372,20 +372,20 @@ def run():
     with contextlib.suppress(Exception):
         reads()
 threading.Thread(target=run, daemon=True).start()
-while not attending._Call.running:
+while not attending._Pending.running:
     time.sleep(0.01)
 """,
     "back when Python is gone": """
 # The call is told to end when nobody waits any more, and comes back while Python takes its modules apart.
 attending._LAST = 0.0
-end, attending._Call.end = attending._Call.end, lambda call: None
+end, attending._Pending.end = attending._Pending.end, lambda call: None
 try:
     threading.Timer(0.2, progress.cancel).start()
     reads(progress)
 except Cancelled:
     pass
 class Late:
-    calls = tuple(attending._Call.running)
+    calls = tuple(attending._Pending.running)
     def __del__(self, end=end, calls=calls, sleep=time.sleep):
         for call in calls:
             end(call)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from explorer import EXPLORER, Explorer
+from rtlab.questions.panels import PANELS, QUESTIONS
 
 # Recordings live beside the checkout, not in it.
 RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
@@ -47,12 +48,6 @@ study.run(compare=False)
 explorer = study.explore()
 explorer"""
 
-#: Tab and panel.
-TABS = [
-    ("timing", "roofline"), ("timing", "kernels"), ("timing", "samples"), ("timing", "batches"),
-    ("compare", "difference"), ("compare", "variants"), ("memory", "memory"), ("streams", "schedule"),
-    ("tuning", "formulations"),
-]  # fmt: skip
 #: Panels that have a figure before anything was measured by a button.
 DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
 
@@ -154,15 +149,15 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     known = offered(shown)
-    assert {p for _, p in TABS} == set(known)
-    for tab, panel in TABS:
+    assert {q.name for q in QUESTIONS} - {"recurrence"} == set(known)
+    for tab, panel in ((q.tab, q.name) for q in QUESTIONS if q.name in known):
         where = show(shown, tab, panel)
         if panel in DRAWN:
             drawn = figure(shown, where)
             assert page.get_attribute(f"{drawn} >> nth=0", "aria-label")
             assert 0 == page.locator(f'{where} [data-control="problem"]').count(), panel
             assert [] == cut(shown, where), panel
-        elif panel == "kernels":
+        elif PANELS[panel].noun is not None:
             # All that there is follows from the fields of a noun: facts and a table.
             assert page.locator(f"{where} [data-fact]").count()
             page.wait_for_selector(f"{where} tbody td >> nth=0")

@@ -91,9 +91,7 @@ TOLD = {
     "reformats": lambda r, _: r.reformats(),
     "difference": lambda _, s: json.dumps(compared(s.difference("engine", "engine", gpu="A100"), s.model)),
     **{
-        name: lambda r, s, n=name: json.dumps(
-            answer(n, Scene(s.snapshot(), r.facts, None, {}, "")), allow_nan=False
-        )
+        name: lambda r, s, n=name: json.dumps(answer(n, Scene(s.snapshot(), r.facts)), allow_nan=False)
         for name in PANELS
     },
 }

@@ -463,7 +463,7 @@ def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
         study = Study(sample.model, data=sample.calibration, stride=stride)
         told = calibration(study.model, None, study.observe())
         assert origins == {v.origin for v in told.values}
-        assert ("in part" in told["source"]) == (stride > 1)
+        assert ("in part" in told.source) == (stride > 1)
 
 
 def test_a_ranking_is_as_many_steps_as_it_says(model, data) -> None:

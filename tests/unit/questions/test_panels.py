@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import gc
 import json
 
 import plotly.graph_objects as go
@@ -12,7 +10,6 @@ import pytest
 import recorded
 import rtlab
 from rtlab import samples
-from rtlab.questions import panels
 from rtlab.questions.panels import PANELS, answer, offered
 from rtlab.questions.scene import Scene
 
@@ -40,7 +37,7 @@ def scenes(studies: dict[str, tuple]) -> list[tuple[str, Scene]]:
     return [
         (
             title,
-            Scene(study.snapshot(), study[name].facts, study[other].facts if other else None, {}, "asked"),
+            Scene(study.snapshot(), study[name].facts, study[other].facts if other else None, {}),
         )
         for title, (study, name, other) in studies.items()
     ]
@@ -51,7 +48,7 @@ def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
     """A missing cell, a NaN, or an id that stands twice breaks the page, or links the wrong thing."""
     for title, scene in scenes(studies):
         found = answer(name, scene)
-        assert (name, scene.result.name, "asked") == (found["name"], found["variant"], found["asked"]), title
+        assert (name, scene.result.name) == (found["name"], found["variant"]), title
         # NaN and infinity are no JSON.
         assert found == json.loads(json.dumps(found, allow_nan=False)), title
         assert found["problem"] or found["title"], title
@@ -89,21 +86,6 @@ def test_links_lead_to_nodes_and_layers_that_there_are(name, studies) -> None:
             assert set(link["nodes"]) <= set(scene.model.places), (title, key)
             assert set(link["layers"]) <= layers, (title, key)
             assert set(link["others"]) <= others, (title, key)
-
-
-def test_no_search_for_garbage_while_a_panel_is_made(studies, monkeypatch) -> None:
-    """With a large engine in the heap each search takes as long as a panel of it."""
-    study, name, _ = studies["run here"]
-    seen = []
-
-    def look(_scene: Scene) -> None:
-        seen.append(gc.isenabled())
-
-    looking = dataclasses.replace(PANELS["variants"], drawn=look)
-    monkeypatch.setattr(panels, "PANELS", {"variants": looking})
-    answer("variants", Scene(study.snapshot(), study[name].facts))
-    assert [False] == seen
-    assert gc.isenabled()
 
 
 def test_recurrence_is_offered_where_there_is_one(studies) -> None:

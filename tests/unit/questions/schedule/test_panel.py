@@ -101,7 +101,7 @@ def scene(*results: Facts, **settings: str) -> Scene:
     study = Study(results[0].source)
     for result in results:
         study._adopt(result)
-    return Scene(study.snapshot(), results[0], settings=settings, asked="?")
+    return Scene(study.snapshot(), results[0], settings=settings)
 
 
 @pytest.fixture(scope="module")
