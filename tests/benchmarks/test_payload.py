@@ -19,6 +19,7 @@ from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
+from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
 from rtlab.questions.cards.picture import Graph
 from rtlab.view.contract import EngineView
@@ -101,15 +102,16 @@ def test_ten_thousand_nodes_with_all_overlays_take_at_most_150_kb(benchmark, car
     packed = benchmark.pedantic(
         lambda: (encode(source, Graph), encode(view, EngineView)), rounds=5, warmup_rounds=1
     )
-    plain = [gzip.compress(json.dumps(v, ensure_ascii=False).encode(), 5, mtime=0) for v in (source, view)]
+    whole = [plain(v) for v in (source, view)]
+    packed_json = [gzip.compress(json.dumps(v, ensure_ascii=False).encode(), 5, mtime=0) for v in whole]
     started = time.perf_counter()
-    for payload in (source, view):
+    for payload in whole:
         gzip.compress(json.dumps(payload, ensure_ascii=False).encode(), 5, mtime=0)
     peer = time.perf_counter() - started
     benchmark.extra_info |= {
         "source_bytes": len(packed[0]),
         "engine_bytes": len(packed[1]),
-        "json_bytes": sum(map(len, plain)),
+        "json_bytes": sum(map(len, packed_json)),
         "ratio_to_json_time": benchmark.stats.stats.median / peer,
     }
     assert sum(map(len, packed)) <= 150_000
