@@ -7,7 +7,7 @@ import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from rtlab.core.schema import Field, fields, is_noun
+from rtlab.core.schema import Field, Origin, fields, is_noun
 from rtlab.documents.contract import Column, Fact, Link, Row
 from rtlab.documents.crossing import plain
 from rtlab.documents.numbers import number, storage, storage_unit, time_unit
@@ -47,7 +47,7 @@ class NounTable:
             column(
                 self.heads.get(f.name, f.meaning.title),
                 self._unit(f)[0],
-                f.origin(self.nouns[0]) or None if self.nouns else None,
+                self._origin(f),
                 numeric=_numeric(f),
             )
             for f in self.fields
@@ -89,13 +89,13 @@ class NounTable:
         )
         made.attrs = {
             "units": {f.name: f.meaning.unit for f in known if f.meaning.unit},
-            "origins": {f.name: o for f in known if self.nouns and (o := f.origin(self.nouns[0]))},
+            "origins": {f.name: o for f in known if (o := self._origin(f))},
         }
         return made
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows as text, every number with its unit."""
-        head = [self.heads.get(f.name, f.meaning.title).lower() for f in self.fields]
+        """Headings, with where their numbers are from, and rows as text, every number with its unit."""
+        head = [_headed(c).lower() for c in self.columns()]
         return head, [[self._text(getattr(noun, f.name), f) for f in self.fields] for noun in self.nouns]
 
     def text(self) -> str:
@@ -105,9 +105,14 @@ class NounTable:
     def html(self) -> str:
         """For a notebook."""
         _, rows = self.cells()
-        head = "".join(f"<th>{html.escape(c['title'])}</th>" for c in self.columns())
+        head = "".join(f"<th>{html.escape(_headed(c))}</th>" for c in self.columns())
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
         return f"<table><tr>{head}</tr>{body}</table>"
+
+    def _origin(self, field: Field) -> Origin | None:
+        """Where the numbers of a column are from; what is not known is from nowhere."""
+        known = (n for n in self.nouns if getattr(n, field.name) is not None)
+        return next((field.origin(n) or None for n in known), None)
 
     def _unit(self, field: Field) -> tuple[str, float]:
         """The unit of a column, and by what its values are multiplied."""
@@ -219,6 +224,11 @@ class Answer:
     def _repr_html_(self) -> str:
         told = "<br>".join(html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun))
         return f"<b>{html.escape(self.title)}</b><br>{told}{self.table.html() if self.table else ''}"
+
+
+def _headed(told: Column) -> str:
+    """The heading of a column whose cells bear their units."""
+    return f"{told['title']}, {told['origin']}" if told["origin"] else told["title"]
 
 
 def _marked(told: Fact) -> str:

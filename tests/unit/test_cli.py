@@ -326,7 +326,8 @@ def test_one_question_is_answered_in_words_and_as_json(capsys, engine) -> None:
     assert 0 == code
     lines = out.splitlines()
     assert ["Kernels", f"Layers: {told['layers']}"] == lines[:2]
-    assert ["kernel", "layers", "time", "share"] == lines[lines.index("") + 1].split()
+    heads = ["kernel", "layers", "time, measured", "share, measured"]
+    assert heads == re.split(r"\s{2,}", lines[lines.index("") + 1])
     assert len(told["kernels"]) == len(lines) - lines.index("") - 2
     code, _, err = run(capsys, "read", *engine, "--ask", "kernel")
     assert (1, True) == (code, 'Cannot answer "kernel": there is none of this name.' in err)

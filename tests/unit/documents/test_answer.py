@@ -66,7 +66,10 @@ def test_rows_of_one_layer_have_keys_of_their_own() -> None:
 
 def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
     head, rows = TABLE.cells()
-    assert ["layer", "nodes", "time", "share", "sqnr", "last", "reason"] == head
+    assert ["layer", "nodes", "time, reported", "share, estimated", "sqnr", "last", "reason"] == head
+    assert "<th>Time, reported</th><th>Share, estimated</th>" in TABLE.html()
+    # Of the second nobody knows a time: a heading would claim one.
+    assert ["time", "share"] == NounTable(Move, MOVES[1:]).cells()[0][2:4]
     assert ["Conv", "2", "500 µs", "25 %", "—", "no", "none"] == rows[0]
     assert ["layer", "Pool"] == [TABLE.text().splitlines()[i].split()[0] for i in (0, 2)]
     assert "\x1b" not in TABLE.text()

@@ -102,6 +102,9 @@ def test_its_json_its_frame_its_text_and_its_html_say_the_same(asked) -> None:
     page = asked._repr_html_()
     assert page.count("<tr>") == len(told.fans) + 1
     assert "1.5 KiB" in page
+    # No number without where it is from.
+    assert ", estimated" in lines[lines.index("") + 1]
+    assert ", estimated</th>" in page
 
 
 def test_its_type_in_typescript_and_its_bytes_follow_too(asked) -> None:
