@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from rtlab.documents.answer import Answer
     from rtlab.explorer.explorer import Explorer
-    from rtlab.explorer.graph import Graph
+    from rtlab.explorer.graph import LinkedGraphs
 
 __all__ = [
     "Calibration",
@@ -190,6 +190,8 @@ class Study(Session[Result]):
             longer. The least and the largest value are exact whatever it is.
     """
 
+    _handle = staticmethod(_result)
+
     def __repr__(self) -> str:
         kept = self._kept
         return f"<Study {self.model.name}: {len(kept.facts)} of {len(kept.variants)} variants built>"
@@ -205,9 +207,6 @@ class Study(Session[Result]):
 
     def __len__(self) -> int:
         return len(self.variants)
-
-    def _handle(self, facts: Facts) -> Result:
-        return _result(facts)
 
     @property
     def results(self) -> Mapping[str, Result]:
@@ -310,11 +309,11 @@ class Study(Session[Result]):
         """
         return report.write(self.snapshot(), path)
 
-    def graph(self, name: str, other: str | None = None, *, height: int = 480) -> Graph:
+    def graph(self, name: str, other: str | None = None, *, height: int = 480) -> LinkedGraphs:
         """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
-        from rtlab.explorer.graph import Graph
+        from rtlab.explorer.graph import LinkedGraphs
 
-        return Graph(
+        return LinkedGraphs(
             self.snapshot(), self.facts_of(name), self.facts_of(other) if other else None, height=height
         )
 

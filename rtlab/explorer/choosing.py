@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,8 @@ class Choosing(Showing):
             self.choose(**choice)
         with self._turn:
             if self._busy:
-                self._next = choice or self._next
+                if choice:
+                    self._next = functools.partial(self.run, **choice)
                 return self
         self.failure = None
         try:

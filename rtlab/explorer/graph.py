@@ -9,7 +9,7 @@ import traitlets
 from rtlab import questions
 from rtlab.documents.payload import encode
 from rtlab.explorer.delivering import Delivering
-from rtlab.questions.cards.picture import Graph as GraphPayload
+from rtlab.questions.cards.picture import Graph
 from rtlab.questions.titles import titles
 from rtlab.relation.mapping import placed
 from rtlab.view.contract import EngineView
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rtlab.questions.snapshot import Snapshot
 
 
-class Graph(Delivering):
+class LinkedGraphs(Delivering):
     """A model beside the engine of one variant, or of two. ``state`` tells what is selected; ``select`` changes it."""
 
     source = traitlets.Bytes(b"").tag(delivered=True)
@@ -42,7 +42,7 @@ class Graph(Delivering):
             view = view.compare(self._other.name, None)
         super().__init__(
             "graph.js",
-            source=encode(source_graph(self._model), GraphPayload),
+            source=encode(source_graph(self._model), Graph),
             engine=encode(engine_view(self._result, self._model), EngineView),
             other=encode(engine_view(self._other, self._model), EngineView) if self._other else b"",
             view=dict(view.payload()),
@@ -51,14 +51,14 @@ class Graph(Delivering):
         )
 
     def __repr__(self) -> str:
-        return f"<Graph {self._model.name}: {', '.join(r.name for r in (self._result, self._other) if r)}>"
+        return f"<LinkedGraphs {self._model.name}: {', '.join(r.name for r in (self._result, self._other) if r)}>"
 
     @property
     def state(self) -> ViewState:
         """What is selected now."""
         return ViewState.of(self.view)
 
-    def arrange(self, **changes: object) -> Graph:
+    def arrange(self, **changes: object) -> LinkedGraphs:
         """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
         self.view = dict(self.state.arrange(**changes).payload())
         return self

@@ -68,7 +68,7 @@ class Showing(Working):
         self._baseline = baseline
         self._ours = {"variant": "", "baseline": "", "compared": ""}
         self._inspecting = Inspecting(self._inspect, self._publish)
-        super().__init__(script, **traits)
+        super().__init__(script, self._refresh, **traits)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.study.model.name}: {len(self.study.facts)} variants>"

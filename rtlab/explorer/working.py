@@ -29,7 +29,9 @@ class Working(Delivering):
     #: Rises when what panels tell may have changed, so that the page asks again.
     stamp = traitlets.Int(0).tag(sync=True)
 
-    def __init__(self, script: str, **traits: Any) -> None:
+    def __init__(self, script: str, turned: Callable[[str], None], **traits: Any) -> None:
+        #: Called when work begins, with the variant that it builds if it builds one, and with "" when it is over.
+        self._turned = turned
         #: What is on screen changes in one piece: cells, commands and builds are threads of their own.
         self._turn = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -37,7 +39,7 @@ class Working(Delivering):
         #: The variant that is being built.
         self._building, self._busy = "", False
         #: What a cell asked for while something else, such as opening the model, was under way.
-        self._next: dict[str, Any] = {}
+        self._next: Callable[[], object] | None = None
         super().__init__(script, **traits)
 
     def wait(self, timeout: float | None = None) -> Self:
@@ -74,27 +76,27 @@ class Working(Delivering):
 
         self._progress = progress = Reporting(tell)
         progress.phase("Starting")
-        self._refresh(building=name)
+        self._turned(name)
 
         def main() -> None:
             try:
                 work(progress)
             except Cancelled:
-                self._next = {}
+                self._next = None
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
-                self._next = {}
+                self._next = None
                 self.failure = dict(failure(error, doing))
             finally:
                 self._building = ""
-                self._refresh()
+                self._turned("")
                 self.stamp += 1
                 # Last, since whoever sees it may ask for the next work at once.
                 with self._turn:
                     self._busy = False
-                    wanted, self._next = self._next, {}
+                    wanted, self._next = self._next, None
                 self.build = dict(_IDLE)
-                if wanted:
-                    self.run(**wanted)
+                if wanted is not None:
+                    wanted()
 
         self._thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
         self._thread.start()
@@ -107,11 +109,3 @@ class Working(Delivering):
     def _check_idle(self, doing: str) -> None:
         if self._busy:
             raise VariantError(f"{doing}: another build is running. Wait for it, or cancel it first.")
-
-    def _refresh(self, building: str = "") -> None:
-        """Show what has changed; ``building`` is the variant whose work begins."""
-        raise NotImplementedError
-
-    def run(self, **choice: Any) -> Self:
-        """Build what is chosen."""
-        raise NotImplementedError

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rtlab.core.scale import Scale
     from rtlab.core.variant import Variant
     from rtlab.errors import RtlabError
+    from rtlab.experiments.tactics import LayerTactics
     from rtlab.formulations.recurrent import Timed
     from rtlab.questions.batches.sweeps import Sweep
     from rtlab.session.job import Job
@@ -39,6 +40,7 @@ class Contents:
     scales: Mapping[str, Mapping[str, Scale]] = dataclasses.field(default_factory=_nothing)
     sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=_nothing)
     forms: Mapping[str, tuple[Timed, ...]] = dataclasses.field(default_factory=_nothing)
+    tactics: Mapping[str, tuple[LayerTactics, ...]] = dataclasses.field(default_factory=_nothing)
     unbuilt: frozenset[str] = frozenset()
 
     def planned(
@@ -74,6 +76,10 @@ class Contents:
         """With what was timed at several batch sizes."""
         return dataclasses.replace(self, sweeps=_with(self.sweeps, name, found))
 
+    def tabled(self, name: str, found: tuple[LayerTactics, ...]) -> Contents:
+        """With the tactics of a variant."""
+        return dataclasses.replace(self, tactics=_with(self.tactics, name, found))
+
     def timed(self, node: str, found: tuple[Timed, ...]) -> Contents:
         """With the forms of a recurrent node."""
         return dataclasses.replace(self, forms=_with(self.forms, node, found))
@@ -85,7 +91,7 @@ class Contents:
 
     def without(self, name: str) -> Contents:
         """Without a variant and all there is of it."""
-        tables = ("variants", "facts", "failures", "scales", "sweeps")
+        tables = ("variants", "facts", "failures", "scales", "sweeps", "tactics")
         rest = {t: _without(getattr(self, t), name) for t in tables}
         return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})
 

@@ -14,19 +14,18 @@ from rtlab.core.protocols import Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import VariantError, boundary
 from rtlab.experiments.experiment import Allowance, Experiment, Rig, carry_out
-from rtlab.experiments.forcing import LayerTactics, copy_path
-from rtlab.experiments.forcing import force as forced
-from rtlab.experiments.forcing import tactics as timed_tactics
 from rtlab.experiments.forms import RecurrentForms
 from rtlab.experiments.peaks import CpuPeaks
 from rtlab.experiments.race import Bench
 from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
+from rtlab.experiments.tactics import LayerTactics
 from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
+from rtlab.session import forcing
 from rtlab.session.observations import Observations
 from rtlab.session.watching import watching
 
@@ -101,14 +100,24 @@ class Searches(Observations[R]):
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[LayerTactics, ...]:
         """What the builder timed for each layer of a variant, and what its timing cache holds.
 
-        See ``rtlab.experiments.forcing``.
+        What was listed before a cancel is kept: see ``listed``.
 
         Raises:
             VariantError: the variant is not built, or no log tells of tactics.
             ReadError: the timing cache cannot be read.
+            Cancelled: the work was stopped.
         """
+        result = self.facts_of(name)
+        listing, tuner = forcing.listing(result, self.facts.values())
+
+        def keep(found: tuple[LayerTactics, ...]) -> None:
+            self._change(lambda kept: kept.tabled(name, found))
+
         with watching(progress) as watched:
-            return timed_tactics(self.facts_of(name), self.facts.values(), watched)
+            found = self._search(listing, Rig(tuner, watched), keep)
+        if not found:
+            raise forcing.silent(result)
+        return found
 
     def force(
         self,
@@ -135,10 +144,11 @@ class Searches(Observations[R]):
             RtlabError: the edited one cannot be written.
         """
         result = self.facts_of(name)
+        copy = forcing.copy_path(result, as_, cache, self.variants)
+        forcing.check(result, tactics)
         with watching(progress) as watched:
-            made = forced(
-                result, tactics, copy_path(result, as_, cache, self.variants), self.facts.values(), watched
-            )
+            table = self.tactics(name, progress=watched)
+            made = forcing.force(result, tactics, table, copy, watched)
         return self._plan(as_, made, self._kept.scales.get(name))
 
     @boundary("rank the calibrators")

@@ -22,6 +22,7 @@ from rtlab.errors import (
     RtlabError,
     VariantError,
 )
+from rtlab.experiments.tactics import LayerTactics
 from rtlab.formulations.recurrent import Timed
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
@@ -38,6 +39,9 @@ R = TypeVar("R")
 
 class Variants(Generic[R]):
     """The variants of one model, and those who look at them. ``R`` is how it hands out what is known of one."""
+
+    #: Makes of facts what is handed out of a variant.
+    _handle: Callable[[Facts], R]
 
     def __init__(
         self,
@@ -85,9 +89,10 @@ class Variants(Generic[R]):
         """The forms of recurrent nodes that were timed here, by node, at this moment."""
         return self._kept.forms
 
-    def _handle(self, facts: Facts) -> R:
-        """What is handed out of a variant."""
-        raise NotImplementedError
+    @property
+    def listed(self) -> Mapping[str, tuple[LayerTactics, ...]]:
+        """The tactics that ``tactics`` listed last, by variant, at this moment."""
+        return self._kept.tactics
 
     def facts_of(self, name: str) -> Facts:
         """What is known of a variant.

@@ -38,7 +38,7 @@ _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm"
 _WHOLE = frozenset({int, bool})
 
 
-class _Source:
+class _ModelGraph:
     """The boxes and edges of a model under construction, scope by scope."""
 
     def __init__(self, model: Model) -> None:
@@ -159,7 +159,7 @@ def source_graph(model: Model, *, later: bool = False) -> Graph:
     The boxes of a body or of a called function stand after their owner and name it as ``parent``; edges lead from a
     value outside straight to the node inside that reads it. With ``later``, ``source_later`` has what they tell.
     """
-    source = _Source(model)
+    source = _ModelGraph(model)
     graph = source.graph()
     if not later:
         _tell(graph, source.told())
@@ -168,7 +168,7 @@ def source_graph(model: Model, *, later: bool = False) -> Graph:
 
 def source_later(model: Model) -> Later:
     """What the boxes of ``source_graph`` tell besides the picture."""
-    return Later(of=model.name, boxes=_Source(model).told(), overlays=[], summary=None, findings=[])
+    return Later(of=model.name, boxes=_ModelGraph(model).told(), overlays=[], summary=None, findings=[])
 
 
 def _tell(graph: Graph, told: Sequence[Told]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rtlab import questions
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
-from rtlab.questions.cards.picture import Overlay, Reading
+from rtlab.questions.cards.picture import Overlay, OverlayValue
 from rtlab.questions.roofline.estimate_error import known_error
 from rtlab.questions.timing.times import LayerTime, Shared, Timing, on_nodes
 from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes
@@ -67,10 +67,10 @@ def _memory(result: Facts, model: Model) -> Overlay | None:
     )
 
 
-def _bytes(found: Footprint) -> Reading:
+def _bytes(found: Footprint) -> OverlayValue:
     outputs = f"{found.tensors} outputs" if found.tensors > 1 else "1 output"
     note = f"{outputs}, {found.origin}"
-    return Reading(value=float(found.nbytes), spread=None, shared=1, note=note)
+    return OverlayValue(value=float(found.nbytes), spread=None, shared=1, note=note)
 
 
 def _estimate(result: Facts, found: Roofline) -> Overlay:
@@ -89,10 +89,10 @@ def _estimate(result: Facts, found: Roofline) -> Overlay:
         source=f"estimated for {found.peaks.name} at batch {found.batch}: {known_error(found.peaks.name)}",
         best="low",
         nodes={
-            i: Reading(value=s.median, spread=None, shared=s.shared, note="")
+            i: OverlayValue(value=s.median, spread=None, shared=s.shared, note="")
             for i, s in on_nodes(told, questions.fusion.mapping(result)).items()
         },
-        layers={t.layer: Reading(value=t.median, spread=None, shared=1, note="") for t in layers},
+        layers={t.layer: OverlayValue(value=t.median, spread=None, shared=1, note="") for t in layers},
     )
 
 
@@ -121,7 +121,7 @@ def _times(times: Timing, nodes: Mapping[str, Shared], layers: Mapping[str, Shar
     return [time, share]
 
 
-def _readings(times: Mapping[str, Shared], what: str, scale: float = 1.0) -> dict[str, Reading]:
+def _readings(times: Mapping[str, Shared], what: str, scale: float = 1.0) -> dict[str, OverlayValue]:
     made = {}
     for id_, time in times.items():
         names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
@@ -130,24 +130,24 @@ def _readings(times: Mapping[str, Shared], what: str, scale: float = 1.0) -> dic
         together = f", together with {others} other {what}{'s' if others > 1 else ''}" if others else ""
         note = f"timed as {names}{more}{together}"
         spread = None if time.spread is None else time.spread * scale
-        made[id_] = Reading(value=time.median * scale, spread=spread, shared=time.shared, note=note)
+        made[id_] = OverlayValue(value=time.median * scale, spread=spread, shared=time.shared, note=note)
     return made
 
 
-def _shares(times: Mapping[str, Shared], readings: Mapping[str, Reading]) -> dict[str, Reading]:
+def _shares(times: Mapping[str, Shared], readings: Mapping[str, OverlayValue]) -> dict[str, OverlayValue]:
     return {
-        i: Reading(value=100 * times[i].share, spread=None, shared=r["shared"], note=r["note"])
+        i: OverlayValue(value=100 * times[i].share, spread=None, shared=r["shared"], note=r["note"])
         for i, r in readings.items()
     }
 
 
 def _errors(result: Facts, model: Model, errors: Accuracy) -> Overlay | None:
-    nodes: dict[str, Reading] = {}
+    nodes: dict[str, OverlayValue] = {}
     for value in errors.values:
         # Equal values have no finite SQNR and need no mark; an overflow is told in the status line.
         if math.isfinite(value.sqnr):
             nodes.setdefault(value.node, _error(value))
-    layers: dict[str, Reading] = {}
+    layers: dict[str, OverlayValue] = {}
     for layer in result.engine.layers:
         found = [
             p.node
@@ -171,7 +171,7 @@ def _errors(result: Facts, model: Model, errors: Accuracy) -> Overlay | None:
     )
 
 
-def _error(value: ValueDelta) -> Reading:
+def _error(value: ValueDelta) -> OverlayValue:
     # Few digits: thousands of these sentences travel, and their digits are what does not compress.
     note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.4f}"
-    return Reading(value=value.sqnr, spread=None, shared=1, note=note)
+    return OverlayValue(value=value.sqnr, spread=None, shared=1, note=note)

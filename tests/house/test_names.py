@@ -15,8 +15,6 @@ import rtlab.errors
 
 PUBLIC = sorted(set(rtlab.__all__))
 ROOT = Path(rtlab.__file__).parent
-#: Names that still mean two things.
-AMBIGUOUS = {"Graph", "Reading", "Step", "_Source"}
 
 
 def test_all_is_sorted_and_is_what_completion_offers():
@@ -84,6 +82,5 @@ def test_a_class_has_its_name_for_itself():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    shared = {name: places for name, places in homes.items() if len(places) > 1}
 
-    assert {} == {name: places for name, places in shared.items() if name not in AMBIGUOUS}
+    assert {} == {name: places for name, places in homes.items() if len(places) > 1}

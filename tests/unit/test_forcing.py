@@ -13,11 +13,15 @@ import fake_trt
 from fake_gpu import VERSIONS, Here
 from rtlab import Study, backends
 from rtlab.backends.makers import TENSORRT_RTX
-from rtlab.core.buildlog import TacticTime
+from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
+from rtlab.core.facts import Facts
 from rtlab.core.model import absent
-from rtlab.errors import ReadError, RtlabError, VariantError
-from rtlab.experiments import forcing
+from rtlab.core.progress import Silent
+from rtlab.errors import Cancelled, ReadError, RtlabError, VariantError
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.tactics import LayerTactics, TacticListing
+from rtlab.session import forcing
 from rtlab.testing import tiny_model
 
 LOG = Path(__file__).parents[3] / "shared/recorded/build-logs/mnist-trt10.16-h100-level5.log"
@@ -61,6 +65,7 @@ def test_a_forced_variant_is_built_with_the_tactic_and_compared(
     study = _study(release, cache, FLAGS)
     monkeypatch.setitem(backends.registry(), "tensorrt", Here(release))
     table = study.tactics("base")
+    assert {"base": table} == study.listed
     assert list(taken(study, "base")) == [t.layer for t in table]
     for told in table:
         assert (3, told.timed[0].tactic, 0.0) == (len(told.timed), told.remembered.tactic, told.cost)
@@ -174,7 +179,7 @@ def test_other_backends_say_where_tactics_are_timed() -> None:
         study.tactics("fp32")
     result = study["fp32"]
     rtx = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, maker=TENSORRT_RTX))
-    for ask in (lambda: forcing.tactics(rtx), lambda: forcing.force(rtx, {"a": "b"}, "c")):
+    for ask in (lambda: forcing.listing(rtx, ()), lambda: forcing.check(rtx, {"a": "b"})):
         with pytest.raises(
             VariantError,
             match=r'TensorRT-RTX tunes on the GPU when it loads an engine, .*Choose backend="tensorrt"\.',
@@ -183,17 +188,88 @@ def test_other_backends_say_where_tactics_are_timed() -> None:
     silent = dataclasses.replace(
         result.facts, engine=dataclasses.replace(result.engine, backend="tensorrt", log="")
     )
+    study._change(lambda kept: kept.built(silent))
     with pytest.raises(VariantError, match="no log tells of a tactic that was timed"):
-        forcing.tactics(silent)
+        study.tactics("fp32")
+
+
+class Remembering:
+    """A tuner whose logs list operators by a letter each, and whose cache holds the slower tactic of each."""
+
+    flag = "EDITABLE"
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[Path, tuple[str, ...]]] = []
+
+    def operators(self, log: str) -> tuple[Operator, ...]:
+        timed = (TacticTime("0xA", "fast", 1.0), TacticTime("0xB", "slow", 1.5))
+        return tuple(Operator(letter, f"key {letter}", (f"n{letter}",), timed) for letter in log)
+
+    def remembered(self, cache, keys, progress=None) -> dict[str, Entry]:
+        self.opened.append((cache, keys))
+        return {key: Entry(key, 0xB, 1.5) for key in keys if key != "key c"}
+
+    def forced(self, *given):
+        raise AssertionError(given)
+
+
+class Stopped(Silent):
+    """Somebody asks to stop once ``seen`` holds a record."""
+
+    def __init__(self, seen: list[object]) -> None:
+        self.seen = seen
+
+    def stopped(self) -> bool:
+        return bool(self.seen)
+
+
+@pytest.fixture
+def built() -> Facts:
+    study = Study(tiny_model())
+    study.add("fp32", target="cpu")
+    return study.run(compare=False).facts["fp32"]
+
+
+def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: Facts) -> None:
+    """By hand: two logs, of which the second lists one more; the cache lacks one of three, and is opened once."""
+    tuner = Remembering()
+    rig, records = Rig(tuner), []
+    found = carry_out(TacticListing(built, ("ac", "ab"), Path("x.cache")), rig, records.append)
+
+    assert [("a", None, ""), ("c", None, "")] == [(t.layer, t.cost, t.key) for t in records[0]]
+    assert [("a", 0.5, "key a"), ("c", None, ""), ("b", 0.5, "key b")] == [
+        (t.layer, t.cost, t.key) for t in found
+    ]
+    assert [(Path("x.cache"), ("key a", "key c", "key b"))] == tuner.opened
+    assert (1, 2) == (rig.builds, len(records))
+
+
+@pytest.mark.parametrize("allowance", [Allowance(builds=0), Allowance(seconds=0)])
+def test_a_listing_without_an_allowance_tells_what_the_logs_say(built: Facts, allowance: Allowance) -> None:
+    tuner = Remembering()
+    found = carry_out(TacticListing(built, ("ab",), Path("x.cache")), Rig(tuner, allowance=allowance))
+
+    assert ([("a", None), ("b", None)], []) == ([(t.layer, t.remembered) for t in found], tuner.opened)
+
+
+def test_a_cancelled_listing_leaves_what_the_logs_said(built: Facts) -> None:
+    tuner = Remembering()
+    records: list[object] = []
+    rig = Rig(tuner, Stopped(records))
+    with pytest.raises(Cancelled, match="listing the tactics"):
+        carry_out(TacticListing(built, ("ab",), Path("x.cache")), rig, records.append)
+
+    assert [2] == [len(r) for r in records]
+    assert [] == tuner.opened
 
 
 def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
     """A kernel of FP16 is none of the FP32 form of the same operator; one that both have is forced in both."""
     both, half = TacticTime("0xA", "both", 1.0), TacticTime("0xB", "half", 0.5)
     table = [
-        forcing.LayerTactics("op", ("n",), (both,), both, "key 1"),
-        forcing.LayerTactics("op", ("n",), (half, both), half, "key 2"),
-        forcing.LayerTactics("pool", (), (both,)),
+        LayerTactics("op", ("n",), (both,), both, "key 1"),
+        LayerTactics("op", ("n",), (half, both), half, "key 2"),
+        LayerTactics("pool", (), (both,)),
     ]
     assert {"key 1": both, "key 2": both} == forcing._chosen("x", table, "op", "0x0a")
     assert {"key 2": half} == forcing._chosen("x", table, "n", "half")

@@ -108,7 +108,7 @@ export interface Missing {
 }
 
 /** One number on one box. ``spread`` is half the interquartile range; ``shared`` counts the boxes that the number belongs to together (1: to this alone); ``note`` is shown on hover. */
-export interface Reading {
+export interface OverlayValue {
   value: number;
   spread: number | null;
   shared: number;
@@ -123,8 +123,8 @@ export interface Overlay {
   origin: Origin;
   source: string;
   best: "low" | "high";
-  nodes: Record<string, Reading>;
-  layers: Record<string, Reading>;
+  nodes: Record<string, OverlayValue>;
+  layers: Record<string, OverlayValue>;
 }
 
 /** Layers that have something in common, by id in execution order. ``milliseconds`` is the sum of their measured times and ``share`` its part of the sum of all layers, from 0 to 1; both None where none of them has a time. ``name`` is what their cards say of it, such as their precision. */
@@ -313,7 +313,7 @@ export interface Decision {
 }
 
 /** One decision on the model. ``place`` is the position of its pass. ``nodes`` are ids of the nodes whose layers it concerned, in the order of its names; ``joins`` says that they are one layer from then on; ``layer`` is the id of the engine's layer that bears the result in the end, empty where none does or no engine is known. */
-export interface Step {
+export interface ReplayedStep {
   decision: Decision;
   nodes: string[];
   joins: boolean;
@@ -348,7 +348,7 @@ export interface BuildStory {
   title: string;
   counts: number[];
   passes: BuildPass[];
-  steps: Step[];
+  steps: ReplayedStep[];
   attempts: number;
   contests: Contest[];
   memory: Detail[];

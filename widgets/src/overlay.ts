@@ -1,5 +1,5 @@
 import { CATEGORIES, cividis, diverging, FAMILY } from "./colour";
-import type { Box, EngineView, Overlay, Reading, Side } from "./contract";
+import type { Box, EngineView, Overlay, OverlayValue, Side } from "./contract";
 import type { Drawn } from "./drawn";
 import { colourOf, GLYPH, plural, quantity, REASON_GLYPH, uncapitalised } from "./format";
 import { LAYER } from "./groups";
@@ -64,7 +64,7 @@ export interface Pictured {
   links: Links;
 }
 
-export const readings = (overlay: Overlay, side: Side): Record<string, Reading> =>
+export const readings = (overlay: Overlay, side: Side): Record<string, OverlayValue> =>
   side === "node" ? overlay.nodes : overlay.layers;
 
 /** The engine that goes with a side: the source graph stands beside the engine of the second pane. */
@@ -161,7 +161,7 @@ const plain = ({ drawn: { graph } }: Pictured): Look => ({
 const ADDITIVE = new Set(["ms", "%", "B"]);
 
 /** One number for several boxes, and in words how it came about. */
-export interface Combined extends Reading {
+export interface Combined extends OverlayValue {
   how: string;
 }
 
@@ -181,7 +181,7 @@ export function combined(
     return { ...whole, shared: 1, how };
   }
   const values = readings(overlay, side);
-  const own = ids.flatMap((id): [string, Reading][] => (values[id] ? [[id, values[id]]] : []));
+  const own = ids.flatMap((id): [string, OverlayValue][] => (values[id] ? [[id, values[id]]] : []));
   if (own.length < 2) return own.length ? { ...own[0]![1], how: "" } : null;
   const list = once(own).map(([, reading]) => reading.value);
   const additive = ADDITIVE.has(overlay.unit);
@@ -201,12 +201,12 @@ export const sourceOf = ({ origin, source }: Overlay): string =>
   source.startsWith(origin) ? source : `${origin}: ${source}`;
 
 /** Equal for boxes that have one number together. */
-const keyOf = (id: string, { shared, value, spread, note }: Reading): string =>
+const keyOf = (id: string, { shared, value, spread, note }: OverlayValue): string =>
   shared > 1 ? JSON.stringify([shared, value, spread, note]) : id;
 
 /** Boxes that have one number together are one entry, the first of them. */
-export function once(entries: readonly [string, Reading][]): [string, Reading][] {
-  const groups = new Map<string, [string, Reading]>();
+export function once(entries: readonly [string, OverlayValue][]): [string, OverlayValue][] {
+  const groups = new Map<string, [string, OverlayValue]>();
   for (const entry of entries) {
     const key = keyOf(...entry);
     if (!groups.has(key)) groups.set(key, entry);
@@ -216,12 +216,12 @@ export function once(entries: readonly [string, Reading][]): [string, Reading][]
 
 /** The few worst entries, the worst first, without sorting all; one number of several boxes is one entry. */
 export function worst(
-  values: Record<string, Reading>,
+  values: Record<string, OverlayValue>,
   best: Overlay["best"],
   count: number,
-): [string, Reading][] {
+): [string, OverlayValue][] {
   const sign = best === "low" ? -1 : 1;
-  const found: [string, Reading][] = [];
+  const found: [string, OverlayValue][] = [];
   for (const id in values) {
     const reading = values[id]!;
     const at = found.findIndex(([, other]) => sign * (reading.value - other.value) < 0);

@@ -8,7 +8,7 @@ import itertools
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.questions.build.replay import Step, replay
+from rtlab.questions.build.replay import ReplayedStep, replay
 from rtlab.questions.build.tactics import Contest, contests
 from rtlab.questions.cards.picture import Detail
 from rtlab.relation.mapping import Mapping
@@ -46,7 +46,7 @@ class BuildStory:
     title: str
     counts: tuple[int, ...]
     passes: tuple[BuildPass, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ReplayedStep, ...]
     attempts: int
     contests: tuple[Contest, ...]
     memory: tuple[Detail, ...]

@@ -29,7 +29,7 @@ _DEEPEST = 40
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class ReplayedStep:
     """One decision on the model.
 
     ``place`` is the position of its pass. ``nodes`` are ids of the nodes whose layers it concerned, in the order of its
@@ -49,7 +49,7 @@ class Replay:
     """The attempt that became the engine, step by step. ``k`` counts steps that are done, from 0 to all."""
 
     passes: tuple[NetworkPass, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[ReplayedStep, ...]
 
     def __repr__(self) -> str:
         found, steps = self.coverage
@@ -147,7 +147,7 @@ def replay(
     return Replay(
         attempt.passes,
         tuple(
-            Step(
+            ReplayedStep(
                 decision,
                 place,
                 nodes,

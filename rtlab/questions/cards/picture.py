@@ -113,7 +113,7 @@ class Told(TypedDict):
     details: list[Detail]
 
 
-class Reading(TypedDict):
+class OverlayValue(TypedDict):
     """One number on one box.
 
     ``spread`` is half the interquartile range; ``shared`` counts the boxes that the number belongs to together
@@ -135,5 +135,5 @@ class Overlay(TypedDict):
     origin: Origin
     source: str
     best: Literal["low", "high"]
-    nodes: dict[str, Reading]
-    layers: dict[str, Reading]
+    nodes: dict[str, OverlayValue]
+    layers: dict[str, OverlayValue]

@@ -44,7 +44,7 @@ _BESIDE = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class _Source:
+class _Durations:
     """Where durations come from: ``of`` gives them by layer id, empty where a variant has none of this kind."""
 
     id: str
@@ -121,16 +121,16 @@ def _unit(plan: Schedule) -> tuple[str, float]:
     return time_unit(plan.makespan) if plan.origin else (plan.unit, 1.0)
 
 
-def _sources(scene: Scene) -> dict[str, _Source]:
+def _sources(scene: Scene) -> dict[str, _Durations]:
     """What durations the variant may have, the best first."""
     result, gpu = scene.result, _gpu(scene)
     found, times = [], questions.timing.own(result)
     if times is not None and times.layers:
         device = times.device or "device not told"
-        found.append(_Source("measured", f"measured, {device}", "measured", questions.timing.milliseconds))
+        found.append(_Durations("measured", f"measured, {device}", "measured", questions.timing.milliseconds))
     note = f"Each layer's duration is estimated from its operations and bytes on {gpu}."
     found.append(
-        _Source(
+        _Durations(
             "estimated",
             f"estimated, {gpu}",
             "estimated",
@@ -141,9 +141,11 @@ def _sources(scene: Scene) -> dict[str, _Source]:
     if times is None and questions.timing.on_layers(result):
         note = "Measured on the CPU with another engine: only the order of the steps is this engine's."
         joined = functools.partial(_joined, result)
-        found.append(_Source("cpu", "measured on the CPU", "measured", joined, note))
+        found.append(_Durations("cpu", "measured on the CPU", "measured", joined, note))
     note = "Every layer counts one step here, however long it takes."
-    found.append(_Source("unit", "every layer alike", "", lambda other: unit_durations(other.engine), note))
+    found.append(
+        _Durations("unit", "every layer alike", "", lambda other: unit_durations(other.engine), note)
+    )
     return {s.id: s for s in found}
 
 
@@ -167,7 +169,7 @@ def _joined(measured: Facts, shown: Facts) -> Mapping[str, float]:
     return divided(times, shared)
 
 
-def _settings(scene: Scene, sources: Mapping[str, _Source], chosen: _Source) -> list[Setting]:
+def _settings(scene: Scene, sources: Mapping[str, _Durations], chosen: _Durations) -> list[Setting]:
     return [
         choices("times", "Durations", {s.id: s.label for s in sources.values()}, chosen.id),
         choices(
@@ -239,7 +241,7 @@ def _siblings(scene: Scene) -> list[Facts]:
     return [result, *same]
 
 
-def _beside(scene: Scene, chosen: _Source, plan: Schedule) -> list[tuple[Facts, Schedule]]:
+def _beside(scene: Scene, chosen: _Durations, plan: Schedule) -> list[tuple[Facts, Schedule]]:
     """The variant and its siblings with their schedules, those with the fewest streams first."""
     timed = ((other, chosen.of(other)) for other in _siblings(scene)[1:_BESIDE])
     others = [(r, scheduled(r.engine, times, origin=chosen.origin)) for r, times in timed if times]
@@ -259,7 +261,7 @@ def _lead(plan: Schedule) -> str:
     )
 
 
-def _notes(scene: Scene, plan: Schedule, chosen: _Source) -> list[str]:
+def _notes(scene: Scene, plan: Schedule, chosen: _Durations) -> list[str]:
     notes = [chosen.note] if chosen.note else []
     if len(plan.streams) > 1:
         notes.append(

@@ -19,7 +19,7 @@ SYNC = frozenset({"signal", "wait"})
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class ScheduledStep:
     """One step of an engine, from ``start`` to ``end`` in the unit of its schedule.
 
     ``waits_on`` are ids of steps on other streams that end before it begins: signals, or where waits are inferred the
@@ -81,7 +81,7 @@ class Schedule:
     before. ``origin`` is that of the durations, empty where every layer counts 1. ``notes`` tell what is not known.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScheduledStep, ...]
     waits: tuple[Wait, ...]
     streams: tuple[Stream, ...]
     path: tuple[str, ...]
@@ -178,7 +178,7 @@ def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin |
         at = latest_of[at]
     on_path = set(path)
     steps = tuple(
-        Step(
+        ScheduledStep(
             layer=y.id,
             stream=y.stream,
             start=starts[i],

@@ -17,7 +17,7 @@ from rtlab.core.finding import Finding
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.calibration.pairs import PairUse
-from rtlab.questions.cards.picture import Box, Edge, Graph, OpChip, Overlay, Port, Reading
+from rtlab.questions.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
 from rtlab.questions.engine.breakdown import Slice, Transition
 from rtlab.questions.engine.panel import Summary
 from rtlab.questions.reformats.reasons import Reformat
@@ -61,7 +61,7 @@ def sample() -> EngineView:
         for i, title in enumerate(TITLES)
     ]  # fmt: skip
     nodes = {
-        title: Reading(value=i * 0.25 - 1, spread=None if i % 2 else 0.5, shared=i + 1, note=f"note {i}")
+        title: OverlayValue(value=i * 0.25 - 1, spread=None if i % 2 else 0.5, shared=i + 1, note=f"note {i}")
         for i, title in enumerate(TITLES)
     }
     overlay = Overlay(id="time", title="Time", unit="ms", origin="measured", source="a CPU", best="low",

@@ -10,7 +10,7 @@ import pytest
 
 from rtlab import CalibrationData, Study
 from rtlab.explorer import charts
-from rtlab.questions.cards.picture import OpChip, Overlay, Reading
+from rtlab.questions.cards.picture import OpChip, Overlay, OverlayValue
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
@@ -42,7 +42,7 @@ def given(times: list[float], spread: float | None = None, ops: int = 1) -> Engi
     """A view whose layers have these times in milliseconds, and these numbers of operators."""
     chips = [OpChip(op=f"Op{k}", family="other", node="") for k in range(ops)]
     boxes = [{"id": f"L{i}", "kind": "layer", "chips": chips, "title": f"L{i}"} for i in range(len(times))]
-    layers = {f"L{i}": Reading(value=t, spread=spread, shared=1, note="") for i, t in enumerate(times)}
+    layers = {f"L{i}": OverlayValue(value=t, spread=spread, shared=1, note="") for i, t in enumerate(times)}
     overlay = Overlay(
         id="time", title="CPU time", unit="ms", origin="measured", source="measured", best="low", nodes={},
         layers=layers,

@@ -1,5 +1,5 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { BuildStory, Step } from "../contract";
+import type { BuildStory, ReplayedStep } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { GLYPH, NONE, plural, printable, shorten } from "../format";
 import { onKeys } from "../keys";
@@ -39,7 +39,7 @@ const WHOLE_MS = 45_000;
 
 interface Numbered {
   at: number;
-  step: Step;
+  step: ReplayedStep;
 }
 
 function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory }) {

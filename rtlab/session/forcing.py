@@ -1,4 +1,4 @@
-"""Forcing a tactic: what the builder timed for each layer, and a variant whose build takes another than the fastest.
+"""Forcing a tactic: a variant whose build takes another than the fastest.
 
 TensorRT 10.10 and later do this through an editable timing cache. It holds the operators of TensorRT's graph compiler;
 layers of its other runners are listed with the tactics that were timed for them, and cannot be forced.
@@ -9,116 +9,54 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rtlab import backends, questions
+from rtlab import backends
 from rtlab.backends.roles import able, advice, role
-from rtlab.core.buildlog import Entry, Operator, TacticTime
+from rtlab.core.buildlog import Entry, TacticTime
 from rtlab.core.facts import Facts
 from rtlab.core.options import BuildOptions
 from rtlab.core.protocols import Capabilities, Progress, Tuner
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.questions.build.tactics import contests
+from rtlab.experiments.tactics import LayerTactics, TacticListing
 
 #: Candidates that a message names.
 _NAMED = 6
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerTactics:
-    """What was timed for one layer, and what the timing cache holds for it.
-
-    Attributes:
-        layer: The operator or layer as the build log names it.
-        nodes: Labels of its ONNX nodes, where the log tells them.
-        timed: Its tactics, the fastest first, by milliseconds that the builder *reported*; of layers of other runners
-            than the graph compiler at most the best 20.
-        remembered: What the timing cache holds, and a build with it takes; None where no editable cache has it.
-        key: Its key in the cache; empty where it cannot be forced.
-    """
-
-    layer: str
-    nodes: tuple[str, ...]
-    timed: tuple[TacticTime, ...]
-    remembered: TacticTime | None = None
-    key: str = ""
-
-    @property
-    def cost(self) -> float | None:
-        """Milliseconds that what is remembered takes longer than the fastest, *reported*; None where it is untimed."""
-        if self.remembered is None:
-            return None
-        known = [t for t in self.timed if int(t.tactic, 0) == int(self.remembered.tactic, 0)]
-        return known[0].milliseconds - self.timed[0].milliseconds if known else None
-
-
-def tactics(
-    result: Facts, others: Iterable[Facts] = (), progress: Progress | None = None
-) -> tuple[LayerTactics, ...]:
-    """The tactics of each layer: first the operators of the graph compiler, then the layers of other runners.
-
-    A build that finds an operator in its timing cache does not time it again. So the logs of ``others`` count too,
-    where these differ in the cache only.
-
-    Raises:
-        VariantError: no log tells of tactics: TensorRT-RTX times them on the GPU when it loads an engine.
-        ReadError: the timing cache cannot be read, or is of another version or GPU.
-        BackendError: the child process that reads it crashed.
-    """
-    doing = f'Cannot list the tactics of variant "{result.name}"'
-    _check_backend(doing, result)
-    own = _operators(result)
-    remembered: Mapping[str, Entry] = {}
-    if not _locked(result):
-        known = {o.key: o for o in own if o.key}
-        for other in others:
-            if other is not result and not _locked(other) and _alike(result.variant, other.variant):
-                known |= {o.key: o for o in _operators(other) if o.key and o.key not in known}
-        if known:
-            remembered = _tuner(result.engine.backend).remembered(_cache(result), tuple(known), progress)
-        told = {o.key for o in own}
-        own = (*own, *(o for key, o in known.items() if key in remembered and key not in told))
-    found = [_of(o, remembered.get(o.key)) for o in own]
-    log = questions.build.log(result)
-    found += [
-        LayerTactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
-        for contest in (contests(log) if log is not None else ())
-    ]
-    if not found:
-        raise VariantError(
-            f"{doing}: no log tells of a tactic that was timed, since there is none, it is not verbose, or the timing "
-            f"cache knew all. {_advice()}, or read the log of trtexec --verbose."
-        )
-    return tuple(found)
-
-
-def force(
-    result: Facts,
-    wanted: Mapping[str, str | int],
-    copy: str | Path,
-    others: Iterable[Facts] = (),
-    progress: Progress | None = None,
-) -> Variant:
-    """The variant whose build takes other tactics; its edited timing cache is written to ``copy``.
-
-    Where an operator was timed in several forms, as in FP16 and in FP32, each that has the tactic is forced.
+def listing(result: Facts, others: Iterable[Facts]) -> tuple[TacticListing, Tuner | None]:
+    """The listing of a variant's tactics, and what reads its log and its cache; None where it is read from files.
 
     Args:
-        result: A variant that was built here with an editable timing cache, which is only read.
-        wanted: By layer, as ``tactics`` names it or by an ONNX node of it, a tactic: its id or its kernel's name.
-        copy: Where the edited cache goes.
-        others: As for ``tactics``.
-        progress: Asked whether to stop.
+        result: The variant.
+        others: Those whose logs count where they differ in the timing cache only.
 
     Raises:
-        VariantError: the variant has no editable timing cache, a layer or a tactic is unknown or cannot be forced, or
-            nothing would change.
-        ReadError, BackendError: as ``tactics``.
-        RtlabError: the copy cannot be written.
+        VariantError: its backend times no tactics while it builds: TensorRT-RTX times them on the GPU when it loads an
+            engine.
     """
-    doing = f'Cannot force tactics of variant "{result.name}"'
+    _check_backend(_listing(result), result)
+    if result.recorded:
+        return TacticListing(result, (), None), None
+    tuner, cache = _tuner(result.engine.backend), _cache(result)
+    alike = [] if _locked(result) else [o for o in others if o is not result and _shares(result, o)]
+    logs = tuple(f.engine.log for f in (result, *alike))
+    return TacticListing(result, logs, None if _locked(result) else cache), tuner
+
+
+def silent(result: Facts) -> VariantError:
+    """The error of a variant of whose tactics nothing is told."""
+    return VariantError(
+        f"{_listing(result)}: no log tells of a tactic that was timed, since there is none, it is not verbose, or the "
+        f"timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
+    )
+
+
+def check(result: Facts, wanted: Mapping[str, str | int]) -> None:
+    """Raise ``VariantError`` where no tactic of a variant can be forced, or none is named."""
+    doing = _forcing(result)
     _check_backend(doing, result)
     if reason := _locked(result):
         raise VariantError(f"{doing}: {reason} {_advice()}.")
@@ -127,7 +65,33 @@ def force(
             f"{doing}: none is named. Choose among those of study.tactics({result.name!r}), as "
             f'{{"layer": "0x665ded9abbf88"}}.'
         )
-    table = tactics(result, others, progress)
+
+
+def force(
+    result: Facts,
+    wanted: Mapping[str, str | int],
+    table: Sequence[LayerTactics],
+    copy: Path,
+    progress: Progress,
+) -> Variant:
+    """The variant whose build takes other tactics; its edited timing cache is written to ``copy``.
+
+    Where an operator was timed in several forms, as in FP16 and in FP32, each that has the tactic is forced.
+
+    Args:
+        result: A variant that passed ``check``, whose timing cache is only read.
+        wanted: By layer, as ``table`` names it or by an ONNX node of it, a tactic: its id or its kernel's name.
+        table: Its tactics.
+        copy: Where the edited cache goes.
+        progress: Asked whether to stop.
+
+    Raises:
+        VariantError: a layer or a tactic is unknown or cannot be forced, or nothing would change.
+        ReadError: the timing cache cannot be read, or is of another version or GPU.
+        BackendError: the child process that edits it crashed.
+        RtlabError: the copy cannot be written.
+    """
+    doing = _forcing(result)
     entries: dict[str, Entry] = {}
     for layer, tactic in wanted.items():
         for key, chosen in _chosen(doing, table, layer, tactic).items():
@@ -138,9 +102,10 @@ def force(
             f"{doing}: its timing cache holds these already, so nothing would differ. Choose others of "
             f"study.tactics({result.name!r})."
         )
-    _tuner(result.engine.backend).forced(_cache(result), copy, tuple(entries.values()), progress)
     options = result.variant.options or BuildOptions()
-    return dataclasses.replace(result.variant, options=dataclasses.replace(options, timing_cache=Path(copy)))
+    assert options.timing_cache is not None  # noqa: S101 - such a variant has no tactics that can be forced
+    _tuner(result.engine.backend).forced(options.timing_cache, copy, tuple(entries.values()), progress)
+    return dataclasses.replace(result.variant, options=dataclasses.replace(options, timing_cache=copy))
 
 
 def copy_path(result: Facts, name: str, given: str | Path | None, variants: Mapping[str, Variant]) -> Path:
@@ -153,9 +118,9 @@ def copy_path(result: Facts, name: str, given: str | Path | None, variants: Mapp
         raise VariantError(
             f'Cannot call the forced variant "{name}": this is the one that it is made of. Choose as_="forced".'
         )
-    kept = result.variant.options.timing_cache if result.variant.options else None
-    kept = kept or Path("timing.cache")
-    path = Path(given) if given is not None else kept.with_name(f"{kept.stem}.{_plain(name)}{kept.suffix}")
+    kept = _cache(result) or Path("timing.cache")
+    plain = re.sub(r"[^\w.-]+", "_", name)
+    path = Path(given) if given is not None else kept.with_name(f"{kept.stem}.{plain}{kept.suffix}")
     for other, variant in variants.items():
         used = variant.options.timing_cache if variant.options else None
         if other != name and used is not None and used.resolve() == path.resolve():
@@ -166,9 +131,12 @@ def copy_path(result: Facts, name: str, given: str | Path | None, variants: Mapp
     return path
 
 
-def _plain(name: str) -> str:
-    """A variant's name as part of a file's."""
-    return re.sub(r"[^\w.-]+", "_", name)
+def _listing(result: Facts) -> str:
+    return f'Cannot list the tactics of variant "{result.name}"'
+
+
+def _forcing(result: Facts) -> str:
+    return f'Cannot force tactics of variant "{result.name}"'
 
 
 def _check_backend(doing: str, result: Facts) -> None:
@@ -196,11 +164,8 @@ def _locked(result: Facts) -> str:
     return ""
 
 
-def _cache(result: Facts) -> Path:
-    path = result.variant.options.timing_cache if result.variant.options else None
-    if path is None:
-        raise VariantError(f'Variant "{result.name}" has no timing cache. {_advice()}.')
-    return path
+def _cache(result: Facts) -> Path | None:
+    return result.variant.options.timing_cache if result.variant.options else None
 
 
 def _forces(capable: Capabilities) -> bool:
@@ -212,11 +177,6 @@ def _tuner(name: str) -> Tuner:
     return found
 
 
-def _operators(result: Facts) -> tuple[Operator, ...]:
-    """What the log of a build made here lists; files of another machine bring a log of their own."""
-    return () if result.recorded else _tuner(result.engine.backend).operators(result.engine.log)
-
-
 def _advice() -> str:
     """How a variant is built whose tactics can be forced."""
     return " or ".join(
@@ -226,21 +186,13 @@ def _advice() -> str:
     )
 
 
-def _alike(one: Variant, other: Variant) -> bool:
-    """Whether two variants differ in the timing cache at most."""
+def _shares(result: Facts, other: Facts) -> bool:
+    """Whether another variant was built here too, and differs in its editable timing cache at most."""
     bare = [
         dataclasses.replace(v, options=dataclasses.replace(v.options or BuildOptions(), timing_cache=None))
-        for v in (one, other)
+        for v in (result.variant, other.variant)
     ]
-    return bare[0] == bare[1]
-
-
-def _of(operator: Operator, entry: Entry | None) -> LayerTactics:
-    holds = None
-    if entry is not None:
-        names = {int(t.tactic, 0): t.name for t in operator.timed}
-        holds = TacticTime(entry.id, names.get(entry.tactic, ""), entry.milliseconds)
-    return LayerTactics(operator.name, operator.nodes, operator.timed, holds, operator.key if holds else "")
+    return bare[0] == bare[1] and not _locked(other)
 
 
 def _chosen(
