@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple, TypeAlias
 
 import onnx
@@ -21,6 +22,8 @@ class Kind(NamedTuple):
     other: bytes = b""
 
 
+#: A kind of this type and shape: one object, however many values of it a model has.
+of_type = functools.lru_cache(4096)(Kind)
 UNKNOWN = Kind(0, None)
 FLAG = Kind(int(onnx.TensorProto.BOOL), ())
 COUNT = Kind(int(onnx.TensorProto.INT64), ())
@@ -38,7 +41,7 @@ def declared(value: ir.Value) -> Kind:
     """As the model tells a value's type, with the shape as it was loaded."""
     if isinstance(value.type, ir.TensorType):
         dims = None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
-        return Kind(int(value.type.dtype), dims)
+        return of_type(int(value.type.dtype), dims)
     if value.type is None:
         return UNKNOWN
     return Kind(0, None, ir.serde.serialize_type(value.type).SerializeToString())

@@ -111,10 +111,12 @@ class Model:
 
     @functools.cached_property
     def _copies(self) -> Mapping[str, tuple[str, ...]]:
-        table: dict[str, list[str]] = {}
+        own = {i: (i,) for i, place in self.places.items() if i == place.node.id}
+        several: dict[str, list[str]] = {}
         for place in self.places.values():
-            table.setdefault(place.node.id, []).append(place.id)
-        return {k: tuple(v) for k, v in table.items()}
+            if place.id not in own:
+                several.setdefault(place.node.id, []).append(place.id)
+        return own | {k: tuple(v) for k, v in several.items()}
 
     def where(self, node: str) -> tuple[str, ...]:
         """Ids of the places where a node runs: itself, one per call in a function, none when it is never called."""

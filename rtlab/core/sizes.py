@@ -23,6 +23,7 @@ from rtlab.core.kinds import (
     declared,
     is_whole,
     kind_of,
+    of_type,
     type_of,
     whole,
     with_axis,
@@ -150,7 +151,7 @@ class _Evaluation:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 held = value.const_value
-                self.kinds[0, id(value)] = Kind(int(held.dtype), tuple(held.shape.numpy()))
+                self.kinds[0, id(value)] = of_type(int(held.dtype), tuple(held.shape.numpy()))
         return known
 
     def _scope(self, scope: Scope, attributes: Mapping[str, ir.Attr]) -> None:
@@ -196,7 +197,7 @@ class _Evaluation:
         if held is None:
             return
         dims = tuple(held.shape.numpy())
-        self.kinds[key] = Kind(int(held.dtype), dims)
+        self.kinds[key] = of_type(int(held.dtype), dims)
         if math.prod(dims) <= _COMPUTED and held.dtype != ir.DataType.STRING:
             # One that lies in a file, and is gone, is known by its shape alone.
             with contextlib.suppress(Exception):
@@ -218,7 +219,8 @@ class _Evaluation:
             self._inferred[key] = _inferred(proto, call.version, reads, told)
         found = self._inferred[key] or [UNKNOWN] * len(loaded)
         return [
-            m if m.dtype or m.other else k._replace(dims=m.dims) for m, k in zip(found, loaded, strict=True)
+            m if m.dtype or m.other else of_type(k.dtype, m.dims, k.other)
+            for m, k in zip(found, loaded, strict=True)
         ]
 
     def _compute(self, call: _Call, made: list[Kind]) -> None:

@@ -214,7 +214,9 @@ def _columns(kind: Any, objects: Sequence[Any]) -> list[Sequence[Any]]:
     fields = members(kind)
     read: Any = operator.itemgetter if typing.is_typeddict(kind) else operator.attrgetter
     if len(fields) > 1 and objects:
-        return list(zip(*map(read(*fields), objects), strict=True))
+        # Not zipped, which makes an iterator over each row.
+        rows = list(map(read(*fields), objects))
+        return [[row[i] for row in rows] for i in range(len(fields))]
     return [[read(f)(o) for o in objects] for f in fields]
 
 

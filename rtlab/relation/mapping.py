@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as MappingType
@@ -89,10 +90,7 @@ class Mapping:
 
 
 def _group(pairs: Iterable[Pair], key: Callable[[Pair], str]) -> dict[str, tuple[Pair, ...]]:
-    table: defaultdict[str, list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        table[key(pair)].append(pair)
-    return {k: tuple(v) for k, v in table.items()}
+    return {k: tuple(found) for k, found in itertools.groupby(sorted(pairs, key=key), key)}
 
 
 def placed(mapping: Mapping, model: Model) -> Mapping:

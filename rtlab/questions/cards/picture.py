@@ -72,12 +72,17 @@ class Box(TypedDict):
     details: list[Detail]
 
 
+#: Of what a box has none: one list for all, since Python looks through thousands of empty ones for garbage. Whoever has
+#: something to tell puts a list of its own there.
+NONE: list[Any] = []
+
+
 def drawn(id_: str, kind: BoxKind, op: str, family: Family, title: str, **parts: Any) -> Box:
     """A box in the main graph of which nothing is told yet; ``parts`` are other fields of it."""
     made: dict[str, Any] = {
-        "id": id_, "kind": kind, "parent": -1, "body": "", "op": op, "family": family, "title": title, "lines": [],
-        "chips": [], "precision": "", "reads": "", "writes": "", "stream": 0, "slim": False, "inputs": [],
-        "outputs": [], "details": [],
+        "id": id_, "kind": kind, "parent": -1, "body": "", "op": op, "family": family, "title": title, "lines": NONE,
+        "chips": NONE, "precision": "", "reads": "", "writes": "", "stream": 0, "slim": False, "inputs": NONE,
+        "outputs": NONE, "details": NONE,
     }  # fmt: skip
     return cast("Box", {**made, **parts})
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 import strategies
+from rtlab.core.kinds import declared
 from rtlab.core.model import Model, load
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -306,3 +308,13 @@ def test_types_are_known_inside_functions() -> None:
     )
     (scope,) = net.scopes[1:]
     assert "fp16" == net.sizes().dtype(scope.nodes[0].outputs[0], scope.space)
+
+
+def test_values_of_one_type_and_shape_share_what_is_known_of_them() -> None:
+    first, second = (
+        declared(ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT16), shape=ir.Shape([1, "n", 8])))
+        for n in "ab"
+    )
+
+    assert (ir.DataType.FLOAT16, (1, None, 8), b"") == first
+    assert first is second

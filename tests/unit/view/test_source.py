@@ -14,7 +14,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
 from rtlab.documents.payload import decode, encode
-from rtlab.questions.cards.picture import Graph
+from rtlab.questions.cards.picture import NONE, Graph, drawn
 from rtlab.relation.mapping import Mapping, Pair, placed
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
@@ -322,3 +322,13 @@ def test_a_function_that_multiplies_is_cut_before_it_fills_the_memory() -> None:
     layer = Layer(id="l", name="l", kind="kgen", index=0, origins=("start",))
     engine = Engine("tensorrt-rtx", "1", Target("sm86"), (layer,), maker=TENSORRT_RTX)
     assert "start" in {p.node for p in placed(relate(model, model, engine), model).pairs}
+
+
+def test_boxes_with_nothing_to_tell_share_one_empty_list_that_nobody_fills() -> None:
+    """Thousands of empty lists are thousands of objects that Python looks through for garbage."""
+    graph = graph_of(tiny_model())
+    first, second = (drawn(title, "node", "Relu", "other", title) for title in "ab")
+
+    assert [first[k] is second[k] for k in ("lines", "chips", "inputs", "outputs", "details")] == [True] * 5
+    assert all(box["details"] for box in graph["boxes"] if box["kind"] == "node")
+    assert [] == NONE
