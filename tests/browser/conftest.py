@@ -388,6 +388,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+@pytest.fixture
+def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Whether the test has failed, for what is shared with the next one."""
+    return lambda: request.node.stash.get(FAILED, False)
+
+
 def _page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
     """A page with a fresh profile, 1440 by 900."""
     context = chromium.new_context(viewport=VIEWPORT)
@@ -406,7 +412,7 @@ def pages(chromium: Browser) -> Iterator[list[LabPage]]:
 
 @pytest.fixture
 def lab_page(
-    lab: Lab, chromium: Browser, pages: list[LabPage], request: pytest.FixtureRequest
+    lab: Lab, chromium: Browser, pages: list[LabPage], failed: Callable[[], bool]
 ) -> Iterator[LabPage]:
     """A page of JupyterLab: as new, though the page may have shown other notebooks before.
 
@@ -417,7 +423,7 @@ def lab_page(
     page = pages[0]
     yield page
     page.shown += 1
-    if request.node.stash.get(FAILED, False) or page.shown >= NOTEBOOKS or not page.clear():
+    if failed() or page.shown >= NOTEBOOKS or not page.clear():
         pages.clear()
         page.page.context.close()
 

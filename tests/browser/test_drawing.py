@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from PIL import Image
+from playwright.sync_api import Page
 
 import rtlab
 from rtlab.documents.payload import encode
@@ -36,19 +38,38 @@ def script() -> str:
     return (ROOT / "widgets" / "bench" / "dist" / "bench.js").read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def window(chromium) -> Iterator[list[Page]]:
+    """The page that tests share one after the other, if there is one now: a window takes longer than most pictures."""
+    found: list[Page] = []
+    yield found
+    for page in found:
+        page.context.close()
+
+
 @pytest.fixture
-def page(chromium, script):
-    """An empty page with the drawing's functions, 700 by 520, that may fetch nothing."""
-    context = chromium.new_context(viewport={"width": 700, "height": 520}, reduced_motion="reduce")
-    page = context.new_page()
-    page.route("**/*", lambda route: route.abort())
+def page(chromium, script, window, failed):
+    """An empty page with the drawing's functions, 700 by 520, that may fetch nothing; another one after a failure."""
+    if not window:
+        context = chromium.new_context(viewport={"width": 700, "height": 520}, reduced_motion="reduce")
+        window.append(context.new_page())
+        window[0].route("**/*", lambda route: route.abort())
+    page = window[0]
     errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
+
+    def note(error: object) -> None:
+        errors.append(str(error))
+
+    page.goto("about:blank")
+    assert page.evaluate("() => !('rtlab' in window || 'stolen' in window)")
+    page.on("pageerror", note)
     page.set_content("<!doctype html><body style='--jp-ui-font-family: DejaVu Sans'></body>")
     page.add_script_tag(content=script, type="module")
     page.wait_for_function("() => window.rtlab")
     yield page
-    context.close()
+    page.remove_listener("pageerror", note)
+    if failed():
+        window.pop().context.close()
     assert [] == errors
 
 
