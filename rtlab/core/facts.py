@@ -69,10 +69,10 @@ class Ranked:
     task, ``delta`` its difference from fp32 in the same unit.
     """
 
-    calibrator: Calibrator
+    calibrator: Annotated[Calibrator, Meaning("Calibrator")]
     precision: Precision
     score: Score | None
-    delta: float | None
+    delta: Annotated[float | None, Meaning("To fp32", origin="measured")]
     sqnr: Annotated[float, Meaning("Output SQNR", "dB", "measured", infinite=True)]
     samples: int
     source: str

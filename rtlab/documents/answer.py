@@ -79,13 +79,15 @@ class NounTable:
         return {key: self._link(noun) for key, noun in zip(self.keys(), self.nouns, strict=True)}
 
     def frame(self) -> pd.DataFrame:
-        """A row each with every field, numbers as they are; ``attrs`` tells units and origins."""
+        """A row each with every field, numbers as they are, NA for None; ``attrs`` tells units and origins."""
         import pandas as pd
 
         known = [f for f in fields(self.kind) if not _inner(f)]
         made: pd.DataFrame = pd.DataFrame(
-            [[_value(getattr(noun, f.name)) for f in known] for noun in self.nouns],
-            columns=pd.Index([f.name for f in known]),
+            {
+                f.name: pd.Series([_value(getattr(noun, f.name)) for noun in self.nouns], dtype=_dtype(f))
+                for f in known
+            }
         )
         made.attrs = {
             "units": {f.name: f.meaning.unit for f in known if f.meaning.unit},
@@ -151,9 +153,9 @@ class NounTable:
         for f in fields(self.kind):
             if f.meaning.links:
                 value = getattr(noun, f.name)
-                found[f.meaning.links] += [value] if isinstance(value, str) else value
+                found[f.meaning.links] += filter(None, [value] if isinstance(value, str) else value)
         nodes = found["nodes"] or [n for layer in found["layers"] for n in self.nodes(layer)]
-        return link(dict.fromkeys(nodes), filter(None, found["layers"]), filter(None, found["others"]))
+        return link(dict.fromkeys(nodes), found["layers"], found["others"])
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -180,8 +182,9 @@ def facts(noun: Any) -> list[Fact]:
 class Answer:
     """The answer to a question by its noun; ``called`` and ``nodes`` are those of ``NounTable``.
 
-    The fields of the noun are facts, and its first field of several nouns is a table. In a notebook it shows itself;
-    ``frame()`` is the table for pandas, ``plain()`` all of it as JSON, ``noun`` has the numbers as they are.
+    The fields of the noun are facts, and its fields of several nouns are tables: the first one is that of a panel, and
+    others that have a title follow it in text. In a notebook it shows itself; ``frame()`` is the first table for
+    pandas, ``plain()`` all of it as JSON, ``noun`` has the numbers as they are.
     """
 
     title: str
@@ -191,11 +194,18 @@ class Answer:
 
     @property
     def table(self) -> NounTable | None:
-        """Of the nouns in it; None where there are none."""
-        for f in fields(type(self.noun)):
-            if (kind := _inner(f)) is not None:
-                return NounTable(kind, getattr(self.noun, f.name), self.called, self.nodes)
-        return None
+        """Of the first nouns in it; None where there are none."""
+        return next(iter(self._tables.values()), None)
+
+    @property
+    def _tables(self) -> dict[str, NounTable]:
+        """Those that are shown, by their titles: the first one, and what has a title."""
+        inner = [(f, kind) for f in fields(type(self.noun)) if (kind := _inner(f)) is not None]
+        shown = [(f, kind) for f, kind in inner if f.meaning.title or f is inner[0][0]]
+        return {
+            f.meaning.title: NounTable(kind, getattr(self.noun, f.name), self.called, self.nodes)
+            for f, kind in shown
+        }
 
     def frame(self) -> pd.DataFrame:
         """The table for pandas: numbers as they are, ``attrs`` tells units and origins; one row without a table."""
@@ -219,11 +229,17 @@ class Answer:
 
     def __repr__(self) -> str:
         lines = [self.title, *(f"{f['key']}: {_marked(f)}" for f in facts(self.noun))]
-        return "\n".join([*lines, "", self.table.text()] if self.table else lines)
+        for title, table in self._tables.items():
+            lines += ["", *filter(None, [title]), table.text()]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         told = "<br>".join(html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun))
-        return f"<b>{html.escape(self.title)}</b><br>{told}{self.table.html() if self.table else ''}"
+        tables = "".join(
+            f"{f'<br><b>{html.escape(title)}</b>' if title else ''}{table.html()}"
+            for title, table in self._tables.items()
+        )
+        return f"<b>{html.escape(self.title)}</b><br>{told}{tables}"
 
 
 def _headed(told: Column) -> str:
@@ -245,6 +261,19 @@ def _numeric(field: Field) -> bool:
     kinds = {field.type, *get_args(field.type)}
     several = bool(field.meaning.links) and field.type is not str
     return several or (bool(kinds & {int, float}) and bool not in kinds)
+
+
+def _dtype(field: Field) -> str | None:
+    """What pandas holds a field as; None where it finds that out itself."""
+    kinds = {field.type, *get_args(field.type)}
+    if get_origin(field.type) is tuple:
+        return "object"
+    if float in kinds:
+        return "float64"
+    missing = type(None) in kinds
+    if bool in kinds:
+        return "boolean" if missing else "bool"
+    return ("Int64" if missing else "int64") if int in kinds else None
 
 
 def _value(value: Any) -> Any:

@@ -31,7 +31,7 @@ TABS = (
     PageTab(Tab("streams"), "Streams", "analysis"),
     PageTab(Tab("tuning"), "Tuning", "analysis"),
     PageTab(Tab("recurrence"), "Recurrence", "analysis"),
-    PageTab(Tab("accuracy"), "Accuracy", ""),
+    PageTab(Tab("accuracy"), "Accuracy", "analysis"),
     PageTab(Tab("engine"), "Engine", "engine"),
     PageTab(Tab("build"), "Build", "build"),
     PageTab(Tab("calibration"), "Calibration", "calibration"),

@@ -18,14 +18,14 @@ from rtlab.core.data import samples_of
 from rtlab.core.progress import Reporting
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.contract import Side
-from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
 from rtlab.documents.tabs import FIRST, Tab
 from rtlab.errors import CalibrationError, ReadError
 from rtlab.explorer.choosing import Choosing
 from rtlab.explorer.pictures import is_large
+from rtlab.questions import panels
 from rtlab.questions.cards.picture import Graph
-from rtlab.questions.findings.panel import findings
+from rtlab.questions.scene import Scene
 from rtlab.session import Session
 from rtlab.view import controls as offer
 from rtlab.view.contract import Later
@@ -200,7 +200,7 @@ class Opening(Choosing):
             self.study.views.discard(self)
             study.views.add(self)
             self.study, self._baseline = study, ""
-            self.engine = self.other = self.story = b""
+            self.engine = self.other = b""
             self.source_later = self.engine_later = self.other_later = b""
             self._inspecting.stop()
             self.inspection = None
@@ -221,7 +221,7 @@ class Opening(Choosing):
         self._put(ViewState(variant=shown, baseline=self._baseline or built, tab=tab, panes=panes))
         self.controls = dict(offer.controls(study.model, self.choice))
         self._tell_calibration()
-        self.findings = plain(findings(study.model, self.study.findings()))
+        self._send_answers(panels.packed(Scene(study)))
         if aside:
             self._drawn.clear()
             self._start(lambda progress: self._show_aside(built, progress), f'show "{built}"')

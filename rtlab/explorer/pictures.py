@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 from rtlab import questions
 from rtlab.documents.payload import encode
 from rtlab.explorer import charts
+from rtlab.questions import panels
+from rtlab.questions.scene import Scene
 from rtlab.relation.mapping import placed
 from rtlab.view.contract import EngineView, Later
 from rtlab.view.graph import complete, engine_later
-from rtlab.view.packed import packed_story
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
-    from rtlab.core.model import Model
+    from rtlab.questions.snapshot import Snapshot
     from rtlab.relation.mapping import Mapping
 
 #: From this many layers on an engine is prepared on a thread, so that the page can work from the start.
@@ -25,15 +26,15 @@ _MANY_LAYERS = 1_000
 class EnginePicture:
     """What is shown of an engine: its picture and what follows, each part made once and when it is sent."""
 
-    def __init__(self, result: Facts, model: Model, view: EngineView, picture: bytes) -> None:
-        self.result, self.view, self._model = result, view, model
+    def __init__(self, result: Facts, study: Snapshot, view: EngineView, picture: bytes) -> None:
+        self.result, self.view, self._study = result, view, study
         #: The engine as it is drawn; empty where the page has a drawing to which this adds numbers.
         self.picture = picture
 
     @functools.cached_property
     def mapping(self) -> Mapping:
         """Its nodes by the places where they run."""
-        return placed(questions.fusion.mapping(self.result), self._model)
+        return placed(questions.fusion.mapping(self.result), self._study.model)
 
     @functools.cached_property
     def later(self) -> bytes:
@@ -42,15 +43,15 @@ class EnginePicture:
 
     @functools.cached_property
     def numbers(self) -> bytes:
-        """What the boxes tell, their numbers and the findings, whether or not the picture came with older ones."""
-        found = engine_later(self.result, self._model)
+        """What the boxes tell and their numbers, whether or not the picture came with older ones."""
+        found = engine_later(self.result, self._study.model)
         complete(self.view, found)
         return encode(found, Later)
 
     @functools.cached_property
-    def story(self) -> bytes:
-        """How the engine was built; empty where no log tells."""
-        return packed_story(self.result, self._model)
+    def answers(self) -> dict[str, bytes]:
+        """What the page draws with code of its own, by the question's name."""
+        return panels.packed(Scene(self._study, self.result))
 
     @functools.cached_property
     def charts(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -17,14 +17,15 @@ from rtlab.errors import Cancelled
 from rtlab.explorer.inspecting import Inspecting
 from rtlab.explorer.pictures import EnginePicture, is_large
 from rtlab.explorer.working import Working
+from rtlab.questions import panels
 from rtlab.questions.inspection.tensors import Inspection
+from rtlab.questions.scene import Scene
 from rtlab.relation.mapping import placed
 from rtlab.session import Session
 from rtlab.view import chrome
 from rtlab.view import controls as offer
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
-from rtlab.view.packed import packed_calibration
 from rtlab.view.state import ViewState
 from rtlab.view.table import failure
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from rtlab.core.facts import Facts
     from rtlab.questions.inspection.tensors import TensorStats
-    from rtlab.relation.mapping import Mapping
+    from rtlab.relation.mapping import Mapping as NodeMapping
 
 
 class Showing(Working):
@@ -58,9 +59,11 @@ class Showing(Working):
     #: In pixels; 0 is what the window has room for.
     height = traitlets.Int(0).tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
-    calibration = traitlets.Bytes(b"").tag(delivered=True)
-    story = traitlets.Bytes(b"").tag(delivered=True)
-    findings = traitlets.Dict().tag(delivered=True)
+    #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
+    engine_answer = traitlets.Bytes(b"").tag(delivered=True)
+    build_answer = traitlets.Bytes(b"").tag(delivered=True)
+    calibration_answer = traitlets.Bytes(b"").tag(delivered=True)
+    findings_answer = traitlets.Bytes(b"").tag(delivered=True)
 
     def __init__(self, script: str, study: Session[Any], *, baseline: str, **traits: Any) -> None:
         self.study = study
@@ -144,6 +147,9 @@ class Showing(Working):
     def _picture(self, result: Facts) -> EnginePicture:
         with self._turn:
             made = self._view(result)
+            if made.view["graph"]["later"]:
+                # What was told of the engine before must not stand beside this one until its own is worked out.
+                self.engine_answer = self.build_answer = self.findings_answer = b""
             self.engine = made.picture
             state = self.state
             self._put(state.show(result.name, made.mapping, self._mapping(state.compared)))
@@ -151,8 +157,8 @@ class Showing(Working):
 
     def _follow(self, made: EnginePicture) -> None:
         with self._turn:
+            self._send_answers(made.answers)
             self.engine_later = made.later
-            self.story = made.story
             self.charts = made.charts
             # What was read from files is no choice that could be built here.
             if not made.result.recorded:
@@ -178,8 +184,9 @@ class Showing(Working):
     def _renew(self, shown: EnginePicture, result: Facts) -> None:
         """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
         name = result.name
-        self._made[name] = made = EnginePicture(result, self.study.model, shown.view, b"")
+        self._made[name] = made = EnginePicture(result, self.study.snapshot(), shown.view, b"")
         if self.state.variant == name:
+            self._send_answers(made.answers)
             self.engine_later, self.charts = made.numbers, made.charts
         if self.state.compared == name:
             self.other_later = made.numbers
@@ -202,18 +209,24 @@ class Showing(Working):
             self._refresh()
 
     def _clear(self) -> None:
-        self.engine = self.story = self.engine_later = b""
+        self.engine = self.engine_later = b""
+        self._send_answers(panels.packed(Scene(self.study.snapshot())))
         self._put(dataclasses.replace(self.state, variant="", layers=()))
 
+    def _send_answers(self, answers: Mapping[str, bytes]) -> None:
+        """Send what the page draws with code of its own, by the question's name."""
+        for name, packed in answers.items():
+            setattr(self, f"{name}_answer", packed)
+
     def _tell_calibration(self) -> None:
-        self.calibration = packed_calibration(self.study.snapshot())
+        self._send_answers(panels.packed(Scene(self.study.snapshot()), shared=True))
 
     def _is_recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""
         result = self.study.facts.get(name)
         return result is not None and result.recorded
 
-    def _mapping(self, name: str) -> Mapping | None:
+    def _mapping(self, name: str) -> NodeMapping | None:
         result = self.study.facts.get(name)
         return placed(questions.fusion.mapping(result), self.study.model) if result else None
 
@@ -223,7 +236,7 @@ class Showing(Working):
             made = self._made.get(result.name)
             if made is None or made.result is not result or not made.picture:
                 view = engine_view(result, self.study.model, later=is_large(result))
-                made = EnginePicture(result, self.study.model, view, encode(view, EngineView))
+                made = EnginePicture(result, self.study.snapshot(), view, encode(view, EngineView))
                 self._made[result.name] = made
             return made
 

@@ -1,18 +1,25 @@
 """The questions that the page asks, in the order of the tabs: a new one is a line here.
 
 A panel is asked for when its tab is open, and again when one of its settings changes, so that nobody waits for what
-nobody looks at.
+nobody looks at. What the page draws with code of its own is sent when it changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rtlab.documents.contract import Panel, PanelName
+from rtlab.documents.payload import encode
+from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError, VariantError
+from rtlab.questions.accuracy.panel import ACCURACY
 from rtlab.questions.batches.panel import BATCHES
+from rtlab.questions.build.panel import BUILD
+from rtlab.questions.calibration.panel import CALIBRATION
 from rtlab.questions.difference.panel import DIFFERENCE
+from rtlab.questions.engine.panel import ENGINE
+from rtlab.questions.findings.panel import FINDINGS
 from rtlab.questions.formulations.panel import FORMULATIONS
 from rtlab.questions.kernels import KERNELS
 from rtlab.questions.memory.panel import MEMORY
@@ -21,6 +28,7 @@ from rtlab.questions.roofline.panel import ROOFLINE
 from rtlab.questions.samples.panel import SAMPLES
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.panel import SCHEDULE
+from rtlab.questions.table.panel import TABLE
 from rtlab.questions.variants.panel import VARIANTS
 
 if TYPE_CHECKING:
@@ -38,13 +46,21 @@ QUESTIONS: tuple[Question, ...] = (
     SCHEDULE,
     FORMULATIONS,
     RECURRENCE,
+    ACCURACY,
+    ENGINE,
+    BUILD,
+    CALIBRATION,
+    FINDINGS,
+    TABLE,
 )
 PANELS: Mapping[str, Question] = {q.name: q for q in QUESTIONS}
+#: Tabs that show panels.
+_ANALYSES = {tab.name for tab in TABS if tab.part == "analysis"}
 
 
 def offered(model: Model) -> list[PanelName]:
-    """The panels that have something to say of a variant."""
-    return [PanelName(name) for name, question in PANELS.items() if question.concerns(model)]
+    """The panels that have something to say of a variant, where the page has no code of its own for it."""
+    return [PanelName(n) for n, q in PANELS.items() if q.tab in _ANALYSES and q.concerns(model)]
 
 
 def answer(name: str, scene: Scene) -> Panel:
@@ -68,6 +84,24 @@ def ask(name: str, scene: Scene) -> Answer:
         RtlabError: what it needs of the variant is not known.
     """
     return _known(name, "answer").ask(scene)
+
+
+def packed(scene: Scene, *, shared: bool = False) -> dict[str, bytes]:
+    """What the page draws with code of its own, by the question's name, as ``encode`` makes it.
+
+    Empty where something is missing, which the page says itself. ``shared`` are the answers that are the same for every
+    variant, and else those of one.
+    """
+    return {
+        q.name: _packed(q.noun, q.sent, scene) for q in QUESTIONS if q.noun and q.sent and q.shared == shared
+    }
+
+
+def _packed(noun: Callable[[Scene], Any], kind: type, scene: Scene) -> bytes:
+    try:
+        return encode(noun(scene), kind)
+    except RtlabError:
+        return b""
 
 
 def _known(name: str, doing: str) -> Question:

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scene:
-    """What a panel is asked about: a variant of a study, beside which other one, with which settings of its own."""
+    """What a question is about: a variant of a study, beside which other one, with which settings of its own.
+
+    ``facts`` is None where no variant is shown: some questions have an answer before one is built.
+    """
 
     study: Snapshot
-    result: Facts
+    facts: Facts | None = None
     baseline: Facts | None = None
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -32,6 +35,19 @@ class Scene:
     def model(self) -> Model:
         """The source model."""
         return self.study.model
+
+    @property
+    def result(self) -> Facts:
+        """What is known of the variant.
+
+        Raises:
+            VariantError: none is shown.
+        """
+        if self.facts is None:
+            raise VariantError(
+                f'Cannot ask about a variant of "{self.model.name}": none is built. Run study.run() first.'
+            )
+        return self.facts
 
     def number(self, key: str, default: int) -> int:
         """A setting that is a whole number.
@@ -55,7 +71,8 @@ class Question:
     ``tab`` is where its panel stands, as ``label`` among those of the tab; ``title`` and ``lead``, a sentence or two
     that say what is to be seen, are its head. One of two functions answers: ``noun`` gives a noun, from whose fields
     the panel, JSON, frame and text follow; ``drawn`` gives a whole panel, where there is a figure to draw.
-    ``concerns`` says of which models there is anything to ask.
+    ``concerns`` says of which models there is anything to ask. ``sent`` is the type of the noun where the page draws
+    it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant.
     """
 
     name: str
@@ -65,6 +82,8 @@ class Question:
     lead: str
     noun: Callable[[Scene], Any] | None = None
     drawn: Callable[[Scene], Panel] | None = None
+    sent: type | None = None
+    shared: bool = False
     concerns: Callable[[Model], bool] = lambda _: True
 
     def ask(self, scene: Scene) -> Answer:
@@ -77,8 +96,11 @@ class Question:
             raise VariantError(
                 f'Cannot answer "{self.name}" in words: it draws a figure. Open its panel in the Explorer, or a report.'
             )
-        mapping = placed(questions.fusion.mapping(scene.result), scene.model)
-        return Answer(self.title, self.noun(scene), names(scene.result, scene.model), mapping.nodes)
+        noun = self.noun(scene)
+        if scene.facts is None:
+            return Answer(self.title, noun)
+        mapping = placed(questions.fusion.mapping(scene.facts), scene.model)
+        return Answer(self.title, noun, names(scene.facts, scene.model), mapping.nodes)
 
     def show(self, scene: Scene) -> Panel:
         """The panel: the one that the question draws, or the one that follows from its noun."""

@@ -28,7 +28,6 @@ from rtlab.view import chrome
 from rtlab.view.bundle import inlined
 from rtlab.view.contract import EngineView, Saved, SavedVariant
 from rtlab.view.graph import engine_view, source_graph
-from rtlab.view.packed import packed_calibration, packed_story
 from rtlab.view.state import ViewState
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def saved(study: Snapshot) -> Saved:
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
-        calibration=_base64(packed_calibration(study)),
+        answers=_answers(Scene(study), shared=True),
         variants=[_variant(study, name) for name in built],
         chips=chrome.chips(study, baseline=first),
         view=ViewState(variant=built[0], baseline=first, tab=Tab("table")),
@@ -101,15 +100,18 @@ def saved(study: Snapshot) -> Saved:
 
 def _variant(study: Snapshot, name: str) -> SavedVariant:
     model, result = study.model, study.facts[name]
+    scene = Scene(study, result)
     return SavedVariant(
         id=name,
         engine=_base64(encode(engine_view(result, model), EngineView)),
-        story=_base64(packed_story(result, model)),
+        answers=_answers(scene, shared=False),
         status=list(chrome.status(study, name)),
-        panels=[
-            Panel({**panels.answer(p, Scene(study, result)), "figures": []}) for p in panels.offered(model)
-        ],
+        panels=[Panel({**panels.answer(p, scene), "figures": []}) for p in panels.offered(model)],
     )
+
+
+def _answers(scene: Scene, *, shared: bool) -> dict[str, str]:
+    return {name: _base64(packed) for name, packed in panels.packed(scene, shared=shared).items()}
 
 
 def page(content: Saved) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from rtlab.core.buildlog import Action
-from rtlab.core.finding import Finding
 from rtlab.core.schema import Origin
 from rtlab.core.stage import Stage, Standing, State
 from rtlab.documents import contract
@@ -21,12 +20,8 @@ from rtlab.documents.commands import Choice, Command, WorkName
 from rtlab.documents.contract import Failure, Panel, PanelName, Status
 from rtlab.documents.tabs import TABS
 from rtlab.documents.typescript import typescript as written
-from rtlab.questions.build.panel import BuildStory
 from rtlab.questions.calibration.pairs import PairUse, Verdict
-from rtlab.questions.calibration.panel import Calibrated
 from rtlab.questions.cards.picture import BoxKind, Family, Graph, Overlay, Told
-from rtlab.questions.engine.panel import Summary
-from rtlab.questions.findings.panel import Findings
 from rtlab.questions.inspection.tensors import Inspection, TensorKind
 from rtlab.questions.panels import PANELS, QUESTIONS
 from rtlab.relation.flow import Reason
@@ -43,8 +38,7 @@ class EngineView(TypedDict):
     ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
     elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
     ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant.
-    Where the graph's boxes are told of later, ``overlays``, ``summary`` and ``findings`` are empty, and come as
-    ``Later`` too.
+    Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too.
     """
 
     variant: str
@@ -56,23 +50,18 @@ class EngineView(TypedDict):
     pairs: list[Pair]
     unmapped: list[Missing]
     overlays: list[Overlay]
-    summary: Summary | None
-    findings: list[Finding]
     panels: list[PanelName]
 
 
 class Later(TypedDict):
     """What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model.
 
-    ``boxes`` tell of ``Graph.boxes``, by position; ``overlays``, ``summary`` and ``findings`` are those of
-    ``EngineView``, and empty for a model.
+    ``boxes`` tell of ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``, and empty for a model.
     """
 
     of: str
     boxes: list[Told]
     overlays: list[Overlay]
-    summary: Summary | None
-    findings: list[Finding]
 
 
 class Chip(TypedDict):
@@ -112,24 +101,28 @@ class Chip(TypedDict):
 
 
 class SavedVariant(TypedDict):
-    """A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64.
+    """A variant in a report: its ``EngineView``, as ``encode`` makes it, in base64.
 
-    ``panels`` are those of the first settings, without their figures.
+    ``answers`` are what the page draws with code of its own, by the question's name and in the same form, empty where
+    there is none; ``panels`` are those of the first settings, without their figures.
     """
 
     id: str
     engine: str
-    story: str
+    answers: dict[str, str]
     status: list[Status]
     panels: list[Panel]
 
 
 class Saved(TypedDict):
-    """All that a report holds. ``source``, a ``Graph``, and ``calibration`` are as ``encode`` makes them, in base64."""
+    """All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64.
+
+    ``answers`` are those of ``SavedVariant`` that are the same for every variant.
+    """
 
     model: str
     source: str
-    calibration: str
+    answers: dict[str, str]
     variants: list[SavedVariant]
     chips: list[Chip]
     view: ViewState
@@ -137,7 +130,7 @@ class Saved(TypedDict):
 
 #: What crosses by itself; what it is made of crosses with it.
 ROOTS: tuple[Any, ...] = (
-    Graph, EngineView, Later, Calibrated, Findings, BuildStory, Inspection, Panel, contract.Controls, Choice,
+    Graph, EngineView, Later, *(q.sent for q in QUESTIONS if q.sent), Inspection, Panel, contract.Controls, Choice,
     Chip, contract.BuildState, contract.DataState, ViewState, Status, Saved,
 )  # fmt: skip
 ALIASES: Mapping[str, Any] = {
@@ -162,7 +155,10 @@ def _tabs() -> str:
     made = [
         {
             **dataclasses.asdict(tab),
-            "panels": [*tab.panels, *(q.name for q in QUESTIONS if q.tab == tab.name)],
+            "panels": [
+                *tab.panels,
+                *(q.name for q in QUESTIONS if q.tab == tab.name and tab.part == "analysis"),
+            ],
         }
         for tab in TABS
     ]

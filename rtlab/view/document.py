@@ -16,7 +16,7 @@ from rtlab.errors import RtlabError
 from rtlab.questions.build.tactics import contests
 from rtlab.questions.cards.card import names
 from rtlab.questions.difference.diff import Difference
-from rtlab.questions.engine.panel import summary
+from rtlab.questions.engine.summary import summary
 from rtlab.questions.roofline.estimate_error import known_error, usual
 
 if TYPE_CHECKING:

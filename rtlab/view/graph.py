@@ -20,8 +20,6 @@ from rtlab.questions.calibration.pairs import pairs
 from rtlab.questions.cards.card import Cards
 from rtlab.questions.cards.families import family
 from rtlab.questions.cards.picture import Box, Detail, Edge, Graph, Port, Told, drawn
-from rtlab.questions.engine.panel import summary
-from rtlab.questions.findings.panel import listed
 from rtlab.questions.panels import offered
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import placed
@@ -168,7 +166,7 @@ def source_graph(model: Model, *, later: bool = False) -> Graph:
 
 def source_later(model: Model) -> Later:
     """What the boxes of ``source_graph`` tell besides the picture."""
-    return Later(of=model.name, boxes=_ModelGraph(model).told(), overlays=[], summary=None, findings=[])
+    return Later(of=model.name, boxes=_ModelGraph(model).told(), overlays=[])
 
 
 def _tell(graph: Graph, told: Sequence[Told]) -> None:
@@ -247,8 +245,6 @@ def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineVi
         pairs=sorted(mapping.pairs, key=lambda p: p.role != "work"),
         unmapped=[m for m in mapping.missing if model.places[m.node].node.op != "Constant"],
         overlays=[],
-        summary=None,
-        findings=[],
         panels=offered(model),
     )
     if not later:
@@ -257,24 +253,14 @@ def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineVi
 
 
 def engine_later(result: Facts, model: Model) -> Later:
-    """What follows the picture of ``engine_view``: what its boxes tell, their numbers and sums, and the findings."""
-    return Later(
-        of=result.name,
-        boxes=_engine_told(result.engine),
-        overlays=overlays(result, model),
-        summary=summary(result, model),
-        findings=list(listed(model, questions.findings.of(result))),
-    )
+    """What follows the picture of ``engine_view``: what its boxes tell, and their numbers."""
+    return Later(of=result.name, boxes=_engine_told(result.engine), overlays=overlays(result, model))
 
 
 def complete(view: EngineView, later: Later) -> None:
     """Put what came later where the page puts it."""
     _tell(view["graph"], later["boxes"])
-    view["overlays"], view["summary"], view["findings"] = (
-        later["overlays"],
-        later["summary"],
-        later["findings"],
-    )
+    view["overlays"] = later["overlays"]
 
 
 def _operator(node: Node) -> str:

@@ -109,7 +109,7 @@ def test_a_recorded_build_is_replayed_on_the_graph(opened) -> None:
     lab.wait_python("set(explorer.state.selection) == {'conv1/7x7_s2', 'conv1/relu_7x7'}")
     page.keyboard.press("End")
     last = lab.python(
-        "len(__import__('rtlab.documents.payload').documents.payload.decode(explorer.story)['steps'])"
+        "len(__import__('rtlab.documents.payload').documents.payload.decode(explorer.build_answer)['steps'])"
     )
     lab.wait_python(f"explorer.state.step == {last}")
     shown.ready()

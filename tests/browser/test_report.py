@@ -115,6 +115,24 @@ def test_a_report_is_explored_without_kernel_and_network(report, study) -> None:
     assert [] == opened.errors
 
 
+def test_a_report_has_the_errors_of_each_value_and_what_the_other_tabs_tell(report, study) -> None:
+    """No chart is in the file; the numbers are."""
+    opened, scheme = report
+    page = opened.page
+    opened.show("int8")
+    page.click(f'{REPORT} [data-tab="accuracy"]')
+    where = f'{REPORT} [data-panel="accuracy"]'
+    page.wait_for_selector(f"{where} tbody td >> nth=0")
+    assert study["int8"].accuracy.worst(1)[0].value in page.inner_text(f"{where} tbody")
+    opened.picture(f"report-{scheme}-accuracy")
+    page.click(f'{REPORT} [data-tab="engine"]')
+    kind = study["int8"].kinds()[0]
+    page.wait_for_selector(f'{REPORT} .rt-engine :text("{kind.name}") >> nth=0')
+    page.click(f'{REPORT} [data-tab="findings"]')
+    page.wait_for_selector(f'{REPORT} :text("This model has no Q/DQ pairs of its own")')
+    assert [] == opened.errors
+
+
 def test_what_needs_a_kernel_is_not_offered(report) -> None:
     """A button that does nothing is a lie; a sentence says where the rest is."""
     opened, _ = report

@@ -18,8 +18,9 @@ from rtlab.core.schema import fields, is_noun
 from rtlab.documents.crossing import is_object, members, plain
 from rtlab.documents.payload import PRECISION, decode, encode
 from rtlab.quantize.thresholds import Threshold
+from rtlab.questions.build.story import BuildStory
 from rtlab.questions.build.tactics import Contest
-from rtlab.questions.calibration.panel import CalibratedValue
+from rtlab.questions.calibration.calibrated import Calibrated, CalibratedValue
 from rtlab.view import contract
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.from_regex(
@@ -108,9 +109,9 @@ def held(kind: Any) -> list[Any]:
 
 
 #: What crosses as bytes, and all that is in it; panels and figures cross as JSON.
-PACKED = [contract.Graph, contract.EngineView, contract.Later, contract.Calibrated, contract.BuildStory]
+PACKED = [contract.Graph, contract.EngineView, contract.Later, Calibrated, BuildStory]
 #: A calibrator of random letters is none, and the tactics of a layer are never without one.
-REAL = {Ranked, Threshold, CalibratedValue, contract.Calibrated, Contest, contract.BuildStory}
+REAL = {Ranked, Threshold, CalibratedValue, Calibrated, Contest, BuildStory}
 CROSSING = [t for t in dict.fromkeys(t for kind in PACKED for t in held(kind)) if t not in REAL]
 
 

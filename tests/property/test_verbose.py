@@ -17,8 +17,8 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.documents.payload import encode
 from rtlab.errors import ReadError
-from rtlab.questions.build.panel import BuildStory, story
 from rtlab.questions.build.replay import replay
+from rtlab.questions.build.story import BuildStory, story
 from rtlab.questions.build.tactics import contests
 from rtlab.testing import tiny_model
 

@@ -17,7 +17,7 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import CALIBRATORS, Variant
 from rtlab.errors import CalibrationError, Cancelled, VariantError
 from rtlab.quantize import findings
-from rtlab.questions.calibration.panel import calibration
+from rtlab.questions.calibration.calibrated import calibration
 from rtlab.testing import tiny_model
 
 

@@ -14,7 +14,7 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
@@ -127,6 +127,34 @@ export interface Overlay {
   layers: Record<string, OverlayValue>;
 }
 
+/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too. */
+export interface EngineView {
+  variant: string;
+  calibrator: string;
+  commands: string[];
+  precisions: Record<string, string>;
+  quantized: PairUse[];
+  graph: Graph;
+  pairs: Pair[];
+  unmapped: Missing[];
+  overlays: Overlay[];
+  panels: PanelName[];
+}
+
+/** What is told of a box besides what is drawn: the fields of ``Box`` of these names. */
+export interface Told {
+  inputs: Port[];
+  outputs: Port[];
+  details: Detail[];
+}
+
+/** What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model. ``boxes`` tell of ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``, and empty for a model. */
+export interface Later {
+  of: string;
+  boxes: Told[];
+  overlays: Overlay[];
+}
+
 /** Layers that have something in common, by id in execution order. ``milliseconds`` is the sum of their measured times and ``share`` its part of the sum of all layers, from 0 to 1; both None where none of them has a time. ``name`` is what their cards say of it, such as their precision. */
 export interface Slice {
   name: string;
@@ -182,117 +210,6 @@ export interface Summary {
   total: number | null;
   summed: number | null;
   ratio: number | null;
-}
-
-/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests on: a rule of the compiler, or what the engine's files tell. ``microseconds`` is the time of the layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. */
-export interface Finding {
-  id: string;
-  rule: string;
-  title: string;
-  nodes: string[];
-  cost: string;
-  fix: string;
-  evidence: string;
-  fixable: boolean;
-  exact: boolean;
-  layers: string[];
-  microseconds: number | null;
-}
-
-/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where the graph's boxes are told of later, ``overlays``, ``summary`` and ``findings`` are empty, and come as ``Later`` too. */
-export interface EngineView {
-  variant: string;
-  calibrator: string;
-  commands: string[];
-  precisions: Record<string, string>;
-  quantized: PairUse[];
-  graph: Graph;
-  pairs: Pair[];
-  unmapped: Missing[];
-  overlays: Overlay[];
-  summary: Summary | null;
-  findings: Finding[];
-  panels: PanelName[];
-}
-
-/** What is told of a box besides what is drawn: the fields of ``Box`` of these names. */
-export interface Told {
-  inputs: Port[];
-  outputs: Port[];
-  details: Detail[];
-}
-
-/** What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model. ``boxes`` tell of ``Graph.boxes``, by position; ``overlays``, ``summary`` and ``findings`` are those of ``EngineView``, and empty for a model. */
-export interface Later {
-  of: string;
-  boxes: Told[];
-  overlays: Overlay[];
-  summary: Summary | null;
-  findings: Finding[];
-}
-
-/** One calibrator's choice for one value, estimated from the value's histogram. ``amax`` is the threshold in the value's unit. ``clipped`` is the share of all elements, zeros included, whose magnitude lies beyond it. ``sqnr`` is the signal-to-noise ratio in decibels of quantizing all elements with it; infinite where there is no noise. Above 65 dB it says no more than that. ``choice`` is what ``auto`` took; ``doubt`` says in words what is wrong with a threshold that clips more than is healthy, empty otherwise. */
-export interface Threshold {
-  calibrator: string;
-  amax: number;
-  clipped: number;
-  sqnr: number | null;
-  doubt: string;
-  chosen: string;
-  why: string;
-}
-
-/** What calibration saw of one value, which the nodes ``readers`` quantize. ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share. ``origin`` of counts and shares is measured, or estimated where a part of a large map's elements stands for all. */
-export interface CalibratedValue {
-  value: string;
-  node: string;
-  readers: string[];
-  shape: string;
-  count: number;
-  zeros: number;
-  origin: Origin;
-  upper: number;
-  counts: number[];
-  thresholds: Threshold[];
-}
-
-/** The task's metric for one variant, measured on ``samples`` held-out samples. ``held`` are the model's outputs on these samples, so that scoring can go on with others. */
-export interface Score {
-  name: string;
-  value: number;
-  unit: string;
-  samples: number;
-  source: string;
-}
-
-/** One calibrator on the task, measured on the CPU. ``sqnr`` is that of the model's first output in decibel, over ``samples`` samples; ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit. */
-export interface Ranked {
-  calibrator: string;
-  precision: "fp32" | "tf32" | "fp16" | "bf16" | "int8" | "fp8" | "int4" | "fp4";
-  score: Score | null;
-  delta: number | null;
-  sqnr: number | null;
-  samples: number;
-  source: string;
-  note: string;
-}
-
-/** All that is known of the activations: observed on ``samples`` samples of ``source``. ``wanted`` is how many samples there are; fewer were seen after a cancel, and 0 says that more are left, nobody knows how many. ``ranking`` has the best first, and is empty before it was asked for; ``measured`` says on what and with which runner it was measured. */
-export interface Calibrated {
-  samples: number;
-  wanted: number;
-  source: string;
-  values: CalibratedValue[];
-  task: string;
-  unit: string;
-  ranking: Ranked[];
-  measured: string;
-}
-
-/** Where quantization is placed badly; ``note`` says what was looked at, or that there is nothing to look at. */
-export interface Findings {
-  items: Finding[];
-  note: string;
 }
 
 /** A pass of the builder: layers before and after it, None where untold, and its steps from ``first`` on. */
@@ -353,6 +270,85 @@ export interface BuildStory {
   contests: Contest[];
   memory: Detail[];
   notes: string[];
+}
+
+/** One calibrator's choice for one value, estimated from the value's histogram. ``amax`` is the threshold in the value's unit. ``clipped`` is the share of all elements, zeros included, whose magnitude lies beyond it. ``sqnr`` is the signal-to-noise ratio in decibels of quantizing all elements with it; infinite where there is no noise. Above 65 dB it says no more than that. ``choice`` is what ``auto`` took; ``doubt`` says in words what is wrong with a threshold that clips more than is healthy, empty otherwise. */
+export interface Threshold {
+  calibrator: string;
+  amax: number;
+  clipped: number;
+  sqnr: number | null;
+  doubt: string;
+  chosen: string;
+  why: string;
+}
+
+/** What calibration saw of one value, which the nodes ``readers`` quantize. ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share. ``origin`` of counts and shares is measured, or estimated where a part of a large map's elements stands for all. */
+export interface CalibratedValue {
+  value: string;
+  node: string;
+  readers: string[];
+  shape: string;
+  count: number;
+  zeros: number;
+  origin: Origin;
+  upper: number;
+  counts: number[];
+  thresholds: Threshold[];
+}
+
+/** The task's metric for one variant, measured on ``samples`` held-out samples. ``held`` are the model's outputs on these samples, so that scoring can go on with others. */
+export interface Score {
+  name: string;
+  value: number;
+  unit: string;
+  samples: number;
+  source: string;
+}
+
+/** One calibrator on the task, measured on the CPU. ``sqnr`` is that of the model's first output in decibel, over ``samples`` samples; ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit. */
+export interface Ranked {
+  calibrator: string;
+  precision: "fp32" | "tf32" | "fp16" | "bf16" | "int8" | "fp8" | "int4" | "fp4";
+  score: Score | null;
+  delta: number | null;
+  sqnr: number | null;
+  samples: number;
+  source: string;
+  note: string;
+}
+
+/** All that is known of the activations: observed on ``samples`` samples of ``source``. ``wanted`` is how many samples there are; fewer were seen after a cancel, and 0 says that more are left, nobody knows how many. ``ranking`` has the best first, and is empty before it was asked for; ``measured`` says on what and with which runner it was measured. */
+export interface Calibrated {
+  samples: number;
+  wanted: number;
+  source: string;
+  values: CalibratedValue[];
+  task: string;
+  unit: string;
+  ranking: Ranked[];
+  measured: string;
+}
+
+/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests on: a rule of the compiler, or what the engine's files tell. ``microseconds`` is the time of the layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. */
+export interface Finding {
+  id: string;
+  rule: string;
+  title: string;
+  nodes: string[];
+  cost: string;
+  fix: string;
+  evidence: string;
+  fixable: boolean;
+  exact: boolean;
+  layers: string[];
+  microseconds: number | null;
+}
+
+/** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was looked at of the model's own quantization, or that there is nothing to look at; empty where something of it is placed badly. */
+export interface Findings {
+  note: string;
+  items: Finding[];
 }
 
 /** What is known of the numbers of one tensor, in the tensor's own unit. ``count`` finite numbers were looked at; ``std`` is the population's standard deviation, ``zeros`` the share of exact zeros from 0 to 1. ``counts`` are over ``BINS`` equal bins from ``lower`` to ``upper``. ``source`` says what was looked at, and what was left out. */
@@ -576,20 +572,20 @@ export interface Status {
   warning: boolean;
 }
 
-/** A variant in a report: its ``EngineView`` and its ``BuildStory``, if any, as ``encode`` makes them, in base64. ``panels`` are those of the first settings, without their figures. */
+/** A variant in a report: its ``EngineView``, as ``encode`` makes it, in base64. ``answers`` are what the page draws with code of its own, by the question's name and in the same form, empty where there is none; ``panels`` are those of the first settings, without their figures. */
 export interface SavedVariant {
   id: string;
   engine: string;
-  story: string;
+  answers: Record<string, string>;
   status: Status[];
   panels: Panel[];
 }
 
-/** All that a report holds. ``source``, a ``Graph``, and ``calibration`` are as ``encode`` makes them, in base64. */
+/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. */
 export interface Saved {
   model: string;
   source: string;
-  calibration: string;
+  answers: Record<string, string>;
   variants: SavedVariant[];
   chips: Chip[];
   view: ViewState;
@@ -777,7 +773,7 @@ export const TABS = [
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
   {"name": "tuning", "label": "Tuning", "part": "analysis", "panels": ["formulations"]},
   {"name": "recurrence", "label": "Recurrence", "part": "analysis", "panels": ["recurrence"]},
-  {"name": "accuracy", "label": "Accuracy", "part": "", "panels": []},
+  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["accuracy"]},
   {"name": "engine", "label": "Engine", "part": "engine", "panels": []},
   {"name": "build", "label": "Build", "part": "build", "panels": []},
   {"name": "calibration", "label": "Calibration", "part": "calibration", "panels": []},
@@ -787,4 +783,4 @@ export const TABS = [
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
-export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence"};
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};

@@ -22,6 +22,7 @@ import type {
   Side,
   Standing,
   Status,
+  Summary,
   Work,
 } from "./contract";
 import { packedFiles, refused } from "./dropped";
@@ -67,7 +68,9 @@ export class ExplorerState {
   readonly inspection: Signal<Inspection | null>;
   /** What calibration has seen; null while nothing was observed. */
   readonly calibration: Signal<Calibrated | null> = signal(null);
-  readonly findings: Signal<Findings>;
+  /** What the layers of the engine on screen are; null until that is known. */
+  readonly summary: Signal<Summary | null> = signal(null);
+  readonly findings: Signal<Findings | null> = signal(null);
   /** The calibrated value that was picked from its table. */
   readonly picked: Signal<string> = signal("");
   /** The pins before they were changed, until the choice is built. */
@@ -142,10 +145,11 @@ export class ExplorerState {
     window.addEventListener("resize", () => (window_.value = window.innerHeight), { signal: end });
     this.tall = computed(() => this.height.value || fittingHeight(window_.value));
     this.inspection = trait("inspection");
-    this.findings = trait("findings");
     const undecoded = [
-      this.study.decode(trait("calibration"), this.calibration),
-      this.study.decode(trait("story"), this.study.story),
+      this.study.decode(trait("engine_answer"), this.summary),
+      this.study.decode(trait("build_answer"), this.study.story),
+      this.study.decode(trait("calibration_answer"), this.calibration),
+      this.study.decode(trait("findings_answer"), this.findings),
     ];
     this.#told = trait("failure");
     this.failure = computed(() => this.ownFailure.value ?? this.#told.value);

@@ -36,9 +36,12 @@ export interface Page {
 export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, stock: Stock): Page {
   const { offered, charts, narrow, calibrated } = stock;
   const segmentsOf = (name: Tab): Segment[] =>
-    declared(name).panels.filter((one) => (one === "layers" ? charts : offered.includes(one)));
+    declared(name).panels.filter((one) =>
+      // The chart of the errors stands where a report has them as a table.
+      one === "layers" ? charts : offered.includes(one) && !(one === "accuracy" && charts),
+    );
   const there = (name: Tab): boolean => {
-    if (name === "accuracy") return charts && narrow;
+    if (name === "accuracy" && charts) return narrow;
     if (name === "calibration") return charts || calibrated;
     return !declared(name).panels.length || segmentsOf(name).length > 0;
   };

@@ -368,9 +368,8 @@ export class Study {
     batch(() => {
       this.#told.value = this.#told.peek() + 1;
       if (side === "node") return;
-      const { overlays, summary, findings } = later;
       const engine = side === "layer" ? this.engine : this.other;
-      engine.value = { ...engine.peek()!, overlays, summary, findings };
+      engine.value = { ...engine.peek()!, overlays: later.overlays };
     });
   }
 

@@ -46,11 +46,13 @@ export class StaticModel {
       charts: {},
       notice: "",
       inspection: null,
-      calibration: fromBase64(saved.calibration),
-      findings: { items: [], note: "" },
-      story: new Uint8Array(),
+      engine_answer: new Uint8Array(),
+      build_answer: new Uint8Array(),
+      calibration_answer: new Uint8Array(),
+      findings_answer: new Uint8Array(),
       stamp: 0,
     };
+    this.#answers(saved.answers);
     this.#show(saved.view.variant);
   }
 
@@ -88,9 +90,15 @@ export class StaticModel {
     const variant = this.#variant(id);
     if (!variant) return;
     this.set("engine", fromBase64(variant.engine));
-    this.set("story", fromBase64(variant.story));
+    this.#answers(variant.answers);
     this.set("view", { ...this.#state.view, variant: id });
     this.set("status", variant.status);
+  }
+
+  /** What tabs draw by themselves, by the question's name. */
+  #answers(told: Record<string, string>): void {
+    for (const [name, packed] of Object.entries(told))
+      this.set(`${name}_answer` as "engine_answer", fromBase64(packed));
   }
 
   #variant(id: string): SavedVariant | undefined {

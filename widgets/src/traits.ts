@@ -9,7 +9,6 @@ import type {
   DataState,
   Failure,
   Figure,
-  Findings,
   Inspection,
   PanelName,
   Status,
@@ -48,11 +47,11 @@ export interface ExplorerTraits extends GraphTraits {
   failure: Failure | null;
   /** The ids of their points are layer ids. */
   charts: Record<string, Plotted>;
-  /** A `Calibration`, or empty bytes while nothing was observed. */
-  calibration: Bytes;
-  findings: Findings;
-  /** The `BuildStory` of the variant shown, or empty bytes where no log tells it. */
-  story: Bytes;
+  /** What tabs draw by themselves: answers to the questions of these names, empty where there is none. */
+  engine_answer: Bytes;
+  build_answer: Bytes;
+  calibration_answer: Bytes;
+  findings_answer: Bytes;
   notice: string;
   /** What the kernel found about the tensors of the node last asked for. */
   inspection: Inspection | null;

@@ -53,6 +53,12 @@ describe("the tabs", () => {
     expect(["timing", "memory", "engine", "build", "findings", "table"]).toEqual(tabs(saved));
     const page = pageOf({ tab: "streams", settings: {} }, { ...all, ...saved });
     expect(["table", null]).toEqual([page.tab, page.segment]);
+    // A notebook has a chart of the errors, and draws no second panel of them.
+    expect(true).toBe(tabs({ ...saved, offered: ["accuracy"] }).includes("accuracy"));
+    expect(false).toBe(tabs({ offered: [...all.offered, "accuracy"] }).includes("accuracy"));
+    expect([]).toEqual(
+      pageOf({ tab: "accuracy", settings: {} }, { ...all, narrow: true, offered: ["accuracy"] }).segments,
+    );
     expect(["roofline"]).toEqual(pageOf({ tab: "timing", settings: {} }, { ...all, ...saved }).segments);
   });
 

@@ -7,7 +7,7 @@ import type {
   Graph,
   Overlay,
   Panel,
-  Step,
+  ReplayedStep,
   Summary,
 } from "../src/contract";
 
@@ -48,8 +48,6 @@ export function engineView(part: Partial<EngineView>): EngineView {
     commands: [],
     precisions: {},
     quantized: [],
-    summary: summary({}),
-    findings: [],
     panels: [],
     ...part,
   };
@@ -116,7 +114,7 @@ export function finding(part: Partial<Finding> & { id: string }): Finding {
 }
 
 /** A decision that joins nodes, unless it says otherwise. */
-export function step(nodes: string[], { joins = true, ...part }: Partial<Decision & Step> = {}): Step {
+export function step(nodes: string[], { joins = true, ...part }: Partial<Decision & ReplayedStep> = {}): ReplayedStep {
   return { decision: { action: "fuse", rule: "", text: "", line: 1, ...part }, joins, nodes, layer: "" };
 }
 

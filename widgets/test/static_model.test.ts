@@ -20,14 +20,14 @@ async function saved(): Promise<Saved> {
         pairs: [{ node: "conv", layer, evidence: "declared", role: "work" }],
       }),
     ),
-    story: layer === "A" ? await base64(story({ title: id })) : "",
+    answers: { build: layer === "A" ? await base64(story({ title: id })) : "" },
     status: [{ origin: "reported" as const, text: `compiled: ${id}`, warning: false }],
     panels: [],
   });
   return {
     model: "tiny",
     source: await base64(graph("model", [box({ id: "conv" })])),
-    calibration: "",
+    answers: {},
     variants: [await variant("fp32", "A"), await variant("__proto__", "B")],
     chips: [],
     view: {
@@ -49,13 +49,13 @@ describe("the model of a report", () => {
     const study = new Study(model as unknown as AnyModel<GraphTraits>, end.signal);
     await vi.waitUntil(() => study.pending.value === 0);
     study.select("node", "conv");
-    const told = await decode<BuildStory>(model.get("story"));
+    const told = await decode<BuildStory>(model.get("build_answer"));
     expect(["fp32", ["A"]]).toEqual([study.engine.value?.variant, study.view.value.layers]);
     model.send({ type: "show", variant: "__proto__" });
     await vi.waitUntil(() => study.engine.value?.variant === "__proto__");
     expect([["conv"], ["B"]]).toEqual([study.view.value.selection, study.view.value.layers]);
     expect("__proto__").toBe(study.view.value.variant);
-    expect([0, "fp32"]).toEqual([model.get("story").byteLength, told?.title]);
+    expect([0, "fp32"]).toEqual([model.get("build_answer").byteLength, told?.title]);
     expect([{ origin: "reported", text: "compiled: __proto__", warning: false }]).toEqual(
       model.get("status"),
     );
@@ -82,13 +82,16 @@ describe("the model of a report", () => {
     end.abort();
   });
 
-  it("holds what calibration saw, and no findings that only a kernel could act on", async () => {
+  it("holds what calibration saw, whatever variant is shown", async () => {
     // The histograms of a report are those of the study; a study that observed nothing has none.
     const calibration = { samples: 512, values: [] };
-    const model = new StaticModel({ ...(await saved()), calibration: await base64(calibration) });
-    expect(calibration).toEqual(await decode(model.get("calibration")));
-    expect([]).toEqual(model.get("findings").items);
-    expect(null).toBe(await decode(new StaticModel(await saved()).get("calibration")));
+    const model = new StaticModel({
+      ...(await saved()),
+      answers: { calibration: await base64(calibration) },
+    });
+    model.send({ type: "show", variant: "__proto__" });
+    expect(calibration).toEqual(await decode(model.get("calibration_answer")));
+    expect(null).toBe(await decode(new StaticModel(await saved()).get("calibration_answer")));
   });
 
   it("answers for the panels that it holds, and offers those that have something to tell", async () => {

@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from rtlab.core.data import RANDOM
 from rtlab.core.facts import Errors
 from rtlab.core.model import Model
+from rtlab.core.schema import Meaning
 from rtlab.core.trace import Outputs
 
 if TYPE_CHECKING:
@@ -35,15 +36,20 @@ class ValueDelta:
     are not in the reference.
     """
 
-    value: str
-    node: str
-    max_abs: float
-    rmse: float
-    cosine: float
-    sqnr: float
-    elements: int
-    overflowed: int
-    underflowed: int = 0
+    value: Annotated[str, Meaning("Value")]
+    node: Annotated[str, Meaning("Node", links="nodes")]
+    max_abs: Annotated[float, Meaning("Largest error", origin="measured", infinite=True)]
+    rmse: Annotated[float, Meaning("RMSE", origin="measured", infinite=True)]
+    cosine: Annotated[float, Meaning("Cosine", origin="measured")]
+    sqnr: Annotated[float, Meaning("SQNR", "dB", "measured", infinite=True)]
+    elements: Annotated[int, Meaning("Elements")]
+    overflowed: Annotated[int, Meaning("Not finite", origin="measured")]
+    underflowed: Annotated[int, Meaning("Became zero", origin="measured")] = 0
+
+    @property
+    def note(self) -> Annotated[str, Meaning("Note")]:
+        """What an SQNR that is no number says."""
+        return "" if math.isfinite(self.sqnr) else "equal to fp32" if self.sqnr > 0 else "not finite"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,130 +1,35 @@
-"""The story of a build as a payload: its passes and steps on the model's graph, contests of tactics, memory."""
+"""The question of the Build tab, which the page draws."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-
-from rtlab.core.buildlog import BuildLog
-from rtlab.core.engine import Engine
-from rtlab.core.model import Model
-from rtlab.questions.build.replay import ReplayedStep, replay
-from rtlab.questions.build.tactics import Contest, contests
-from rtlab.questions.cards.picture import Detail
-from rtlab.relation.mapping import Mapping
-
-_TOTALS = {
-    "activation": "Activations",
-    "weights": "Weights",
-    "scratch": "Largest scratch",
-    "host": "Persistent, host",
-    "device": "Persistent, device",
-}
-#: Layers whose scratch memory is listed: those that ask for most.
-_LISTED = 5
-_KIB = 1024
+from rtlab import questions
+from rtlab.errors import ReadError
+from rtlab.questions.build.story import BuildStory, story
+from rtlab.questions.scene import Question, Scene
+from rtlab.relation.mapping import placed
 
 
-@dataclasses.dataclass(frozen=True)
-class BuildPass:
-    """A pass of the builder: layers before and after it, None where untold, and its steps from ``first`` on."""
+def build(scene: Scene) -> BuildStory:
+    """How an engine was built.
 
-    name: str
-    before: int | None
-    after: int | None
-    first: int
-    steps: int
-
-
-@dataclasses.dataclass(frozen=True)
-class BuildStory:
-    """What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes.
-
-    ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it is *reported*.
+    Raises:
+        ReadError: no log tells.
     """
-
-    title: str
-    counts: tuple[int, ...]
-    passes: tuple[BuildPass, ...]
-    steps: tuple[ReplayedStep, ...]
-    attempts: int
-    contests: tuple[Contest, ...]
-    memory: tuple[Detail, ...]
-    notes: tuple[str, ...]
-
-
-def story(
-    log: BuildLog, model: Model, engine: Engine | None = None, mapping: Mapping | None = None
-) -> BuildStory:
-    """What a verbose log tells of one build.
-
-    Args:
-        log: The build.
-        model: The model that was built.
-        engine: The engine that came of it; steps and contests name its layers.
-        mapping: The relation of the two.
-    """
-    played = replay(log, model, engine, mapping)
-    starts = itertools.accumulate((len(p.decisions) for p in played.passes), initial=0)
-    return BuildStory(
-        title=engine.title if engine and engine.log else _title(log),
-        counts=log.attempts[log.chosen].counts if log.attempts else (),
-        passes=tuple(
-            BuildPass(p.name, p.before, p.after, first, len(p.decisions))
-            for p, first in zip(played.passes, starts, strict=False)
-        ),
-        steps=played.steps,
-        attempts=len(log.attempts),
-        contests=contests(log, {y.name: y.id for y in reversed(engine.layers)} if engine else {}),
-        memory=tuple(_memory(log)),
-        notes=tuple(_notes(log, *played.coverage, nodes=len(model.nodes))),
-    )
-
-
-def _title(log: BuildLog) -> str:
-    place = log.device or ("device not recorded" if log.target.sm is None else str(log.target))
-    return f"TensorRT {log.version or '(version not told)'} · {place}"
-
-
-def _memory(log: BuildLog) -> list[Detail]:
-    lines: list[Detail] = [
-        {"key": title, "value": size(log.totals[key])}
-        for key, title in _TOTALS.items()
-        if log.totals.get(key)
-    ]
-    hungry = sorted((m for m in log.memory if m.scratch), key=lambda m: m.scratch, reverse=True)[:_LISTED]
-    return lines + [{"key": f"Scratch of {m.layer}", "value": size(m.scratch)} for m in hungry]
-
-
-def size(nbytes: int) -> str:
-    """Bytes in words, such as ``1.5 MiB``."""
-    size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
-    while size >= _KIB and len(units) > 1:
-        size /= _KIB
-        units.pop(0)
-    return f"{size:.4g} {units[0]}"
-
-
-def _notes(log: BuildLog, found: int, steps: int, *, nodes: int) -> list[str]:
-    notes = list(log.notes)
-    if len(log.attempts) > 1:
-        attempt = log.attempts[log.chosen]
-        name = f" ({attempt.name})" if attempt.name else ""
-        notes.append(
-            f"The builder tried {len(log.attempts)} networks and took number {log.chosen + 1}{name}; this is its story."
+    result = scene.result
+    if (log := questions.build.log(result)) is None:
+        raise ReadError(
+            f'Cannot tell how "{result.name}" was built: there is no verbose log of it. Read the engine together with '
+            "the log of trtexec --verbose (log=)."
         )
-    if steps and nodes:
-        notes.append(
-            f"{found} of {steps} steps concern nodes of the model; the others concern constants and layers that the "
-            "parser added, or bear other names."
-        )
-    notes += [
-        f"{len(told.eligible)} layers could use sparse tactics, {len(told.chosen)} do: "
-        f"{', '.join(told.chosen or told.eligible)}."
-        for told in log.sparsity
-        if told.eligible
-    ]
-    notes += [f"Streams: {text}" for text in log.streams]
-    if log.seconds is not None:
-        notes.append(f"The build took {log.seconds:.4g} s.")
-    return notes
+    return story(log, scene.model, result.engine, placed(questions.fusion.mapping(result), scene.model))
+
+
+BUILD = Question(
+    "build",
+    tab="build",
+    label="Build",
+    title="How it was built",
+    lead="The builder's passes over the network, what each decided, and which tactics it timed.",
+    noun=build,
+    sent=BuildStory,
+)

@@ -42,9 +42,9 @@ class Contest:
     ``id`` that of the engine's layer which bears it, empty where none does or no engine is known.
     """
 
-    layer: str
+    layer: Annotated[str, Meaning("Layer")]
     candidates: tuple[Candidate, ...]
-    count: int
+    count: Annotated[int, Meaning("Timed", origin="reported")]
     id: str = ""
 
     @property

@@ -1,62 +1,16 @@
-"""What the layers of an engine are, and where its time goes."""
+"""The question of the Engine tab, which the page draws."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Annotated
+from rtlab.questions.engine.summary import Summary, summary
+from rtlab.questions.scene import Question
 
-from rtlab import questions
-from rtlab.core.schema import Meaning
-from rtlab.questions.engine.breakdown import Slice, Transition
-from rtlab.questions.reformats.reasons import Reformat
-from rtlab.relation.coverage import Coverage, coverage
-
-if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
-    from rtlab.core.model import Model
-
-
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """What the layers of one engine are, and where its time goes.
-
-    ``processor`` is what the times belong to, ``source`` where they come from, both empty without times. ``total`` is
-    the latency of whole inferences in milliseconds, ``summed`` the sum of the layers, ``ratio`` the second by the
-    first; None where unknown.
-    """
-
-    kinds: tuple[Slice, ...]
-    precisions: tuple[Slice, ...]
-    transitions: tuple[Transition, ...]
-    reformats: tuple[Reformat, ...]
-    coverage: Coverage
-    processor: str
-    source: str
-    total: Annotated[float | None, Meaning("Latency", "ms", "measured")]
-    summed: Annotated[float | None, Meaning("Sum of the layers", "ms", "measured")]
-    ratio: Annotated[float | None, Meaning("Sum by latency", origin="measured")]
-
-
-def summary(facts: Facts, model: Model | None = None) -> Summary:
-    """Kinds, precisions, transitions, reformats, and how far the mapping explains the engine.
-
-    Times are those of this engine. Where another engine ran in its place, they belong to other layers and are left out.
-
-    Args:
-        facts: The variant.
-        model: The source model that is shown; by default the one that the engine was built from.
-    """
-    times = questions.timing.own(facts)
-    home = facts.prepared.model if model is None else model
-    return Summary(
-        kinds=questions.engine.kinds(facts),
-        precisions=questions.engine.precisions(facts),
-        transitions=questions.engine.transitions(facts),
-        reformats=questions.reformats.of(facts),
-        coverage=coverage(questions.fusion.mapping(facts), home, facts.engine),
-        processor=times.processor if times else "",
-        source=times.origin if times else "",
-        total=times.total if times else None,
-        summed=times.summed if times and times.layers else None,
-        ratio=times.ratio if times else None,
-    )
+ENGINE = Question(
+    "engine",
+    tab="engine",
+    label="Engine",
+    title="What the layers are",
+    lead="Layers by kind and by precision with their time, what changes types, and what only moves data.",
+    noun=lambda scene: summary(scene.result, scene.model),
+    sent=Summary,
+)

@@ -1,19 +1,22 @@
-"""The layers of an engine as a table for pandas."""
+"""The layers of an engine as a table, and as one for pandas."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import pandas as pd
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
 
 from rtlab import questions
 from rtlab.core.engine import Layer
+from rtlab.core.schema import UNSENT, Meaning, Origin
+from rtlab.documents.answer import NounTable
 from rtlab.questions.cards.card import names
 from rtlab.questions.reformats.reasons import layout
 from rtlab.relation.footprint import BEYOND, nbytes, of_layers
 from rtlab.relation.roles import words
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rtlab.core.facts import Facts
     from rtlab.core.model import Model
 
@@ -22,10 +25,72 @@ _TYPES = {
     "float": "fp32", "half": "fp16", "bfloat16": "bf16", "int8": "int8", "int32": "int32", "int64": "int64",
     "fp8": "fp8", "int4": "int4", "fp4": "fp4", "bool": "bool", "uint8": "uint8",
 }  # fmt: skip
-_NUMBERS = {
-    "stream": "int64", "time_ms": "float64", "share": "float64", "shared": "Int64", "sparse": "boolean",
-    "output_bytes": "Int64", "weight_bytes": "Int64",
-}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRow:
+    """What is known of a layer, as ``layers_frame`` documents it; None and empty where it is not told.
+
+    ``origin`` is that of ``output_bytes``.
+    """
+
+    id: Annotated[str, Meaning(links="layers")]
+    title: Annotated[str, Meaning("Layer")]
+    name: str
+    kind: Annotated[str, Meaning("Kind")]
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    operators: tuple[str, ...]
+    reads: Annotated[str, Meaning("Reads")]
+    writes: Annotated[str, Meaning("Writes")]
+    precision: str
+    tactic: Annotated[str, Meaning("Kernel")]
+    formats_in: tuple[str, ...]
+    formats_out: tuple[str, ...]
+    stream: Annotated[int, Meaning("Stream")]
+    time_ms: Annotated[float | None, Meaning("Time", "ms", "measured")]
+    share: Annotated[float | None, Meaning("Share", "%", "measured")]
+    shared: int | None
+    sparse: Annotated[bool | None, Meaning("2:4 sparse")]
+    output_bytes: Annotated[int | None, Meaning("Output", "B", "own")]
+    weight_bytes: Annotated[int | None, Meaning("Weights", "B")]
+    origin: Annotated[Origin, UNSENT]
+
+
+def layer_rows(result: Facts, model: Model | None = None) -> tuple[LayerRow, ...]:
+    """The layers of a variant's engine in order of execution, for the model that is shown."""
+    home = result.prepared.model if model is None else model
+    times, sizes = questions.timing.on_layers(result), of_layers(result.engine, result.prepared.model)
+    titles, mapping = names(result, home), questions.fusion.mapping(result)
+    rows = []
+    for layer in result.engine.layers:
+        time, size = times.get(layer.id), sizes.get(layer.id)
+        rows.append(
+            LayerRow(
+                id=layer.id,
+                title=titles[layer.id],
+                name=layer.name,
+                kind=layer.kind,
+                nodes=mapping.nodes(layer.id),
+                operators=tuple(
+                    words(p.role, home.by_id[p.node].op) for p in mapping.of(layer.id) if p.node in home.by_id
+                ),
+                reads=layer.reads,
+                writes=layer.writes,
+                precision=layer.precision,
+                tactic=layer.tactic,
+                formats_in=tuple(layout(t.format) for t in layer.inputs),
+                formats_out=tuple(layout(t.format) for t in layer.outputs),
+                stream=layer.stream,
+                time_ms=time.median if time else None,
+                share=time.share if time else None,
+                shared=time.shared if time else None,
+                sparse=_sparse(layer),
+                output_bytes=size.nbytes if size else None,
+                weight_bytes=_weights(layer),
+                origin=size.origin if size else "estimated",
+            )
+        )
+    return tuple(rows)
 
 
 def layers_frame(result: Facts, model: Model | None = None) -> pd.DataFrame:
@@ -69,45 +134,12 @@ def layers_frame(result: Facts, model: Model | None = None) -> pd.DataFrame:
         result: The variant.
         model: The source model that is shown; by default the one that the engine was built from.
     """
-    home = result.prepared.model if model is None else model
-    times, sizes = questions.timing.on_layers(result), of_layers(result.engine, result.prepared.model)
-    titles, rows = names(result, home), []
-    mapping, timing = questions.fusion.mapping(result), questions.timing.of(result)
-    for layer in result.engine.layers:
-        nodes = mapping.nodes(layer.id)
-        time, size = times.get(layer.id), sizes.get(layer.id)
-        rows.append({
-            "id": layer.id,
-            "title": titles[layer.id],
-            "name": layer.name,
-            "kind": layer.kind,
-            "nodes": nodes,
-            "operators": tuple(
-                words(p.role, home.by_id[p.node].op) for p in mapping.of(layer.id) if p.node in home.by_id
-            ),
-            "reads": layer.reads,
-            "writes": layer.writes,
-            "precision": layer.precision,
-            "tactic": layer.tactic,
-            "formats_in": tuple(layout(t.format) for t in layer.inputs),
-            "formats_out": tuple(layout(t.format) for t in layer.outputs),
-            "stream": layer.stream,
-            "time_ms": time.median if time else None,
-            "share": time.share if time else None,
-            "shared": time.shared if time else None,
-            "sparse": _sparse(layer),
-            "output_bytes": size.nbytes if size else None,
-            "weight_bytes": _weights(layer),
-        })  # fmt: skip
-    columns = [
-        "id", "title", "name", "kind", "nodes", "operators", "reads", "writes", "precision", "tactic", "formats_in",
-        "formats_out", "stream", "time_ms", "share", "shared", "sparse", "output_bytes", "weight_bytes",
-    ]  # fmt: skip
-    frame: pd.DataFrame = pd.DataFrame(rows, columns=columns).astype(_NUMBERS).set_index("id")
+    rows, timing = layer_rows(result, model), questions.timing.of(result)
+    frame: pd.DataFrame = NounTable(LayerRow, rows).frame().set_index("id")
     frame.attrs = {
         "engine": result.engine.title,
-        "times": timing.origin if timing and times else "",
-        "output_bytes": ", ".join(sorted({s.origin for s in sizes.values()})),
+        "times": timing.origin if timing and any(r.time_ms is not None for r in rows) else "",
+        "output_bytes": ", ".join(sorted({r.origin for r in rows if r.output_bytes is not None})),
     }
     return frame
 

@@ -10,6 +10,7 @@ import gzip
 import json
 import struct
 from pathlib import Path
+from typing import TypedDict
 
 import pytest
 
@@ -19,7 +20,7 @@ from rtlab.documents.payload import decode, encode
 from rtlab.questions.calibration.pairs import PairUse
 from rtlab.questions.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
 from rtlab.questions.engine.breakdown import Slice, Transition
-from rtlab.questions.engine.panel import Summary
+from rtlab.questions.engine.summary import Summary
 from rtlab.questions.reformats.reasons import Reformat
 from rtlab.relation.coverage import Coverage
 from rtlab.relation.mapping import Pair
@@ -41,7 +42,15 @@ TITLES = (
 )
 
 
-def sample() -> EngineView:
+class Both(TypedDict):
+    """An engine, and what is told of it beside the picture."""
+
+    view: EngineView
+    summary: Summary | None
+    findings: list[Finding]
+
+
+def sample() -> Both:
     """Every type of column; its floats are exact in 15 bits, so that both sides read the same."""
     boxes = [
         Box(
@@ -66,7 +75,7 @@ def sample() -> EngineView:
     }
     overlay = Overlay(id="time", title="Time", unit="ms", origin="measured", source="a CPU", best="low",
                       nodes=nodes, layers={})  # fmt: skip
-    return EngineView(
+    view = EngineView(
         variant="fp16@sm86",
         quantized=[
             PairUse(q="a", dq="b", value="v", weight=False, verdict="own step", layers=("1:b",), note="a step")
@@ -85,6 +94,10 @@ def sample() -> EngineView:
         calibrator="entropy2",
         commands=["trtexec --onnx=m.onnx", "polygraphy convert m.onnx"],
         precisions={t: "fp16" if i % 2 else "int8" for i, t in enumerate(TITLES)},
+        panels=["roofline", "memory"],
+    )  # fmt: skip
+    return Both(
+        view=view,
         summary=Summary(
             kinds=(
                 Slice(name="kgen", layers=TITLES[1:], milliseconds=1.5, share=0.75),
@@ -110,7 +123,6 @@ def sample() -> EngineView:
             )
             for i in range(2)
         ],
-        panels=["roofline", "memory"],
     )  # fmt: skip
 
 
@@ -120,7 +132,7 @@ def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
     data = base64.b64decode(kept["encoded"])
     assert plain(sample()) == kept["payload"] == decode(data)
     # Compressors differ in their bytes, so what is compared is what they compressed.
-    assert gzip.decompress(encode(sample(), EngineView)) == gzip.decompress(data)
+    assert gzip.decompress(encode(sample(), Both)) == gzip.decompress(data)
 
 
 def test_empty_lists_and_maps_survive() -> None:
@@ -156,7 +168,7 @@ def test_a_name_of_many_digits_stands_once_in_a_template() -> None:
 @pytest.mark.parametrize("cut", [0, 3, 40, -1])
 def test_damaged_bytes_are_an_error_and_never_half_a_view(cut: int) -> None:
     """Whatever is missing, nothing is drawn from the rest."""
-    whole = gzip.decompress(encode(sample(), EngineView))
+    whole = gzip.decompress(encode(sample(), Both))
     with pytest.raises((ValueError, struct.error)):
         decode(gzip.compress(whole[:cut]))
     with pytest.raises((EOFError, gzip.BadGzipFile)):
@@ -164,6 +176,6 @@ def test_damaged_bytes_are_an_error_and_never_half_a_view(cut: int) -> None:
 
 
 if __name__ == "__main__":
-    encoded = base64.b64encode(encode(sample(), EngineView)).decode("ascii")
+    encoded = base64.b64encode(encode(sample(), Both)).decode("ascii")
     text = json.dumps({"encoded": encoded, "payload": plain(sample())}, ensure_ascii=False, indent=1)
     FILE.write_text(f"{text}\n", encoding="utf-8")

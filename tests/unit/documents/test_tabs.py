@@ -11,9 +11,10 @@ from rtlab.view.state import ViewState
 
 def test_every_panel_stands_in_one_tab() -> None:
     """A panel in no tab is answered and never seen."""
-    assert {q.tab for q in panels.QUESTIONS} == {tab.name for tab in TABS if tab.part == "analysis"}
+    assert [tab.name for tab in TABS] == list(dict.fromkeys(q.tab for q in panels.QUESTIONS))
+    answered = {tab.name for tab in TABS if tab.part == "analysis"}
     lines = [line for line in typescript().splitlines() if line.startswith('  {"name"')]
-    for question in panels.QUESTIONS:
+    for question in (q for q in panels.QUESTIONS if q.tab in answered):
         (line,) = (line for line in lines if f'"{question.name}"' in line.partition('"panels"')[2])
         assert f'"name": "{question.tab}"' in line
 

@@ -53,7 +53,15 @@ def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> Non
     widget = study.explore()
     sent = listen(widget, monkeypatch)
     asked = [name for name, tag in widget.parcels.items() if tag]
-    assert {"core.js", "explorer.js", "source", "engine", "charts", "findings"} == set(asked)
+    assert {
+        "core.js",
+        "explorer.js",
+        "source",
+        "engine",
+        "charts",
+        "engine_answer",
+        "findings_answer",
+    } == set(asked)
     for name in asked:
         ask(widget, name)
     found = {c["name"]: (c, b) for c, b in sent}

@@ -121,7 +121,7 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     assert {"time", "share", "error"} <= {o["id"] for o in later["overlays"]}
     assert "minmax" == view["calibrator"]
     assert "int8" == view["precisions"]["stem/Conv"]
-    seen = decode(shown.calibration)
+    seen = decode(shown.calibration_answer)
     assert "stem/Conv" in {r for v in seen["values"] for r in v["readers"]}
     assert [str(c) for c in CALIBRATORS] == [t["calibrator"] for t in seen["values"][0]["thresholds"]]
 
@@ -247,9 +247,9 @@ def test_the_log_of_a_build_is_told_with_its_variant(shown) -> None:
     files = engine_files(shown.study.model)
     dropped(shown, {**files, "build.log": log})
     assert shown.failure is None
-    assert [3, 2] == decode(shown.story)["counts"]
+    assert [3, 2] == decode(shown.build_answer)["counts"]
     shown.show("fp32")
-    assert b"" == shown.story
+    assert b"" == shown.build_answer
 
 
 def test_removing_the_shown_variant_shows_another(shown) -> None:
@@ -698,15 +698,15 @@ def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
 
 def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
     """One pass over the data, then every calibrator on the task, without a build."""
-    assert b"" == shown.calibration
+    assert b"" == shown.calibration_answer
     ask(shown, commands.ObserveRanges())
     shown.wait(300)
-    seen = decode(shown.calibration)
+    seen = decode(shown.calibration_answer)
     assert (len(shown.study.data), len(shown.study.data)) == (seen["samples"], seen["wanted"])
     assert [] == seen["ranking"]
     ask(shown, commands.RankCalibrators())
     shown.wait(300)
-    ranked = decode(shown.calibration)["ranking"]
+    ranked = decode(shown.calibration_answer)["ranking"]
     assert {str(c) for c in CALIBRATORS} == {r["calibrator"] for r in ranked}
     noise = [r["sqnr"] for r in ranked]
     assert sorted(noise, reverse=True) == noise
@@ -757,8 +757,9 @@ def test_a_cache_of_a_variant_without_scales_is_a_card(shown) -> None:
 
 def test_a_model_without_pairs_says_where_findings_come_from(shown) -> None:
     """An empty tab would look broken."""
-    assert [] == shown.findings["items"]
-    assert "no Q/DQ pairs of its own" in shown.findings["note"]
+    told = decode(shown.findings_answer)
+    assert [] == told["items"]
+    assert "no Q/DQ pairs of its own" in told["note"]
 
 
 @recorded.present

@@ -12,7 +12,7 @@ from rtlab import CalibrationData, Study
 from rtlab.core.schema import Meaning
 from rtlab.documents.payload import decode, encode
 from rtlab.documents.typescript import typescript
-from rtlab.errors import VariantError
+from rtlab.errors import CalibrationError, ReadError, RunError, VariantError
 from rtlab.questions import panels
 from rtlab.questions.scene import Question, Scene
 from rtlab.testing import tiny_model
@@ -112,6 +112,60 @@ def test_its_type_in_typescript_and_its_bytes_follow_too(asked) -> None:
     assert "  nbytes: number | null;" in written
     assert written.index("interface Fan ") < written.index("interface Fans ")
     assert asked.plain() == decode(encode(asked.noun, Fans))
+
+
+def test_what_the_page_draws_by_itself_answers_in_words_too(study) -> None:
+    """The older tabs are questions like the others."""
+    study.observe()
+    layers = study["fp32"].engine.layers
+    assert [y.id for y in layers] == study.ask("table", variant="fp32").frame().id.tolist()
+    told = study.ask("engine", variant="fp32")
+    assert study["fp32"].kinds() == told.noun.kinds
+    lines = repr(told).splitlines()
+    assert ["What the layers are", "By kind", "By precision", "Between precisions"] == [
+        line
+        for line in lines
+        if line in {"What the layers are", "By kind", "By precision", "Between precisions"}
+    ]
+    assert study["fp32"].findings == study.ask("findings", variant="fp32").noun.items
+    seen = study.ask("calibration", variant="fp32")
+    assert list(study.calibration.values) == seen.frame().value.tolist()
+    assert "Samples: 1" in repr(seen)
+
+
+def test_errors_are_told_from_the_worst_on(study) -> None:
+    made = Study(study.model, data=study.data)
+    made.add("half", precision="fp16", target="cpu", backend="onnxruntime")
+    told = made.run().ask("accuracy", variant="half")
+    errors = made["half"].accuracy
+    assert sorted(v.sqnr for v in errors.values) == told.frame().sqnr.tolist()
+    assert ({"sqnr": "dB"}, "measured") == (
+        told.frame().attrs["units"],
+        told.frame().attrs["origins"]["rmse"],
+    )
+    with pytest.raises(
+        RunError,
+        match=r'Cannot tell the errors of "fp32": none of its values was compared\. Run study.measure\("fp32"\)',
+    ):
+        study.ask("accuracy", variant="fp32")
+
+
+def test_what_nobody_told_says_what_to_do(study) -> None:
+    with pytest.raises(
+        ReadError, match=r'Cannot tell how "fp32" was built: there is no verbose log of it\. Read'
+    ):
+        study.ask("build", variant="fp32")
+    fresh = Study(tiny_model())
+    with pytest.raises(CalibrationError, match=r"nothing was observed\. Run study.observe\(\) first"):
+        panels.ask("calibration", Scene(fresh.snapshot()))
+    with pytest.raises(
+        VariantError, match=r"Cannot ask about a variant of .*: none is built\. Run study.run\(\)"
+    ):
+        panels.ask("engine", Scene(fresh.snapshot()))
+    # The page says itself what is missing.
+    assert b"" == panels.packed(Scene(fresh.snapshot()))["engine"]
+    assert "no Q/DQ pairs" in decode(panels.packed(Scene(fresh.snapshot()))["findings"])["note"]
+    assert {"calibration": b""} == panels.packed(Scene(fresh.snapshot()), shared=True)
 
 
 def test_a_question_that_draws_says_so_when_it_is_asked_in_words(study) -> None:

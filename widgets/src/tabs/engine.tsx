@@ -12,7 +12,7 @@ import { type Column, Rows } from "../ui/rows";
 /** What the layers of the engine on screen are, where its time goes, and what only moves data. */
 export default function EngineSummary({ explorer }: { explorer: ExplorerState }) {
   const engine = explorer.study.engine.value;
-  const summary = engine?.summary;
+  const summary = explorer.summary.value;
   if (!engine || !summary) {
     const coming = engine !== null || explorer.study.preparing.value;
     const when = coming ? "is on its way" : "appears here after the first build";

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import type { Finding, Side, Verdict } from "../contract";
 import type { ExplorerState } from "../explorerstate";
-import { findingsOf, rulesOf } from "../findings";
+import { rulesOf } from "../findings";
 import { brief, ending, NONE, originOf, percent, plural, quantity, shorten, withOrigin } from "../format";
 import { Quoted } from "../ui/quoted";
 
@@ -13,8 +13,7 @@ const MOST_NAMES = 3;
 
 /** What to change about the engine and about the model's quantization, why, and which of it to have changed. */
 export default function FindingsView({ explorer }: { explorer: ExplorerState }) {
-  const all = findingsOf(explorer);
-  const { note } = explorer.findings.value;
+  const { items: all, note } = explorer.findings.value ?? { items: [], note: "" };
   const rules = rulesOf(all);
   const [picked, setPicked] = useState("");
   const rule = rules.some(([name]) => name === picked) ? picked : "";
@@ -218,7 +217,7 @@ function Item({ explorer, item, timed, repairable, ticked, onTick }: ItemProps) 
 
 /** What the layers at stake take, and how much of the whole that is. */
 function Cost({ explorer, item: { microseconds } }: { explorer: ExplorerState; item: Finding }) {
-  const summary = explorer.study.engine.value?.summary;
+  const summary = explorer.summary.value;
   if (microseconds === null || !summary) return <p class="rt-cost rt-quiet">{NONE}</p>;
   const whole = summary.summed ?? summary.total;
   return (

@@ -1,5 +1,4 @@
 import type { ExplorerState } from "../explorerstate";
-import { findingsOf } from "../findings";
 import { declared, segmentLabel } from "../panels";
 import { LateView } from "./latetab";
 import { LayerChart } from "./layerchart";
@@ -14,7 +13,7 @@ const ORDER_LABELS = { step: "by step", time: "by time" };
 
 export function Bottom({ explorer, height }: { explorer: ExplorerState; height: number }) {
   const { tabs, tab, segments, segment } = explorer.page.value;
-  const found = findingsOf(explorer).length;
+  const found = explorer.findings.value?.items.length;
   const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
   const { label, panels, part } = declared(tab);
   const late = panels.length && (!segment || segment === "layers") ? "" : part;

@@ -13,7 +13,7 @@ from rtlab.core.engine import Engine
 from rtlab.core.variant import Target
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import PRECISION, decode, encode
-from rtlab.questions.build.panel import BuildStory, story
+from rtlab.questions.build.story import BuildStory, story
 from rtlab.testing import tiny_model
 
 # Recordings live beside the checkout, not in it.

@@ -8,7 +8,7 @@ import pytest
 
 import recorded
 from rtlab import Study
-from rtlab.questions.engine.panel import summary
+from rtlab.questions.engine.summary import summary
 from rtlab.testing import tiny_model
 
 

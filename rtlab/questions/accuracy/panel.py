@@ -1,0 +1,61 @@
+"""Errors value by value, beside the chart that the page draws of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from rtlab import questions
+from rtlab.core.data import RANDOM
+from rtlab.core.schema import Meaning
+from rtlab.errors import RunError
+from rtlab.questions.accuracy.errors import ValueDelta
+from rtlab.questions.scene import Question, Scene
+
+
+@dataclasses.dataclass(frozen=True)
+class Losses:
+    """How far the values of a variant lie from those of fp32, those with the lowest SQNR first.
+
+    ``score`` is the task's metric in words, empty without one.
+    """
+
+    samples: Annotated[int, Meaning("Samples")]
+    source: Annotated[str, Meaning("Source")]
+    score: Annotated[str, Meaning("Task", origin="measured")]
+    values: tuple[ValueDelta, ...]
+
+
+def losses(scene: Scene) -> Losses:
+    """The errors of a variant.
+
+    Raises:
+        RunError: none of its values was compared.
+    """
+    result = scene.result
+    errors, score = questions.accuracy.of(result), result.score
+    if errors is None:
+        advice = (
+            "Files tell no errors: build the model here to compare it."
+            if result.recorded
+            else f'Run study.measure("{result.name}"), which compares its values.'
+        )
+        raise RunError(
+            f'Cannot tell the errors of "{result.name}": none of its values was compared. {advice}'
+        )
+    return Losses(
+        errors.samples,
+        f"{errors.source}, {RANDOM}" if errors.synthetic else errors.source,
+        f"{score.name} {score.value:.4g} {score.unit}, {score.samples} samples" if score else "",
+        errors.worst(len(errors.values)),
+    )
+
+
+ACCURACY = Question(
+    "accuracy",
+    tab="accuracy",
+    label="Accuracy",
+    title="Errors of each value",
+    lead="How far each value lies from that of fp32, the lowest signal to noise first.",
+    noun=losses,
+)
