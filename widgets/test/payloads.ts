@@ -114,7 +114,10 @@ export function finding(part: Partial<Finding> & { id: string }): Finding {
 }
 
 /** A decision that joins nodes, unless it says otherwise. */
-export function step(nodes: string[], { joins = true, ...part }: Partial<Decision & ReplayedStep> = {}): ReplayedStep {
+export function step(
+  nodes: string[],
+  { joins = true, ...part }: Partial<Decision & ReplayedStep> = {},
+): ReplayedStep {
   return { decision: { action: "fuse", rule: "", text: "", line: 1, ...part }, joins, nodes, layer: "" };
 }
 
