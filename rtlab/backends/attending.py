@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+from rtlab.backends.live.apart import RUNNING
+from rtlab.backends.live.child import Bounds, ChildWork, memory, running
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress
-from rtlab.errors import BackendError, BuildError, RunError
 
 #: Seconds between two looks at the clock and the user, and those that a call has to end after it was told to.
 _TICK, _GRACE = 0.05, 0.5
@@ -38,7 +39,7 @@ class Attendant:
         doing: How an error begins, such as ``Backend "onnxruntime" cannot run``.
         progress: Told of steps in the thread of the caller, and asked whether to stop; None is never stopped.
         limits: Bounds of all calls together: seconds, and bytes by which the process may grow.
-        failure: The kind of error for a limit that is passed.
+        work: What it is, for the words of errors.
     """
 
     def __init__(
@@ -47,13 +48,9 @@ class Attendant:
         progress: Progress | None = None,
         limits: Limits | None = None,
         *,
-        failure: type[BackendError] = RunError,
+        work: ChildWork = RUNNING,
     ) -> None:
-        self.doing = doing
-        self._progress = progress or Silent()
-        self._limits = limits or Limits()
-        self._end = time.monotonic() + self._limits.seconds
-        self._failure = failure
+        self._progress, self._bounds = progress or Silent(), Bounds.of(doing, work, limits or Limits())
 
     def do(self, work: Callable[[Progress], T], stop: Callable[[], object]) -> T:
         """What ``work`` returns or raises; it reports to the progress that it is given.
@@ -64,10 +61,10 @@ class Attendant:
 
         Raises:
             Cancelled: the user asked to stop.
-            BackendError: the time is over, of the kind that was chosen.
+            BackendError: the time or the memory is over, of the kind of the work.
         """
         # A brief call would be done before anybody looks.
-        doing = "the build" if self._failure is BuildError else "the run"
+        doing, process = self._bounds.work.called, running()
         check(self._progress, doing)
         relay, answer = _Relay(), _Answer()
         call = _Pending(relay, stop, answer)
@@ -77,8 +74,8 @@ class Attendant:
             while not answer.arrived(_TICK):
                 relay.tell(self._progress)
                 check(self._progress, doing)
-                most = most or _used() + min(self._limits.memory, _free())
-                self._check_limits(most)
+                most = most or self._bounds.granted(process)
+                self._bounds.check(memory(process), most)
         except BaseException:
             call.end()
             # Its words would be those of an end that we asked for.
@@ -87,34 +84,6 @@ class Attendant:
         relay.tell(self._progress)
         done: T = answer.taken()
         return done
-
-    def _check_limits(self, most: int) -> None:
-        built = self._failure is BuildError
-        less = "a smaller part of the model" if built else "smaller batches"
-        if time.monotonic() > self._end:
-            raise self._failure(
-                f"{self.doing}: it was not finished after {self._limits.seconds:.3g} s, which is the limit. "
-                f"Raise it with limits=rtlab.Limits(seconds=...), or choose {less}."
-            )
-        if _used() > most:
-            raise self._failure(
-                f"{self.doing}: it took all the memory that is free, or that rtlab.Limits(memory=...) grants "
-                f"({self._limits.memory / 2**30:.3g} GiB). Choose {less}, or another machine."
-            )
-
-
-def _used() -> int:
-    """Bytes of memory that this process takes."""
-    import psutil
-
-    return int(psutil.Process().memory_info().rss)
-
-
-def _free() -> int:
-    """Bytes of memory that nobody takes."""
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 class _Thread:

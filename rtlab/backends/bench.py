@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.backends import cpu, vendor
+from rtlab.backends import cpu, streamed, vendor
 from rtlab.backends.attending import Attendant
+from rtlab.backends.live import inference
+from rtlab.backends.live.apart import BUILDING
+from rtlab.backends.live.inference import IN_TURN, SessionOrder
 from rtlab.backends.onnxruntime import OnnxRuntime
-from rtlab.backends.providers import CPU
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
-from rtlab.errors import BuildError, RtlabError, RunError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-T = TypeVar("T")
 #: Milliseconds that nobody minds to wait for.
 _BRIEF = 100.0
 
@@ -68,28 +69,13 @@ class Opened:
 
     def __init__(self, model: bytes, batch: Batch, threads: int, progress: Progress | None = None) -> None:
         ort = vendor.onnxruntime()
-
         self._progress, self._told = progress, ort.RunOptions()
         #: Milliseconds of the fastest run, of the same batch always.
         self._least = float("inf")
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 4
         # Threads that wait for more work would take the processor from the session that is timed next.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        try:
-            self._session = Attendant("Cannot open a formulation", progress, failure=BuildError).do(
-                lambda _: ort.InferenceSession(model, options, providers=[CPU.name]),
-                functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
-            )
-        except RtlabError:
-            raise
-        except Exception as error:
-            raise BuildError(
-                f"Cannot open a formulation: ONNX Runtime refuses it: {str(error).strip().splitlines()[0]} "
-                "Leave it out of candidates=...",
-                details=str(error),
-            ) from error
+        order = SessionOrder(model, "Cannot open a formulation", threads, entries=(IN_TURN,))
+        opening = Attendant(order.doing, progress, work=BUILDING)
+        self._session = streamed.session(lambda: contextlib.nullcontext(model), order, opening)
         self._names = [o.name for o in self._session.get_outputs()]
         self._binding = self._session.io_binding()
         # Bound memory is not copied, so it must live as long as the binding.
@@ -109,7 +95,7 @@ class Opened:
             RunError: ONNX Runtime fails on the batch, or the limit of time is passed.
             Cancelled: it was asked to stop.
         """
-        self._attended(self._run)
+        self._attended(1)
         arrays: list[NDArray[Any]] = self._binding.copy_outputs_to_cpu()
         return dict(zip(self._names, arrays, strict=True))
 
@@ -122,25 +108,18 @@ class Opened:
         """
         # What is known to end soon needs nobody beside it, who would take the processor from it.
         brief = repeats * self._least <= _BRIEF
-        taken = self._timed(repeats) if brief else self._attended(functools.partial(self._timed, repeats))
+        taken = self._timed(repeats) if brief else self._attended(repeats)
         self._least = min(self._least, taken)
         return taken
 
     def _timed(self, repeats: int) -> float:
-        started = time.perf_counter()
-        for _ in range(repeats):
-            self._run()
-        return (time.perf_counter() - started) * 1e3 / repeats
+        with inference.running():
+            started = time.perf_counter()
+            for _ in range(repeats):
+                self._session.run_with_iobinding(self._binding, self._told)
+            return (time.perf_counter() - started) * 1e3 / repeats
 
-    def _attended(self, work: Callable[[], T]) -> T:
+    def _attended(self, repeats: int) -> float:
         stop = functools.partial(setattr, self._told, "terminate", True)  # noqa: FBT003 - it has no name
-        return Attendant("Cannot run a formulation", self._progress).do(lambda _: work(), stop)
-
-    def _run(self) -> None:
-        try:
-            self._session.run_with_iobinding(self._binding, self._told)
-        except Exception as error:
-            raise RunError(
-                f"Cannot run a formulation: {str(error).strip().splitlines()[0]} Check the shapes of the batch.",
-                details=str(error),
-            ) from error
+        attendant = Attendant("Cannot run a formulation", self._progress)
+        return attendant.do(lambda _: self._timed(repeats), stop)

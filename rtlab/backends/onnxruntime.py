@@ -125,7 +125,7 @@ class OnnxRuntime:
         if self.provider == CPU:
             runnable: bytes | Model = model
             apart.warm()
-            Attendant(doing, progress, request.limits, failure=BuildError).do(
+            Attendant(doing, progress, request.limits, work=apart.BUILDING).do(
                 lambda _: exposed.prepare(model), _nothing
             )
             started = time.perf_counter()

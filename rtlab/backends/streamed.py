@@ -56,7 +56,7 @@ def reading(
             (f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL)),
         )
         inference.free_memory()
-        _session(written, order("basic", saved=str(folded), entries=entries, without=_ONCE), opening)
+        session(written, order("basic", saved=str(folded), entries=entries, without=_ONCE), opening)
         inference.free_memory()
         # A plan of memory for all values at once is of no use when most are handed out.
         last = order("basic" if quantized else "all", planned=False)
@@ -64,9 +64,9 @@ def reading(
         inference.free_memory()
 
         def read(batch: Batch) -> Outputs:
-            session, told = kept[0], vendor.onnxruntime().RunOptions()
+            opened, told = kept[0], vendor.onnxruntime().RunOptions()
             return attendant().do(
-                lambda _: inference.read(session, wanted, batch, told),
+                lambda _: inference.read(opened, wanted, batch, told),
                 functools.partial(setattr, told, "terminate", True),  # noqa: FBT003 - it has no name
             )
 
@@ -80,12 +80,12 @@ def reading(
 def _folded(folded: Path, written: _Content, order: SessionOrder, attendant: Attendant) -> Any:
     """A session on the folded model; where ONNX Runtime refuses what it wrote, on the model as it is."""
     with contextlib.suppress(BuildError):
-        return _session(lambda: contextlib.nullcontext(str(folded)), order, attendant)
-    return _session(written, order, attendant)
+        return session(lambda: contextlib.nullcontext(str(folded)), order, attendant)
+    return session(written, order, attendant)
 
 
-def _session(source: _Content, order: SessionOrder, attendant: Attendant) -> Any:
-    """A session in this process."""
+def session(source: _Content, order: SessionOrder, attendant: Attendant) -> Any:
+    """A session in this process, of what ``source`` gives meanwhile; errors are those of ``inference.session``."""
     options = inference.settings(order)
 
     def made(_: Progress) -> Any:

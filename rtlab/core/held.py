@@ -5,9 +5,8 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from rtlab.core.node import walk
 from rtlab.core.outline import LARGE
-from rtlab.core.outside import initializers
+from rtlab.core.outside import each
 
 
 def hold(model: ir.Model) -> None:
@@ -16,16 +15,7 @@ def hold(model: ir.Model) -> None:
     A tensor that is left in the proto that was read would keep all of it in memory, weights included. What is small, or
     stored in another form than an array's, stays as the file has it, to the last byte.
     """
-    for value in initializers(model):
-        if isinstance(value.const_value, ir.TensorProtoTensor):
-            value.const_value = _held(value.const_value)
-    for node, _ in walk(model):
-        for name, held in node.attributes.items():
-            if held.type == ir.AttributeType.TENSOR and isinstance(held.value, ir.TensorProtoTensor):
-                node.attributes[name] = ir.AttrTensor(name, _held(held.value), doc_string=held.doc_string)
-            elif held.type == ir.AttributeType.TENSORS and not held.is_ref():
-                own = [_held(t) if isinstance(t, ir.TensorProtoTensor) else t for t in held.as_tensors()]
-                node.attributes[name] = ir.AttrTensors(name, own, doc_string=held.doc_string)
+    each(model, lambda t: _held(t) if isinstance(t, ir.TensorProtoTensor) else t)
 
 
 def _held(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,13 +105,7 @@ def settle(model: ir.Model, folder: Path | None, stamps: Mapping[str, Stamp | No
         folder: None where nobody told.
         stamps: The files as they are to be, by the names that the model has for them.
     """
-    for value in initializers(model):
-        if isinstance(value.const_value, ir.ExternalTensor):
-            value.const_value = _outside(value.const_value, folder, stamps)
-    for node, _ in walk(model):
-        for name, held in node.attributes.items():
-            if held.type == ir.AttributeType.TENSOR and isinstance(held.value, ir.ExternalTensor):
-                node.attributes[name] = ir.AttrTensor(name, _outside(held.value, folder, stamps))
+    each(model, lambda t: _outside(t, folder, stamps) if isinstance(t, ir.ExternalTensor) else t)
 
 
 def outside(model: ir.Model) -> Iterator[Outside]:
@@ -125,13 +119,23 @@ def gather(model: ir.Model) -> None:
     Raises:
         ModelError: a file is gone, cannot be read, or was changed.
     """
+    each(model, lambda t: _held(t) if isinstance(t, Outside) else t, main=False)
+
+
+def each(
+    model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, main: bool = True
+) -> None:
+    """Put what ``change`` makes of each constant into its place; ``main`` counts initializers of the main graph too."""
     for value in initializers(model):
-        if isinstance(value.const_value, Outside) and value.graph is not model.graph:
-            value.const_value = _held(value.const_value)
+        if value.const_value is not None and (main or value.graph is not model.graph):
+            value.const_value = change(value.const_value)
     for node, _ in walk(model):
         for name, held in node.attributes.items():
-            if held.type == ir.AttributeType.TENSOR and isinstance(held.value, Outside):
-                node.attributes[name] = ir.AttrTensor(name, _held(held.value))
+            if held.type == ir.AttributeType.TENSOR and not held.is_ref():
+                node.attributes[name] = ir.AttrTensor(name, change(held.value), doc_string=held.doc_string)
+            elif held.type == ir.AttributeType.TENSORS and not held.is_ref():
+                own = [change(t) for t in held.as_tensors()]
+                node.attributes[name] = ir.AttrTensors(name, own, doc_string=held.doc_string)
 
 
 def _held(tensor: Outside) -> ir.TensorProtocol:

@@ -10,8 +10,8 @@ What is counted, and how:
   element of a window.
 - ``read`` and ``written``: bytes of the node's inputs and outputs, once each, were it to run alone; none for what only
   renames memory. A lookup reads what it takes out, not the whole table.
-- ``parameters``: numbers in constant tensors of floating type, or quantized; not scales of Q/DQ, not the mean and
-  variance that a batch normalization observed, not single numbers and not sizes.
+- ``parameters``: numbers in constant tensors of floating type, or quantized, biases in INT32 among them; not scales of
+  Q/DQ, not the mean and variance that a batch normalization observed, not single numbers and not sizes.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ _NO_PARAMETERS: Mapping[str, frozenset[int]] = {
     "Clip": frozenset({1, 2}), "Pad": frozenset({1, 2, 3}), "Resize": frozenset({1, 2, 3}),
     "QLinearConv": frozenset({1, 2, 4, 5, 6, 7}), "QLinearMatMul": frozenset({1, 2, 4, 5, 6, 7}),
 }  # fmt: skip
+#: Inputs whose whole numbers of 32 bits are learned: biases, in units of the product of two scales.
+_BIASES = frozenset({("QLinearConv", 8), ("DequantizeLinear", 0)})
 _NUMBERS = frozenset({
     "fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "int8", "uint8",
     "int4", "uint4",
@@ -341,6 +343,7 @@ def _parameters(node: ir.Node, plain: Node) -> list[tuple[ir.Value, int]]:
         if value is None or position in skipped or value.const_value is None:
             continue
         told = describe(value, "constant")
-        if told.shape and told.dtype in _NUMBERS:
+        learned = told.dtype in _NUMBERS or (told.dtype == "int32" and (plain.op, position) in _BIASES)
+        if told.shape and learned:
             found.append((value, math.prod(d for d in told.shape if isinstance(d, int))))
     return found

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
+from rtlab.core.buildlog import Entry
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
+from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import ROLES, Availability, Backend, BuildRequest, Capabilities, Limits, lacking
 from rtlab.core.trace import Outputs, Profile
@@ -24,7 +26,7 @@ from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError,
 from rtlab.testing.assertions import digest, hold, in_words, named, raised
 from rtlab.testing.facts import check_engine, check_profile
 from rtlab.testing.fakes import tiny_model
-from rtlab.testing.networks import CAST, QUANTIZED, expected, product
+from rtlab.testing.networks import expected, product
 
 #: Greatest error of a value in fp32, relative to its largest magnitude: sums in another order, or in TF32.
 _TOLERANCE = 5e-3
@@ -107,8 +109,7 @@ class _Trial:
             for target in able.targets[1:]:
                 yield f"builds for {target}", functools.partial(self.builds_for, target)
             for precision in able.precisions:
-                if precision in {Precision.FP32, *CAST, *QUANTIZED}:
-                    yield f"builds {precision}", functools.partial(self.builds_in, precision)
+                yield f"builds {precision}", functools.partial(self.builds_in, precision)
             yield "never says that it built for a target that it does not have", self.other_target
             yield "refuses a model that it cannot compile, in words", self.unknown_operator
             yield "stops a build when it is asked to", self.build_stops
@@ -137,6 +138,10 @@ class _Trial:
                 yield "opens an engine that it saved", self.opens
         if able.counts and able.builds and able.runs:
             yield "counts inferences", self.counts
+        if able.forces:
+            yield "refuses files that are no timing caches, in words", self.refuses_caches
+            if able.builds:
+                yield "forces a tactic that it timed, in a copy of its timing cache", self.forces
         if able.reads:
             yield "refuses files that are none of its own, in words", self.refuses_to_read
             if self.files:
@@ -425,6 +430,37 @@ class _Trial:
             "it counts over no stream",
         )
         in_words(error, RunError)
+
+    def refuses_caches(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            missing, other, copy = (Path(folder) / f"{n}.cache" for n in ("missing", "other", "copy"))
+            other.write_bytes(b"no timing cache at all" * 64)
+            for file, odd in ((missing, "that is not there"), (other, "that holds none")):
+                ask = functools.partial(self.backend.remembered, file, ("0x1",))
+                in_words(raised(ask, f"it tells what a file holds {odd}"), ReadError)
+                ask = functools.partial(self.backend.forced, file, copy, (Entry("0x1", 1, 1.0),))
+                in_words(raised(ask, f"it edits a file {odd}"), ReadError)
+            hold(not copy.exists(), "it writes a copy of what it refuses")
+
+    def forces(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file, copy = Path(folder) / "timing.cache", Path(folder) / "copy.cache"
+            options = BuildOptions.of(flags=[self.backend.flag], timing_cache=file)
+            timed = {
+                o.key: o.timed for o in self.backend.operators(self._build(options=options).log) if o.key
+            }
+            held = self.backend.remembered(file, tuple(timed)) if timed else {}
+            hold(set(held) <= set(timed), f"asked for {sorted(timed)}, it tells of {sorted(held)}")
+            others = {k: [t for t in timed[k] if int(t.tactic, 0) != e.tactic] for k, e in held.items()}
+            key = next((k for k, tactics in others.items() if tactics), None)
+            if key is None:
+                # There was no choice in a network of ten nodes.
+                return
+            before, wanted = digest(file), int(others[key][0].tactic, 0)
+            self.backend.forced(file, copy, (Entry(key, wanted, others[key][0].milliseconds),))
+            hold(before == digest(file), "it writes a timing cache that it was given to read")
+            now = self.backend.remembered(copy, (key,))[key].tactic
+            hold(now == wanted, f"told to force tactic {wanted:#x}, its copy holds {now:#x}")
 
     def refuses_to_read(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

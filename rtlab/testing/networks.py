@@ -17,6 +17,8 @@ from rtlab.core.variant import Precision
 #: Element types of products that are typed by casts, and of those whose inputs are quantized, with their opset.
 CAST = {Precision.FP16: TensorProto.FLOAT16, Precision.BF16: TensorProto.BFLOAT16}
 QUANTIZED = {Precision.INT8: TensorProto.INT8, Precision.FP8: TensorProto.FLOAT8E4M3FN}
+#: Those of weights in four bits, how many share a scale, and the first opset with the type.
+STORED = {Precision.INT4: (TensorProto.INT4, 64, 21), Precision.FP4: (TensorProto.FLOAT4E2M1, 16, 23)}
 
 
 @functools.lru_cache(maxsize=4)
@@ -33,8 +35,12 @@ def expected(model: Model, batch: Mapping[str, Any], names: tuple[str, ...]) -> 
 
 
 def product(precision: Precision) -> Model:
-    """A product whose graph expresses a precision: by casts, or by pairs of QuantizeLinear and DequantizeLinear."""
-    size, node = 64, helper.make_node
+    """A product whose graph expresses a precision.
+
+    By casts, by pairs of QuantizeLinear and DequantizeLinear, or by weights that are stored in four bits, with a scale
+    for each block. A scale of FP4 is in FP8, and has one of its own. FP32 and TF32 are in no graph.
+    """
+    size, opset, node = 64, 19, helper.make_node
     weights = [numpy_helper.from_array(np.eye(size, dtype=np.float32), "w")]
     nodes = [node("MatMul", ["x", "w"], ["y"], name="product")]
     if (kind := CAST.get(precision)) is not None:
@@ -58,8 +64,26 @@ def product(precision: Precision) -> Model:
             )
         ]
         nodes.append(node("MatMul", ["x_dq", "w_dq"], ["y"], name="product"))
+    elif precision in STORED:
+        kind, block, opset = STORED[precision]
+        narrow = TensorProto.FLOAT8E4M3FN if precision is Precision.FP4 else TensorProto.FLOAT
+        count = size // block
+        weights = [
+            helper.make_tensor("w", kind, [size, size], np.eye(size).ravel()),
+            helper.make_tensor("scale", narrow, [count, size], np.ones(count * size)),
+            numpy_helper.from_array(np.array(0.05, np.float32), "whole"),
+        ]
+        nodes = [
+            node("DequantizeLinear", ["w", "scale"], ["w_dq"], name="w/DQ", axis=0, block_size=block),
+            node("MatMul", ["x", "w_dq"], ["y"], name="product"),
+        ]
+        if precision is Precision.FP4:
+            nodes[0].input[1] = "scale_dq"
+            nodes.insert(0, node("DequantizeLinear", ["scale", "whole"], ["scale_dq"], name="scale/DQ"))
+        else:
+            del weights[-1]
     value = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=[size, size])
     graph = helper.make_graph(nodes, f"product in {precision}", [value("x")], [value("y")], weights)
-    return wrap(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), name="product"
-    )
+    imports = [helper.make_opsetid("", opset)]
+    version = helper.find_min_ir_version_for(imports)
+    return wrap(helper.make_model(graph, opset_imports=imports, ir_version=version), name="product")

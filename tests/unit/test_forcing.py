@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -22,7 +23,7 @@ from rtlab.errors import Cancelled, ReadError, RtlabError, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.tactics import LayerTactics, TacticListing
 from rtlab.session import forcing
-from rtlab.testing import tiny_model
+from rtlab.testing import Check, conformance, tiny_model
 
 LOG = Path(__file__).parents[3] / "shared/recorded/build-logs/mnist-trt10.16-h100-level5.log"
 lists = pytest.mark.skipif(not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout")
@@ -276,3 +277,65 @@ def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
     assert {"key 2": half} == forcing._chosen("x", table, "n", 11)
     with pytest.raises(VariantError, match=r'layer "pool" has no entry in the timing cache.*one of "op"'):
         forcing._chosen("x", table, "pool", "0xA")
+
+
+def tuning_checks(backend: Here) -> dict[str, Check]:
+    return {str(c): c for c in conformance(backend) if "timing cache" in str(c)}
+
+
+@lists
+@pytest.mark.parametrize("release", VERSIONS)
+def test_a_backend_that_forces_tactics_keeps_its_protocol(release: str) -> None:
+    checks = tuning_checks(Here(release))
+    assert [
+        "refuses files that are no timing caches, in words",
+        "forces a tactic that it timed, in a copy of its timing cache",
+    ] == list(checks)
+    for check in checks.values():
+        check()
+
+
+class Scribbling(Here):
+    """Edits the cache that it was given to read."""
+
+    def forced(self, cache, copy, entries, progress=None):
+        found = super().forced(cache, copy, entries, progress)
+        Path(cache).write_bytes(Path(copy).read_bytes())
+        return found
+
+
+class Stubborn(Here):
+    """Copies the cache as it is."""
+
+    def forced(self, cache, copy, entries, progress=None):
+        found = super().forced(cache, copy, entries, progress)
+        Path(copy).write_bytes(Path(cache).read_bytes())
+        return found
+
+
+class Trusting(Here):
+    """Takes any file for an empty cache."""
+
+    def remembered(self, cache, keys, progress=None):
+        return {}
+
+
+@lists
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        (Scribbling, "it writes a timing cache that it was given to read"),
+        (Stubborn, r"told to force tactic 0x\w+, its copy holds 0x\w+"),
+        (Trusting, "it tells what a file holds that is not there"),
+    ],
+)
+def test_the_examination_notices_what_a_tuner_does_wrong(backend: type[Here], said: str) -> None:
+    wrong = []
+    for check in tuning_checks(backend("trt10")).values():
+        with contextlib.suppress(AssertionError):
+            check()
+            continue
+        wrong.append(check)
+    assert 1 == len(wrong)
+    with pytest.raises(AssertionError, match=said):
+        wrong[0]()

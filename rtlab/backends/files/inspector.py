@@ -28,7 +28,8 @@ _TYPES = {k.lower(): v for k, v in DTYPES.items()} | {v: v for v in DTYPES.value
 _TYPE = re.compile(rf"\b({'|'.join(sorted(_TYPES, key=len, reverse=True))})\b", re.IGNORECASE)
 #: Keys that have a field of their own in ``Layer``; every other one is an attribute.
 _FIELDS = frozenset({
-    "Name", "LayerType", "Inputs", "Outputs", "Constants", "TacticName", "TacticValue", "StreamId", "Metadata",
+    "Name", "LayerType", "Inputs", "Outputs", "Constants", "TacticName", "TacticValue", "StreamId", "EventId",
+    "Metadata",
 })  # fmt: skip
 _SIDES = ("Inputs", "Outputs", "Constants")
 _BOUNDS = ("MinShape", "OptShape", "MaxShape")
@@ -107,7 +108,7 @@ def parse(
     shown_ = select if select is not None else prefer if prefer in profiles else profiles[0]
     open_: list[str] = []
     kept = [entry for entry, owner in zip(found, owners, strict=True) if owner == shown_]
-    layers = tuple(_layer(name, entry, i, open_) for i, (name, entry) in enumerate(kept))
+    layers = tuple(layer(name, entry, i, open_) for i, (name, entry) in enumerate(kept))
     named = profiles != (0,)
     notes = []
     if len(profiles) > 1:
@@ -195,7 +196,8 @@ def _told(name: str, entry: _Entry) -> int | None:
     return None
 
 
-def _layer(name: str, entry: _Entry, index: int, open_: list[str]) -> Layer:
+def layer(name: str, entry: Mapping[str, Any], index: int, open_: list[str]) -> Layer:
+    """The layer of an entry of ``Layers``, the one at ``index``; ``open_`` gets the tensors without usable shapes."""
     plain = bare(name)[0]
     attributes = dict(entry)
     for key in _FIELDS:
@@ -210,6 +212,7 @@ def _layer(name: str, entry: _Entry, index: int, open_: list[str]) -> Layer:
         constants=_tensors(entry.get("Constants"), open_),
         tactic=_text(entry.get("TacticName")) or _text(entry.get("TacticValue")),
         stream=whole_number(entry.get("StreamId")) or 0,
+        event=whole_number(entry.get("EventId")),
         origins=origins(_text(entry.get("Metadata"))),
         attributes=attributes,
     )
@@ -280,9 +283,10 @@ def _tensor(entry: _Entry, open_: list[str]) -> Tensor:
 
 @functools.lru_cache(maxsize=256)
 def _typed(type_: str, told: str) -> tuple[str, str]:
-    """Data type and format. A bare type such as "Half" is no format."""
+    """Data type and format. A bare type such as "Half" is no format; one that is new stands in small letters."""
     found = _TYPE.search(type_)
-    return _TYPES[found[1].lower()] if found else "", "" if found and found[0] == told else told
+    new = type_.lower() if type_.isidentifier() and type_ != told else ""
+    return _TYPES[found[1].lower()] if found else new, "" if found and found[0] == told else told
 
 
 def _ints(value: object) -> tuple[int, ...] | None:

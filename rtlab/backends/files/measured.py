@@ -14,6 +14,7 @@ import numpy as np
 from rtlab.backends.files import contents, inspector, printed
 from rtlab.backends.files.contents import fault, number, shown, whole_number
 from rtlab.backends.log import machine
+from rtlab.core.arrays import NUMPY
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.phrases import many, quoted
 from rtlab.core.trace import Outputs, Profile
@@ -31,11 +32,6 @@ _UNKNOWN = Target("unknown")
 _MEANS = "Times of layers are means, because the file holds no medians"
 #: Keys of a profile's row, best first.
 _TIMES = ("medianMs", "averageMs")
-#: NumPy's names of the types that files of tensors have, by rtlab's.
-NUMPY = {
-    "fp32": "float32", "fp16": "float16", "int64": "int64", "int32": "int32", "int8": "int8", "uint8": "uint8",
-    "bool": "bool",
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

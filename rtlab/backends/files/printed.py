@@ -85,42 +85,42 @@ def entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
     found: list[object] = []
     damaged: list[int] = []
     for line, row in rows:
-        entry = _parsed(row)
-        if entry is None:
+        told = entry(row)
+        if told is None:
             damaged.append(line)
         else:
-            found.append(entry)
+            found.append(told)
     return found, damaged
 
 
 def _entry(row: str, where: str, file: str) -> object:
     if not row.startswith("Name: "):
         return row
-    entry = _parsed(row)
-    if entry is None:
+    found = entry(row)
+    if found is None:
         expected = "Name, LayerType, Inputs and Outputs, and of each tensor its name and dimensions"
         raise fault("layers", file, f"{where}: it is cut off or changed", expected)
-    return entry
+    return found
 
 
-def _parsed(row: str) -> dict[str, object] | None:
+def entry(row: str) -> dict[str, object] | None:
     """A row as an entry of the JSON form; None where it is cut off or changed."""
     found = _LINE.fullmatch(row)
     if found is None:
         return None
-    entry: dict[str, object] = {"Name": found["name"], "LayerType": found["kind"]}
+    told: dict[str, object] = {"Name": found["name"], "LayerType": found["kind"]}
     for side in _SIDES:
         tensors = [_tensor(m) for m in TENSOR.finditer(found[side] or "")]
         if (found[side] or "").count("{ Name: ") != len(tensors):
             return None
-        entry[side] = tensors
-    rest, _, entry["Metadata"] = found["rest"].partition(", Metadata:")
+        told[side] = tensors
+    rest, _, told["Metadata"] = found["rest"].partition(", Metadata:")
     marks = [*_KEY.finditer(rest)]
     # None at all, where the row is cut off behind its tensors.
     for mark, next_ in itertools.zip_longest(marks, marks[1:]):
         end = next_.start() if next_ else len(rest)
-        entry[mark["key"]] = _value(rest[mark.end() : end].strip())
-    return entry
+        told[mark["key"]] = _value(rest[mark.end() : end].strip())
+    return told
 
 
 def _edge(row: str) -> list[object]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rtlab.backends import makers
 from rtlab.backends.files import archive, contents, inspector, measured, printed, recognise
 from rtlab.core import scratch
+from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.trace import Outputs, Profile, Recording
@@ -351,7 +352,7 @@ def _tensors(path: Path) -> Recording:
     from rtlab.core.variant import Target
 
     runner, outputs, reference, notes = results.read(path)
-    types = {v: k for k, v in measured.NUMPY.items()}
+    types = {v: k for k, v in NUMPY.items()}
     told = tuple(Tensor(n, types.get(str(v.dtype), str(v.dtype)), tuple(v.shape)) for n, v in outputs.items())
     theirs = runner.startswith("onnxrt")
     engine = Engine(

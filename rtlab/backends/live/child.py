@@ -92,6 +92,13 @@ class Bounds:
             self.work.called if self.doing.startswith("Backend") else self.doing[:1].lower() + self.doing[1:]
         )
 
+    def granted(self, process: Any) -> int:
+        """Bytes that a process may have, as ``psutil`` tells of it at the beginning."""
+        import psutil
+
+        limit = self.limits.memory
+        return memory(process) + min(limit, psutil.virtual_memory().available) if self.work.free else limit
+
     def check(self, used: int = 0, most: int = 0) -> None:
         """Raise the error of a limit that is passed; of memory ``most`` bytes are granted."""
         work, granted = self.work, self.limits.memory / 2**30
@@ -160,7 +167,7 @@ class ChildProcess:
             pass_fds=files,
         )
         self._end = weakref.finalize(self, _end, self._child, self._spoken, room)
-        self._process = _process(self._child.pid)
+        self._process = running(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
         # So little goes into the pipe whether or not anybody reads it yet.
         _send(self._child, (sys.path, limits.stack, pickle.dumps(first)))
@@ -245,17 +252,8 @@ class ChildProcess:
                 raise bounds.work.failure(_crash(code, bounds.doing, bounds.work), details=words)
             check(progress, bounds.what)
             # A brief call is over before it could take much.
-            most = most or self._most(bounds)
-            bounds.check(_memory(self._process), most)
-
-    def _most(self, bounds: Bounds) -> int:
-        """Bytes that the child may have."""
-        import psutil
-
-        limit = bounds.limits.memory
-        if not bounds.work.free:
-            return limit
-        return _memory(self._process) + min(limit, int(psutil.virtual_memory().available))
+            most = most or bounds.granted(self._process)
+            bounds.check(memory(self._process), most)
 
 
 def _end(child: subprocess.Popen[bytes], spoken: IO[bytes], room: Path) -> None:
@@ -285,7 +283,8 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
         return child.wait()
 
 
-def _process(pid: int) -> Any:
+def running(pid: int | None = None) -> Any:
+    """A process, this one by default, as ``psutil`` tells of it; None where it is gone."""
     import psutil
 
     try:
@@ -294,7 +293,8 @@ def _process(pid: int) -> Any:
         return None
 
 
-def _memory(process: Any) -> int:
+def memory(process: Any) -> int:
+    """Bytes of memory that a process takes; 0 where it is gone."""
     import psutil
 
     if process is None:

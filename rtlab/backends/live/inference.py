@@ -256,7 +256,7 @@ def session(order: SessionOrder, options: Any) -> Any:
 
 
 def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
-    with _running():
+    with running():
         result: list[Any] = session.run(names, feed)
     return result
 
@@ -270,7 +270,7 @@ def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], 
     ort = vendor.onnxruntime()
 
     feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
-    with _running():
+    with running():
         found = session.run_with_ort_values(list(names), feed, options)
         return dict(zip(names, map(_array, found), strict=True))
 
@@ -285,7 +285,12 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def _running() -> Iterator[None]:
+def running() -> Iterator[None]:
+    """A run, whose failure is told in words.
+
+    Raises:
+        RunError: ONNX Runtime fails on the inputs.
+    """
     try:
         yield
     except Exception as error:

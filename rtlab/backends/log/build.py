@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from rtlab.backends.files import inspector, printed
 from rtlab.backends.log import listing
 from rtlab.backends.log.decisions import Decisions
 from rtlab.backends.log.machine import Header
@@ -180,8 +181,8 @@ class Build:
             return tuple(rows)
         layers: list[Layer] = []
         for _, text in rows:
-            if (layer := listing.row(text, len(layers))) is not None:
-                layers.append(layer)
+            if (told := printed.entry(text)) is not None:
+                layers.append(inspector.layer(str(told["Name"]), told, len(layers), []))
         self.unread += len(rows) - len(layers)
         if layers:
             self.listed()

@@ -1,7 +1,6 @@
-"""The listing of layers in a builder's verbose log, the tensors at the engine's edges, and memory totals.
+"""What a builder's verbose log lists: layers up to TensorRT 10, the tensors at the engine's edges, and memory totals.
 
-Only what the builder prints is read. Values in a listing line are not escaped, so a line is taken apart at its
-fixed keys, the last of which is ``Metadata``.
+Only what the builder prints is read. Lines of layers in the inspector's words are read by ``files.printed``.
 """
 
 from __future__ import annotations
@@ -10,13 +9,6 @@ import re
 
 from rtlab.core.engine import DTYPES, Layer, Tensor
 
-# Values may hold any character, so the first field is lazy and the last greedy.
-_LAYER = re.compile(
-    r"^Name: (?P<name>.*?), LayerType: (?P<kind>[\w:]+), Inputs: \[(?P<inputs>.*?)\], "
-    r"(?:Constants: \[(?P<constants>.*?)\], )?Outputs: \[(?P<outputs>.*?)\], TacticName: (?P<tactic>.*?)"
-    r"(?:, StreamId: (?P<stream>-?\d+))?(?:, EventId: (?P<event>-?\d+))?(?:, JumpTarget: (?P<jump>\S*))?"
-    r", Metadata:(?P<metadata>.*)$"
-)
 #: A tensor as logs and the inspector's text form print it; its type stands in one of two places.
 TENSOR = re.compile(
     r"\{ Name: (?P<name>.*?), (?:Location: (?P<location>\w+), )?Dimensions: \[(?P<shape>[-\d, ]*)\]"
@@ -48,28 +40,6 @@ _OPERAND = re.compile(
     r"(?P<name>.*?)(?: \((?P<dtype>\w+)\[(?P<dims>[-\d,: ]*)\]\)|\[(?P<old>\w+)\((?P<older>[-\d,: ]*)\)\])"
     r"(?P<next>, | -> |\s*$)"
 )
-
-
-def row(line: str, index: int) -> Layer | None:
-    """The layer that a line of a listing describes, or None where it describes none."""
-    found = _LAYER.match(line)
-    if found is None:
-        return None
-    name = found["name"]
-    return Layer(
-        id=f"{index}:{name}",
-        name=name,
-        kind=found["kind"],
-        index=index,
-        inputs=_tensors(found["inputs"]),
-        outputs=_tensors(found["outputs"]),
-        constants=_tensors(found["constants"] or ""),
-        tactic=found["tactic"],
-        stream=int(found["stream"] or 0),
-        event=None if found["event"] is None else int(found["event"]),
-        origins=origins(found["metadata"]),
-        attributes={"jump": found["jump"]} if found["jump"] else {},
-    )
 
 
 def edge(line: str) -> tuple[bool, Tensor] | None:
@@ -145,19 +115,6 @@ def origins(metadata: str) -> tuple[str, ...]:
             if part:
                 ids[part] = None
     return tuple(ids)
-
-
-def _tensors(text: str) -> tuple[Tensor, ...]:
-    return tuple(
-        Tensor(
-            name=m["name"],
-            dtype=_dtype(m["dtype"] or ""),
-            shape=_ints(m["shape"]),
-            format=(m["format"] or "").strip(),
-            strides=_ints(m["strides"]) if m["strides"] is not None else None,
-        )
-        for m in TENSOR.finditer(text)
-    )
 
 
 def _dtype(told: str) -> str:

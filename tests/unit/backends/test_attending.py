@@ -10,6 +10,7 @@ import time
 import pytest
 
 from rtlab.backends.attending import Attendant
+from rtlab.backends.live.apart import BUILDING, RUNNING
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import BuildError, Cancelled, RunError
@@ -101,11 +102,12 @@ def test_a_call_after_a_cancel_is_not_begun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "advice"), [(RunError, "smaller batches"), (BuildError, "a smaller part of the model")]
+    ("work", "failure", "advice"),
+    [(RUNNING, RunError, "smaller batches"), (BUILDING, BuildError, "a smaller part of the model")],
 )
-def test_a_limit_is_one_for_all_calls_of_an_attendant(failure, advice) -> None:
+def test_a_limit_is_one_for_all_calls_of_an_attendant(work, failure, advice) -> None:
     """Opening a session and running it have the time of one run."""
-    attendant = Attendant("Cannot run", limits=Limits(seconds=0.3), failure=failure)
+    attendant = Attendant("Cannot run", limits=Limits(seconds=0.3), work=work)
     attendant.do(lambda _: time.sleep(0.2), nothing)
     stop = threading.Event()
     with pytest.raises(failure) as caught:

@@ -74,7 +74,7 @@ def test_bookkeeping_steps_of_control_flow_are_kept() -> None:
     assert {"kgen", "cjmp", "jmp"} <= kinds
     jump = next(layer for layer in parse(CONTROL).layers if layer.kind == "jmp")
     assert "" == jump.tactic
-    assert jump.attributes["jump"] in {layer.name for layer in parse(CONTROL).layers}
+    assert jump.attributes["JumpTarget"] in {layer.name for layer in parse(CONTROL).layers}
 
 
 def test_a_label_inside_a_body_names_the_inner_node_and_its_owners() -> None:

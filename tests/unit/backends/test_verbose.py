@@ -634,7 +634,7 @@ def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest() -> Non
     whole = f"Name: a, LayerType: gemm, {tensors}, TacticName: sm80"
     expected = {"Name": "a", "LayerType": "gemm", "Metadata": "", "TacticName": "sm80"}
     for row in (whole, whole.removesuffix(", TacticName: sm80")):
-        found = printed._parsed(row)
+        found = printed.entry(row)
         assert found is not None
         assert {k: v for k, v in expected.items() if k in row or k == "Metadata"} == {
             k: v for k, v in found.items() if k in expected

@@ -188,6 +188,32 @@ def test_scales_bounds_and_statistics_are_no_parameters(op: str, learned: str, i
     assert sum(sizes[k] for k in learned.split()) == found
 
 
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("QLinearConv", "x x_scale x_zero w w_scale w_zero y_scale y_zero b"),
+        ("DequantizeLinear", "b b_scale"),
+    ],
+)
+def test_a_bias_of_32_bits_is_learned_and_sizes_of_32_bits_are_not(op: str, inputs: str) -> None:
+    """By hand: eight numbers of a bias; the weight has 4 x 3 x 1 x 1, scales and zero points count for nothing."""
+    names = inputs.split()
+    constants = {
+        n: numpy_helper.from_array(np.ones(8 if n == "b" else 1, np.int32), n) for n in names if n != "x"
+    }
+    if "w" in names:
+        constants["w"] = numpy_helper.from_array(np.ones((4, 3, 1, 1), np.int8), "w")
+    given = [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 3, 5, 5])] if "x" in names else []
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["y"]), helper.make_node("Reshape", ["y", "shape"], ["z"])],
+        "g",
+        given,
+        [helper.make_empty_tensor_value_info("z")],
+        [*constants.values(), numpy_helper.from_array(np.array([-1, 2], np.int32), "shape")],
+    )
+    assert 8 + (12 if "w" in names else 0) == parameters(wrap(helper.make_model(graph), name="g"))
+
+
 def test_quantization_has_no_multiply_accumulates_but_bytes() -> None:
     model = sample("digits_qat")
     found = [works(model)[n.id] for n in model.top if n.op in {"QuantizeLinear", "DequantizeLinear"}]
