@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any, ClassVar, TypeVar
 
 from rtlab.backends.live.apart import RUNNING
@@ -66,12 +67,12 @@ class Attendant:
         # A brief call would be done before anybody looks.
         doing, process = self._bounds.work.called, running()
         check(self._progress, doing)
-        relay, answer = _Relay(), _Answer()
-        call = _Pending(relay, stop, answer)
+        relay = _Relay()
+        call = _Pending(relay, stop)
         _Thread.free().do(functools.partial(call.do, work))
         most = 0
         try:
-            while not answer.arrived(_TICK):
+            while not call.ended(_TICK):
                 relay.tell(self._progress)
                 check(self._progress, doing)
                 most = most or self._bounds.granted(process)
@@ -79,10 +80,10 @@ class Attendant:
         except BaseException:
             call.end()
             # Its words would be those of an end that we asked for.
-            answer.arrived(_GRACE)
+            call.ended(_GRACE)
             raise
         relay.tell(self._progress)
-        done: T = answer.taken()
+        done: T = call.answer.result()
         return done
 
 
@@ -138,14 +139,17 @@ class _Pending:
     #: All of them: Python must not end under one, or it crashes.
     running: ClassVar[set[_Pending]] = set()
 
-    def __init__(self, relay: _Relay, stop: Callable[[], object], answer: _Answer) -> None:
-        self._relay, self._stop, self._answer = relay, stop, answer
+    def __init__(self, relay: _Relay, stop: Callable[[], object]) -> None:
+        self._relay, self._stop = relay, stop
+        self.answer: futures.Future[Any] = futures.Future()
         self.running.add(self)
 
     def do(self, work: Callable[[Progress], object]) -> None:
         """Do it; in its thread."""
         try:
-            self._answer.give(work, self._relay)
+            self.answer.set_result(work(self._relay))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must hear of it
+            self.answer.set_exception(error)
         finally:
             self.running.discard(self)
 
@@ -156,7 +160,7 @@ class _Pending:
 
     def ended(self, seconds: float) -> bool:
         """Whether it has ended, waited for so long."""
-        return self._answer.done.wait(seconds)
+        return bool(futures.wait([self.answer], seconds).done)
 
 
 @atexit.register
@@ -183,38 +187,6 @@ def _never_abort() -> None:
         handle = ctypes.CDLL(name)["_ZSt13set_terminatePFvvE"]
         handle.argtypes = [ctypes.c_void_p]
         handle(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
-
-
-class _Answer:
-    """What a call on another thread gave: a value, or an error."""
-
-    def __init__(self) -> None:
-        self._given: queue.SimpleQueue[tuple[object, BaseException | None]] = queue.SimpleQueue()
-        self._kept: tuple[object, BaseException | None] | None = None
-        self.done = threading.Event()
-
-    def give(self, work: Callable[[Progress], object], relay: Progress) -> None:
-        """Do the call; in its thread."""
-        try:
-            self._given.put((work(relay), None))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must hear of it
-            self._given.put((None, error))
-        finally:
-            self.done.set()
-
-    def arrived(self, seconds: float) -> bool:
-        """Whether it is there, waited for so long."""
-        with contextlib.suppress(queue.Empty):
-            self._kept = self._given.get(timeout=seconds)
-        return self._kept is not None
-
-    def taken(self) -> Any:
-        """The value; raises the error."""
-        assert self._kept is not None  # noqa: S101 - it has arrived
-        value, error = self._kept
-        if error is not None:
-            raise error
-        return value
 
 
 class _Relay:

@@ -206,12 +206,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _devices(name: str | None = None) -> list[Any]:
-    """Devices of plug-ins, all or those of one provider; releases before 1.22 know none."""
-    if not version():
-        return []
-    ort = vendor.onnxruntime()
-
-    listed = ort.get_ep_devices() if hasattr(ort, "get_ep_devices") else []
+    """Devices of plug-ins, all or those of one provider."""
+    listed = vendor.onnxruntime().get_ep_devices() if version() else []
     return [d for d in listed if name is None or d.ep_name == name]
 
 

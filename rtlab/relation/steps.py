@@ -114,20 +114,14 @@ class LayerFlow:
     def of(cls, engine: Engine) -> LayerFlow:
         """The flow of an engine."""
         writers = Writers(engine)
-        sources: list[list[int]] = []
+        sources = [writers.before(position) for position in range(len(engine.layers))]
         readers: defaultdict[int, list[int]] = defaultdict(list)
         read: list[int] = []
-        for position, layer in enumerate(engine.layers):
-            before: set[int] = set()
-            given: set[str] = set()
-            for tensor in layer.inputs:
-                found = {w for w in writers.of(position, tensor) if w < position}
-                before |= found
-                if not found:
-                    given.add(tensor.name)
-            sources.append(sorted(before))
+        for position, (layer, before) in enumerate(zip(engine.layers, sources, strict=True)):
+            made = set(before)
+            given = {t.name for t in layer.inputs if made.isdisjoint(writers.of(position, t))}
             read.append(len(before) + len(given))
-            for source in sources[-1]:
+            for source in before:
                 readers[source].append(position)
         return cls(sources, readers, read)
 

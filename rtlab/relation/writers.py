@@ -45,6 +45,15 @@ class Writers:
         first = self._whole(tensor, end)
         return tuple(writes[self._version(tensor.name, end) if first is None else first : end])
 
+    def before(self, position: int) -> tuple[int, ...]:
+        """Positions of the layers before one that write what it reads, in their order; no turn of a loop to come.
+
+        Args:
+            position: Of the layer that reads.
+        """
+        found = (self.of(position, tensor) for tensor in self._layers[position].inputs)
+        return tuple(sorted({w for writers in found for w in writers if w < position}))
+
     def _whole(self, tensor: Tensor, end: int) -> int | None:
         """The first of the fewest writes up to ``end`` that together write as much as is read."""
         wanted = _size(tensor)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import functools
 import json
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rtlab.backends.log.lines import GZIP
 from rtlab.core.phrases import many, quoted
@@ -57,21 +58,33 @@ def fault(kind: str, file: str, found: str, expected: str) -> ReadError:
     return ReadError(f'Cannot read {kind} file "{file}": {found}; {expected} belongs there. {AGAIN[kind]}')
 
 
+@contextlib.contextmanager
+def opened(path: Path, doing: str) -> Iterator[BinaryIO]:
+    """A regular file, while it is read; ``doing`` begins the words of an error.
+
+    Raises:
+        ReadError: there is none, or it cannot be read.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+            raise ReadError(f"{doing}: it is {what}. Name the file itself.")
+        with path.open("rb") as file:
+            yield file
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ReadError(f"{doing}: {why}. Check the path.") from error
+
+
 def bytes_of(path: Path, kind: str) -> bytes:
     """All bytes of a regular file.
 
     Raises:
         ReadError: there is none, it is empty, or it cannot be read.
     """
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-            raise ReadError(f'Cannot read {kind} file "{path}": it is {what}. Name the file itself.')
-        found = path.read_bytes()
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ReadError(f'Cannot read {kind} file "{path}": {why}. Check the path.') from error
+    with opened(path, f'Cannot read {kind} file "{path}"') as file:
+        found = file.read()
     if not found:
         raise fault(kind, path.name, "byte 0: it is empty", _BELONGS.get(kind, "text"))
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import struct
 import zipfile
 from collections.abc import Iterable
@@ -84,18 +83,10 @@ def kind(path: Path) -> str:
     Raises:
         ReadError: it is none of them, or cannot be read.
     """
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-            raise ReadError(f'Cannot read "{path}": it is {what}. Name the file itself.')
-        with path.open("rb") as file:
-            found = held(file, path.name)
-            file.seek(0)
-            head = file.read(_HEAD)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ReadError(f'Cannot read "{path}": {why}. Check the path.') from error
+    with contents.opened(path, f'Cannot read "{path}"') as file:
+        found = held(file, path.name)
+        file.seek(0)
+        head = file.read(_HEAD)
     if found is None:
         raise _unknown(path, head)
     return found

@@ -59,7 +59,7 @@ def clocks(engine: Engine, writers: Writers | None = None) -> tuple[Clock, ...]:
     after: list[Clock] = []
     for position, layer in enumerate(engine.layers):
         lane = lanes[layer.stream]
-        known = [after[w] for t in layer.inputs for w in writers.of(position, t) if w < position]
+        known = [after[w] for w in writers.before(position)]
         if layer.kind == "wait" and layer.event in signalled:
             known.append(signalled[layer.event])
         now = [max(parts) for parts in zip(at[lane], *known, strict=True)]

@@ -148,7 +148,8 @@ def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin |
     """
     layers = engine.layers
     lengths = [_length(durations.get(y.id)) for y in layers]
-    reads = _reads(engine)
+    writers = Writers(engine)
+    reads = [writers.before(i) for i in range(len(layers))]
     told = any(y.kind in SYNC for y in layers)
     others = _signalled(layers) if told else _inferred(layers, reads)
     previous = _previous(layers)
@@ -267,15 +268,6 @@ def _apart(later: float, earlier: float) -> float:
 
 def _length(given: float | None) -> float | None:
     return None if given is None or not math.isfinite(given) or given < 0 else float(given)
-
-
-def _reads(engine: Engine) -> list[tuple[int, ...]]:
-    """Of each step the positions of those before it that wrote what it reads, rising."""
-    writers = Writers(engine)
-    return [
-        tuple(sorted({p for t in y.inputs for p in writers.of(i, t) if p < i}))
-        for i, y in enumerate(engine.layers)
-    ]
 
 
 def _previous(layers: Sequence[Layer]) -> list[int]:
