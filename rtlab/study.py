@@ -283,7 +283,7 @@ class Study(Session[Result]):
         ``frame()`` is its table for pandas, ``plain()`` all of it as JSON, ``noun`` the numbers as they are.
 
         Args:
-            question: One of ``rtlab.questions.panels`` whose panel draws no figure of its own.
+            question: One of ``rtlab.questions.panels`` that has a noun.
             variant: Its name.
             settings: Those of the question, as its panel has them.
 

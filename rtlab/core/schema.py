@@ -23,7 +23,9 @@ class Meaning:
     ``unit`` is that of the value: ``ms``, ``B`` (bytes) and ``%`` (a share from 0 to 1) are shown in the unit that
     reads best. ``origin`` is empty for what is no number and for a count; ``own`` says that the noun has a field
     ``origin``, which tells it. ``links`` says what the ids in it are of: nodes, layers, or layers of the variant that
-    this one is compared with. ``note`` is shown on hover.
+    this one is compared with. ``note`` is shown on hover. Title and note of a
+    fact may name fields of its noun, as ``"at batch {self.batch}"`` does. A fact that is None is an em dash; with
+    ``omit`` it is left out.
 
     ``unsent`` fields stay in Python. ``infinite`` numbers may be NaN or infinite, for which JSON has None.
     """
@@ -33,6 +35,7 @@ class Meaning:
     origin: Origin | Literal["", "own"] = ""
     links: Literal["", "nodes", "layers", "others"] = ""
     note: str = ""
+    omit: bool = False
     unsent: bool = False
     infinite: bool = False
 

@@ -26,7 +26,7 @@ class NounTable:
 
     ``called`` are the titles of ids that link, ``nodes`` gives those of a layer; ``heads`` are other headings, by
     field, and ``untold`` stands for an empty text. Times, bytes and shares stand in the unit that reads best, one for
-    a column.
+    a column; ``units`` are others, by that of the declaration: their name, and by what values are multiplied.
     """
 
     kind: type
@@ -35,6 +35,7 @@ class NounTable:
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
     heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
     untold: str = "—"
+    units: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -82,7 +83,7 @@ class NounTable:
         """A row each with every field, numbers as they are, NA for None; ``attrs`` tells units and origins."""
         import pandas as pd
 
-        known = [f for f in fields(self.kind) if not _inner(f)]
+        known = [f for f in fields(self.kind) if not _inner(f) and not is_noun(f.type)]
         made: pd.DataFrame = pd.DataFrame(
             {
                 f.name: pd.Series([_value(getattr(noun, f.name)) for noun in self.nouns], dtype=_dtype(f))
@@ -119,6 +120,8 @@ class NounTable:
     def _unit(self, field: Field) -> tuple[str, float]:
         """The unit of a column, and by what its values are multiplied."""
         unit = field.meaning.unit
+        if unit in self.units:
+            return self.units[unit]
         if unit == "%":
             return "%", 100.0
         if unit not in {"ms", "B"}:
@@ -169,12 +172,14 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def facts(noun: Any) -> list[Fact]:
     """The fields of a noun that declare a title and are no table, as facts of a panel."""
     found = []
-    for f in fields(type(noun)):
-        if f.meaning.title and not _inner(f):
-            value = getattr(noun, f.name)
-            # What is not known is from nowhere.
-            origin = None if value is None else f.origin(noun) or None
-            found.append(fact(f.meaning.title, _said(value, f), origin, f.meaning.note))
+    for f in (f for f in fields(type(noun)) if f.meaning.title and not _inner(f)):
+        value = getattr(noun, f.name)
+        if value is None and f.meaning.omit:
+            continue
+        # What is not known is from nowhere.
+        origin = None if value is None else f.origin(noun) or None
+        title, note = (text.format(self=noun) for text in (f.meaning.title, f.meaning.note))
+        found.append(fact(title, _said(value, f), origin, note))
     return found
 
 
@@ -215,15 +220,19 @@ class Answer:
         """As builtins, for JSON."""
         return plain(self.noun)
 
-    def parts(self) -> dict[str, Any]:
-        """Facts, columns, rows and links of a panel."""
-        table = self.table
-        if table is None:
+    def parts(
+        self,
+        note: Callable[[Any], str] = lambda _: "",
+        units: Mapping[str, tuple[str, float]] | None = None,
+    ) -> dict[str, Any]:
+        """Facts, columns, rows and links of a panel; ``note`` is what a row tells on hover."""
+        if self.table is None:
             return {"facts": facts(self.noun)}
+        table = dataclasses.replace(self.table, units=units or {})
         return {
             "facts": facts(self.noun),
             "columns": table.columns(),
-            "rows": table.rows(),
+            "rows": table.rows(note),
             "links": table.links(),
         }
 

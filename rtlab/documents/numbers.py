@@ -42,6 +42,11 @@ def time_unit(most: float) -> tuple[str, float]:
     return ("µs", 1e3) if most < 1 else ("ms", 1.0)
 
 
+def shortened(name: str, most: int = 70) -> str:
+    """A name of at most so many letters or so, cut in its middle: names of one engine begin and end differently."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 :]}"
+
+
 def counted(engine: Engine) -> str:
     """What one step of an engine is called, so that nobody compares layers of two compilers by their number."""
     return engine.maker.step or engine.detail

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rtlab.core.schema import Origin
-from rtlab.documents.contract import Column, Fact, Link, Option, Setting
+from rtlab.documents.commands import WorkName
+from rtlab.documents.contract import Column, Fact, Link, Option, Setting, Work
 
 
 def fact(key: str, value: str, origin: Origin | None = None, note: str = "") -> Fact:
@@ -25,6 +26,11 @@ def column(
     )
 
 
+def button(work: WorkName, label: str, why: str = "", **values: str) -> Work:
+    """Something that takes a while, with what goes with it; ``why`` it cannot be done, empty where it can."""
+    return Work(work=work, label=label, values=values, enabled=not why, reason=why)
+
+
 def link(nodes: Iterable[str] = (), layers: Iterable[str] = (), others: Iterable[str] = ()) -> Link:
     """What a point or a row stands for: places of nodes, ids of layers, ids of layers of the other variant."""
     return Link(nodes=list(nodes), layers=list(layers), others=list(others))
@@ -37,6 +43,11 @@ def stops(key: str, label: str, values: Iterable[int | str], value: int | str) -
         listed = sorted([*listed, value], key=int)
     options = [Option(id=str(v), label=str(v), enabled=True, reason="") for v in listed]
     return Setting(key=key, label=label, kind="range", value=str(value), options=options, hint="")
+
+
+def batches(own: int, value: int) -> Setting:
+    """A slider over usual batch sizes and that of the engine itself."""
+    return stops("batch", "Batch", sorted({*(2**i for i in range(9)), own}), value)
 
 
 def choices(key: str, label: str, options: Mapping[str, str], value: str) -> Setting:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from rtlab import questions
 from rtlab.documents.answer import Answer
-from rtlab.documents.contract import Panel, PanelName
+from rtlab.documents.contract import Link, Panel, PanelName
 from rtlab.errors import VariantError
 from rtlab.questions.cards.card import names
 from rtlab.relation.mapping import placed
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rtlab.core.facts import Facts
     from rtlab.core.model import Model
     from rtlab.questions.snapshot import Snapshot
+    from rtlab.relation.mapping import Mapping as NodeMapping
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +51,29 @@ class Scene:
             )
         return self.facts
 
+    @functools.cached_property
+    def mapping(self) -> NodeMapping:
+        """Places of the source model's nodes by the layers of the variant."""
+        return placed(questions.fusion.mapping(self.result), self.model)
+
+    def nodes(self, layer: str) -> tuple[str, ...]:
+        """The places of the nodes that a layer of the variant runs."""
+        return self.mapping.nodes(layer)
+
+    @functools.cached_property
+    def called(self) -> Mapping[str, str]:
+        """What each layer of the variant is called, by its id."""
+        return names(self.result, self.model)
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that was chosen; None where that of the engine itself is wanted.
+
+        Raises:
+            VariantError: it is no number.
+        """
+        return self.number("batch", 0) if self.settings.get("batch") else None
+
     def number(self, key: str, default: int) -> int:
         """A setting that is a whole number.
 
@@ -69,8 +94,8 @@ class Question:
     """A question with a panel.
 
     ``tab`` is where its panel stands, as ``label`` among those of the tab; ``title`` and ``lead``, a sentence or two
-    that say what is to be seen, are its head. One of two functions answers: ``noun`` gives a noun, from whose fields
-    the panel, JSON, frame and text follow; ``drawn`` gives a whole panel, where there is a figure to draw.
+    that say what is to be seen, are its head. ``noun`` gives the noun that answers, from whose fields the panel, JSON,
+    frame and text follow; ``drawn`` a whole panel, where there is a figure to draw, or something to choose.
     ``concerns`` says of which models there is anything to ask. ``sent`` is the type of the noun where the page draws
     it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant.
     """
@@ -96,19 +121,40 @@ class Question:
             raise VariantError(
                 f'Cannot answer "{self.name}" in words: it draws a figure. Open its panel in the Explorer, or a report.'
             )
-        noun = self.noun(scene)
+        return self.answer(scene, self.noun(scene))
+
+    def answer(self, scene: Scene, noun: Any) -> Answer:
+        """The answer by its noun, with what the layers in it are called and which nodes they run."""
         if scene.facts is None:
             return Answer(self.title, noun)
-        mapping = placed(questions.fusion.mapping(scene.facts), scene.model)
-        return Answer(self.title, noun, names(scene.facts, scene.model), mapping.nodes)
+        return Answer(self.title, noun, scene.called, scene.nodes)
 
     def show(self, scene: Scene) -> Panel:
         """The panel: the one that the question draws, or the one that follows from its noun."""
         return self.panel(scene, **self.ask(scene).parts()) if self.drawn is None else self.drawn(scene)
 
-    def panel(self, scene: Scene, **parts: Any) -> Panel:
-        """A panel of this question; ``parts`` are fields of ``Panel``, those that are not given are empty."""
-        given = {
+    def panel(
+        self,
+        scene: Scene,
+        noun: Any = None,
+        *,
+        note: Callable[[Any], str] = lambda _: "",
+        units: Mapping[str, tuple[str, float]] | None = None,
+        links: Mapping[str, Link] | None = None,
+        **parts: Any,
+    ) -> Panel:
+        """A panel of this question.
+
+        Args:
+            scene: What it is about.
+            noun: What facts, columns, rows and links follow from; its layers bear their names already.
+            note: What a row of its table tells on hover.
+            units: Those of its columns, as ``NounTable`` takes them.
+            links: What points of the figures stand for, beside the rows.
+            parts: Other fields of ``Panel``, or those in place of what follows; what is not given is empty.
+        """
+        told = {} if noun is None else Answer("", noun, {}, scene.nodes).parts(note, units)
+        given: dict[str, Any] = {
             "name": PanelName(self.name),
             "variant": scene.result.name,
             "title": self.title,
@@ -116,6 +162,8 @@ class Question:
             **{k: [] for k in ("settings", "work", "facts", "figures", "columns", "rows", "notes")},
             "links": {},
             "problem": "",
+            **told,
             **parts,
         }
+        given["links"] |= links or {}
         return cast("Panel", given)

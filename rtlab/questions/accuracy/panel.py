@@ -17,12 +17,12 @@ from rtlab.questions.scene import Question, Scene
 class Losses:
     """How far the values of a variant lie from those of fp32, those with the lowest SQNR first.
 
-    ``score`` is the task's metric in words, empty without one.
+    ``score`` is the task's metric in words, None without one.
     """
 
     samples: Annotated[int, Meaning("Samples")]
     source: Annotated[str, Meaning("Source")]
-    score: Annotated[str, Meaning("Task", origin="measured")]
+    score: Annotated[str | None, Meaning("Task", origin="measured", omit=True)]
     values: tuple[ValueDelta, ...]
 
 
@@ -46,7 +46,7 @@ def losses(scene: Scene) -> Losses:
     return Losses(
         errors.samples,
         f"{errors.source}, {RANDOM}" if errors.synthetic else errors.source,
-        f"{score.name} {score.value:.4g} {score.unit}, {score.samples} samples" if score else "",
+        f"{score.name} {score.value:.4g} {score.unit}, {score.samples} samples" if score else None,
         errors.worst(len(errors.values)),
     )
 

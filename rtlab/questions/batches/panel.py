@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from rtlab.documents.contract import Panel, Row, Work
+from rtlab.documents.contract import Panel
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import time_unit
-from rtlab.documents.panel import column, fact
+from rtlab.documents.panel import button
+from rtlab.errors import RunError
+from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.scene import Question, Scene
 
 _LEAD = (
@@ -18,6 +20,21 @@ _BEFORE = (
 )
 
 
+def swept(scene: Scene) -> Sweep:
+    """What was timed at several batch sizes.
+
+    Raises:
+        RunError: nothing was.
+    """
+    found = scene.study.sweeps.get(scene.result.name)
+    if found is None:
+        raise RunError(
+            f'Cannot tell the times of "{scene.result.name}" at other batch sizes: nothing was measured yet. '
+            f'Run study.sweep("{scene.result.name}") first.'
+        )
+    return found
+
+
 def batches(scene: Scene) -> Panel:
     """The sweep of the variant shown, with the button that measures it."""
     result = scene.result
@@ -28,29 +45,16 @@ def batches(scene: Scene) -> Panel:
     elif fixed:
         reason = "The model has a fixed batch dimension"
     found = scene.study.sweeps.get(result.name)
-    work = [
-        Work(
-            work="sweep",
-            label="Measure again" if found else "Measure batch sizes 1 to 64",
-            values={},
-            enabled=not reason,
-            reason=reason,
-        )
-    ]
+    work = [button("sweep", "Measure again" if found else "Measure batch sizes 1 to 64", reason)]
     if found is None:
         problem = (
             f"{reason}. Batch sizes are timed of engines that run here, with a dynamic batch."
             if reason
             else ""
         )
-        return BATCHES.panel(
-            scene,
-            work=work,
-            problem=problem,
-            notes=[] if problem else [_BEFORE],
-        )
+        return BATCHES.panel(scene, work=work, problem=problem, notes=[] if problem else [_BEFORE])
     sizes = [r.batch for r in found.rows]
-    unit, factor = time_unit(max(r.times.median for r in found.rows))
+    unit, factor = time_unit(max(r.median for r in found.rows))
     at = {"x": [str(b) for b in sizes], "mode": "lines+markers"}
     rate = {
         **at,
@@ -65,44 +69,23 @@ def batches(scene: Scene) -> Panel:
         **at,
         "type": "scatter",
         "name": f"latency, {unit}",
-        "y": [r.times.median * factor for r in found.rows],
+        "y": [r.median * factor for r in found.rows],
         "yaxis": "y2",
         "line": {"color": OTHER, "dash": "dot"},
         "marker": {"symbol": "diamond", "size": 8},
         "error_y": {
-            "array": [(r.times.upper - r.times.median) * factor for r in found.rows],
-            "arrayminus": [(r.times.median - r.times.lower) * factor for r in found.rows],
+            "array": [(r.upper - r.median) * factor for r in found.rows],
+            "arrayminus": [(r.median - r.lower) * factor for r in found.rows],
             "symmetric": False,
             "thickness": 1,
             "width": 2,
         },
         "hovertemplate": f"batch %{{x}}: %{{y:.4~g}} {unit}<extra>measured</extra>",
     }
-    rows = [
-        Row(
-            key=f"b{r.batch}",
-            cells=[
-                r.batch,
-                r.rate,
-                *(
-                    t * factor
-                    for t in (r.times.median, r.times.lower, r.times.upper, r.times.median / r.batch)
-                ),
-                r.times.count,
-            ],
-            note="",
-        )
-        for r in found.rows
-    ]
-    best, knee = found.best, found.knee
     return BATCHES.panel(
-            scene,
+        scene,
+        found,
         work=work,
-        facts=[
-            fact("Highest rate", f"{best.rate:.4g}/s at batch {best.batch}", "measured"),
-            fact("Enough", f"batch {knee.batch}", "measured", "The smallest with nine tenths of the highest rate."),
-            fact(f"Latency of batch {sizes[0]}", f"{found.rows[0].times.median * factor:.4g} {unit}", "measured"),
-        ],
         figures=[
             figure(
                 f"Samples per second and latency at batch {sizes[0]} to {sizes[-1]}",
@@ -113,18 +96,8 @@ def batches(scene: Scene) -> Panel:
                 yaxis2=axis(unit, overlaying="y", side="right", rangemode="tozero", showgrid=False),
             )
         ],
-        columns=[
-            column("Batch", numeric=True),
-            column("Rate", "samples/s", "measured"),
-            column("Median", unit, "measured"),
-            column("Lower quartile", unit, "measured"),
-            column("Upper quartile", unit, "measured"),
-            column("Per sample", unit, "measured"),
-            column("Runs", numeric=True),
-        ],
-        rows=rows,
         notes=[n for n in (f"{found.source}, {found.device}, {found.taken:%Y-%m-%d}.", found.note) if n],
-    )  # fmt: skip
+    )
 
 
 BATCHES = Question(
@@ -133,5 +106,6 @@ BATCHES = Question(
     label="Batch sizes",
     title="Batch sizes",
     lead=_LEAD,
+    noun=swept,
     drawn=batches,
 )

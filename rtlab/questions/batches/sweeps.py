@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from typing import Annotated
 
+from rtlab.core.schema import Meaning
 from rtlab.core.trace import Processor
 from rtlab.questions.samples.spread import Spread
 
@@ -13,13 +15,41 @@ from rtlab.questions.samples.spread import Spread
 class BatchTime:
     """Measured milliseconds of whole inferences of ``batch`` samples."""
 
-    batch: int
+    batch: Annotated[int, Meaning("Batch")]
     times: Spread
 
     @property
-    def rate(self) -> float:
+    def rate(self) -> Annotated[float, Meaning("Rate", "samples/s", "measured")]:
         """Samples per second at the median."""
         return self.batch / self.times.median * 1e3 if self.times.median else 0.0
+
+    @property
+    def median(self) -> Annotated[float, Meaning("Median", "ms", "measured")]:
+        """Of all inferences."""
+        return self.times.median
+
+    @property
+    def lower(self) -> Annotated[float, Meaning("Lower quartile", "ms", "measured")]:
+        """A quarter took no longer."""
+        return self.times.lower
+
+    @property
+    def upper(self) -> Annotated[float, Meaning("Upper quartile", "ms", "measured")]:
+        """Three quarters took no longer."""
+        return self.times.upper
+
+    @property
+    def each(self) -> Annotated[float, Meaning("Per sample", "ms", "measured")]:
+        """The median by the batch."""
+        return self.times.median / self.batch
+
+    @property
+    def runs(self) -> Annotated[int, Meaning("Runs")]:
+        """Inferences that were timed."""
+        return self.times.count
+
+
+_ENOUGH = Meaning("Enough", origin="measured", note="The smallest with nine tenths of the highest rate.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +66,21 @@ class Sweep:
 
     def __repr__(self) -> str:
         return f"<Sweep {self.variant}: batch {', '.join(str(r.batch) for r in self.rows)}, measured>"
+
+    @property
+    def highest(self) -> Annotated[str, Meaning("Highest rate", origin="measured")]:
+        """That of ``best`` in words."""
+        return f"{self.best.rate:.4g}/s at batch {self.best.batch}"
+
+    @property
+    def enough(self) -> Annotated[str, _ENOUGH]:
+        """The batch of ``knee`` in words."""
+        return f"batch {self.knee.batch}"
+
+    @property
+    def first(self) -> Annotated[float, Meaning("Latency of batch {self.rows[0].batch}", "ms", "measured")]:
+        """What the smallest batch takes."""
+        return self.rows[0].median
 
     @property
     def best(self) -> BatchTime:

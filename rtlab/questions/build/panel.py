@@ -6,7 +6,6 @@ from rtlab import questions
 from rtlab.errors import ReadError
 from rtlab.questions.build.story import BuildStory, story
 from rtlab.questions.scene import Question, Scene
-from rtlab.relation.mapping import placed
 
 
 def build(scene: Scene) -> BuildStory:
@@ -21,7 +20,7 @@ def build(scene: Scene) -> BuildStory:
             f'Cannot tell how "{result.name}" was built: there is no verbose log of it. Read the engine together with '
             "the log of trtexec --verbose (log=)."
         )
-    return story(log, scene.model, result.engine, placed(questions.fusion.mapping(result), scene.model))
+    return story(log, scene.model, result.engine, scene.mapping)
 
 
 BUILD = Question(

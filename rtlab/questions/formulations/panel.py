@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from rtlab import questions
 from rtlab.core.whole import whole
 from rtlab.documents.contract import Panel, Setting, Work
-from rtlab.documents.panel import choices, stops
+from rtlab.documents.panel import button, choices, stops
 from rtlab.errors import VariantError
 from rtlab.questions.build.tactics import contests
 from rtlab.questions.formulations import tactic_table as contested
 from rtlab.questions.formulations import tuning_figures as tuned
 from rtlab.questions.scene import Question, Scene
-from rtlab.relation.mapping import placed
 
 if TYPE_CHECKING:
     from rtlab.formulations.trial import Tuned
@@ -80,14 +79,14 @@ def _here(scene: Scene, found: Tuned | None, settings: list[Setting]) -> Panel:
         work=work,
         facts=tuned.facts(found),
         notes=tuned.notes(found),
-        **tuned.parts(found, titles, placed(questions.fusion.mapping(scene.result), scene.model), layer),
+        **tuned.parts(found, titles, scene.mapping, layer),
     )
 
 
 def _builder(scene: Scene, told: tuple[Contest, ...], settings: list[Setting]) -> Panel:
     names = {"": "all layers", **{c.layer: c.layer for c in told}}
     layer = _option(scene, "contest", names, "")
-    mapping = placed(questions.fusion.mapping(scene.result), scene.model)
+    mapping = scene.mapping
     return FORMULATIONS.panel(
         scene,
         lead=contested.ONE_LEAD if layer else contested.LEAD,
@@ -120,13 +119,7 @@ def _work(scene: Scene, found: Tuned | None) -> Work:
     budget = _budget(scene)
     reason = "" if scene.model.nodes else "No ONNX model was given with this engine: give it with model=..."
     again = "Tune again" if found else "Tune on this CPU"
-    return {
-        "work": "tune",
-        "label": f"{again} (about {budget} s)",
-        "values": {"budget_s": str(budget)},
-        "enabled": not reason,
-        "reason": reason,
-    }
+    return button("tune", f"{again} (about {budget} s)", reason, budget_s=str(budget))
 
 
 def _budget(scene: Scene) -> int:

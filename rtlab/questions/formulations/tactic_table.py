@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab.documents.contract import Fact, Figure, Link, Row
 from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, across, axis, figure, legend, logarithmic
-from rtlab.documents.numbers import number, time_unit
+from rtlab.documents.numbers import number, shortened, time_unit
 from rtlab.documents.panel import column, fact, link
 from rtlab.questions.build.tactics import Contest, Price, prices, second_best, total
 
@@ -169,7 +169,7 @@ def _trace(
         "ids": [_key(c, p) for _, c, p in rows],
         "marker": marker,
         "text": [
-            f"<b>{html.escape(_short(c.layer))}</b><br>{html.escape(_short(p.candidate.name))}<br>"
+            f"<b>{html.escape(shortened(c.layer, _LONG))}</b><br>{html.escape(shortened(p.candidate.name, _LONG))}<br>"
             f"+{number(p.milliseconds, 'ms')} to {number(c.winner.tactic.milliseconds, 'ms')}"
             for _, c, p in rows
         ],
@@ -189,7 +189,7 @@ def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, A
                 "type": "bar",
                 "orientation": "h",
                 # Two runners may have tactics of one name.
-                "y": [f"{_rank(key)}. {html.escape(_short(c.name))}" for key, c in shown],
+                "y": [f"{_rank(key)}. {html.escape(shortened(c.name, _LONG))}" for key, c in shown],
                 "x": [c.tactic.milliseconds * factor for _, c in shown],
                 "ids": [key for key, _ in shown],
                 "marker": {
@@ -243,8 +243,3 @@ def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, A
 
 def _rank(key: str) -> int:
     return int(key.rpartition("|")[2]) + 1
-
-
-def _short(text: str) -> str:
-    half = _LONG // 2
-    return text if len(text) <= _LONG else f"{text[:half]}…{text[-half:]}"

@@ -3,74 +3,81 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rtlab import questions
 from rtlab.core.value import shape_text
-from rtlab.documents.contract import Fact, Figure, Link, Panel, Row, Setting
+from rtlab.documents.contract import Figure, Panel, Setting
 from rtlab.documents.figure import MAIN, OTHER, axis, figure, legend
-from rtlab.documents.numbers import storage, storage_unit
-from rtlab.documents.panel import column, fact, field, link, stops
+from rtlab.documents.numbers import shortened, storage, storage_unit
+from rtlab.documents.panel import batches, field, link
 from rtlab.errors import RtlabError, VariantError
-from rtlab.questions.cards.card import exact, names
+from rtlab.questions.cards.card import exact
+from rtlab.questions.memory.answer import MemoryUse, memory_use, shown
 from rtlab.questions.memory.plan import RESERVATION, MemoryPlan, plan
 from rtlab.questions.scene import Question, Scene
-from rtlab.relation.mapping import Mapping, placed
 
 if TYPE_CHECKING:
-    from rtlab.core.engine import Engine, Tensor
+    from rtlab.core.engine import Engine
     from rtlab.questions.memory.lifetimes import Life
 
-_TITLE = "Memory"
 _RESERVED = f"{RESERVATION:,} bytes"
-_BATCHES = tuple(2**i for i in range(9))
 #: More tensors than this are drawn without outlines, which would cover them.
 _OUTLINED = 600
-_LONG = 70
 _EDGE = "rgba(128,128,128,0.8)"
 _SIZES = re.compile(r"\s*([^=,;]+?)\s*=\s*(\d+)\s*(?:[,;]|$)")
 
 
-def memory(scene: Scene) -> Panel:
+def told(scene: Scene) -> MemoryUse:
     """Lifetimes and addresses of all activations, at a batch of one's choice.
 
     Raises:
         VariantError: a setting is no number, or not one that a plan can be made for.
+        RtlabError: the engine does not tell its tensors.
     """
-    engine, built = scene.result.engine, scene.result.prepared.model
-    batch = scene.number("batch", 0) if scene.settings.get("batch") else None
-    sizes = _sizes(scene.settings.get("sizes", ""))
+    return memory_use(*_plans(scene), scene.result.engine, _steps(scene))
+
+
+def memory(scene: Scene) -> Panel:
+    """The same as a figure and a table.
+
+    Raises:
+        VariantError: a setting is no number.
+    """
+    engine, batch = scene.result.engine, scene.batch
+    _sizes(scene.settings.get("sizes", ""))
     try:
-        found = plan(engine, built, batch=batch, sizes=sizes)
-        one = plan(engine, built, batch=batch, sizes=sizes, one_stream=True) if found.streams > 1 else None
+        found, one = _plans(scene)
     except RtlabError as error:
         return MEMORY.panel(scene, settings=_settings(scene, None, batch), problem=str(error))
     unit, scale = storage_unit(found.peak)
-    called = names(scene.result, scene.model)
-    told = [_short(n) for n in exact(called, engine).values()]
+    steps = _steps(scene)
     return MEMORY.panel(
         scene,
-        lead=_lead(found, list(called.values())),
+        memory_use(found, one, engine, steps),
+        note=lambda row: str(row.note),
+        units={"B": (unit, 1 / scale)},
+        links={y.id: link(scene.nodes(y.id), [y.id]) for y in engine.layers},
+        lead=_lead(found, list(scene.called.values())),
         settings=_settings(scene, found, batch),
-        facts=_facts(found, one, engine),
-        figures=[_drawn(found, engine, told, unit, scale)] if found.lives else [],
-        columns=[
-            column("Tensor"),
-            column("Shape"),
-            column("Type"),
-            column("Size", unit, "estimated"),
-            column("First step", numeric=True),
-            column("Last step", numeric=True),
-            column("Address", unit, "estimated"),
-            column("At the peak"),
-        ],
-        rows=_rows(found, told, scale),
-        links=_links(found, engine, placed(questions.fusion.mapping(scene.result), scene.model)),
+        figures=[_drawn(found, engine, steps, unit, scale)] if found.lives else [],
         notes=_notes(found, one, engine),
     )
+
+
+def _plans(scene: Scene) -> tuple[MemoryPlan, MemoryPlan | None]:
+    """The plan, and that on one stream where there are several."""
+    engine, built, batch = scene.result.engine, scene.result.prepared.model, scene.batch
+    sizes = _sizes(scene.settings.get("sizes", ""))
+    found = plan(engine, built, batch=batch, sizes=sizes)
+    one = plan(engine, built, batch=batch, sizes=sizes, one_stream=True) if found.streams > 1 else None
+    return found, one
+
+
+def _steps(scene: Scene) -> list[str]:
+    """What the steps are called in hover texts."""
+    return [shortened(n) for n in exact(scene.called, scene.result.engine).values()]
 
 
 def _sizes(text: str) -> dict[str, int]:
@@ -87,9 +94,7 @@ def _settings(scene: Scene, found: MemoryPlan | None, batch: int | None) -> list
     settings = []
     own = found.own_batch if found else 1
     if own is not None:
-        values = sorted({*_BATCHES, own, *((batch,) if batch and batch > 0 else ())})
-        chosen = batch or own
-        settings.append(stops("batch", "Batch", values, chosen if chosen in values else own))
+        settings.append(batches(own, batch if batch and batch > 0 else own))
     model = scene.result.prepared.model
     dims = [d for n in model.inputs for d in (model.values[n].shape or ())[1:] if isinstance(d, str)]
     if dims:
@@ -107,65 +112,6 @@ def _lead(found: MemoryPlan, called: Sequence[str]) -> str:
         f"place. Each box is one, as wide as its life and as high as its size. Most is alive at step {found.step + 1} "
         f"({name}): to need less, look at the orange boxes."
     )
-
-
-def _facts(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[Fact]:
-    times = f", {found.naive / found.peak:.3g} times the peak" if found.peak else ""
-    facts = [
-        fact(
-            "Peak",
-            storage(found.peak),
-            "estimated",
-            f"the arena of this plan: {len(found.lives):,} tensors, addresses at multiples of {found.align} bytes",
-        ),
-        fact(
-            "Lower bound",
-            storage(found.bound),
-            "estimated",
-            "the most that is alive at once: no plan needs less, unless layers write over what they read",
-        ),
-        fact("Above the bound", f"{found.overhead:.1%}", "estimated", "what the plan wastes in gaps"),
-        fact(
-            "Each its own memory",
-            storage(found.naive),
-            "estimated",
-            f"the sum of all tensors, were no memory used twice{times}",
-        ),
-    ]  # fmt: skip
-    if one is not None:
-        more = found.peak - one.peak
-        facts.append(
-            fact(
-                "On one stream",
-                storage(one.peak),
-                "estimated",
-                f"that layers run side by side costs {storage(more)} more"
-                if more
-                else "streams cost nothing",
-            )
-        )
-    if found.reported:
-        facts.append(
-            fact("Compiler's total", storage(found.reported), "reported", f"at batch {found.own_batch or 'as built'}")
-        )  # fmt: skip
-        if engine.maker.reserves and found.reservations and not found.scaled:
-            rest = found.reported - found.reservations * RESERVATION
-            off = f"{found.reservations} of {_RESERVED} taken off"
-            facts.append(fact("Without reservations", storage(rest), "estimated", off))
-    kept = "beside the arena, as long as the engine lives"
-    if found.weights is not None:
-        facts.append(fact("Weights", storage(found.weights), found.weights_origin, kept))
-    if found.scratch:
-        facts.append(fact("Scratch", storage(found.scratch), "reported", "a part of the compiler's total"))
-    facts.append(
-        fact(
-            "Inputs and outputs",
-            f"{storage(found.caller('input'))} + {storage(found.caller('output'))}",
-            "estimated",
-            "memory of the caller, not in the arena",
-        )
-    )
-    return facts
 
 
 def _notes(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[str]:
@@ -197,60 +143,14 @@ def _notes(found: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[st
         )
     if found.unsized:
         count = len(found.unsized)
-        names = ", ".join(f'"{_short(life.name)}"' for life in found.unsized[:3])
+        names = ", ".join(f'"{shortened(life.name)}"' for life in found.unsized[:3])
         notes.append(f"Not in the plan: {count} tensor{'s' * (count != 1)} of unknown size, such as {names}.")
     return notes
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONG else f"{name[: _LONG // 2]}…{name[-_LONG // 2 :]}"
-
-
 def _key(position: int) -> str:
-    """What names a tensor in figures, table and links: names of tensors may be long, or names of layers."""
-    return f"tensor {position}"
-
-
-def _shown(life: Life) -> Tensor:
-    """The mention of a tensor that has most elements: of a part and the whole, the whole."""
-    if len(life.mentions) == 1:
-        return life.mentions[0]
-    return max(life.mentions, key=lambda t: -1 if t.shape is None else abs(math.prod(t.shape)))
-
-
-def _rows(found: MemoryPlan, names: Sequence[str], scale: float) -> list[Row]:
-    peak, rows = set(found.at_peak), list[Row]()
-    for i, (life, given) in enumerate(zip(found.lives, found.allocations, strict=True)):
-        shown = _shown(life)
-        rows.append(
-            Row(
-                key=_key(i),
-                cells=[
-                    life.id,
-                    shape_text(shown.shape),
-                    shown.dtype,
-                    given.nbytes / scale,
-                    life.first + 1,
-                    life.last + 1,
-                    (given.offset or 0) / scale,
-                    "yes" if i in peak else "",
-                ],
-                note=f"from step {names[life.first]} to step {names[life.last]}",
-            )
-        )
-    return rows
-
-
-def _links(found: MemoryPlan, engine: Engine, mapping: Mapping) -> dict[str, Link]:
-    """A tensor leads to the layers that write it, then to those that read it; a step to its layer."""
-    links: dict[str, Link] = {}
-    nodes = {layer.id: mapping.nodes(layer.id) for layer in engine.layers}
-    for i, life in enumerate(found.lives):
-        layers = list(dict.fromkeys(engine.layers[p].id for p in (*life.writers, *life.readers)))
-        links[_key(i)] = link(dict.fromkeys(n for at in layers for n in nodes[at]), layers)
-    for layer in engine.layers:
-        links[layer.id] = link(nodes[layer.id], [layer.id])
-    return links
+    """What names a tensor in the figure: the key of its row."""
+    return f"row {position}"
 
 
 def _drawn(found: MemoryPlan, engine: Engine, called: Sequence[str], unit: str, scale: float) -> Figure:
@@ -333,9 +233,9 @@ def _boxes(
 
 
 def _told(life: Life, nbytes: int, names: list[str]) -> str:
-    shown = _shown(life)
-    kind = f"{shape_text(shown.shape)} {shown.dtype}"
-    text = f"<b>{html.escape(_short(life.id))}</b><br>{kind} · {storage(nbytes)} (estimated)"
+    whole = shown(life)
+    kind = f"{shape_text(whole.shape)} {whole.dtype}"
+    text = f"<b>{html.escape(shortened(life.id))}</b><br>{kind} · {storage(nbytes)} (estimated)"
     if life.writers:
         text += f"<br>written by step {names[life.writers[0]]}"
     if life.readers:
@@ -360,7 +260,8 @@ MEMORY = Question(
     "memory",
     tab="memory",
     label="Memory",
-    title=_TITLE,
+    title="Memory",
     lead="",
+    noun=told,
     drawn=memory,
 )

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab import questions
-from rtlab.documents.contract import Fact, Figure, Link, Panel, Row, Work
+from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import time_unit
-from rtlab.documents.panel import choices, column, fact, link
+from rtlab.documents.panel import button, choices, link
+from rtlab.errors import ModelError
 from rtlab.formulations.recurrent import FORMS, Timed
-from rtlab.questions.recurrence.fused import Fused, Piece, Recurrence, fused, recurrences
+from rtlab.questions.recurrence.answer import RecurrentNode, became, stretches, words
+from rtlab.questions.recurrence.fused import Fused, Piece, Recurrence
 from rtlab.questions.scene import Question, Scene
 
 if TYPE_CHECKING:
@@ -42,22 +44,27 @@ _FEW = 64
 _NUMBERED = 32
 #: Every row has its name, however low the figure is.
 _EVERY: dict[str, Any] = {"dtick": 1, "tickfont": {"size": 9}, "showgrid": False}
-_FORMS = {"whole": "one layer", "unknown": "not told"}
+
+
+def told(scene: Scene) -> RecurrentNode:
+    """What became of one recurrent node.
+
+    Raises:
+        ModelError: the model has none.
+    """
+    at = _at(scene, _found(scene))
+    return became(at, scene.result.engine.title, scene.model.where(at.before.node))
 
 
 def recurrence(scene: Scene) -> Panel:
-    """The recurrent nodes of the model, before and after this variant's compiler."""
-    model, result = scene.model, scene.result
-    if not recurrences(model):
-        return RECURRENCE.panel(
-            scene,
-            problem='This model has no LSTM, GRU or RNN. Open the sample "digits_lstm" or "digits_gru" to see steps '
-            'unrolled and gates merged, for example with rtlab.samples.load("digits_lstm").',
-        )
-    found = fused(model, result.prepared.model, result.engine, questions.fusion.mapping(result))
+    """The same step by step, before and after this variant's compiler.
+
+    Raises:
+        ModelError: the model has no recurrent node.
+    """
+    model, compiler, found = scene.model, scene.result.engine.title, _found(scene)
     names = {f.before.node: model.node(f.before.node).title for f in found}
-    chosen = scene.settings.get("node") or ""
-    at = next((f for f in found if f.before.node == chosen), found[0])
+    at = _at(scene, found)
     direction = scene.settings.get("direction") or ""
     settings = []
     if len(found) > 1:
@@ -70,35 +77,40 @@ def recurrence(scene: Scene) -> Panel:
     times: Sequence[Timed] = scene.study.forms.get(at.before.node, ())
     places = list(model.where(at.before.node))
     bars = list(_bars(at))
+    again = "again" if times else "here"
     figures = [_grid(at, bars, backward=backward)]
     if times:
         figures.append(_timed(times))
+    before = [f"before#{i}" for i in range((2 * len(at.before.gates) + 1) * at.before.steps)]
     return RECURRENCE.panel(
         scene,
+        became(at, compiler, places),
+        note=lambda row: str(row.layer),
+        links={
+            **{key: link(places, [piece.layer]) for key, piece, *_ in bars},
+            **({key: link(places) for key in before} if at.before.steps <= _FEW else {}),
+        },
         title=f"{TITLE}: {names[at.before.node]}",
         settings=settings,
-        work=[
-            Work(
-                work="tune",
-                label="Time three forms of it again" if times else "Time three forms of it here",
-                values={"recurrence": at.before.node},
-                enabled=True,
-                reason="",
-            )
-        ],
-        facts=_facts(at, result.engine.title),
+        work=[button("tune", f"Time three forms of it {again}", recurrence=at.before.node)],
         figures=figures,
-        columns=[
-            column("Layer"),
-            column("Steps"),
-            column("Work"),
-            column("Runs", numeric=True),
-            column("How we know"),
-        ],
-        rows=[_row(p) for p in at.pieces],
-        links=_links(at, bars, places),
-        notes=_notes(at, result.engine.title),
+        notes=_notes(at, compiler),
     )
+
+
+def _found(scene: Scene) -> tuple[Fused, ...]:
+    found = questions.recurrence.of(scene.result)
+    if not found:
+        raise ModelError(
+            'This model has no LSTM, GRU or RNN. Open the sample "digits_lstm" or "digits_gru" to see steps '
+            'unrolled and gates merged, for example with rtlab.samples.load("digits_lstm").'
+        )
+    return found
+
+
+def _at(scene: Scene, found: Sequence[Fused]) -> Fused:
+    """The one that was chosen, else the first."""
+    return next((f for f in found if f.before.node == scene.settings.get("node")), found[0])
 
 
 def _bars(found: Fused) -> Iterator[tuple[str, Piece, Part, int, int]]:
@@ -108,24 +120,9 @@ def _bars(found: Fused) -> Iterator[tuple[str, Piece, Part, int, int]]:
         for part in piece.parts:
             if part.role not in _ROLES:
                 continue
-            for first, length in _stretches(part.steps or tuple(range(found.before.steps))):
+            for first, length in stretches(part.steps or tuple(range(found.before.steps))):
                 yield f"{piece.layer}#{count}", piece, part, first, length
                 count += 1
-
-
-def _stretches(steps: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Numbers that follow each other, as first and count."""
-    start = last = None
-    for step in steps:
-        if start is None or last is None:
-            start = last = step
-        elif step == last + 1:
-            last = step
-        else:
-            yield start, last - start + 1
-            start = last = step
-    if start is not None and last is not None:
-        yield start, last - start + 1
 
 
 def _grid(found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], *, backward: bool) -> Figure:
@@ -223,73 +220,9 @@ def _number(piece: Piece) -> str:
 
 def _hover(piece: Piece, part: Part) -> str:
     name = piece.layer.rpartition(":")[2]
-    steps = _steps(part.steps) or "all steps"
+    steps = words(part.steps) or "all steps"
     gates = f", {part.gates} gates" if part.gates else ""
     return f"{name if len(name) < 70 else name[:67] + '...'}<br>{part.role}{gates}, {steps}<br>inferred"
-
-
-def _steps(steps: Sequence[int]) -> str:
-    """Steps as a person writes them: ``0 to 7``, ``3``, ``0, 8, 16, 24``."""
-    parts = [str(a) if n == 1 else f"{a} to {a + n - 1}" for a, n in _stretches(steps)]
-    return ", ".join(parts) if len(parts) < 6 else f"{', '.join(parts[:3])}, ... {parts[-1]}"
-
-
-def _facts(found: Fused, compiler: str) -> list[Fact]:
-    before = found.before
-    why = "Inferred from the flow of data, shapes and kernels' names."
-
-    def told(value: bool | None) -> str:  # noqa: FBT001 - a value to write, no switch
-        return "not told" if value is None else "yes" if value else "no"
-
-    loop = f"loop, {found.turns} turns of {found.body}"
-    how = loop if found.form == "loop" else _FORMS.get(found.form, "unrolled")
-    each = "not told" if found.form in _FORMS else f"{found.per_step:.3g}"
-    after = "?" if found.products is None else str(found.products)
-    return [
-        fact("Products", f"{before.products} → {after}", "estimated", f"Before by the definition. {why}"),
-        fact("Operations before", f"{before.operations}", None, f"{before.products} products and {before.elementwise} "
-             "elementwise operations by the definition."),
-        fact("Layers", str(len(found.pieces)), "reported", f"Layers of {compiler} that belong to it. {why}"),
-        fact("Layers that run", str(found.launches), "estimated", "Those that compute, in all turns of the loop."),
-        fact("Layers per step", each, "estimated", "Layers that run, divided by the steps."),
-        fact("Steps", how, "estimated", found.evidence[-1] if found.evidence else why),
-        fact("Gates merged", told(found.merged), "estimated", "From the width of the weights that a product reads."),
-        fact("Input hoisted", told(found.hoisted), "estimated", "Whether one product makes the inputs of all steps."),
-        fact("Products' work", f"{before.flops / 1e6:.3g} MFLOP", "estimated", "The same before and after."),
-    ]  # fmt: skip
-
-
-def _row(piece: Piece) -> Row:
-    steps = sorted({s for part in piece.parts for s in part.steps})
-    # The figure's word for what the layer reads of the step before.
-    roles = [(p.role.replace("recurrent", "state"), p.gates) for p in piece.parts]
-    work = " + ".join(f"{role} ({gates} gates)" if gates > 1 else role for role, gates in roles)
-    label = "declared" if piece.declared else "inferred"
-    told = " ".join(dict.fromkeys([piece.why, *(p.evidence for p in piece.parts)]))
-    also = f" It also computes {', '.join(piece.also)}." if piece.also else ""
-    return Row(
-        key=piece.layer,
-        cells=[
-            piece.layer.rpartition(":")[2],
-            _steps(steps),
-            work,
-            float(piece.runs),
-            f"{label}: {told}{also}",
-        ],
-        note=piece.layer,
-    )
-
-
-def _links(
-    found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], places: list[str]
-) -> dict[str, Link]:
-    links = {p.layer: link(places, [p.layer]) for p in found.pieces}
-    links |= {key: link(places, [piece.layer]) for key, piece, *_ in bars}
-    before = found.before
-    if before.steps <= _FEW:
-        every = (2 * len(before.gates) + 1) * before.steps
-        links |= {f"before#{i}": link(places) for i in range(every)}
-    return links
 
 
 def _timed(times: Sequence[Timed]) -> Figure:
@@ -354,6 +287,7 @@ RECURRENCE = Question(
     label="Recurrence",
     title=TITLE,
     lead=LEAD,
+    noun=told,
     drawn=recurrence,
     concerns=recurrent,
 )

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import questions
 from rtlab.core.peaks import TABLE, Peaks, peaks
-from rtlab.documents.contract import Fact, Figure, Link, Panel, Row, Setting, Work
+from rtlab.documents.contract import Figure, Panel, Setting
 from rtlab.documents.figure import MAIN, OTHER, axis, figure, legend
-from rtlab.documents.numbers import number, storage, storage_unit
-from rtlab.documents.panel import choices, column, fact, link, stops
-from rtlab.errors import RtlabError, VariantError
-from rtlab.questions.cards.card import exact, names
+from rtlab.documents.numbers import storage
+from rtlab.documents.panel import batches, button, choices
+from rtlab.errors import ReadError, RtlabError, VariantError
+from rtlab.questions.cards.card import exact
+from rtlab.questions.roofline.answer import RoofedEngine, roofed, scaled
 from rtlab.questions.roofline.estimate_error import RECORDED, known_error, usual
 from rtlab.questions.roofline.roofs import Bound, Point, Roofline, efficiency_of
 from rtlab.questions.roofline.roofs import roofline as under_roofs
 from rtlab.questions.scene import Question, Scene
 from rtlab.relation.layerwork import batch_of
-from rtlab.relation.mapping import placed
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine
     from rtlab.core.facts import Facts
 
-_TITLE = "Roofline"
-_BATCHES = tuple(2**i for i in range(9))
+_WORK = [button("peaks", "Measure this CPU's roofs")]
 _LONG = 70
 #: Symbol and colour of each bound; the symbol tells it without the colour.
 _MARKS: Mapping[Bound, tuple[str, str, str]] = {
@@ -41,63 +40,65 @@ _SMALL, _LARGE = 6.0, 26.0
 _LINES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
-def roofline(scene: Scene) -> Panel:
+def told(scene: Scene) -> RoofedEngine:
     """The layers of an engine under the roofs of a processor of one's choice.
 
     Raises:
         VariantError: a setting is no number, or the processor is not known.
+        ReadError: the layers tell no shapes.
+        ModelError: a dimension has no size.
     """
-    result = scene.result
-    known = _processors(scene)
-    default = _default(result, known)
-    roofs = known.get(scene.settings.get("gpu") or default.name) or peaks(scene.settings["gpu"])
-    batch = scene.number("batch", 0) if scene.settings.get("batch") else None
-    mapping = placed(questions.fusion.mapping(result), scene.model)
+    found, _ = _found(scene, _roofs(scene, _processors(scene)))
+    return roofed(found, scene.result.engine, {i: _short(n) for i, n in scene.called.items()})
+
+
+def roofline(scene: Scene) -> Panel:
+    """The same as a figure and a table.
+
+    Raises:
+        VariantError: a setting is no number, or the processor is not known.
+    """
+    engine, known = scene.result.engine, _processors(scene)
+    roofs, batch, own = _roofs(scene, known), scene.batch, 1
     try:
-        own = batch_of(result.engine, scene.model)
-        times, why = _times(result, roofs, own if batch is None else batch, own)
-        found = under_roofs(result.engine, mapping, scene.model, roofs, times, batch=batch)
+        own = batch_of(engine, scene.model)
+        found, why = _found(scene, roofs)
     except RtlabError as error:
-        settings = _settings(known, roofs, batch or 1, batch or 1)
-        return ROOFLINE.panel(scene, settings=settings, work=_work(), problem=str(error))
-    if len(found.uncounted) == len(found.layers):
-        return ROOFLINE.panel(
-            scene,
-            settings=_settings(known, roofs, found.batch, own),
-            work=_work(),
-            problem="Cannot count operations and bytes: the layers tell no shapes. Export them with "
-            "profilingVerbosity=detailed (trtexec --profilingVerbosity=detailed --exportLayerInfo), or load the ONNX "
-            "model with rtlab.load(..., shapes={...}).",
-        )
-    steps = {layer.id: (layer.index + 1, layer.name) for layer in result.engine.layers}
-    called = names(result, scene.model)
-    unit, scale = storage_unit(max((p.moved or 0 for p in found.layers), default=0))
+        settings = _settings(known, roofs, batch or own, own)
+        return ROOFLINE.panel(scene, settings=settings, work=_WORK, problem=str(error))
     return ROOFLINE.panel(
         scene,
+        roofed(found, engine, {i: _short(n) for i, n in scene.called.items()}),
+        note=lambda row: str(row.note),
+        units={"FLOP": ("MFLOP", 1e-6), "ms": ("µs", 1e3)},
         lead=_lead(found),
         settings=_settings(known, roofs, found.batch, own),
-        work=_work(),
-        facts=_facts(found),
-        figures=[_drawn(found, exact(called, result.engine))]
+        work=_WORK,
+        figures=[_drawn(found, exact(scene.called, engine))]
         if any(p.intensity for p in found.layers)
         else [],
-        columns=[
-            column("Step", numeric=True),
-            column("Layer"),
-            column("Bound"),
-            column("Type"),
-            column("Operations", "MFLOP", "estimated"),
-            column("Moved", unit, "estimated"),
-            column("Intensity", "FLOP/byte", "estimated"),
-            column("Attainable", "µs", "estimated"),
-            column("Estimated", "µs", "estimated"),
-            column("Measured", "µs", "measured"),
-            column("Measured by attainable", numeric=True),
-        ],
-        rows=[_row(p, called[p.layer], *steps[p.layer], scale) for p in found.layers],
-        links=_links(found, mapping.nodes),
-        notes=_notes(found, result.engine, why),
+        notes=_notes(found, engine, why),
     )
+
+
+def _found(scene: Scene, roofs: Peaks) -> tuple[Roofline, str]:
+    """The estimate, and why it has no measured times beside it."""
+    engine, batch = scene.result.engine, scene.batch
+    own = batch_of(engine, scene.model)
+    times, why = _times(scene.result, roofs, own if batch is None else batch, own)
+    found = under_roofs(engine, scene.mapping, scene.model, roofs, times, batch=batch)
+    if len(found.uncounted) == len(found.layers):
+        raise ReadError(
+            "Cannot count operations and bytes: the layers tell no shapes. Export them with "
+            "profilingVerbosity=detailed (trtexec --profilingVerbosity=detailed --exportLayerInfo), or load the ONNX "
+            "model with rtlab.load(..., shapes={...})."
+        )
+    return found, why
+
+
+def _roofs(scene: Scene, known: Mapping[str, Peaks]) -> Peaks:
+    default = _default(scene.result, known)
+    return known.get(scene.settings.get("gpu") or default.name) or peaks(scene.settings["gpu"])
 
 
 def _processors(scene: Scene) -> dict[str, Peaks]:
@@ -140,14 +141,7 @@ def _settings(known: Mapping[str, Peaks], roofs: Peaks, batch: int, own: int) ->
         p.name: f"{p.name} ({p.origin})" if p.origin == "measured" else p.name
         for p in {**known, roofs.name: roofs}.values()
     }
-    values = sorted({*_BATCHES, own, batch})
-    return [choices("gpu", "Processor", labels, roofs.name), stops("batch", "Batch", values, batch)]
-
-
-def _work() -> list[Work]:
-    return [
-        Work(work="peaks", label="Measure this CPU's roofs", values={}, enabled=True, reason=""),
-    ]
+    return [choices("gpu", "Processor", labels, roofs.name), batches(own, batch)]
 
 
 def _lead(found: Roofline) -> str:
@@ -164,79 +158,6 @@ def _lead(found: Roofline) -> str:
             "where fewer layers would do."
         )
     return f"{roof}To go faster, look at large marks far below the line."
-
-
-def _facts(found: Roofline) -> list[Fact]:
-    roofs = found.peaks
-    missing = len(found.uncounted)
-    more = f"; {missing} layers are not counted" if missing else ""
-    counted = found.known
-    measured = [p.measured for p in found.layers if p.measured is not None]
-    error = (
-        "not known for a processor that was measured"
-        if roofs.origin == "measured"
-        else f"{known_error(roofs.name)}. Timed one by one, layers of recorded engines sum to 1.02 to 1.78 times a "
-        "whole inference"
-    )
-    return [
-        fact("Operations", _scaled(found.flops, "FLOP"), "estimated", f"two per multiply-accumulate{more}"),
-        fact(
-            "Multiply-accumulates", _scaled(found.macs, "MAC"), "estimated", f"at batch {found.batch}{more}"
-        ),
-        *(
-            [fact("Parameters", _scaled(found.parameters, ""), None, "of the ONNX model")]
-            if found.parameters
-            else []
-        ),
-        fact(
-            "Moved",
-            storage(found.moved),
-            "estimated",
-            f"read and written by all layers after fusion, as if no cache kept any of it{more}",
-        ),
-        fact(
-            "Estimated time",
-            number(found.estimated, "ms") if found.estimated is not None else "withheld",
-            "estimated",
-            found.withheld or f"sum of the layers on {roofs.name}; {error}",
-        ),
-        *(
-            [
-                fact(
-                    "Counted",
-                    f"{counted.layers} of {counted.all_layers} layers, "
-                    f"{math.floor(100 * counted.moved)} % of the known bytes",
-                    None,
-                    "Layers of which operations and bytes are known, and what they move of all that moves.",
-                )
-            ]
-            if missing
-            else []
-        ),
-        fact(
-            "Attainable time",
-            number(found.attainable, "ms") if found.attainable is not None else "withheld",
-            "estimated",
-            found.withheld
-            or f"were every layer at its roof, after {efficiency_of(roofs).launch} µs to start it",
-        ),
-        *(
-            [fact("Measured time", number(sum(measured), "ms"), "measured", "sum of the layers")]
-            if measured
-            else []
-        ),
-        fact("Bound by memory", f"{found.share('memory'):.0%}", "estimated", "share of the estimated time"),
-        fact(
-            "Bound by the launch", f"{found.share('launch'):.0%}", "estimated", "share of the estimated time"
-        ),
-    ]
-
-
-def _scaled(value: float, unit: str) -> str:
-    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= scale:
-            return f"{value / scale:.4g} {prefix}{unit}".strip()
-    return f"{value:.4g} {unit}".strip()
 
 
 def _drawn(found: Roofline, called: Mapping[str, str]) -> Figure:
@@ -292,9 +213,9 @@ def _roof(found: Roofline, name: str, rate: float, line: str, ends: tuple[float,
     bend = rate / bandwidth
     x = [min(ends[0], bend / 2), bend, max(ends[1], 2 * bend)]
     return {
-        "type": "scatter", "mode": "lines", "name": f"{_scaled(rate, 'FLOP/s')} {name}", "x": x,
+        "type": "scatter", "mode": "lines", "name": f"{scaled(rate, 'FLOP/s')} {name}", "x": x,
         "y": [min(rate, i * bandwidth) for i in x], "line": {"color": "#808080", "width": 1.5, "dash": line},
-        "hovertemplate": f"{html.escape(name)}: {_scaled(rate, 'FLOP/s')}, {_scaled(bandwidth, 'B/s')}; "
+        "hovertemplate": f"{html.escape(name)}: {scaled(rate, 'FLOP/s')}, {scaled(bandwidth, 'B/s')}; "
         f"{found.peaks.origin}<extra></extra>",
     }  # fmt: skip
 
@@ -307,29 +228,13 @@ def _hover(point: Point, name: str) -> str:
     time = f"{1e3 * point.measured:.3g} µs measured" if point.measured else ""
     parts = [
         f"<b>{html.escape(_short(name))}</b>",
-        f"{_scaled(point.flops or 0, 'FLOP')}, {storage(point.moved or 0)} (estimated)",
+        f"{scaled(point.flops or 0, 'FLOP')}, {storage(point.moved or 0)} (estimated)",
         f"{point.precision}, {_MARKS[point.bound][2]}",
         f"attainable {1e3 * (point.attainable or 0):.3g} µs, estimated {1e3 * (point.estimated or 0):.3g} µs",
         *([f"{time}, {point.distance:.2g} times the attainable"] if time and point.distance else []),
         *([html.escape(point.note)] if point.note else []),
     ]
     return "<br>".join(parts)
-
-
-def _row(point: Point, called: str, step: int, name: str, scale: float) -> Row:
-    def scaled(value: float | None, by: float) -> float | None:
-        return None if value is None else value * by
-
-    cells: list[str | float | None] = [
-        step, _short(called), point.bound, f"{point.precision} {point.units}".strip(), scaled(point.flops, 1e-6),
-        scaled(point.moved, 1 / scale), point.intensity, scaled(point.attainable, 1e3), scaled(point.estimated, 1e3),
-        scaled(point.measured, 1e3), point.distance,
-    ]  # fmt: skip
-    return Row(key=point.layer, cells=cells, note=f"{name}: {point.note}" if point.note else name)
-
-
-def _links(found: Roofline, nodes: Any) -> dict[str, Link]:
-    return {p.layer: link(nodes(p.layer), [p.layer]) for p in found.layers}
 
 
 def _notes(found: Roofline, engine: Engine, why: str) -> list[str]:
@@ -393,7 +298,8 @@ ROOFLINE = Question(
     "roofline",
     tab="timing",
     label="Roofline",
-    title=_TITLE,
+    title="Roofline",
     lead="",
+    noun=told,
     drawn=roofline,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from rtlab.documents.figure import FAINT, MAIN, WORSE, across, axis, figure, log
 from rtlab.documents.numbers import time_unit
 from rtlab.documents.panel import column, fact
 from rtlab.errors import RunError
-from rtlab.questions.samples.spread import WORDS, spread
+from rtlab.questions.samples.spread import WORDS, Spread, spread
 from rtlab.questions.scene import Question, Scene
 
 if TYPE_CHECKING:
@@ -40,15 +40,15 @@ def _layers(times: Timing, unit: str, factor: float) -> list[Fact]:
     ]
 
 
-def samples(scene: Scene) -> Panel:
-    """Times of whole inferences in their order and as a histogram.
+def timed(scene: Scene) -> Spread:
+    """How whole inferences scatter.
 
     Raises:
-        RunError: none are known.
+        RunError: no single times are known.
     """
     times = questions.timing.of(scene.result)
     found = None if times is None else spread(times.samples)
-    if times is None or found is None:
+    if found is None:
         advice = (
             "Read it together with the file of trtexec --exportTimes (times=)."
             if scene.result.recorded
@@ -56,6 +56,16 @@ def samples(scene: Scene) -> Panel:
             "--exportTimes (times=)."
         )
         raise RunError(f"No times of single inferences are known of this variant. {advice}")
+    return found
+
+
+def samples(scene: Scene) -> Panel:
+    """Times of whole inferences in their order and as a histogram.
+
+    Raises:
+        RunError: none are known.
+    """
+    found, times = timed(scene), cast("Timing", questions.timing.of(scene.result))
     unit, factor = time_unit(found.median)
     values = times.samples * factor
     apart = {o.index: o for o in found.outliers}
@@ -135,13 +145,14 @@ def samples(scene: Scene) -> Panel:
                 shapes=[across(middle, color=FAINT, width=2, dash="dash")],
             )
         ],
+        # Of one unit with the figure, however long what stands apart took.
         columns=[
             column("Inference", numeric=True),
             column("Time", unit, "measured"),
             column("Likely reason (inferred)"),
         ],
         rows=[
-            Row(key=f"s{o.index}", cells=[o.index + 1, o.time * factor, WORDS[o.reason]], note="")
+            Row(key=f"s{o.index}", cells=[o.number, o.time * factor, o.words], note="")
             for o in found.outliers
         ],
         notes=[f"{times.origin[:1].upper()}{times.origin[1:]}.", *found.sentences()],
@@ -154,5 +165,6 @@ SAMPLES = Question(
     label="Inferences",
     title="Whole inferences",
     lead=_LEAD,
+    noun=timed,
     drawn=samples,
 )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+
+from rtlab.core.schema import Meaning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,6 +48,21 @@ class Outlier:
     time: float
     reason: Reason
 
+    @property
+    def number(self) -> Annotated[int, Meaning("Inference")]:
+        """Its place, from 1."""
+        return self.index + 1
+
+    @property
+    def took(self) -> Annotated[float, Meaning("Time", "ms", "measured")]:
+        """Its time."""
+        return self.time
+
+    @property
+    def words(self) -> Annotated[str, Meaning("Likely reason (inferred)")]:
+        """The reason in words."""
+        return WORDS[self.reason]
+
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
@@ -55,12 +72,12 @@ class Spread:
     slope), 0 where chance explains it (Kendall's tau).
     """
 
-    count: int
-    least: float
-    lower: float
-    median: float
-    upper: float
-    most: float
+    count: Annotated[int, Meaning("Runs")]
+    least: Annotated[float, Meaning("Least", "ms", "measured")]
+    lower: Annotated[float, Meaning("Lower quartile", "ms", "measured")]
+    median: Annotated[float, Meaning("Median", "ms", "measured")]
+    upper: Annotated[float, Meaning("Upper quartile", "ms", "measured")]
+    most: Annotated[float, Meaning("Most", "ms", "measured")]
     outliers: tuple[Outlier, ...]
     drift: float
 

@@ -18,9 +18,9 @@ from rtlab.core.schema import Origin
 from rtlab.documents.contract import Fact, Figure, Link, Panel, Row, Setting, Work
 from rtlab.documents.figure import MAIN, OTHER, SIGNS, axis, figure
 from rtlab.documents.numbers import number, storage, storage_unit, time_unit
-from rtlab.documents.panel import choices, column, fact, link, stops
+from rtlab.documents.panel import button, choices, column, fact, link, stops
 from rtlab.errors import RtlabError, VariantError
-from rtlab.questions.cards.card import exact, names, numbered
+from rtlab.questions.cards.card import exact, numbered
 from rtlab.questions.roofline.estimate_error import usual
 from rtlab.questions.roofline.roofs import estimates
 from rtlab.questions.scene import Question, Scene
@@ -29,7 +29,6 @@ from rtlab.questions.schedule.streams import Schedule, divided, unit_durations
 from rtlab.questions.schedule.streams import schedule as scheduled
 from rtlab.questions.timing.times import on_layers
 from rtlab.questions.titles import titles
-from rtlab.relation.mapping import placed
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine
@@ -82,7 +81,7 @@ def schedule(scene: Scene) -> Panel:
         return SCHEDULE.panel(scene, settings=settings, problem=why)
     plan = scheduled(result.engine, durations, origin=chosen.origin)
     beside = _beside(scene, chosen, plan)
-    called = names(result, scene.model)
+    called = scene.called
     made = _made(plan)
     unit, factor = _unit(plan)
     return SCHEDULE.panel(
@@ -202,13 +201,7 @@ def _rebuild(scene: Scene) -> Work:
         reason = f"{result.engine.compiler} has no streams to choose. {_with_streams()}"
     elif same:
         reason = f'Variant "{same}" is built with {_auxiliary(wanted)}.'
-    return {
-        "work": "rebuild",
-        "label": f"Rebuild with {_auxiliary(wanted)}",
-        "values": {"max_aux_streams": str(wanted)},
-        "enabled": not reason,
-        "reason": reason,
-    }
+    return button("rebuild", f"Rebuild with {_auxiliary(wanted)}", reason, max_aux_streams=str(wanted))
 
 
 def _with_streams() -> str:
@@ -370,7 +363,7 @@ def _rows(plan: Schedule, engine: Engine, called: Mapping[str, str], factor: flo
 
 
 def _links(scene: Scene, plan: Schedule) -> dict[str, Link]:
-    mapping = placed(questions.fusion.mapping(scene.result), scene.model)
+    mapping = scene.mapping
     return {s.layer: link(mapping.nodes(s.layer), [s.layer]) for s in plan.steps if not s.sync}
 
 

@@ -8,7 +8,7 @@ from rtlab import questions
 from rtlab.documents.contract import Column, Figure, Panel, Row, Work
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import counted, number, storage_unit
-from rtlab.documents.panel import column, fact, link
+from rtlab.documents.panel import button, column, fact, link
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.titles import titles
 from rtlab.questions.variants.variations import offered
@@ -49,7 +49,7 @@ def variants(scene: Scene) -> Panel:
 
 def _works(scene: Scene) -> list[Work]:
     return [
-        Work(work="rebuild", label=label, values={"what": what}, enabled=not reason, reason=reason)
+        button("rebuild", label, reason, what=what)
         for what, (label, reason) in offered(scene.result.name, scene.result.variant, scene.result).items()
     ]
 

@@ -997,3 +997,27 @@ def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_
     assert ["fp32", "fp16@sm86"] == [*explorer.study.results]
     assert "fp16@sm86" == explorer.state.variant
     assert not explorer.failure
+
+
+def test_nothing_of_the_engine_before_stands_beside_a_large_one(monkeypatch) -> None:
+    """Its own sums and findings follow its picture by seconds; until then there are none."""
+    monkeypatch.setattr("rtlab.explorer.showing.is_large", lambda _: True)
+    study = Study(tiny_model())
+    for precision in ("fp32", "fp16"):
+        study.add(precision, precision=precision, target="cpu", backend="onnxruntime")
+    study.run(compare=False)
+    explorer = study.explore()
+    kinds = {name: {s.name for s in study[name].kinds()} for name in study}
+    assert kinds["fp32"] == {s["name"] for s in decode(explorer.engine_answer)["kinds"]}
+    seen = []
+    explorer.observe(lambda _: seen.append((explorer.engine_answer, explorer.findings_answer)), "engine")
+    explorer.show("fp16")
+    assert [(b"", b"")] == seen
+    assert kinds["fp16"] == {s["name"] for s in decode(explorer.engine_answer)["kinds"]}
+    assert decode(explorer.findings_answer)["note"]
+
+
+def test_without_a_variant_the_page_has_what_the_model_alone_tells() -> None:
+    explorer = Study(tiny_model()).explore()
+    assert (b"", b"") == (explorer.engine_answer, explorer.build_answer)
+    assert "no Q/DQ pairs" in decode(explorer.findings_answer)["note"]

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import pytest
 
-from rtlab import CalibrationData, Study
+from rtlab import CalibrationData, Study, samples
 from rtlab.core.schema import Meaning
+from rtlab.documents.answer import Answer
+from rtlab.documents.numbers import number
 from rtlab.documents.payload import decode, encode
 from rtlab.documents.typescript import typescript
 from rtlab.errors import CalibrationError, ReadError, RunError, VariantError
@@ -150,6 +152,19 @@ def test_errors_are_told_from_the_worst_on(study) -> None:
         study.ask("accuracy", variant="fp32")
 
 
+def test_findings_are_those_of_the_engine_and_then_of_the_model() -> None:
+    """A study of a model from quantization-aware training, before and after it is built."""
+    made = Study(samples.load("digits_qat_misplaced").model)
+    alone = panels.ask("findings", Scene(made.snapshot())).noun
+    assert made.findings() == alone.items
+    assert alone.items
+    assert "" == alone.note
+    made.add("int8", target="sm89", backend="tensorrt-rtx")
+    made.run(compare=False)
+    both = made.ask("findings", variant="int8").noun.items
+    assert (*made["int8"].findings, *made.findings()) == both
+
+
 def test_what_nobody_told_says_what_to_do(study) -> None:
     with pytest.raises(
         ReadError, match=r'Cannot tell how "fp32" was built: there is no verbose log of it\. Read'
@@ -168,9 +183,45 @@ def test_what_nobody_told_says_what_to_do(study) -> None:
     assert {"calibration": b""} == panels.packed(Scene(fresh.snapshot()), shared=True)
 
 
+def test_questions_with_a_figure_answer_in_words_what_their_panel_tells(study) -> None:
+    """The numbers of facts and table, in the units that the noun declares."""
+    roofs = study.ask("roofline", variant="fp32", gpu="H100 SXM")
+    expected = study["fp32"].roofline("H100 SXM")
+    frame = roofs.frame()
+    assert [p.flops for p in expected.layers] == frame.flops.tolist()
+    assert [p.attainable for p in expected.layers] == pytest.approx(frame.attainable.tolist())
+    assert ("ms", "estimated") == (frame.attrs["units"]["attainable"], frame.attrs["origins"]["attainable"])
+    assert (
+        f"at batch {expected.batch}"
+        == panels.answer(
+            "roofline", Scene(study.snapshot(), study["fp32"].facts, settings={"gpu": "H100 SXM"})
+        )["facts"][1]["note"]
+    )
+    plan = study["fp32"].memory()
+    told = study.ask("memory", variant="fp32")
+    assert (plan.peak, plan.bound, plan.naive) == (told.noun.peak, told.noun.bound, told.noun.naive)
+    assert [a.nbytes for a in plan.allocations] == told.frame().nbytes.tolist()
+    assert f"{len(plan.lives):,} tensors, addresses at multiples of 256 bytes" in repr_notes(told)
+    ran = Study(study.model, data=study.data)
+    ran.add("here", target="cpu", backend="onnxruntime")
+    ran.run()
+    with pytest.raises(RunError, match=r'nothing was measured yet\. Run study\.sweep\("here"\) first'):
+        ran.ask("batches", variant="here")
+    swept = ran.sweep("here", (1, 2))
+    rates = ran.ask("batches", variant="here")
+    assert [r.rate for r in swept.rows] == rates.frame().rate.tolist()
+    assert f"Latency of batch 1: {number(swept.rows[0].times.median, 'ms')} (measured)" in repr(rates)
+    assert len(ran["here"].timing.samples) == ran.ask("samples", variant="here").noun.count
+
+
+def repr_notes(told: Answer) -> str:
+    """What is said of the facts on hover."""
+    return " ".join(f["note"] for f in told.parts()["facts"])
+
+
 def test_a_question_that_draws_says_so_when_it_is_asked_in_words(study) -> None:
-    with pytest.raises(VariantError, match='Cannot answer "roofline" in words: it draws a figure'):
-        study.ask("roofline", variant="fp32")
+    with pytest.raises(VariantError, match='Cannot answer "variants" in words: it draws a figure'):
+        study.ask("variants", variant="fp32")
     with pytest.raises(
         VariantError, match=r'Cannot answer "fan": there is none of this name\. Choose roofline, '
     ):

@@ -13,7 +13,7 @@ import rtlab
 from recurrent import recurrent_model
 from rtlab import backends, samples
 from rtlab.formulations.recurrent import Timed
-from rtlab.questions.recurrence.panel import recurrence
+from rtlab.questions.panels import answer
 from rtlab.questions.scene import Scene
 
 needs_rtx = pytest.mark.skipif(
@@ -32,7 +32,7 @@ def study(op="LSTM", steps=8, backend="tensorrt-rtx", **more):
 
 
 def shown(made, **given):
-    return recurrence(Scene(made.snapshot(), made["fp32"].facts, settings=given))
+    return answer("recurrence", Scene(made.snapshot(), made["fp32"].facts, settings=given))
 
 
 def facts(panel) -> dict[str, str]:
@@ -171,3 +171,15 @@ def test_a_model_without_a_recurrence_names_the_samples_that_have_one():
     panel = shown(made)
     assert 'Open the sample "digits_lstm" or "digits_gru"' in panel["problem"]
     assert not panel["figures"]
+
+
+def test_it_answers_in_words_what_its_panel_tells() -> None:
+    made = study()
+    told, panel = made.ask("recurrence", variant="fp32"), shown(made)
+    (found,) = made["fp32"].recurrences()
+    assert [p.layer for p in found.pieces] == told.frame().layer.tolist()
+    assert found.launches == told.noun.launches
+    assert {f["key"]: f["value"] for f in panel["facts"]} == {
+        f["key"]: f["value"] for f in told.parts()["facts"]
+    }
+    assert f"{found.before.products} products and" in panel["facts"][1]["note"]

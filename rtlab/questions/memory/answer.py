@@ -1,0 +1,125 @@
+"""The tensors of an engine in their arena, with what they add up to."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from rtlab.core.engine import Engine, Tensor
+from rtlab.core.schema import UNSENT, Meaning, Origin
+from rtlab.core.value import shape_text
+from rtlab.documents.numbers import storage
+from rtlab.questions.memory.plan import RESERVATION, MemoryPlan
+
+if TYPE_CHECKING:
+    from rtlab.questions.memory.lifetimes import Life
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedTensor:
+    """A tensor, from the first step that names it to the last that needs it, with all ``layers`` that do.
+
+    Those that write it stand before those that read it.
+    """
+
+    tensor: Annotated[str, Meaning("Tensor")]
+    shape: Annotated[str, Meaning("Shape")]
+    dtype: Annotated[str, Meaning("Type")]
+    nbytes: Annotated[int, Meaning("Size", "B", "estimated")]
+    first: Annotated[int, Meaning("First step")]
+    last: Annotated[int, Meaning("Last step")]
+    offset: Annotated[int, Meaning("Address", "B", "estimated")]
+    at_peak: Annotated[bool, Meaning("At the peak")]
+    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    note: Annotated[str, UNSENT]
+
+
+_PEAK = "the arena of this plan: {self.count:,} tensors, addresses at multiples of {self.align} bytes"
+_BOUND = "the most that is alive at once: no plan needs less, unless layers write over what they read"
+_NAIVE = "the sum of all tensors, were no memory used twice{self.times}"
+_KEPT = "beside the arena, as long as the engine lives"
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryUse:
+    """What the activations of an engine take; None where something is not told, or says nothing.
+
+    ``one_stream`` is the peak were all layers run one after the other, ``reported`` the compiler's own total, and
+    ``unreserved`` what is left of it without the reservations of its maker.
+    """
+
+    peak: Annotated[int, Meaning("Peak", "B", "estimated", note=_PEAK)]
+    bound: Annotated[int, Meaning("Lower bound", "B", "estimated", note=_BOUND)]
+    overhead: Annotated[
+        str, Meaning("Above the bound", origin="estimated", note="what the plan wastes in gaps")
+    ]
+    naive: Annotated[int, Meaning("Each its own memory", "B", "estimated", note=_NAIVE)]
+    one_stream: Annotated[
+        int | None, Meaning("On one stream", "B", "estimated", note="{self.streams}", omit=True)
+    ]
+    reported: Annotated[
+        int | None, Meaning("Compiler's total", "B", "reported", note="at batch {self.batch}", omit=True)
+    ]
+    unreserved: Annotated[
+        int | None, Meaning("Without reservations", "B", "estimated", note="{self.off} taken off", omit=True)
+    ]
+    weights: Annotated[int | None, Meaning("Weights", "B", "own", note=_KEPT, omit=True)]
+    scratch: Annotated[
+        int | None,
+        Meaning("Scratch", "B", "reported", note="a part of the compiler's total", omit=True),
+    ]
+    ends: Annotated[
+        str,
+        Meaning("Inputs and outputs", origin="estimated", note="memory of the caller, not in the arena"),
+    ]
+    count: int
+    align: int
+    batch: str
+    times: Annotated[str, UNSENT]
+    streams: Annotated[str, UNSENT]
+    off: Annotated[str, UNSENT]
+    origin: Annotated[Origin, UNSENT]
+    tensors: tuple[PlacedTensor, ...]
+
+
+def memory_use(found: MemoryPlan, one: MemoryPlan | None, engine: Engine, names: Sequence[str]) -> MemoryUse:
+    """A plan as its panel and its table tell it; ``one`` is that on one stream, ``names`` those of the steps."""
+    more = 0 if one is None else found.peak - one.peak
+    reserved = found.reservations if engine.maker.reserves and found.reported and not found.scaled else 0
+    return MemoryUse(
+        peak=found.peak,
+        bound=found.bound,
+        overhead=f"{found.overhead:.1%}",
+        naive=found.naive,
+        one_stream=None if one is None else one.peak,
+        reported=found.reported or None,
+        unreserved=(found.reported or 0) - reserved * RESERVATION if reserved else None,
+        weights=found.weights,
+        scratch=found.scratch or None,
+        ends=f"{storage(found.caller('input'))} + {storage(found.caller('output'))}",
+        count=len(found.lives),
+        align=found.align,
+        batch=str(found.own_batch or "as built"),
+        times=f", {found.naive / found.peak:.3g} times the peak" if found.peak else "",
+        streams=f"that layers run side by side costs {storage(more)} more" if more else "streams cost nothing",
+        off=f"{reserved} of {RESERVATION:,} bytes",
+        origin=found.weights_origin,
+        tensors=tuple(
+            PlacedTensor(
+                life.id, shape_text(shown(life).shape), shown(life).dtype, given.nbytes, life.first + 1, life.last + 1,
+                given.offset or 0, i in found.at_peak,
+                tuple(dict.fromkeys(engine.layers[p].id for p in (*life.writers, *life.readers))),
+                f"from step {names[life.first]} to step {names[life.last]}",
+            )
+            for i, (life, given) in enumerate(zip(found.lives, found.allocations, strict=True))
+        ),
+    )  # fmt: skip
+
+
+def shown(life: Life) -> Tensor:
+    """The mention of a tensor that has most elements: of a part and the whole, the whole."""
+    if len(life.mentions) == 1:
+        return life.mentions[0]
+    return max(life.mentions, key=lambda t: -1 if t.shape is None else abs(math.prod(t.shape)))
