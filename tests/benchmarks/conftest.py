@@ -17,10 +17,10 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 # What is timed here begins on a page that was never used.
-from browser.conftest import chromium, lab
+from browser.conftest import chromium, lab, profile
 from browser.conftest import fresh_lab_page as lab_page
 
-__all__ = ["chromium", "lab", "lab_page"]
+__all__ = ["chromium", "lab", "lab_page", "profile"]
 
 T = TypeVar("T")
 

@@ -22,7 +22,16 @@ from urllib.parse import quote, urlsplit
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, ViewportSize, WebSocket, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    ViewportSize,
+    WebSocket,
+    sync_playwright,
+)
 from playwright.sync_api import Error as PlaywrightError
 
 from explorer import Explorer
@@ -35,7 +44,7 @@ PATIENCE = 60_000
 VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
 FAILED = pytest.StashKey[bool]()
 #: So many notebooks are opened in one page, one after the other.
-NOTEBOOKS = 10
+NOTEBOOKS = 25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +58,9 @@ class Lab:
 
 
 class LabPage:
-    """One JupyterLab page in a browser profile of its own.
+    """One JupyterLab page.
 
-    ``left_machine`` holds the address of every request that was not for loopback (it was aborted), and
+    ``left_machine`` holds the address of every request that was not for loopback (it found no host), and
     ``console_errors`` what the page said on its console as an error. Both are for a test to compare with [].
     """
 
@@ -63,18 +72,16 @@ class LabPage:
         self.shown = 0
         self._cleared = False
         page.set_default_timeout(PATIENCE)
-        page.context.route("**/*", self._route)
+        # Not routed: that would take the cache from the browser, which reads JupyterLab's scripts for each page.
+        page.on("request", self._request)
         page.on("websocket", self._websocket)
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.console_errors.append(str(error)))
 
-    def _route(self, route: Route) -> None:
-        url = route.request.url
-        if urlsplit(url).scheme in {"data", "blob"} or urlsplit(url).hostname in LOOPBACK:
-            route.continue_()
-        else:
-            self.left_machine.append(url)
-            route.abort()
+    def _request(self, request: Request) -> None:
+        url = urlsplit(request.url)
+        if url.scheme not in {"data", "blob"} and url.hostname not in LOOPBACK:
+            self.left_machine.append(request.url)
 
     def _websocket(self, socket_: WebSocket) -> None:
         if urlsplit(socket_.url).hostname not in LOOPBACK:
@@ -193,10 +200,12 @@ class LabPage:
 
     def wait_python(self, expression: str, timeout: float = PATIENCE) -> None:
         """Wait until an expression is true in the notebook's kernel."""
-        deadline = time.monotonic() + timeout / 1000
+        deadline, pause = time.monotonic() + timeout / 1000, 25
         while not self.python(f"bool({expression})"):
             assert time.monotonic() < deadline, f"{expression} did not become true in {timeout / 1000:.0f} s"
-            self.page.wait_for_timeout(50)
+            # Each question makes the kernel busy and JupyterLab paint that, which takes from what is waited for.
+            self.page.wait_for_timeout(pause)
+            pause = min(2 * pause, 400)
 
     def theme(self, *, dark: bool) -> None:
         """Change JupyterLab's theme and wait until it is there."""
@@ -221,7 +230,7 @@ def chromium() -> Iterator[Browser]:
         "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
         "--disable-component-update --disable-sync"
     )
-    # What the page asks for is recorded and aborted; what Chromium itself might ask for finds no host.
+    # Whatever a page or Chromium itself asks of another machine finds no host; of a page it is recorded too.
     rules = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=[*flags.split(), rules])
@@ -269,7 +278,7 @@ def _served(
     finally:
         server.terminate()
         try:
-            server.wait(20)
+            server.wait(5)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
@@ -394,62 +403,70 @@ def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
     return lambda: request.node.stash.get(FAILED, False)
 
 
-def _page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
-    """A page with a fresh profile, 1440 by 900."""
+@pytest.fixture(scope="session")
+def profile(chromium: Browser) -> Iterator[BrowserContext]:
+    """What pages have in common, 1440 by 900: a cache of the scripts that each of them loads."""
     context = chromium.new_context(viewport=VIEWPORT)
-    yield LabPage(lab, context.new_page())
+    yield context
     context.close()
 
 
+def _page(lab: Lab, profile: BrowserContext) -> Iterator[LabPage]:
+    """A page of its own."""
+    page = LabPage(lab, profile.new_page())
+    yield page
+    page.page.close()
+
+
 @pytest.fixture(scope="session")
-def pages(chromium: Browser) -> Iterator[list[LabPage]]:
+def pages() -> Iterator[list[LabPage]]:
     """The page that tests share one after the other, if there is one now."""
     found: list[LabPage] = []
     yield found
     for page in found:
-        page.page.context.close()
+        page.page.close()
 
 
 @pytest.fixture
 def lab_page(
-    lab: Lab, chromium: Browser, pages: list[LabPage], failed: Callable[[], bool]
+    lab: Lab, profile: BrowserContext, pages: list[LabPage], failed: Callable[[], bool]
 ) -> Iterator[LabPage]:
     """A page of JupyterLab: as new, though the page may have shown other notebooks before.
 
-    After a failure, and after some notebooks, the next test has a page with a fresh profile.
+    After a failure, and after some notebooks, the next test has another page.
     """
     if not pages:
-        pages.append(LabPage(lab, chromium.new_context(viewport=VIEWPORT).new_page()))
+        pages.append(LabPage(lab, profile.new_page()))
     page = pages[0]
     yield page
     page.shown += 1
     if failed() or page.shown >= NOTEBOOKS or not page.clear():
         pages.clear()
-        page.page.context.close()
+        page.page.close()
 
 
 @pytest.fixture
-def fresh_lab_page(lab: Lab, chromium: Browser) -> Iterator[LabPage]:
-    """A page of JupyterLab with a fresh profile, for what happens when a page is loaded or loses its kernel."""
-    yield from _page(lab, chromium)
+def fresh_lab_page(lab: Lab, profile: BrowserContext) -> Iterator[LabPage]:
+    """A page of JupyterLab that nothing was shown in, for what happens when a page is loaded or loses its kernel."""
+    yield from _page(lab, profile)
 
 
 @pytest.fixture
-def notebook_page(notebook: Lab, chromium: Browser) -> Iterator[LabPage]:
+def notebook_page(notebook: Lab, profile: BrowserContext) -> Iterator[LabPage]:
     """A page of Notebook 7."""
-    yield from _page(notebook, chromium)
+    yield from _page(notebook, profile)
 
 
 @pytest.fixture
-def own_lab_page(own_lab: Lab, chromium: Browser) -> Iterator[LabPage]:
+def own_lab_page(own_lab: Lab, profile: BrowserContext) -> Iterator[LabPage]:
     """A page of JupyterLab as ``rtlab lab`` starts it."""
-    yield from _page(own_lab, chromium)
+    yield from _page(own_lab, profile)
 
 
 @pytest.fixture
-def voila_page(voila: Lab, chromium: Browser) -> Iterator[LabPage]:
+def voila_page(voila: Lab, profile: BrowserContext) -> Iterator[LabPage]:
     """A page of Voila."""
-    yield from _page(voila, chromium)
+    yield from _page(voila, profile)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from rtlab.backends.live import child
@@ -10,6 +12,12 @@ from rtlab.backends.live import child
 def pytest_configure(config: pytest.Config) -> None:
     """The mark of a test that is about the child itself."""
     config.addinivalue_line("markers", "own_child: its children are its own from start to end")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected, thousands of tests and all that they import, out of each search for cycles."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

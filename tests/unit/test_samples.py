@@ -44,6 +44,8 @@ def again(name: str) -> samples.Sample:
 
 def session(data: bytes, level: str = "BASIC") -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
+    # Threads that wait for each other would take the processor from the other worker.
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = getattr(
         onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}" if level != "OFF" else "ORT_DISABLE_ALL"
     )
