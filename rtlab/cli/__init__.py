@@ -32,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "inspect": _inspect,
             "read": _read,
             "compare": _compare,
+            "why": _why,
             "prepare": _prepare,
             "report": _report,
             "backends": _backends,
@@ -131,6 +132,20 @@ def _compare(given: argparse.Namespace) -> int:
     for side in (target.first, target.second) if target is not None else ():
         print(f"{side.name}: {side.withheld}\n" if side.withheld else "", end="")
     printing.difference(found)
+    return 0
+
+
+def _why(given: argparse.Namespace) -> int:
+    from rtlab.documents.crossing import plain
+
+    study = opening.built(given, [given.precision])
+    found = study.why(
+        given.node, given.other, variant=given.precision, builds=given.builds, seconds=given.seconds
+    )
+    if given.json:
+        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
+    else:
+        printing.verdict(found)
     return 0
 
 

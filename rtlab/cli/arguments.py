@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from rtlab.core.stage import BUDGET_S
 from rtlab.core.variant import Method
@@ -73,6 +74,8 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     both.add_argument("--target", default=None, help="what a precision is built for (default: the backend's)")
     both.add_argument("--json", action="store_true", help="print one JSON object")
 
+    _why_arguments(commands)
+
     ready = commands.add_parser(
         "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
     )
@@ -114,6 +117,31 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     for name, work in works.items():
         commands.choices[name].set_defaults(work=work)
     return made
+
+
+def _why_arguments(commands: Any) -> None:
+    asked = commands.add_parser(
+        "why",
+        help="ask the compiler, by building parts, why two neighbouring nodes are not one step of the engine",
+    )
+    asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    asked.add_argument(
+        "--builds", type=int, default=60, help="how many parts may be built (default: %(default)s)"
+    )
+    asked.add_argument(
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="how long it may take, without the whole build (default: %(default)g)",
+    )
+    asked.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(asked)
+    for place, what in (("node", "one of two neighbours, by its id"), ("other", "the other one")):
+        asked.add_argument(place, help=what)
+    asked.add_argument(
+        "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
+    )
+    asked.set_defaults(no_run=True, budget=BUDGET_S)
 
 
 def _answer_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rtlab.questions.difference.diff import Difference
     from rtlab.questions.roofline.roofs import Point
+    from rtlab.questions.why import Verdict
     from rtlab.study import Result, Study
 
 
@@ -142,6 +143,19 @@ def judgement(result: Result) -> None:
     for i, found in enumerate(result.findings, 1):
         cost = f" · {found.microseconds:.3g} µs (measured)" if found.microseconds is not None else ""
         print(f"{i}. {found.title}{cost}\n   {found.cost}\n   {found.fix}\n   evidence: {found.evidence}")
+
+
+def verdict(found: Verdict) -> None:
+    """Why two nodes are one step or not, and the experiments that show it."""
+    from rtlab.documents.answer import NounTable
+    from rtlab.questions.why import Trial
+
+    print(f"{found.verdict}: {found.text}")
+    if found.experiments:
+        print(f"\n{NounTable(Trial, found.experiments).text()}\n")
+    print(
+        f"{found.builds} builds in {found.seconds:.2g} s (measured here); holds for {found.compiler}, {found.shapes}"
+    )
 
 
 def difference(found: Difference, how: str = "") -> None:

@@ -89,6 +89,7 @@ class BuildRequest:
     ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it. ``keep_plan``
     asks for the serialized engine, which is as large as the weights. ``data`` and ``cache`` feed TensorRT 10's own
     calibrators, where ``variant.options`` asks for its implicit INT8: samples, or the text of a calibration cache.
+    ``several`` says that more builds will follow at once, so that what was started for one may wait for the next.
     """
 
     model: Model
@@ -98,6 +99,7 @@ class BuildRequest:
     keep_plan: bool = False
     data: CalibrationData | None = None
     cache: str = ""
+    several: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import enum
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar, cast, get_args
 
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import quoted
@@ -233,6 +233,41 @@ class Target:
         )
 
 
+#: What a node can be written as so that the model computes the same: ``fold`` a normalization into the convolution
+#: before it, ``pool`` a global average as an average over windows of the whole size; ``drop`` leaves out one without
+#: effect.
+RewriteKind = Literal["fold", "pool", "drop"]
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Rewrite:
+    """A node of the source in another form, which computes the same."""
+
+    kind: RewriteKind
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.node}"
+
+    @classmethod
+    def of(cls, given: Rewrite | str) -> Rewrite:
+        """One as it is written, such as ``fold /stem/norm/BatchNormalization``.
+
+        Raises:
+            VariantError: there is no such form.
+        """
+        if isinstance(given, Rewrite):
+            return given
+        kind, _, node = str(given).partition(" ")
+        forms = get_args(RewriteKind)
+        if kind not in forms or not node:
+            raise VariantError(
+                f'Cannot write a node anew by "{given}": a form is one of {", ".join(forms)}, a space, and '
+                'the id of a node. Write for example "fold /stem/norm/BatchNormalization".'
+            )
+        return cls(cast("RewriteKind", kind), node)
+
+
 #: How weights of a quantized node are scaled: one scale per output channel, or one for the whole tensor.
 Granularity = Literal["channel", "tensor"]
 
@@ -246,7 +281,8 @@ class Variant:
     ``?``, or ``op:Conv`` for an operator; of several that fit, the last counts. ``weights`` is the granularity of
     their scales. ``sparsity`` holds patterns of the nodes whose weights are pruned to 2:4. ``scales`` names where
     given scales come from, such as a calibration cache; the calibrator is None then. ``options`` is what a TensorRT
-    builder is told beyond the model; None leaves everything to it.
+    builder is told beyond the model; None leaves everything to it. ``rewrites`` are nodes in another form, which the
+    compiler may treat in another way.
     """
 
     precision: Precision = Precision.FP32
@@ -258,6 +294,7 @@ class Variant:
     sparsity: tuple[str, ...] = ()
     scales: str = ""
     options: BuildOptions | None = None
+    rewrites: tuple[Rewrite, ...] = ()
 
     @classmethod
     def of(
@@ -271,6 +308,7 @@ class Variant:
         sparsity: bool | str | Sequence[str] = False,
         scales: str = "",
         options: BuildOptions | None = None,
+        rewrites: Iterable[str | Rewrite] = (),
     ) -> Variant:
         """Resolve strings once, at the edge.
 
@@ -338,6 +376,7 @@ class Variant:
             tuple(sparse),
             scales if scaled else "",
             options if options is not None and options.count else None,
+            tuple(sorted({Rewrite.of(r) for r in rewrites})),
         )
 
     @property
@@ -356,6 +395,8 @@ class Variant:
             parts.append("per tensor")
         if self.sparsity:
             parts.append("2:4")
+        if self.rewrites:
+            parts.append(f"{len(self.rewrites)} rewritten")
         if self.options is not None:
             told = self.options.count - self.options.implicit
             parts += ["implicit"] if self.options.implicit else []
@@ -372,6 +413,7 @@ class Variant:
             spelled.append("per tensor")
         if self.sparsity:
             spelled.append("2:4" + ("" if self.sparsity == ("*",) else f" {','.join(self.sparsity)}"))
+        spelled += map(str, self.rewrites)
         if self.options is not None:
             spelled.append(str(self.options))
         return f"{' '.join(spelled)}@{self.target}" + (f"/{self.backend}" if self.backend else "")

@@ -16,6 +16,8 @@ from rtlab.formulations.recurrent import Timed
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.why import Verdict
+from rtlab.questions.why.advice import Advice
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,7 +28,8 @@ class Snapshot:
     and ``sweeps`` what was timed at several batch sizes, each by the name of the variant; ``forms`` are those of
     recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
     ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
-    gave, None where random ones are drawn when they are needed.
+    gave, None where random ones are drawn when they are needed. ``verdicts`` and ``advice`` say why nodes are not one
+    step, by variant.
     """
 
     model: Model
@@ -40,3 +43,5 @@ class Snapshot:
     calibration: Calibration | None = None
     given: CalibrationData | None = None
     task: Task | None = None
+    verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=dict)
+    advice: Mapping[str, Advice] = dataclasses.field(default_factory=dict)

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from rtlab.experiments.tactics import LayerTactics
     from rtlab.formulations.recurrent import Timed
     from rtlab.questions.batches.sweeps import Sweep
+    from rtlab.questions.why import Verdict
+    from rtlab.questions.why.advice import Advice
     from rtlab.session.job import Job
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -31,6 +34,8 @@ def _nothing() -> Any:
 class Contents:
     """Tables by the name of a variant, and ``forms`` by node; each can only be read.
 
+    ``verdicts`` are by the name of a variant, then by pair of nodes.
+
     ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
     """
 
@@ -41,6 +46,8 @@ class Contents:
     sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=_nothing)
     forms: Mapping[str, tuple[Timed, ...]] = dataclasses.field(default_factory=_nothing)
     tactics: Mapping[str, tuple[LayerTactics, ...]] = dataclasses.field(default_factory=_nothing)
+    verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=_nothing)
+    advice: Mapping[str, Advice] = dataclasses.field(default_factory=_nothing)
     unbuilt: frozenset[str] = frozenset()
 
     def planned(
@@ -63,10 +70,14 @@ class Contents:
 
     def built(self, facts: Facts) -> Contents:
         """With the facts of a variant, which is no failure any more."""
-        name = facts.name
-        return dataclasses.replace(
-            self, facts=_with(self.facts, name, facts), failures=_without(self.failures, name)
+        name, was = facts.name, self.facts.get(facts.name)
+        # What was found out about one engine does not hold for another.
+        other = was is not None and was.engine is not facts.engine
+        gone: dict[str, Any] = (
+            {t: _without(getattr(self, t), name) for t in ("verdicts", "advice")} if other else {}
         )
+        table, failures = _with(self.facts, name, facts), _without(self.failures, name)
+        return dataclasses.replace(self, facts=table, failures=failures, **gone)
 
     def failed(self, name: str, error: RtlabError) -> Contents:
         """With what a variant failed with."""
@@ -84,6 +95,18 @@ class Contents:
         """With the forms of a recurrent node."""
         return dataclasses.replace(self, forms=_with(self.forms, node, found))
 
+    def judged(self, name: str, found: Verdict) -> Contents:
+        """With why two nodes are, or are not, one step of a variant's engine."""
+        mine = _with(self.verdicts.get(name, {}), (found.first, found.second), found)
+        return dataclasses.replace(self, verdicts=_with(self.verdicts, name, mine))
+
+    def advised(self, name: str, found: Advice) -> Contents:
+        """With what keeps the fusions of a variant from happening."""
+        kept = self
+        for verdict in found.verdicts:
+            kept = kept.judged(name, verdict)
+        return dataclasses.replace(kept, advice=_with(self.advice, name, found))
+
     def settled(self, *names: str) -> Contents:
         """Without the failures of variants that have an engine."""
         gone = self.facts.keys() & set(names)
@@ -91,12 +114,12 @@ class Contents:
 
     def without(self, name: str) -> Contents:
         """Without a variant and all there is of it."""
-        tables = ("variants", "facts", "failures", "scales", "sweeps", "tactics")
+        tables = ("variants", "facts", "failures", "scales", "sweeps", "tactics", "verdicts", "advice")
         rest = {t: _without(getattr(self, t), name) for t in tables}
         return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})
 
 
-def _with(table: Mapping[str, T], key: str, value: T) -> Mapping[str, T]:
+def _with(table: Mapping[K, T], key: K, value: T) -> Mapping[K, T]:
     return MappingProxyType({**table, key: value})
 
 

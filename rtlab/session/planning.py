@@ -10,7 +10,7 @@ from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
-from rtlab.quantize import assign, sparsity
+from rtlab.quantize import assign, rewrites, sparsity
 from rtlab.quantize.cache import CalibrationCache
 
 #: What a user may give in place of a calibrator.
@@ -37,6 +37,7 @@ def resolve(
     variant = Variant.of(precision, scales=label, **choice)
     assign(model, variant)
     sparsity.matching(model, variant.sparsity)
+    rewrites.check(model, variant.rewrites)
     return variant, given
 
 

@@ -21,10 +21,14 @@ from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
 from rtlab.experiments.tactics import LayerTactics
 from rtlab.experiments.tuning import CpuTuning
+from rtlab.experiments.why import WhyApart, asked_of, neighbours
+from rtlab.experiments.why.advising import Adviser, Advising
 from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.why import Verdict
+from rtlab.questions.why.advice import Advice
 from rtlab.session import forcing
 from rtlab.session.observations import Observations
 from rtlab.session.watching import watching
@@ -185,6 +189,77 @@ class Searches(Observations[R]):
 
     def _keep_ranking(self, found: tuple[Ranked, ...]) -> None:
         self._ranking = found
+
+    @boundary("ask why two nodes are not one step")
+    def why(
+        self,
+        node: str,
+        other: str,
+        *,
+        variant: str,
+        builds: int = 60,
+        seconds: float = 60.0,
+        progress: Progress | None = None,
+    ) -> Verdict:
+        """Why two neighbouring nodes are not one step of a variant's engine, by experiment with its compiler.
+
+        What was found before a cancel, or within the budget, is kept.
+
+        Args:
+            node: One of two neighbours.
+            other: The other one.
+            variant: A built variant.
+            builds: How many parts may be built.
+            seconds: How long it may take, but for a build that is at work by then.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            ModelError: there is no such node, or they are no neighbours.
+            VariantError: the variant is not built, or was read from files of another machine.
+            Unavailable: its compiler is not installed here.
+            Cancelled: stopped before anything was found.
+        """
+        facts = self.facts_of(variant)
+        first, second = neighbours(self.model, node, other)
+        builder = asked_of(facts)
+        experiment = WhyApart(facts.prepared.model, facts.engine, facts.variant, first, second)
+
+        def keep(found: Verdict) -> None:
+            self._change(lambda kept: kept.judged(variant, found))
+
+        with watching(progress) as watched:
+            return self._search(experiment, Rig(builder, watched, Allowance(seconds, builds)), keep)
+
+    @boundary("advise on the fusions")
+    def advise(self, variant: str, *, seconds: float = 60.0, progress: Progress | None = None) -> Advice:
+        """Why fusions of a variant do not happen, cause by cause, and which remedies keep the outputs and pay.
+
+        The pairs of neighbours that are not one step are asked about, the one with most at stake first; what may be
+        written in another form is tried on the whole model. What was found before a cancel, or within the budget, is
+        kept.
+
+        Args:
+            variant: A built variant.
+            seconds: How long it may take, but for a build that is at work by then.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: the variant is not built, or was read from files of another machine.
+            Unavailable: its compiler is not installed here.
+            Cancelled: stopped before anything was found.
+        """
+        facts = self.facts_of(variant)
+        able = stand_in() is not None
+        batch = next(self.data.batches(self.model, 1))
+
+        def keep(found: Advice) -> None:
+            self._change(lambda kept: kept.advised(variant, found))
+
+        with watching(progress) as watched:
+            adviser = Adviser(asked_of(facts), evaluator() if able else None, batch)
+            return self._search(
+                Advising(facts, facts.ranges), Rig(adviser, watched, Allowance(seconds)), keep
+            )
 
     def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.

@@ -17,7 +17,7 @@ from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Backend, Limits, View
 from rtlab.core.scale import Scale
 from rtlab.core.task import Task
-from rtlab.core.variant import Calibrator, Precision, Target, Variant
+from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
 from rtlab.errors import (
     RtlabError,
     VariantError,
@@ -126,6 +126,7 @@ class Variants(Generic[R]):
         sparsity: bool | str | Sequence[str] = False,
         scales: Scales = None,
         options: BuildOptions | Mapping[str, Any] | None = None,
+        rewrites: Sequence[str | Rewrite] = (),
     ) -> Variant:
         """Plan a variant; nothing is built yet.
 
@@ -145,6 +146,8 @@ class Variants(Generic[R]):
             scales: In place of a calibrator: a TensorRT calibration cache or its path, or amax by value.
             options: What a TensorRT builder is told beyond the model, by TensorRT's own names, as
                 ``rtlab.BuildOptions.of`` takes them: ``{"builder_optimization_level": 5}``.
+            rewrites: Nodes in another form that computes the same, such as ``"fold /stem/norm/BatchNormalization"``:
+                what ``why`` offers as a remedy.
 
         Raises:
             VariantError: the combination cannot exist.
@@ -164,6 +167,7 @@ class Variants(Generic[R]):
             sparsity=sparsity,
             scales=scales,
             options=BuildOptions.of(**options) if isinstance(options, Mapping) else options,
+            rewrites=rewrites,
         )
         check_capable(builder, planned[0])
         return self._plan(name, *planned)

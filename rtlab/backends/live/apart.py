@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rtlab.backends.live import inference
-from rtlab.backends.live.child import Bounds, ChildProcess, ChildWork
+from rtlab.backends.live.child import Bounds, ChildProcess, ChildWork, environment
 from rtlab.backends.live.inference import SessionOrder
 from rtlab.backends.live.rooms import Rooms
 from rtlab.core.arrays import Batch
@@ -34,8 +34,6 @@ R = TypeVar("R")
 
 #: Seconds for which a child without sessions waits for work.
 _IDLE = 60.0
-#: Variables that change all the time, and that no library reads.
-_PASSING = frozenset({"PYTEST_CURRENT_TEST"})
 _AGAIN = (
     "What was found before is kept. Try again; if it crashes again, the model holds something that it cannot digest: "
     "try parts of it to find out which"
@@ -63,7 +61,7 @@ class _Child:
     def __init__(self) -> None:
         self.rooms = Rooms()
         self.session = ChildProcess(Limits(), work=RUNNING, first=inference.ready, files=self.rooms.numbers)
-        self.environment = _environment()
+        self.environment = environment()
         self.used = time.monotonic()
         #: Numbers of the sessions that it keeps, and of those of them that nobody wants any more.
         self.kept: set[int] = set()
@@ -73,7 +71,7 @@ class _Child:
     def free(cls) -> _Child:
         """One that is not at work, or a new one."""
         with cls._lock:
-            now = _environment()
+            now = environment()
             for child in cls._all:
                 if child.environment != now and child.idle(0.0):
                     child.session.close()
@@ -129,10 +127,6 @@ class _Child:
             with contextlib.suppress(BackendError):
                 self.rooms.clear()
                 self.do(inference.rest, None, Silent(), Bounds.of("Cannot end a session", RUNNING, Limits()))
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _PASSING}
 
 
 if hasattr(os, "register_at_fork"):

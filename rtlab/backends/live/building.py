@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import difflib
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 
-from rtlab.backends.live import calibrator, child, compiler, refusals
+from rtlab.backends.live import calibrator, child, compiler, kept, refusals
 from rtlab.backends.live.order import BuildOrder, CalibratorInput
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
@@ -25,7 +26,7 @@ from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import quoted
 from rtlab.core.progress import check
-from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.core.protocols import BuildRequest, Limits, Progress
 from rtlab.core.variant import Calibrator, Method, Precision
 from rtlab.errors import BuildError, CalibrationError, RtlabError, VariantError
 
@@ -119,13 +120,11 @@ def build(
             log=str(log),
         )
         try:
-            built: compiler.Built = child.call(
-                compiler.compile_plan,
-                order,
-                limits=request.limits,
-                progress=progress,
-                doing=doing,
-            )
+            started = kept.lent if request.several else _alone
+            with started(request.limits) as process:
+                built: compiler.Built = process.call(
+                    compiler.compile_plan, order, progress=progress, doing=doing
+                )
         except RtlabError as error:
             tail = _tail(log) if order.on_gpu else refusals.without_driver(_tail(log))
             error.details = "\n".join(filter(None, (error.details, tail)))
@@ -353,6 +352,11 @@ def _timing(options: BuildOptions, notes: list[str]) -> bytes | None:
     except OSError as error:
         notes.append(f'timing cache "{options.timing_cache}" not read: {error.strerror or error}')
         return b""
+
+
+def _alone(limits: Limits) -> contextlib.closing[child.ChildProcess]:
+    """A child for one build."""
+    return contextlib.closing(child.ChildProcess(limits))
 
 
 def _read(log: Path) -> str:

@@ -36,6 +36,8 @@ _START = (
     "from rtlab.backends.live.serve import serve; serve()"
 )
 _TICK = 0.05
+#: Variables that change all the time, and that no library reads.
+_PASSING = frozenset({"PYTEST_CURRENT_TEST"})
 #: What programs ask for the folder of temporary files.
 _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 
@@ -117,6 +119,11 @@ class Bounds:
                 f"{self.doing}: it took {used / 2**30:.1f} GiB of memory, and the limit is {granted:.1f} GiB. "
                 f"Raise it with limits=rtlab.Limits(memory=...), or {work.smaller}."
             )
+
+
+def environment() -> dict[str, str]:
+    """The variables that a child started now would have; one that waits was started with those of then."""
+    return {name: value for name, value in os.environ.items() if name not in _PASSING}
 
 
 def call(function: Callable[[P, Any], R], payload: P, *, limits: Limits, progress: Progress, doing: str) -> R:

@@ -103,6 +103,7 @@ def _given(variant: Variant) -> dict[str, Any]:
         "weights": variant.weights,
         "sparsity": list(variant.sparsity),
         "options": variant.options,
+        "rewrites": list(variant.rewrites),
     }
 
 

@@ -1,0 +1,59 @@
+"""Why two nodes are not one step: a neighbourhood that shows it, and the fewest changes after which they are."""
+
+from __future__ import annotations
+
+from rtlab.backends.roles import role
+from rtlab.core.facts import Facts
+from rtlab.core.model import Model
+from rtlab.core.phrases import quoted
+from rtlab.core.protocols import Builder
+from rtlab.errors import ModelError, VariantError
+from rtlab.experiments.why.cutting import paths, way
+from rtlab.experiments.why.search import WhyApart
+
+__all__ = ["WhyApart", "asked_of", "neighbours"]
+
+
+def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
+    """The ids of two neighbours, the one that writes first.
+
+    Raises:
+        ModelError: there is no such node, or they are no neighbours; the message names the nodes between them.
+    """
+    one, two = model.node(node), model.node(other)
+    doing = f'Cannot ask why "{one.id}" and "{two.id}" are not one step:'
+    if one.id == two.id:
+        raise ModelError(f"{doing} they are the same node. Choose two.")
+    for lone in (one, two):
+        if lone.scope:
+            raise ModelError(
+                f'{doing} "{lone.id}" stands in a body or a function. Choose nodes of the main graph.'
+            )
+    for first, second in ((one.id, two.id), (two.id, one.id)):
+        if paths(model, first, second) is not None:
+            return first, second
+    between = way(model, one.id, two.id) or way(model, two.id, one.id)
+    if between is None:
+        raise ModelError(
+            f"{doing} no way leads from one to the other. Choose two nodes of which one reads what the other writes."
+        )
+    raise ModelError(
+        f"{doing} they are no neighbours; between them stand {quoted(between[1:-1])}. "
+        f'Ask about neighbours, such as "{between[0]}" and "{between[1]}".'
+    )
+
+
+def asked_of(facts: Facts) -> Builder:
+    """The compiler that a variant's engine is of.
+
+    Raises:
+        VariantError: the engine was read from files of another machine.
+        Unavailable: it is not installed here.
+    """
+    if facts.recorded:
+        raise VariantError(
+            f'Cannot ask the compiler of "{facts.name}": its engine was read from files of another machine. Build a '
+            "variant here in the same precision, and ask about that."
+        )
+    found: Builder = role(facts.engine.backend, "builds", "build")
+    return found

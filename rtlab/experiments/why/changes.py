@@ -1,0 +1,433 @@
+"""Changes of a neighbourhood, one for each thing that may keep two of its nodes apart.
+
+Some only diagnose: a reader that is detached changes what the model computes. Those that keep the outputs are remedies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.core.phrases import quoted
+from rtlab.core.variant import Rewrite
+from rtlab.experiments.why import neutral
+from rtlab.quantize import rewrites
+from rtlab.quantize.edit import Edit
+from rtlab.questions.why import Cause
+from rtlab.questions.why.missed import BETWEEN
+from rtlab.relation.roles import QUANTIZING_OPS
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
+
+#: Operators on two tensors that broadcast.
+_BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "PRelu", "Sum"})
+#: By operator, the position of its weight.
+_WEIGHTED = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One change of a graph.
+
+    Attributes:
+        cause: What would keep the two nodes apart, if they are one step after the change.
+        words: What is done, as an order.
+        nodes: The nodes that are in the way.
+        do: Does it; what it names may be gone already.
+        stands: By a node that it takes away, the one to ask about in its place.
+        rewrite: What a variant is told to have it, where it is a remedy.
+        retypes: Whether it gives one of the two another arithmetic.
+    """
+
+    cause: Cause
+    words: str
+    nodes: tuple[str, ...]
+    do: Callable[[Edit], None]
+    stands: tuple[tuple[str, str], ...] = ()
+    rewrite: Rewrite | None = None
+    retypes: bool = False
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the outputs stay what they are."""
+        return self.rewrite is not None
+
+
+def applied(model: Model, changes: Sequence[Change]) -> Model:
+    """A model with changes, without what nobody reads any more."""
+    edit = Edit(model, source=True)
+    for change in changes:
+        change.do(edit)
+    _prune(edit.graph)
+    edit.settle()
+    return edit.finish()
+
+
+def _prune(graph: ir.Graph) -> None:
+    ends = {id(v) for v in graph.outputs}
+    for node in reversed(list(graph)):
+        if not any(out.uses() or id(out) in ends for out in node.outputs):
+            graph.remove(node, safe=True)
+    read = [v for v in graph.inputs if v.uses() or id(v) in ends]
+    if read:
+        graph.inputs[:] = read
+
+
+# --- what may stand between ----------------------------------------------------------------------------------------
+
+
+def between(
+    model: Model, first: str, second: str, way: Sequence[str], ends: Collection[str]
+) -> Iterator[Change]:
+    """What stands on the way from one node to the other, or makes a value of it seen from outside.
+
+    ``ends`` are the outputs of the whole model.
+    """
+    steps = [model.by_id[first], *(model.by_id[n] for n in way)]
+    on = [o for n in steps for o in n.outputs if o]
+    yield from _shown(model, on, ends)
+    yield from _removed(model, way)
+    yield from _read(model, on, {second, *way})
+
+
+def behind(model: Model, second: str, after: Sequence[str], ends: Collection[str]) -> Iterator[Change]:
+    """What of the second node's step, ``after``, is seen from outside, is read by several, or computes nothing."""
+    nodes = dict.fromkeys([second, *(n for n in after if n in _descendants(model, second))])
+    on = [o for n in nodes for o in model.by_id[n].outputs if o]
+    yield from _shown(model, on, ends)
+    idle = dict.fromkeys([n for n in nodes if model.by_id[n].op in BETWEEN])
+    idle.update(dict.fromkeys(_idle(model, second)))
+    yield from _removed(model, tuple(idle))
+    several = [v for v in on if len(model.consumers.get(v, ())) > 1]
+    yield from _read(model, several, set())
+
+
+def _idle(model: Model, node: str) -> Iterator[str]:
+    """The nodes behind one that compute nothing, as far as nothing else stands before them."""
+    todo, seen = [node], set[str]()
+    while todo:
+        for reader in _behind(model, todo.pop()):
+            if reader.op in BETWEEN and reader.id not in seen:
+                seen.add(reader.id)
+                todo.append(reader.id)
+                yield reader.id
+
+
+def _removed(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
+    """Nodes that compute nothing, taken away: pairs of Q and DQ, casts, copies."""
+    gone: set[str] = set()
+    for node in map(model.by_id.__getitem__, nodes):
+        if node.op == "DequantizeLinear":
+            maker = model.producers.get(node.inputs[0])
+            if maker is not None and maker.op == "QuantizeLinear":
+                yield Change(
+                    "quantization",
+                    f'remove the Q/DQ pair "{node.id}"',
+                    (maker.id, node.id),
+                    functools.partial(_bypass, source=maker.inputs[0], target=node.outputs[0]),
+                )
+        elif node.op not in QUANTIZING_OPS and node.id not in gone:
+            last = _back(model, node, nodes)
+            gone |= set(last)
+            kept = node.op in {"Identity", "Dropout"} or _same_type(model, node)
+            forms = list(rewrites.possible(model, [node.id])) if kept else []
+            yield Change(
+                "identity" if kept else "cast",
+                f"remove {node.op} {quoted(last)}",
+                last,
+                functools.partial(_bypass, source=node.inputs[0], target=model.by_id[last[-1]].outputs[0]),
+                rewrite=forms[0] if forms else None,
+            )
+
+
+def _back(model: Model, node: Node, nodes: Sequence[str]) -> tuple[str, ...]:
+    """A cast with those behind it, up to the one that gives the type of what it reads again; else alone."""
+    found, at = [node.id], node
+    while at.op == "Cast" and model.values[at.outputs[0]].dtype != model.values[node.inputs[0]].dtype:
+        readers = [r for r in model.consumers.get(at.outputs[0], ()) if r.id in nodes and r.op == "Cast"]
+        if len(readers) != 1:
+            return (node.id,)
+        at = readers[0]
+        found.append(at.id)
+    return tuple(found)
+
+
+def _shown(model: Model, values: Sequence[str], ends: Collection[str]) -> Iterator[Change]:
+    for value in values:
+        if value in ends:
+            maker = model.producers[value]
+            yield Change(
+                "output",
+                f'do not mark "{value}" as an output',
+                (maker.id,),
+                functools.partial(_hide, value=value),
+            )
+
+
+def _read(model: Model, values: Sequence[str], known: Collection[str]) -> Iterator[Change]:
+    for value in values:
+        for reader in model.consumers.get(value, ()):
+            if reader.id not in known:
+                yield Change(
+                    "reader",
+                    f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"',
+                    (reader.id,),
+                    functools.partial(_detach, reader=reader.id, value=value),
+                )
+
+
+def _same_type(model: Model, node: Node) -> bool:
+    told = [model.values[v].dtype for v in (node.inputs[0], node.outputs[0])]
+    return bool(told[0]) and told[0] == told[1]
+
+
+# --- what may take the other side ----------------------------------------------------------------------------------
+
+
+def competing(
+    model: Model, pair: tuple[str, str], before: Sequence[str], after: Sequence[str]
+) -> Iterator[Change]:
+    """What the compiler joined one of the two with instead.
+
+    ``before`` are the nodes of the first one's steps, ``after`` those of the second one's. A neighbour is replaced, not
+    deleted: where it was, another reader stays, which takes part in no fusion.
+    """
+    first, second = pair
+    down = _descendants(model, second)
+    for node in sorted((n for n in after if n in down), key=lambda n: -model.by_id[n].index):
+        reads = [v for v in model.by_id[node].inputs if v and _from(model, v, {second, *down})]
+        if reads and all(neutral.fits(model, v) for v in reads):
+            op = model.by_id[node].op
+            yield Change(
+                "competitor",
+                f'put a neutral reader in the place of "{node}" ({op})',
+                (node,),
+                functools.partial(_neutralize, node=node, values=tuple(reads)),
+            )
+    up = _ancestors(model, second) - _ancestors(model, first) - {first}
+    for node in after:
+        if node in up and node not in BETWEEN:
+            yield from _cut_off(model, second, node)
+    above = _ancestors(model, first)
+    for node in before:
+        if node in above:
+            yield from _cut_off(model, first, node)
+
+
+def _cut_off(model: Model, reader: str, writer: str) -> Iterator[Change]:
+    """An input of one node as an input of the part, in place of what another one writes."""
+    for value in model.by_id[reader].inputs:
+        at = value
+        while at in model.producers and model.producers[at].op in BETWEEN:
+            at = model.producers[at].inputs[0]
+        if at in model.producers and model.producers[at].id == writer:
+            yield Change(
+                "competitor",
+                f'let "{reader}" read an input in place of what "{writer}" ({model.by_id[writer].op}) writes',
+                (writer,),
+                functools.partial(_detach, reader=reader, value=value),
+            )
+
+
+def _descendants(model: Model, node: str) -> set[str]:
+    return _reached(
+        node, lambda n: (r.id for o in model.by_id[n].outputs for r in model.consumers.get(o, ()))
+    )
+
+
+def _ancestors(model: Model, node: str) -> set[str]:
+    return _reached(
+        node, lambda n: (model.producers[i].id for i in model.by_id[n].inputs if i in model.producers)
+    )
+
+
+def _reached(start: str, step: Callable[[str], Iterator[str]]) -> set[str]:
+    found: set[str] = set()
+    todo = list(step(start))
+    while todo:
+        at = todo.pop()
+        if at not in found:
+            found.add(at)
+            todo += step(at)
+    return found
+
+
+def _from(model: Model, value: str, nodes: set[str]) -> bool:
+    return value in model.producers and model.producers[value].id in nodes
+
+
+# --- what the two nodes themselves read ----------------------------------------------------------------------------
+
+
+def operands(model: Model, first: str, second: str) -> Iterator[Change]:
+    """What the two nodes read beside each other: normalizations that can be folded, broadcasts, weights."""
+    for id_ in (first, second):
+        node = model.by_id[id_]
+        if node.op in _BINARY:
+            yield from _broadcasts(model, node, first)
+        position = _WEIGHTED.get(node.op)
+        if position is not None and len(node.inputs) > position:
+            yield from _weights(model, node, node.inputs[position], first)
+
+
+def _behind(model: Model, node: str) -> Iterator[Node]:
+    for value in model.by_id[node].outputs:
+        yield from model.consumers.get(value, ())
+
+
+def _broadcasts(model: Model, node: Node, first: str) -> Iterator[Change]:
+    sizes = model.sizes()
+    whole = sizes.get(node.outputs[0])
+    if whole is None:
+        return
+    for value in dict.fromkeys(node.inputs):
+        shape = sizes.get(value) if value else None
+        if shape is None or shape == whole or _from(model, value, {first}):
+            continue
+        constant = value in model.known
+        words = "write out" if constant else "give as an input of the whole size"
+        yield Change(
+            "broadcast",
+            f'{words} "{value}", which "{node.id}" broadcasts from {_text(shape)} to {_text(whole)}',
+            (node.id,),
+            functools.partial(_spread, node=node.id, value=value, shape=whole),
+        )
+
+
+def _weights(model: Model, node: Node, value: str, first: str) -> Iterator[Change]:
+    if value in model.known or _from(model, value, {first}):
+        return
+    maker = model.producers.get(value)
+    if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in model.known:
+        yield Change(
+            "quantization",
+            f'give "{node.id}" float weights in place of "{maker.id}"',
+            (maker.id,),
+            functools.partial(_constant, value=value),
+            retypes=True,
+        )
+        return
+    if model.sizes().get(value) is None:
+        return
+    yield Change(
+        "weight",
+        f'make the weight "{value}" of "{node.id}" a constant',
+        (node.id,) if maker is None else (maker.id,),
+        functools.partial(_constant, value=value),
+    )
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "a scalar"
+
+
+# --- the same in another form --------------------------------------------------------------------------------------
+
+
+def rewritten(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
+    """Nodes, and normalizations behind them, in another form that computes the same: these are the remedies."""
+    normal = (r.id for n in nodes for r in _behind(model, n) if r.op == "BatchNormalization")
+    for rewrite in rewrites.possible(model, (*nodes, *normal)):
+        stands = rewrites.merged(model, rewrite)
+        yield Change(
+            "normalization" if rewrite.kind == "fold" else "operator",
+            rewrites.words(model, rewrite),
+            (rewrite.node,),
+            rewrites.Rewriting((rewrite,)),
+            stands=((rewrite.node, stands),) if stands else (),
+            rewrite=rewrite,
+        )
+
+
+# --- how each is done ----------------------------------------------------------------------------------------------
+
+
+def _hide(edit: Edit, value: str) -> None:
+    """A value that is read within the graph in place of an output: that alone has no layout of its own."""
+    ended = edit.values.get(value)
+    if ended is None:
+        return
+    kept = [v for v in edit.graph.outputs if v is not ended]
+    edit.graph.outputs[:] = kept
+    if not ended.uses():
+        neutral.read(edit, ended)
+
+
+def _bypass(edit: Edit, source: str, target: str) -> None:
+    graph = edit.graph
+    old, new = edit.values.get(target), edit.values.get(source)
+    if old is None or new is None:
+        return
+    for i, end in enumerate(graph.outputs):
+        if end is old:
+            graph.outputs[i] = new
+    old.replace_all_uses_with(new)
+
+
+def _input(edit: Edit, like: ir.Value, name: str) -> ir.Value:
+    made = ir.Value(name=edit.value_name(name), type=like.type, shape=_copied(like.shape))
+    edit.graph.inputs.append(made)
+    edit.values[made.name or ""] = made
+    return made
+
+
+def _copied(shape: ir.Shape | None) -> ir.Shape | None:
+    return None if shape is None else shape.copy()
+
+
+def _detach(edit: Edit, reader: str, value: str) -> None:
+    node, was = edit.nodes.get(reader), edit.values.get(value)
+    if node is None or was is None:
+        return
+    made = None
+    for position, given in enumerate(node.inputs):
+        if given is was:
+            made = made or _input(edit, was, f"{value}/apart")
+            node.replace_input_with(position, made)
+
+
+def _neutralize(edit: Edit, node: str, values: tuple[str, ...]) -> None:
+    for name in values:
+        value = edit.values.get(name)
+        if value is not None:
+            _detach(edit, node, name)
+            neutral.read(edit, value)
+
+
+def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
+    reader, was = edit.nodes.get(node), edit.values.get(value)
+    if reader is None or was is None:
+        return
+    held = edit.model.known.get(value)
+    if held is not None:
+        made = edit.constant(f"{value}/whole", np.broadcast_to(held.numpy(), shape))
+    else:
+        made = ir.Value(name=edit.value_name(f"{value}/whole"), type=was.type, shape=ir.Shape(shape))
+        edit.graph.inputs.append(made)
+        edit.values[made.name or ""] = made
+    for position, given in enumerate(reader.inputs):
+        if given is was:
+            reader.replace_input_with(position, made)
+
+
+def _constant(edit: Edit, value: str) -> None:
+    """Numbers of some kind in place of a value: what is computed changes, what the compiler sees of it does not."""
+    was = edit.values.get(value)
+    shape = edit.model.sizes().get(value)
+    if was is None or shape is None:
+        return
+    kind = (was.dtype or ir.DataType.FLOAT).numpy()
+    drawn = np.random.default_rng(0).normal(0, 0.1, shape).astype(kind)
+    was.replace_all_uses_with(edit.constant(f"{value}/constant", drawn))
+
+
+def joined(changes: Sequence[Change]) -> str:
+    """Changes in words."""
+    return " and ".join(c.words for c in changes) or quoted(())

@@ -1,0 +1,65 @@
+"""Readers that take part in no fusion: they stand where a part was cut, so that no value of it becomes an output there.
+
+A compiler writes an output in the layout that it is asked for, and may give up a fusion for that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.core.model import Model
+from rtlab.quantize.edit import Edit
+
+_FLOATS = frozenset({"fp32", "fp16"})
+#: Dimensions of an image or a volume, which a pooling reads; other tensors are read by a product.
+_POOLED = (4, 5)
+
+
+def fits(model: Model, value: str) -> bool:
+    """Whether there is a neutral reader for a value."""
+    shape = model.sizes().get(value)
+    return shape is not None and 2 <= len(shape) <= _POOLED[-1] and model.values[value].dtype in _FLOATS
+
+
+def read(edit: Edit, value: ir.Value) -> None:
+    """Let a neutral reader read a value, where there is one for it; its result is an output.
+
+    Poolings and products were found to stay steps of their own, and to leave what writes their input as it is.
+    """
+    name = value.name or ""
+    if not fits(edit.model, name):
+        edit.graph.outputs.append(value)
+        return
+    shape = edit.model.sizes().get(name) or ()
+    made = ir.Value(name=edit.value_name(f"{name}/read"), type=value.type)
+    title = edit.node_name(f"{name}/neutral")
+    if len(shape) in _POOLED:
+        area = len(shape) - 2
+        attributes = {"kernel_shape": [3] * area, "pads": [1] * (2 * area), "strides": [1] * area}
+        node = ir.Node(
+            "", "MaxPool", [value], ir.convenience.convert_attributes(attributes), outputs=[made], name=title
+        )
+    else:
+        weight = edit.constant(
+            f"{name}/weight", np.ones((shape[-1], 4), (value.dtype or ir.DataType.FLOAT).numpy())
+        )
+        node = ir.Node("", "MatMul", [value, weight], outputs=[made], name=title)
+    edit.graph.append(node)
+    edit.graph.outputs.append(made)
+    edit.nodes[title], edit.values[made.name or ""] = node, made
+
+
+def rimmed(model: Model, ends: frozenset[str], *, alone: bool = False) -> Model:
+    """A part with neutral readers at its rim: of outputs that are none of ``ends``, those of the whole model.
+
+    Where it is ``alone``, nobody outside reads what somebody in the part reads.
+    """
+    edit = Edit(model, source=True)
+    cut = [v for v in edit.graph.outputs if v.name not in ends]
+    edit.graph.outputs[:] = [v for v in edit.graph.outputs if v.name in ends]
+    for value in cut:
+        if not alone or not value.uses():
+            read(edit, value)
+    edit.settle()
+    return edit.finish()

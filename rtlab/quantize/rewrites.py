@@ -1,0 +1,213 @@
+"""Nodes in another form that computes the same, which a compiler may treat in another way.
+
+Values keep their names, so that what was observed of them serves the rewritten model too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.core.variant import Rewrite
+from rtlab.errors import VariantError
+from rtlab.quantize import passes
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
+    from rtlab.quantize.edit import Edit
+
+_NORMAL, _GLOBAL = "BatchNormalization", "GlobalAveragePool"
+
+
+def possible(model: Model, nodes: Iterable[str]) -> Iterator[Rewrite]:
+    """The forms that some nodes can be written in."""
+    for node in dict.fromkeys(nodes):
+        if model.by_id[node].op == _NORMAL and not _unfoldable(model, model.by_id[node]):
+            yield Rewrite("fold", node)
+        if model.by_id[node].op == _GLOBAL and _area(model, model.by_id[node]):
+            yield Rewrite("pool", node)
+        if _idle(model, model.by_id[node]):
+            yield Rewrite("drop", node)
+
+
+def words(model: Model, rewrite: Rewrite) -> str:
+    """A rewrite as an order."""
+    node = model.by_id[rewrite.node]
+    if rewrite.kind == "fold":
+        return f'fold "{node.id}" into the weights of "{model.producers[node.inputs[0]].id}"'
+    if rewrite.kind == "drop":
+        return f'leave out {node.op} "{node.id}", which does nothing'
+    return f'write "{node.id}" as AveragePool over {"×".join(map(str, _area(model, node)))}'
+
+
+def merged(model: Model, rewrite: Rewrite) -> str:
+    """The node that stands for one that is gone; empty where none is."""
+    return model.producers[model.by_id[rewrite.node].inputs[0]].id if rewrite.kind == "fold" else ""
+
+
+def rewritten(model: Model, rewrites: Sequence[Rewrite]) -> Model:
+    """The model with nodes in other forms, as a source of its own.
+
+    Raises:
+        VariantError: there is no such node, or it has no such form.
+    """
+    return passes.run(model, [Rewriting(tuple(rewrites))], source=True) if rewrites else model
+
+
+def check(model: Model, rewrites: Iterable[Rewrite]) -> None:
+    """See that nodes have these forms.
+
+    Raises:
+        VariantError: there is no such node, or it has no such form.
+    """
+    for rewrite in rewrites:
+        there = [rewrite.node] if rewrite.node in model.by_id else []
+        if rewrite not in possible(model, there):
+            raise VariantError(
+                f'Cannot {rewrite.kind} "{rewrite.node}" of model "{model.name}": {_why_not(model, rewrite)}. '
+                "Leave it out, or choose another node."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewriting:
+    """Some nodes in other forms."""
+
+    rewrites: tuple[Rewrite, ...]
+    notes: tuple[str, ...] = ()
+    name = "rewrites"
+    needs = ()
+    promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
+    changes = "the same but for rounding"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it.
+
+        Raises:
+            VariantError: there is no such node, or it has no such form.
+        """
+        model = edit.model
+        check(model, self.rewrites)
+        for rewrite in self.rewrites:
+            if rewrite.kind == "fold":
+                _fold(edit, rewrite.node)
+            elif rewrite.kind == "drop":
+                _drop(edit, rewrite.node)
+            else:
+                _pool(edit, rewrite.node, _area(model, model.by_id[rewrite.node]))
+
+
+def _why_not(model: Model, rewrite: Rewrite) -> str:
+    if rewrite.node not in model.by_id:
+        return "there is no node of this id"
+    node = model.by_id[rewrite.node]
+    if rewrite.kind == "drop":
+        return f"it is {node.op}, and does something here"
+    wanted = _NORMAL if rewrite.kind == "fold" else _GLOBAL
+    if node.op != wanted:
+        return f"it is {node.op}, and this form is one of {wanted}"
+    return _unfoldable(model, node) if rewrite.kind == "fold" else "the size of what it reads is not known"
+
+
+def _unfoldable(model: Model, node: Node) -> str:
+    """Why a normalization cannot be folded; empty where it can."""
+    maker = model.producers.get(node.inputs[0])
+    if maker is None or maker.op != "Conv":
+        return "no convolution stands before it"
+    if len(model.consumers.get(node.inputs[0], ())) != 1 or node.inputs[0] in model.outputs:
+        return "somebody else reads what it normalizes"
+    if len([o for o in node.outputs if o]) != 1 or node.attributes.get("training_mode"):
+        return "it is in training mode"
+    if not all(v in model.known for v in (*node.inputs[1:5], *filter(None, maker.inputs[1:]))):
+        return "its numbers, or the weights before it, are not constant"
+    return ""
+
+
+def _idle(model: Model, node: Node) -> bool:
+    """Whether a node gives what it reads, and the value that it reads is not named by the model's interface."""
+    if node.op not in {"Identity", "Dropout", "Cast"} or not node.inputs or not node.outputs:
+        return False
+    if node.outputs[0] in model.outputs or any(node.outputs[1:]):
+        return False
+    types = {model.values[v].dtype for v in (node.inputs[0], node.outputs[0])}
+    return node.op != "Cast" or (len(types) == 1 and "" not in types)
+
+
+def _area(model: Model, node: Node) -> tuple[int, ...]:
+    """What a global pooling covers; empty where that is not known."""
+    shape = model.values[node.inputs[0]].shape or ()
+    area = tuple(d for d in shape[2:] if isinstance(d, int))
+    return area if area and len(area) == len(shape) - 2 else ()
+
+
+def _fold(edit: Edit, node: str) -> None:
+    """``w' = w · g``, ``b' = (b - mean) · g + beta`` with ``g = gamma / sqrt(var + epsilon)``, per output channel.
+
+    As ONNX defines BatchNormalization in inference; computed in float64 and stored in the weight's type.
+    """
+    known = edit.model.known
+    normal = edit.nodes[node]
+    before = normal.inputs[0]
+    conv = before.producer() if before is not None else None
+    assert before is not None and conv is not None  # noqa: S101, PT018 - it was checked that it can be folded
+    gamma, beta, mean, var = (
+        np.asarray(known[v.name or ""].numpy(), np.float64) for v in normal.inputs[1:5] if v is not None
+    )
+    told = normal.attributes.get("epsilon")
+    gain = gamma / np.sqrt(var + (told.as_float() if told is not None else 1e-5))
+    weight, bias = (known[v.name or ""].numpy() if v is not None else None for v in _two(conv.inputs[1:3]))
+    assert weight is not None  # noqa: S101 - a convolution has weights
+    shift = np.zeros(len(gain)) if bias is None else np.asarray(bias, np.float64)
+    scaled = np.asarray(weight, np.float64) * gain.reshape(-1, *[1] * (weight.ndim - 1))
+    if len(conv.inputs) < 3:
+        conv.resize_inputs(3)
+    conv.replace_input_with(1, edit.constant(f"{conv.name}/folded_weight", scaled.astype(weight.dtype)))
+    moved = ((shift - mean) * gain + beta).astype(weight.dtype)
+    conv.replace_input_with(2, edit.constant(f"{conv.name}/folded_bias", moved))
+    _takes(edit, before, normal)
+
+
+def _two(inputs: Sequence[ir.Value | None]) -> tuple[ir.Value | None, ir.Value | None]:
+    return inputs[0], inputs[1] if len(inputs) > 1 else None
+
+
+def _takes(edit: Edit, value: ir.Value, node: ir.Node) -> None:
+    """Let a value stand for what a node wrote, under its name, and take the node away."""
+    graph, old = edit.graph, node.outputs[0]
+    name = old.name
+    for i, end in enumerate(graph.outputs):
+        if end is old:
+            graph.outputs[i] = value
+    old.replace_all_uses_with(value)
+    graph.remove(node, safe=True)
+    value.type, value.shape, old.name, value.name = old.type, old.shape, None, name
+    edit.settle()
+
+
+def _pool(edit: Edit, node: str, area: tuple[int, ...]) -> None:
+    was = edit.nodes[node]
+    attributes = ir.convenience.convert_attributes({"kernel_shape": list(area)})
+    title = was.name
+    made = ir.Node(
+        "", "AveragePool", list(was.inputs), attributes, num_outputs=1, name=edit.node_name(f"{node}/pool"),
+        metadata_props=dict(was.metadata_props),
+    )  # fmt: skip
+    edit.graph.insert_before(was, made)
+    made.outputs[0].name = edit.value_name(f"{node}/pool/output")
+    _takes(edit, made.outputs[0], was)
+    made.name = title
+    edit.settle()
+
+
+def _drop(edit: Edit, node: str) -> None:
+    was = edit.nodes[node]
+    source = was.inputs[0]
+    assert source is not None  # noqa: S101 - it was checked that it reads something
+    was.outputs[0].replace_all_uses_with(source)
+    edit.graph.remove(was, safe=True)
+    edit.settle()

@@ -1,0 +1,91 @@
+"""Why two neighbouring nodes are not one step of an engine: what was tried, what showed the cause, and what helps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal
+
+from rtlab.core.schema import Meaning
+
+#: ``fused``: one step does both. ``blocked``: something in this graph keeps them apart. ``never``: the compiler keeps
+#: them apart whatever stands around them. ``unknown``: no experiment told.
+Outcome = Literal["fused", "blocked", "never", "unknown"]
+#: What keeps two nodes apart.
+Cause = Literal[
+    "output", "reader", "quantization", "cast", "identity", "broadcast", "dynamic", "weight", "normalization",
+    "competitor", "operator",
+]  # fmt: skip
+
+#: Each cause in a few words.
+CAUSES: dict[Cause, str] = {
+    "output": "a graph output",
+    "reader": "another reader",
+    "quantization": "a Q/DQ pair",
+    "cast": "a cast",
+    "identity": "a node without effect",
+    "broadcast": "a broadcast",
+    "dynamic": "a dynamic size",
+    "weight": "a weight that is not constant",
+    "normalization": "a normalization that is not folded",
+    "competitor": "a competing fusion",
+    "operator": "the form of the operator",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One experiment: what was changed, and what the compiler made of it.
+
+    ``where`` says in what part of the model; ``layers`` counts those of that part, None where the compiler refused it;
+    ``fused`` says whether one step did the work of both nodes, None where that cannot be told; ``seconds`` is the time
+    of the build.
+    """
+
+    change: Annotated[str, Meaning("Change")]
+    where: Annotated[str, Meaning("In")]
+    layers: Annotated[int | None, Meaning("Layers", origin="reported")]
+    fused: Annotated[bool | None, Meaning("Fused", origin="reported")]
+    seconds: Annotated[float, Meaning("Build", "s", "measured")]
+    refused: Annotated[str, Meaning("Refused")] = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Why two nodes are, or are not, one step of an engine, by experiment with the compiler that made it.
+
+    Attributes:
+        first: The node that comes first in the data's way.
+        second: The one that reads what it makes.
+        verdict: Whether they are one step, and if not, whether anything makes them one.
+        causes: What keeps them apart: all of these have to go together.
+        nodes: The nodes that the causes are.
+        edit: The smallest change found that makes them one step, in words; empty where there is none.
+        remedy: Whether that change keeps the model's outputs.
+        rewrites: What a variant is given to have a remedy: ``study.add(..., rewrites=verdict.rewrites)``.
+        text: The answer in a sentence or two.
+        experiments: What was tried, in its order.
+        builds: How many parts were built.
+        seconds: The time that all of it took.
+        compiler: Compiler, release and target, of which alone it holds.
+        shapes: The shapes of the model's inputs that it holds for.
+    """
+
+    first: Annotated[str, Meaning("First node", links="nodes")]
+    second: Annotated[str, Meaning("Second node", links="nodes")]
+    verdict: Annotated[Outcome, Meaning("Verdict")]
+    causes: Annotated[tuple[Cause, ...], Meaning("Cause")] = ()
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")] = ()
+    edit: Annotated[str, Meaning("Smallest change")] = ""
+    remedy: Annotated[bool, Meaning("Keeps the outputs")] = False
+    rewrites: tuple[str, ...] = ()
+    text: Annotated[str, Meaning("Answer")] = ""
+    experiments: tuple[Trial, ...] = ()
+    builds: Annotated[int, Meaning("Builds")] = 0
+    seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
+    compiler: Annotated[str, Meaning("Compiler")] = ""
+    shapes: Annotated[str, Meaning("Shapes")] = ""
+
+    @property
+    def cause(self) -> Annotated[str, Meaning()]:
+        """What keeps them apart, in words."""
+        return ", ".join(CAUSES[c] for c in self.causes)

@@ -1,0 +1,82 @@
+"""The neighbours that are not one step of an engine, and what their being apart costs at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rtlab.core.facts import Facts
+from rtlab.core.model import Model
+from rtlab.errors import RtlabError
+from rtlab.questions.roofline.estimate_error import usual
+from rtlab.relation.mapping import Mapping
+from rtlab.relation.relate import relate
+from rtlab.relation.roles import QUANTIZING_OPS
+
+#: Nodes that stand between two others without computing anything.
+BETWEEN = frozenset({*QUANTIZING_OPS, "Cast", "CastLike", "Identity", "Dropout"})
+
+
+#: Bytes of an element; of other types those of fp32.
+_BYTES = {"fp16": 2, "bf16": 2, "int8": 1, "fp8": 1, "uint8": 1, "bool": 1, "int64": 8}
+
+
+class Missed(NamedTuple):
+    """A pair that is not one step; ``stake`` is what its value takes to be written and read, in milliseconds."""
+
+    first: str
+    second: str
+    stake: float | None
+
+
+def steps_of(relation: Mapping, node: str) -> tuple[str, ...]:
+    """The layers that do a node's work, not those that only serve it: a shared label is no fusion."""
+    return tuple(i for i in relation.layers(node) if node in relation.run(i))
+
+
+def together(relation: Mapping, first: str, second: str) -> bool | None:
+    """Whether one layer does the work of both nodes; None where no layer is known of one of them."""
+    one, other = steps_of(relation, first), steps_of(relation, second)
+    if not one or not other:
+        return None
+    return bool({*one} & {*other})
+
+
+def missed(facts: Facts) -> tuple[Missed, ...]:
+    """The neighbours of a variant's built model that are not one step, the costliest first.
+
+    A value that stands between two steps is written by one and read by the other: twice its bytes, by the bandwidth of
+    the engine's GPU.
+    """
+    model, engine = facts.prepared.model, facts.engine
+    relation, sizes = relate(model, model, engine), model.sizes()
+    try:
+        bandwidth = usual(engine).bandwidth
+    except RtlabError:
+        bandwidth = math.nan
+    found: dict[tuple[str, str], Missed] = {}
+    for node in model.top:
+        if node.op in BETWEEN:
+            continue
+        for value in node.outputs:
+            for reader in _readers(model, value):
+                if (node.id, reader) not in found and together(relation, node.id, reader) is False:
+                    shape = sizes.get(value)
+                    nbytes = (
+                        _BYTES.get(model.values[value].dtype, 4) * math.prod(shape) if shape else math.nan
+                    )
+                    stake = 2 * nbytes / bandwidth * 1e3
+                    found[node.id, reader] = Missed(node.id, reader, stake if math.isfinite(stake) else None)
+    return tuple(sorted(found.values(), key=lambda m: -(m.stake or 0.0)))
+
+
+def _readers(model: Model, value: str) -> Iterator[str]:
+    """The nodes that compute with a value, perhaps through some that do not."""
+    todo = [value]
+    while todo:
+        for reader in model.consumers.get(todo.pop(), ()):
+            if reader.op in BETWEEN:
+                todo += [o for o in reader.outputs if o]
+            else:
+                yield reader.id

@@ -1,0 +1,234 @@
+"""Why nodes are not one step: the missed fusions of a variant, and the experiments on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rtlab.core.variant import Rewrite
+from rtlab.documents.answer import NounTable
+from rtlab.documents.contract import Fact, Panel, Row, Work
+from rtlab.documents.numbers import number
+from rtlab.documents.panel import choices, column, fact, link
+from rtlab.questions.scene import Question, Scene
+from rtlab.questions.why import Trial, Verdict
+from rtlab.questions.why.advice import Advice, Cause
+from rtlab.questions.why.missed import Missed, missed
+
+if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
+
+_TITLE = "Why is it not fused?"
+_LEAD = (
+    "Each row is a pair of neighbours that are not one step. Choose one and ask: rtlab builds parts of the model with "
+    "one thing changed, and the compiler itself shows what keeps the two apart."
+)
+#: Pairs in the list to choose from; those with less at stake are found through the graph.
+_LISTED = 200
+_ALL = "all"
+
+
+def why(scene: Scene) -> Panel:
+    """The missed fusions, or the experiments on the one that is chosen."""
+    facts = scene.result
+    pairs = {f"{m.first} | {m.second}": m for m in missed(facts)}
+    if not pairs:
+        return WHY.panel(
+            scene, problem="Every two neighbours whose layers are known are one step: nothing is missed."
+        )
+    verdicts = scene.study.verdicts.get(facts.name, {})
+    chosen = scene.settings.get("pair") or _ALL
+    one = pairs.get(chosen)
+    labels = {_ALL: f"All {len(pairs)} missed fusions"} | {
+        k: _label(scene, m) for k, m in [*pairs.items()][:_LISTED]
+    }
+    if one is not None:
+        labels.setdefault(chosen, _label(scene, one))
+    settings = [choices("pair", "Pair", labels, chosen if one else _ALL)]
+    found = verdicts.get((one.first, one.second)) if one else None
+    work = _work(facts, one, found, scene.study.advice.get(facts.name))
+    if one is None:
+        return _overview(scene, list(pairs.values()), settings, work)
+    places = [p for n in (one.first, one.second) for p in scene.model.where(n)]
+    if found is None:
+        return WHY.panel(
+            scene,
+            lead=f"{_label(scene, one)}: not asked yet. An answer takes about a second.",
+            settings=settings,
+            work=work,
+            links={"pair": link(places)},
+        )
+    table = NounTable(Trial, found.experiments)
+    return WHY.panel(
+        scene,
+        lead=found.text,
+        settings=settings,
+        work=work,
+        facts=[
+            fact("Verdict", found.verdict, "reported", f"by {found.compiler}, at {found.shapes}"),
+            *([fact("Cause", found.cause)] if found.cause else []),
+            *([fact("Smallest change", found.edit, None, _keeps(found))] if found.edit else []),
+            fact("Builds", str(found.builds)),
+            fact("Took", number(found.seconds * 1e3, "ms"), "measured"),
+        ],
+        columns=table.columns(),
+        rows=table.rows(),
+        links={"pair": link(places), **table.links()},
+        notes=[f"Holds for {found.compiler}, {found.shapes}. {_keeps(found)}"],
+    )
+
+
+def _overview(scene: Scene, pairs: Sequence[Missed], settings: list, work: list[Work]) -> Panel:  # type: ignore[type-arg]
+    advice = scene.study.advice.get(scene.result.name)
+    if advice is not None:
+        return _causes(scene, advice, settings, work)
+    verdicts = scene.study.verdicts.get(scene.result.name, {})
+    rows = [
+        Row(
+            key=f"{m.first} | {m.second}",
+            cells=[
+                scene.model.by_id[m.first].title if m.first in scene.model.by_id else m.first,
+                scene.model.by_id[m.second].title if m.second in scene.model.by_id else m.second,
+                None if m.stake is None else m.stake * 1e3,
+                v.verdict if (v := verdicts.get((m.first, m.second))) else "not asked",
+                v.cause if v else "",
+            ],
+            note="",
+        )
+        for m in pairs
+    ]
+    return WHY.panel(
+        scene,
+        lead=_LEAD,
+        settings=settings,
+        work=work,
+        facts=[fact("Missed fusions", str(len(pairs)))],
+        columns=[
+            column("First node"),
+            column("Second node"),
+            column("At stake", "µs", "estimated"),
+            column("Verdict"),
+            column("Cause"),
+        ],
+        rows=rows,
+        links={
+            f"{m.first} | {m.second}": link([p for n in m[:2] for p in scene.model.where(n)]) for m in pairs
+        },
+        notes=[
+            "At stake: what the value between takes to be written and read once, at the bandwidth of the GPU."
+        ],
+    )
+
+
+def _causes(scene: Scene, advice: Advice, settings: list, work: list[Work]) -> Panel:  # type: ignore[type-arg]
+    rows = [
+        Row(
+            key=f"cause {i}",
+            cells=[
+                c.verdict,
+                c.cause,
+                ", ".join(c.nodes[:2]),
+                c.count,
+                None if c.stake is None else c.stake * 1e3,
+                c.edit,
+                _remedied(c),
+            ],
+            note=c.text,
+        )
+        for i, c in enumerate(advice.causes)
+    ]
+    known = scene.model.where
+    return WHY.panel(
+        scene,
+        lead="One row for each cause, with all pairs that it keeps apart. A remedy was built on the whole model.",
+        settings=settings,
+        work=work,
+        facts=_facts(advice),
+        columns=[
+            column("Verdict"),
+            column("Cause"),
+            column("Nodes"),
+            column("Pairs", numeric=True),
+            column("At stake", "µs", "estimated"),
+            column("Smallest change"),
+            column("Remedy on the whole model"),
+        ],
+        rows=rows,
+        links={
+            f"cause {i}": link(
+                [p for pair in c.pairs for n in pair if n in scene.model.by_id for p in known(n)]
+            )
+            for i, c in enumerate(advice.causes)
+        },
+        notes=[f"Holds for {advice.compiler}."],
+    )
+
+
+def _facts(advice: Advice) -> list[Fact]:
+    asked = f"{advice.asked} asked about; the others are like one of these that never is one step, or came too late"
+    found = [
+        fact("Missed fusions", str(advice.missed), None, asked),
+        fact("Builds", str(advice.builds)),
+        fact("Took", number(advice.seconds * 1e3, "ms"), "measured"),
+    ]
+    if advice.every is not None:
+        before, after = advice.every.layers
+        found.append(
+            fact(
+                "With all remedies",
+                f"{before} → {after} layers",
+                "reported",
+                ", ".join(advice.every.rewrites),
+            )
+        )
+    return found
+
+
+def _remedied(cause: Cause) -> str:
+    remedy = cause.remedy
+    if remedy is None:
+        return ""
+    before, after = remedy.layers
+    gain = "" if remedy.gain is None else f", {number(remedy.gain, 'ms')} less (estimated)"
+    same = "" if remedy.keeps else ", outputs differ"
+    return f"{before} → {after} layers{gain}{same}{'' if remedy.pays else ': does not pay'}"
+
+
+def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advice | None) -> list[Work]:
+    reason = "Its engine was read from files of another machine" if facts.recorded else ""
+    made = []
+    if one is not None:
+        pair = {"first": one.first, "second": one.second}
+        label = "Ask again" if found else "Ask the compiler"
+        made.append(Work(work="why", label=label, values=pair, enabled=not reason, reason=reason))
+    else:
+        label = "Ask about all again" if advice else "Ask about all"
+        made.append(Work(work="advise", label=label, values={}, enabled=not reason, reason=reason))
+    forms = (
+        found.rewrites if found else advice.every.rewrites if advice and advice.every and one is None else ()
+    )
+    source = facts.source.by_id
+    if forms and all(Rewrite.of(f).node in source for f in forms):
+        values = {"rewrites": "\n".join(forms)}
+        made.append(
+            Work(work="remedy", label="Build with the remedy", values=values, enabled=True, reason="")
+        )
+    return made
+
+
+def _keeps(found: Verdict) -> str:
+    if not found.edit:
+        return ""
+    return (
+        "The change keeps the outputs but for rounding."
+        if found.remedy
+        else "The change only diagnoses: with it the model computes something else."
+    )
+
+
+def _label(scene: Scene, one: Missed) -> str:
+    ops = " | ".join(f"{m.op} {m.id}" for n in one[:2] if (m := scene.result.prepared.model.by_id.get(n)))
+    return f"{ops} ({one.stake * 1e3:.3g} µs at stake)" if one.stake is not None else ops
+
+
+WHY = Question("why", tab="why", label="Why", title=_TITLE, lead=_LEAD, drawn=why)

@@ -1,0 +1,186 @@
+"""Why two nodes are not one step, asked of TensorRT-RTX: what was found by hand with release 1.7 is the truth."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import recorded
+import rtlab
+from planted_misses import Edge, edges, planted, random_network
+from rtlab import backends, cli
+from rtlab.backends.live import kept
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest, Limits
+from rtlab.core.variant import Variant
+from rtlab.errors import VariantError
+from rtlab.questions.why.missed import together
+from rtlab.relation.relate import relate
+
+RTX = backends.get("tensorrt-rtx")
+pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
+
+
+def study(model: rtlab.Model, precision: str = "fp32", data: object = None) -> rtlab.Study:
+    made = rtlab.Study(model, data=data)
+    made.add(precision, precision=precision, target="sm86", backend="tensorrt-rtx")
+    return made.run(compare=False)
+
+
+@pytest.fixture(scope="module")
+def inception() -> rtlab.Study:
+    return study(rtlab.samples.load("digits_inception").model)
+
+
+@pytest.fixture(scope="module")
+def folded(inception: rtlab.Study) -> str:
+    """A variant with a folded normalization and a pooling in another form."""
+    inception.add(
+        "folded", precision="fp32", target="sm86", backend="tensorrt-rtx",
+        rewrites=["fold /stem/norm/BatchNormalization", "pool /pool3/GlobalAveragePool"],
+    )  # fmt: skip
+    inception.run(["folded"])
+    return "folded"
+
+
+@pytest.mark.parametrize("kind", ["output", "reader", "quantization"])
+def test_what_was_planted_between_a_convolution_and_its_normalization_is_named(kind) -> None:
+    """Found by hand: in three builds each (``fusion-by-experiment``). Which edges fuse, the compiler says first."""
+    rng = np.random.default_rng(2)
+    model = rtlab.samples.load("digits_inception").model
+    edge = Edge("/stem/conv/Conv", "/stem/norm/BatchNormalization", "/stem/conv/Conv_output_0")
+    assert edge in edges(model)
+    miss = planted(model, edge, [kind], rng)
+    verdict = study(miss.model).why(edge.first, edge.second, variant="fp32")
+    assert ("blocked", (kind,)) == (verdict.verdict, verdict.causes)
+    assert {*miss.nodes} <= {*verdict.nodes}
+    assert verdict.builds <= 12
+    assert not verdict.remedy
+    assert "TensorRT-RTX" in verdict.compiler
+    assert "sm86" in verdict.compiler
+
+
+def test_a_global_average_takes_the_sum_of_the_last_block_and_folding_gives_it_back() -> None:
+    """The only Conv and BatchNormalization of ResNet-50's 53 that are two steps; deleting nodes never finds it."""
+    model = rtlab.samples.load("resnet50").model
+    made = study(model)
+    pairs = [
+        (node.id, reader.id)
+        for node in model.top if node.op == "Conv"
+        for reader in model.consumers[node.outputs[0]] if reader.op == "BatchNormalization"
+    ]  # fmt: skip
+    facts = made["fp32"].facts
+    relation = relate(facts.prepared.model, facts.prepared.model, facts.engine)
+    apart = [p for p in pairs if together(relation, *p) is False]
+    assert (53, [("/layer4.2/conv3/conv/Conv", "/layer4.2/conv3/norm/BatchNormalization")]) == (
+        len(pairs),
+        apart,
+    )
+    verdict = made.why(*apart[0], variant="fp32")
+    assert (("competitor",), ("/pool/GlobalAveragePool",)) == (verdict.causes, verdict.nodes)
+    assert verdict.remedy
+    assert ("fold /layer4.2/conv3/norm/BatchNormalization",) == verdict.rewrites
+
+
+def test_an_activation_and_a_pooling_are_never_one_step(inception) -> None:
+    verdict = inception.why("/stem/relu/Relu", "/pool1/MaxPool", variant="fp32")
+    assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)
+
+
+def test_two_that_are_one_step_are_so_without_a_build(inception) -> None:
+    verdict = inception.why("/stem/norm/BatchNormalization", "/stem/conv/Conv", variant="fp32")
+    assert ("fused", 0) == (verdict.verdict, verdict.builds)
+    assert "/stem/conv/Conv" == verdict.first, "the one that writes comes first, however they were given"
+
+
+def test_in_int8_a_convolution_keeps_to_itself_whatever_is_changed_around_it() -> None:
+    """20 builds by hand said so of release 1.7: with and without bias, at every size and target."""
+    sample = rtlab.samples.load("digits_inception")
+    made = study(sample.model, "int8", sample.calibration)
+    verdict = made.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="int8")
+    assert ("never", ("quantization",)) == (verdict.verdict, verdict.causes)
+    assert verdict.text.startswith(
+        "In INT8 this compiler never makes one step of Conv and BatchNormalization"
+    )
+    assert "That is another arithmetic, and no remedy." in verdict.text
+
+
+def test_what_was_found_is_kept_until_another_engine_is_built(inception) -> None:
+    verdict = inception.why("/residual/Relu", "/pool3/GlobalAveragePool", variant="fp32")
+    key = (verdict.first, verdict.second)
+    assert verdict is inception._kept.verdicts["fp32"][key]
+    inception.add("fp32", precision="fp32", target="sm89", backend="tensorrt-rtx")
+    inception.run(["fp32"], compare=False)
+    assert {} == dict(inception._kept.verdicts)
+
+
+def test_a_rewritten_variant_is_built_and_computes_the_same(inception, folded) -> None:
+    """One click makes a remedy a variant: its nodes are mapped to layers, its outputs are those of the source."""
+    result = inception[folded]
+    assert result.accuracy.values[-1].sqnr > 100
+    assert ("/flatten/Flatten",) == tuple(n for n, _ in result.unmapped)
+    assert "with Conv" in inception.explain("/stem/norm/BatchNormalization", variant=folded)
+
+
+def test_advice_gathers_what_has_one_cause_and_tries_remedies_on_the_whole_model(inception, folded) -> None:
+    found = inception.advise(folded)
+    counted = sum(c.count for c in found.causes)
+    assert found.missed == counted, "every missed fusion has a cause"
+    assert {"blocked", "never"} >= {c.verdict for c in found.causes}
+    assert [c.stake for c in found.causes] == sorted((c.stake for c in found.causes), reverse=True)
+    assert found.asked < found.missed, "what is like another one that never is one step is not asked about"
+    assert found.builds == sum(v.builds for v in found.verdicts) + len(
+        {r for c in found.causes if c.remedy for r in c.remedy.rewrites}
+    )
+
+
+def test_an_engine_of_another_machine_is_not_asked_about() -> None:
+    made = rtlab.Study(rtlab.samples.load("digits_inception").model)
+    made.read("there", *recorded.files(recorded.ENGINES[0]).values())
+    with pytest.raises(VariantError, match="read from files of another machine"):
+        made.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="there")
+
+
+def test_builds_of_a_search_share_a_child_and_a_crash_takes_none_along() -> None:
+    request = BuildRequest(random_network(3), Variant.of("fp32", target="sm86"), several=True)
+    RTX.build(request, Silent())
+    with kept.lent(Limits()) as child:
+        first = child.pid
+    RTX.build(request, Silent())
+    with kept.lent(Limits()) as child:
+        assert first == child.pid
+        child.close()
+    RTX.build(request, Silent())
+    with kept.lent(Limits()) as child:
+        assert first != child.pid
+
+
+def test_the_command_line_tells_verdict_cause_edit_and_experiments(tmp_path, capsys) -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Softmax", ["x"], ["s"], name="soft"),
+            helper.make_node("MaxPool", ["s"], ["y"], name="pool", kernel_shape=[2, 2]),
+        ],
+        "two",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 4, 7, 7])],
+    )
+    path = tmp_path / "two.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    given = ["why", str(path), "soft", "pool", "--target", "sm86", "--backend", "tensorrt-rtx"]
+    assert 0 == cli.main([*given, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    keys = {"verdict", "cause", "nodes", "edit", "remedy", "experiments", "builds", "seconds"}
+    assert keys <= {*told}
+    assert ("never", False, len(told["experiments"])) == (told["verdict"], told["remedy"], told["builds"])
+    assert {"change", "layers", "fused", "seconds"} <= {*told["experiments"][0]}
+    assert 0 == cli.main(given)
+    words = capsys.readouterr().out
+    assert words.startswith("never: This compiler never makes one step of Softmax and MaxPool like these")
+    assert "the two alone" in words
+    assert 1 == cli.main(["why", str(path), "soft", "nothing", "--json"])
+    assert "no node has this id" in json.loads(capsys.readouterr().out)["error"]["message"]

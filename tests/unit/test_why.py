@@ -1,0 +1,205 @@
+"""Why two nodes are not one step, asked of a compiler whose rules are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import rtlab
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Rewrite, Variant
+from rtlab.errors import Cancelled, ModelError
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.why import WhyApart, neighbours
+from rtlab.questions.why import Verdict
+from rtlab.questions.why.missed import together
+from rtlab.relation.relate import relate
+from ruled import Ruled
+
+
+def model(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> Model:
+    """A graph on an image of four channels, with weights for what reads them."""
+    ones = np.ones(4, np.float32)
+    weights = [
+        numpy_helper.from_array(np.full((4, 4, 3, 3), 0.1, np.float32), "w"),
+        *(numpy_helper.from_array(ones * k, name) for k, name in ((2, "g"), (3, "b"), (1, "m"), (4, "v"))),
+    ]
+    used = {i for n in nodes for i in n.input}
+    made = helper.make_model(
+        helper.make_graph(
+            list(nodes),
+            "asked",
+            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, 8, 8])],
+            [helper.make_tensor_value_info(o, onnx.TensorProto.FLOAT, [1, 4, "h", "w"]) for o in outputs],
+            [w for w in weights if w.name in used],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    return rtlab.load(made, name="asked")
+
+
+def conv(given: str, out: str) -> onnx.NodeProto:
+    return helper.make_node("Conv", [given, "w"], [out], name=f"conv_{out}", pads=[1, 1, 1, 1])
+
+
+def normal(given: str, out: str) -> onnx.NodeProto:
+    return helper.make_node("BatchNormalization", [given, "g", "b", "m", "v"], [out], name=f"bn_{out}")
+
+
+def node(op: str, given: str | list[str], out: str, **attributes: object) -> onnx.NodeProto:
+    inputs = [given] if isinstance(given, str) else given
+    return helper.make_node(op, inputs, [out], name=f"{op}_{out}", **attributes)
+
+
+def asked(
+    found: Model, first: str, second: str, compiler: Ruled | None = None, **more: object
+) -> tuple[Verdict, Ruled]:
+    compiler = compiler or Ruled()
+    engine = Ruled().build(BuildRequest(found, Variant()), Silent())
+    rig = Rig(compiler, None, Allowance(**more))  # type: ignore[arg-type]
+    return carry_out(WhyApart(found, engine, Variant(), first, second), rig), compiler
+
+
+def engine_of(found: Model) -> Engine:
+    return Ruled().build(BuildRequest(found, Variant()), Silent())
+
+
+def test_two_that_are_one_step_need_no_experiment() -> None:
+    verdict, compiler = asked(model(conv("x", "c"), node("Relu", "c", "y")), "conv_c", "Relu_y")
+    assert ("fused", 0, []) == (verdict.verdict, verdict.builds, compiler.built)
+    assert 'Layer 1, "conv_c+Relu_y", does the work of both.' == verdict.text
+
+
+def test_an_output_between_is_found_and_named() -> None:
+    found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "y", "z"), outputs=("z", "c"))
+    verdict, _ = asked(found, "conv_c", "Relu_y")
+    assert ("blocked", ("output",), ("conv_c",)) == (verdict.verdict, verdict.causes, verdict.nodes)
+    assert 'do not mark "c" as an output' == verdict.edit
+    assert not verdict.remedy
+
+
+def test_another_reader_is_found_and_named() -> None:
+    found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), outputs=("y", "z"))
+    verdict, _ = asked(found, "conv_c", "Relu_y")
+    assert (("reader",), ("Sigmoid_z",)) == (verdict.causes, verdict.nodes)
+    assert 'detach the other reader "Sigmoid_z" (Sigmoid) of "c"' == verdict.edit
+
+
+def test_causes_that_hold_only_together_are_told_together_and_nothing_else_with_them() -> None:
+    """Neither change alone does; of the others that were tried none is named."""
+    found = model(
+        conv("x", "c"),
+        node("Relu", "c", "y"),
+        node("Sigmoid", "c", "z"),
+        node("Tanh", "c", "t"),
+        outputs=("y", "z", "t", "c"),
+    )
+    verdict, _ = asked(found, "conv_c", "Relu_y")
+    assert {"output", "reader"} == {*verdict.causes}
+    assert {"conv_c", "Sigmoid_z", "Tanh_t"} == {*verdict.nodes}
+    assert ("as it is", "the two alone", True) == (
+        verdict.experiments[0].change, verdict.experiments[0].where, verdict.experiments[0].fused
+    )  # fmt: skip
+    assert [("the whole model", False)] * 3 == [(t.where, t.fused) for t in verdict.experiments[1:4]]
+
+
+def test_a_rival_is_replaced_and_not_deleted_and_another_form_is_the_remedy() -> None:
+    """The average behind the sum takes it; folded, there is no normalization that it could be taken from."""
+    found = model(
+        conv("x", "c"),
+        normal("c", "n"),
+        node("Add", ["n", "x"], "s"),
+        node("GlobalAveragePool", "s", "y"),
+    )
+    assert together(relate(found, found, engine_of(found)), "conv_c", "bn_n") is False
+    verdict, _ = asked(found, "conv_c", "bn_n")
+    assert ("blocked", ("competitor",), True) == (verdict.verdict, verdict.causes, verdict.remedy)
+    assert ("fold bn_n",) == verdict.rewrites
+    assert 'fold "bn_n" into the weights of "conv_c"' == verdict.edit
+
+
+def test_what_no_change_joins_is_never_joined() -> None:
+    verdict, _ = asked(
+        model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1])), "conv_c", "MaxPool_y"
+    )
+    assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)
+    assert "This compiler never makes one step of Conv and MaxPool like these" in verdict.text
+
+
+def test_an_experiment_that_the_compiler_refuses_is_an_answer_of_its_own() -> None:
+    """The part with the neutral reader cannot be built; the search goes on without it."""
+    found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), outputs=("y", "z"))
+    verdict, _ = asked(found, "conv_c", "Relu_y", Ruled(refused={"MaxPool"}))
+    refused = [t for t in verdict.experiments if t.layers is None]
+    assert refused
+    assert all(t.fused is None and "it refuses MaxPool" in t.refused for t in refused)
+    assert ("reader",) == verdict.causes
+
+
+def test_a_budget_of_builds_ends_the_search_and_keeps_what_was_found() -> None:
+    found = model(
+        conv("x", "c"), node("Relu", "c", "y"), *(node("Tanh", "c", f"t{i}") for i in range(6)),
+        outputs=("y", *(f"t{i}" for i in range(6))),
+    )  # fmt: skip
+    verdict, compiler = asked(found, "conv_c", "Relu_y", builds=3)
+    assert 3 == len(compiler.built) == verdict.builds
+    assert "unknown" == verdict.verdict
+
+
+def test_a_cancel_keeps_what_was_found() -> None:
+    found = model(
+        conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), node("Tanh", "c", "t"),
+        outputs=("y", "z", "t", "c"),
+    )  # fmt: skip
+    progress, kept = Silent(), []
+
+    def keep(verdict: Verdict) -> None:
+        kept.append(verdict)
+        if verdict.builds == 2:
+            progress.cancel()
+
+    search = WhyApart(found, engine_of(found), Variant(), "conv_c", "Relu_y")
+    assert 2 == carry_out(search, Rig(Ruled(), progress), keep).builds
+    stopped = Silent()
+    stopped.cancel()
+    with pytest.raises(Cancelled):
+        carry_out(search, Rig(Ruled(), stopped))
+
+
+def test_nodes_that_are_no_neighbours_get_the_way_between_them() -> None:
+    found = model(conv("x", "c"), normal("c", "n"), node("Relu", "n", "y"))
+    assert ("conv_c", "bn_n") == neighbours(found, "bn_n", "conv_c")
+    with pytest.raises(
+        ModelError, match=r'no neighbours; between them stand "bn_n". Ask about neighbours, such as'
+    ):
+        neighbours(found, "conv_c", "Relu_y")
+    with pytest.raises(ModelError, match="they are the same node"):
+        neighbours(found, "conv_c", "conv_c")
+
+
+def test_nodes_without_a_way_between_them_are_refused_in_words() -> None:
+    found = model(conv("x", "c"), conv("x", "d"), outputs=("c", "d"))
+    with pytest.raises(ModelError, match="no way leads from one to the other"):
+        neighbours(found, "conv_c", "conv_d")
+
+
+def test_a_cast_there_and_back_is_one_obstacle_and_a_pair_of_neighbours() -> None:
+    found = model(
+        conv("x", "c"),
+        node("Cast", "c", "h", to=10),
+        node("Cast", "h", "f", to=1),
+        node("Relu", "f", "y"),
+    )
+    assert ("conv_c", "Relu_y") == neighbours(found, "conv_c", "Relu_y")
+
+
+@pytest.mark.parametrize("written", ["fold", "turn /a", "", " bn"])
+def test_a_form_that_there_is_not_is_refused_in_words(written) -> None:
+    with pytest.raises(rtlab.errors.VariantError, match="a form is one of fold, pool, drop"):
+        Rewrite.of(written)
