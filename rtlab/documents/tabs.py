@@ -27,6 +27,7 @@ class PageTab:
 TABS = (
     PageTab(Tab("timing"), "Timing", "analysis", ("layers",)),
     PageTab(Tab("compare"), "Compare", "analysis"),
+    PageTab(Tab("why"), "Fusion", "analysis"),
     PageTab(Tab("memory"), "Memory", "analysis"),
     PageTab(Tab("streams"), "Streams", "analysis"),
     PageTab(Tab("tuning"), "Tuning", "analysis"),

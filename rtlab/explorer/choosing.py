@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.core.progress import Reporting
@@ -26,6 +26,9 @@ _WORKS: dict[WorkName, str] = {
     "rebuild": "build the variations",
     "tune": "tune the model",
     "peaks": "measure this processor",
+    "why": "ask the compiler",
+    "advise": "ask about all missed fusions",
+    "remedy": "build the remedy",
 }
 
 
@@ -199,9 +202,11 @@ class Choosing(Showing):
         self.study.sweep(name, progress=progress)
 
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
-        planned = self.study.vary(name, what)
         # Targets and options change nothing of what the CPU runs.
-        compare = what in {"tf32", "sparsity"}
+        self._derived(self.study.vary(name, what), progress, compare=what in {"tf32", "sparsity"})
+
+    def _derived(self, planned: Sequence[str], progress: Reporting, *, compare: bool) -> None:
+        """Build variants that were derived from another, and show the last."""
         failed: RtlabError | None = None
         try:
             for title in planned:
@@ -241,6 +246,13 @@ class Choosing(Showing):
             "rebuild": lambda progress: self._vary(variant, what, progress),
             "tune": lambda progress: self._tune(values, progress),
             "peaks": lambda progress: self.study.measure_peaks(progress=progress),
+            "why": lambda progress: self.study.why(
+                values["first"], values["second"], variant=variant, progress=progress
+            ),
+            "advise": lambda progress: self.study.advise(variant, progress=progress),
+            "remedy": lambda progress: self._derived(
+                [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
+            ),
         }
         self._work(works[asked.work], _WORKS[asked.work])
 

@@ -30,6 +30,7 @@ from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.panel import SCHEDULE
 from rtlab.questions.table.panel import TABLE
 from rtlab.questions.variants.panel import VARIANTS
+from rtlab.questions.why.panel import WHY
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -42,6 +43,7 @@ QUESTIONS: tuple[Question, ...] = (
     BATCHES,
     DIFFERENCE,
     VARIANTS,
+    WHY,
     MEMORY,
     SCHEDULE,
     FORMULATIONS,

@@ -11,7 +11,7 @@ from rtlab.backends.reference import evaluator, runner_of, stand_in
 from rtlab.core.facts import Ranked
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Progress
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, Variant
 from rtlab.errors import VariantError, boundary
 from rtlab.experiments.experiment import Allowance, Experiment, Rig, carry_out
 from rtlab.experiments.forms import RecurrentForms
@@ -27,6 +27,7 @@ from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.variants.variations import given
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
 from rtlab.session import forcing
@@ -260,6 +261,33 @@ class Searches(Observations[R]):
             return self._search(
                 Advising(facts, facts.ranges), Rig(adviser, watched, Allowance(seconds)), keep
             )
+
+    def remedy(
+        self, variant: str, rewrites: Sequence[str | Rewrite] | None = None, *, as_: str | None = None
+    ) -> str:
+        """Plan a variant with nodes in other forms, for ``run``; gives its name.
+
+        Args:
+            variant: The variant that it derives from.
+            rewrites: What a verdict of ``why`` offers; by default all remedies of ``advise`` that keep the outputs and
+                pay.
+            as_: What it is called; by default the other's name with ``rewritten``.
+
+        Raises:
+            VariantError: there is no such variant, no advice that has a remedy, or a node lacks the form.
+        """
+        known = self._known(variant, "remedy")
+        advice = self._kept.advice.get(variant)
+        every = advice.every.rewrites if advice is not None and advice.every is not None else ()
+        chosen = every if rewrites is None else rewrites
+        if not chosen:
+            raise VariantError(
+                f'Cannot remedy "{variant}": no remedy is known that keeps the outputs and pays. Ask with '
+                f"study.advise({variant!r}), or give rewrites=..., such as those of study.why(...).rewrites."
+            )
+        name = as_ or f"{variant} rewritten"
+        self.add(name, **{**given(known), "rewrites": [*known.rewrites, *chosen]})
+        return name
 
     def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.

@@ -42,7 +42,7 @@ def variations(
         raise VariantError(
             f'Cannot vary "{what}" of "{name}": nothing would differ. Choose among {", ".join(VARIATIONS)}.'
         )
-    return {f"{name} {label}": {**_given(variant), **changes} for label, changes in made.items()}
+    return {f"{name} {label}": {**given(variant), **changes} for label, changes in made.items()}
 
 
 def offered(name: str, variant: Variant, facts: Facts | None) -> dict[str, tuple[str, str]]:
@@ -94,7 +94,8 @@ def _made(variant: Variant, what: str, targets: Iterable[Target]) -> dict[str, d
     return {what: {"options": _with(variant, option, int(value))}}
 
 
-def _given(variant: Variant) -> dict[str, Any]:
+def given(variant: Variant) -> dict[str, Any]:
+    """The arguments of ``Study.add`` that plan a variant again."""
     return {
         "precision": {"*": variant.precision, **dict(variant.pins)},
         "calibrator": variant.calibrator,

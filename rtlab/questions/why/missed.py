@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated
 
+from rtlab.core.answers import kept
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
+from rtlab.core.schema import Meaning
 from rtlab.errors import RtlabError
 from rtlab.questions.roofline.estimate_error import usual
 from rtlab.relation.mapping import Mapping
@@ -22,12 +25,21 @@ BETWEEN = frozenset({*QUANTIZING_OPS, "Cast", "CastLike", "Identity", "Dropout"}
 _BYTES = {"fp16": 2, "bf16": 2, "int8": 1, "fp8": 1, "uint8": 1, "bool": 1, "int64": 8}
 
 
-class Missed(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Missed:
     """A pair that is not one step; ``stake`` is what its value takes to be written and read, in milliseconds."""
 
-    first: str
-    second: str
-    stake: float | None
+    first: Annotated[str, Meaning("First node", links="nodes")]
+    second: Annotated[str, Meaning("Second node", links="nodes")]
+    stake: Annotated[float | None, Meaning("At stake", "ms", "estimated")]
+
+
+@dataclasses.dataclass(frozen=True)
+class MissedFusions:
+    """All pairs of neighbours that are not one step, the costliest first."""
+
+    count: Annotated[int, Meaning("Missed fusions")]
+    pairs: tuple[Missed, ...]
 
 
 def steps_of(relation: Mapping, node: str) -> tuple[str, ...]:
@@ -43,6 +55,7 @@ def together(relation: Mapping, first: str, second: str) -> bool | None:
     return bool({*one} & {*other})
 
 
+@kept
 def missed(facts: Facts) -> tuple[Missed, ...]:
     """The neighbours of a variant's built model that are not one step, the costliest first.
 
@@ -57,11 +70,12 @@ def missed(facts: Facts) -> tuple[Missed, ...]:
         bandwidth = math.nan
     found: dict[tuple[str, str], Missed] = {}
     for node in model.top:
-        if node.op in BETWEEN:
+        if node.op in BETWEEN or node.id not in facts.source.by_id:
             continue
         for value in node.outputs:
             for reader in _readers(model, value):
-                if (node.id, reader) not in found and together(relation, node.id, reader) is False:
+                known = reader in facts.source.by_id and (node.id, reader) not in found
+                if known and together(relation, node.id, reader) is False:
                     shape = sizes.get(value)
                     nbytes = (
                         _BYTES.get(model.values[value].dtype, 4) * math.prod(shape) if shape else math.nan

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from rtlab.core.variant import Rewrite
 from rtlab.documents.answer import NounTable
-from rtlab.documents.contract import Fact, Panel, Row, Work
+from rtlab.documents.contract import Fact, Panel, Row, Setting, Work
 from rtlab.documents.numbers import number
 from rtlab.documents.panel import choices, column, fact, link
+from rtlab.errors import VariantError
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.why import Trial, Verdict
 from rtlab.questions.why.advice import Advice, Cause
-from rtlab.questions.why.missed import Missed, missed
+from rtlab.questions.why.missed import Missed, MissedFusions, missed
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -49,7 +50,7 @@ def why(scene: Scene) -> Panel:
     work = _work(facts, one, found, scene.study.advice.get(facts.name))
     if one is None:
         return _overview(scene, list(pairs.values()), settings, work)
-    places = [p for n in (one.first, one.second) for p in scene.model.where(n)]
+    places = _places(scene, one)
     if found is None:
         return WHY.panel(
             scene,
@@ -78,7 +79,7 @@ def why(scene: Scene) -> Panel:
     )
 
 
-def _overview(scene: Scene, pairs: Sequence[Missed], settings: list, work: list[Work]) -> Panel:  # type: ignore[type-arg]
+def _overview(scene: Scene, pairs: Sequence[Missed], settings: list[Setting], work: list[Work]) -> Panel:
     advice = scene.study.advice.get(scene.result.name)
     if advice is not None:
         return _causes(scene, advice, settings, work)
@@ -87,8 +88,8 @@ def _overview(scene: Scene, pairs: Sequence[Missed], settings: list, work: list[
         Row(
             key=f"{m.first} | {m.second}",
             cells=[
-                scene.model.by_id[m.first].title if m.first in scene.model.by_id else m.first,
-                scene.model.by_id[m.second].title if m.second in scene.model.by_id else m.second,
+                scene.model.by_id[m.first].title,
+                scene.model.by_id[m.second].title,
                 None if m.stake is None else m.stake * 1e3,
                 v.verdict if (v := verdicts.get((m.first, m.second))) else "not asked",
                 v.cause if v else "",
@@ -111,16 +112,14 @@ def _overview(scene: Scene, pairs: Sequence[Missed], settings: list, work: list[
             column("Cause"),
         ],
         rows=rows,
-        links={
-            f"{m.first} | {m.second}": link([p for n in m[:2] for p in scene.model.where(n)]) for m in pairs
-        },
+        links={f"{m.first} | {m.second}": link(_places(scene, m)) for m in pairs},
         notes=[
             "At stake: what the value between takes to be written and read once, at the bandwidth of the GPU."
         ],
     )
 
 
-def _causes(scene: Scene, advice: Advice, settings: list, work: list[Work]) -> Panel:  # type: ignore[type-arg]
+def _causes(scene: Scene, advice: Advice, settings: list[Setting], work: list[Work]) -> Panel:
     rows = [
         Row(
             key=f"cause {i}",
@@ -226,9 +225,28 @@ def _keeps(found: Verdict) -> str:
     )
 
 
+def _places(scene: Scene, one: Missed) -> list[str]:
+    """Where the two nodes run."""
+    return [p for n in (one.first, one.second) for p in scene.model.where(n)]
+
+
 def _label(scene: Scene, one: Missed) -> str:
-    ops = " | ".join(f"{m.op} {m.id}" for n in one[:2] if (m := scene.result.prepared.model.by_id.get(n)))
+    ops = " | ".join(f"{n.op} {n.id}" for n in map(scene.model.by_id.__getitem__, (one.first, one.second)))
     return f"{ops} ({one.stake * 1e3:.3g} µs at stake)" if one.stake is not None else ops
 
 
-WHY = Question("why", tab="why", label="Why", title=_TITLE, lead=_LEAD, drawn=why)
+def answer(scene: Scene) -> Verdict | Advice | MissedFusions:
+    """What is known: of the pair that is asked about, else the advice on all, else which fusions are missed."""
+    name, pair = scene.result.name, scene.settings.get("pair", "")
+    first, _, second = pair.partition(" | ")
+    known = scene.study.verdicts.get(name, {}).get((first, second))
+    if pair and pair != _ALL and known is None:
+        raise VariantError(
+            f'Cannot tell why "{pair}" is not one step: nobody asked the compiler yet. Ask with '
+            f"study.why({first!r}, {second!r}, variant={name!r})."
+        )
+    pairs = missed(scene.result)
+    return known or scene.study.advice.get(name) or MissedFusions(len(pairs), pairs)
+
+
+WHY = Question("why", tab="why", label="Why", title=_TITLE, lead=_LEAD, noun=answer, drawn=why)
