@@ -148,11 +148,11 @@ def judgement(result: Result) -> None:
 def verdict(found: Verdict) -> None:
     """Why two nodes are one step or not, and the experiments that show it."""
     from rtlab.documents.answer import NounTable
-    from rtlab.questions.why import Trial
+    from rtlab.questions.why import FusionTrial
 
     print(f"{found.verdict}: {found.text}")
     if found.experiments:
-        print(f"\n{NounTable(Trial, found.experiments).text()}\n")
+        print(f"\n{NounTable(FusionTrial, found.experiments).text()}\n")
     print(
         f"{found.builds} builds in {found.seconds:.2g} s (measured here); holds for {found.compiler}, {found.shapes}"
     )

@@ -14,9 +14,11 @@ CHANGES = {
     "insert_after", "insert_before", "register_initializer", "replace_all_uses_with", "replace_input_with",
     "resize_inputs",
 }  # fmt: skip
-#: The two hands of passes, the passes that guide one of them, and a copy that nobody gets: what would be quantized.
+#: The two hands of passes, the passes that guide one of them, and copies that nobody gets: what would be quantized, and
+#: the parts that a search takes apart.
 HANDS = {
-    "quantize/edit.py", "quantize/findings.py", "quantize/integers.py", "quantize/requantize.py",
+    "experiments/why/changes.py", "quantize/edit.py", "quantize/findings.py", "quantize/integers.py",
+    "quantize/requantize.py", "quantize/rewrites.py",
 }  # fmt: skip
 #: Where a graph comes out of a proto or becomes one: a file, a copy of what lies in files, what a vendor reads.
 DOORS = {"core/model.py", "quantize/edit.py", "backends/exposed.py"}

@@ -16,7 +16,7 @@ from rtlab.errors import BuildError, ModelError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
-from rtlab.questions.why import CAUSES, Cause, Outcome, Trial, Verdict
+from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict
 from rtlab.questions.why.missed import steps_of, together
 from rtlab.relation.mapping import Mapping as Relation
 from rtlab.relation.relate import relate
@@ -58,7 +58,7 @@ class WhyApart:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Answer:
+class _Asked:
     fused: bool | None
     layers: int | None = None
     relation: Relation | None = None
@@ -80,7 +80,7 @@ class _Search:
     def __init__(self, asked: WhyApart, rig: Rig[Builder]) -> None:
         self.asked, self.rig = asked, rig
         self.began = time.monotonic()
-        self.trials: list[Trial] = []
+        self.trials: list[FusionTrial] = []
         self.memo: dict[tuple[object, ...], bool | None] = {}
         self.relation = relate(asked.model, asked.model, asked.engine)
         #: The nodes between the two.
@@ -175,7 +175,7 @@ class _Search:
                 return _Stage(title, part, answer.relation)
         return None
 
-    def _repeats(self, answer: _Answer, part: Model, start: frozenset[str], pair: tuple[str, str]) -> bool:
+    def _repeats(self, answer: _Asked, part: Model, start: frozenset[str], pair: tuple[str, str]) -> bool:
         """Whether a part shows the same miss: the two apart, each in one step with the nodes that it has there."""
         if answer.fused is not False or answer.relation is None:
             return False
@@ -227,7 +227,7 @@ class _Search:
         )
         return self._verdict("unknown", text=f'No layer is known to do the work of "{lost}". {text}')
 
-    def _none(self, lone: _Answer, own: Sequence[Change] = ()) -> Verdict:
+    def _none(self, lone: _Asked, own: Sequence[Change] = ()) -> Verdict:
         """That nothing makes one step of them, or only what gives them another arithmetic."""
         tried = len(self.trials)
         if lone.fused:
@@ -325,7 +325,7 @@ class _Search:
         readers = [r.id for o in part.by_id[pair[1]].outputs for r in part.consumers.get(o, ())]
         return readers[0] if len(readers) == 1 and readers[0] not in stands else ""
 
-    def _build(self, model: Model, words: str, where: str, pair: tuple[str, str]) -> _Answer:
+    def _build(self, model: Model, words: str, where: str, pair: tuple[str, str]) -> _Asked:
         words = words or "as it is"
         began = time.monotonic()
         self.rig.check(_DOING)
@@ -337,15 +337,15 @@ class _Search:
         try:
             engine = self.rig.tool.build(BuildRequest(model, variant, several=True), Under(self.rig))
         except BuildError as error:
-            self.trials.append(Trial(words, where, None, None, time.monotonic() - began, str(error)))
+            self.trials.append(FusionTrial(words, where, None, None, time.monotonic() - began, str(error)))
             self.rig.count(builds=1)
-            return _Answer(None)
+            return _Asked(None)
         relation = relate(model, model, engine)
         fused = together(relation, *pair)
-        self.trials.append(Trial(words, where, len(engine.layers), fused, time.monotonic() - began))
+        self.trials.append(FusionTrial(words, where, len(engine.layers), fused, time.monotonic() - began))
         self.rig.count(builds=1)
         self.rig.advance()
-        return _Answer(fused, len(engine.layers), relation, engine)
+        return _Asked(fused, len(engine.layers), relation, engine)
 
     def _blocked(self, chosen: Sequence[Change], cure: Change | None = None) -> Verdict:
         causes: tuple[Cause, ...] = tuple(dict.fromkeys(c.cause for c in chosen))

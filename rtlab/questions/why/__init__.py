@@ -33,7 +33,7 @@ CAUSES: dict[Cause, str] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class FusionTrial:
     """One experiment: what was changed, and what the compiler made of it.
 
     ``where`` says in what part of the model; ``layers`` counts those of that part, None where the compiler refused it;
@@ -79,7 +79,7 @@ class Verdict:
     remedy: Annotated[bool, Meaning("Keeps the outputs")] = False
     rewrites: tuple[str, ...] = ()
     text: Annotated[str, Meaning("Answer")] = ""
-    experiments: tuple[Trial, ...] = ()
+    experiments: tuple[FusionTrial, ...] = ()
     builds: Annotated[int, Meaning("Builds")] = 0
     seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
     compiler: Annotated[str, Meaning("Compiler")] = ""

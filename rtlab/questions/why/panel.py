@@ -12,7 +12,7 @@ from rtlab.documents.numbers import number
 from rtlab.documents.panel import choices, column, fact, link
 from rtlab.errors import VariantError
 from rtlab.questions.scene import Question, Scene
-from rtlab.questions.why import Trial, Verdict
+from rtlab.questions.why import FusionTrial, Verdict
 from rtlab.questions.why.advice import Advice, Cause
 from rtlab.questions.why.missed import Missed, MissedFusions, missed
 
@@ -59,7 +59,7 @@ def why(scene: Scene) -> Panel:
             work=work,
             links={"pair": link(places)},
         )
-    table = NounTable(Trial, found.experiments)
+    table = NounTable(FusionTrial, found.experiments)
     return WHY.panel(
         scene,
         lead=found.text,
@@ -70,7 +70,7 @@ def why(scene: Scene) -> Panel:
             *([fact("Cause", found.cause)] if found.cause else []),
             *([fact("Smallest change", found.edit, None, _keeps(found))] if found.edit else []),
             fact("Builds", str(found.builds)),
-            fact("Took", number(found.seconds * 1e3, "ms"), "measured"),
+            fact("Took", number(found.seconds, "s"), "measured"),
         ],
         columns=table.columns(),
         rows=table.rows(),
@@ -168,7 +168,7 @@ def _facts(advice: Advice) -> list[Fact]:
     found = [
         fact("Missed fusions", str(advice.missed), None, asked),
         fact("Builds", str(advice.builds)),
-        fact("Took", number(advice.seconds * 1e3, "ms"), "measured"),
+        fact("Took", number(advice.seconds, "s"), "measured"),
     ]
     if advice.every is not None:
         before, after = advice.every.layers

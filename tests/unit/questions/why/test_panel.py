@@ -1,0 +1,118 @@
+"""The panel of missed fusions: what is missed, what is at stake, and what was found out about it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx
+import pytest
+from onnx import helper
+
+import rtlab
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Target, Variant
+from rtlab.errors import VariantError
+from rtlab.questions.panels import answer
+from rtlab.questions.scene import Scene
+from rtlab.questions.why.missed import missed
+from rtlab.testing import tiny_model
+from ruled import Ruled
+
+
+class Everywhere(Ruled):
+    """It builds for a GPU too, whose bandwidth is known."""
+
+    def capabilities(self):
+        return dataclasses.replace(super().capabilities(), targets=(Target("sm86"),))
+
+    def build(self, request, progress):
+        return dataclasses.replace(super().build(request, progress), target=request.variant.target)
+
+
+@pytest.fixture
+def study() -> rtlab.Study:
+    made = rtlab.Study(tiny_model(batch=1))
+    made.add("fp32", backend=Everywhere(), target="sm86")
+    return made.run(compare=False)
+
+
+def panel(study: rtlab.Study, **settings: str):
+    return answer("why", Scene(study.snapshot(), study["fp32"].facts, settings=settings))
+
+
+def test_what_is_at_stake_is_the_value_written_and_read_once(study) -> None:
+    """By hand: 8×8×8 numbers of four bytes, twice, at the 936 GB/s of an RTX 3090, which sm86 is judged by."""
+    found = {(m.first, m.second): m.stake for m in missed(study["fp32"].facts)}
+    nbytes = 8 * 8 * 8 * 4
+    bandwidth = study["fp32"].estimate.peaks.bandwidth
+    assert pytest.approx(2 * nbytes / bandwidth * 1e3) == found["stem/Relu", "left/Conv"]
+    assert ("stem/Conv", "stem/BatchNormalization") not in found, "these are one step"
+    assert [*found.values()] == sorted(found.values(), reverse=True)
+
+
+def test_every_missed_fusion_is_a_row_that_selects_both_nodes(study) -> None:
+    told = panel(study)
+    assert len(missed(study["fp32"].facts)) == len(told["rows"])
+    assert ["First node", "Second node", "At stake", "Verdict", "Cause"] == [
+        c["title"] for c in told["columns"]
+    ]
+    assert {"not asked"} == {r["cells"][3] for r in told["rows"]}
+    for row in told["rows"]:
+        assert row["cells"][:2] == told["links"][row["key"]]["nodes"]
+    assert ["advise"] == [w["work"] for w in told["work"]]
+
+
+def test_a_pair_is_asked_about_and_its_experiments_are_shown(study) -> None:
+    pair = "stem/Relu | left/Conv"
+    before = panel(study, pair=pair)
+    assert {"first": "stem/Relu", "second": "left/Conv"} == before["work"][0]["values"]
+    assert "Ask the compiler" == before["work"][0]["label"]
+    assert [] == before["rows"]
+    with pytest.raises(
+        VariantError, match=r"nobody asked the compiler yet. Ask with study.why\('stem/Relu', 'left"
+    ):
+        study.ask("why", variant="fp32", pair=pair)
+    verdict = study.why("stem/Relu", "left/Conv", variant="fp32")
+    told = panel(study, pair=pair)
+    assert verdict.text == told["lead"]
+    assert "Ask again" == told["work"][0]["label"]
+    assert len(verdict.experiments) == len(told["rows"])
+    assert {"Verdict": "never", "Builds": str(verdict.builds)}.items() <= {
+        f["key"]: f["value"] for f in told["facts"]
+    }.items()
+    assert verdict is study.ask("why", variant="fp32", pair=pair).noun
+    assert "never" in {r["cells"][3] for r in panel(study)["rows"]}
+
+
+def test_advice_is_a_row_for_each_cause(study) -> None:
+    found = study.advise("fp32")
+    told = panel(study)
+    assert len(found.causes) == len(told["rows"])
+    assert found.missed == sum(r["cells"][3] for r in told["rows"])
+    assert found is study.ask("why", variant="fp32").noun
+
+
+def test_a_remedy_becomes_a_variant_of_its_own(study) -> None:
+    name = study.remedy("fp32", ["fold stem/BatchNormalization"])
+    assert "fp32 rewritten" == name
+    assert "fp32 · 1 rewritten" == study.variants[name].name
+    with pytest.raises(VariantError, match="no remedy is known that keeps the outputs and pays"):
+        study.remedy("fp32")
+
+
+def test_a_model_whose_every_pair_is_one_step_says_so() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Relu", ["x"], ["r"], name="one"),
+            helper.make_node("Relu", ["r"], ["y"], name="two"),
+        ],
+        "both",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 4])],
+    )
+    made = rtlab.Study(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    made.add("fp32", backend=Ruled())
+    made.run(compare=False)
+    assert "nothing is missed" in panel(made)["problem"]
+    assert 1 == len(Ruled().build(BuildRequest(made.model, Variant()), Silent()).layers)
