@@ -93,7 +93,7 @@ class Ruled:
         return Layer(
             f"layer{index}",
             "+".join(group),
-            model.by_id[group[0]].op,
+            model.by_id[group[0]].op if len(group) == 1 else "fused",
             index,
             tuple(Tensor(v, "fp32") for v in read),
             (Tensor(written, "fp32"),),

@@ -86,6 +86,35 @@ def test_a_global_average_takes_the_sum_of_the_last_block_and_folding_gives_it_b
     assert ("fold /layer4.2/conv3/norm/BatchNormalization",) == verdict.rewrites
 
 
+def test_an_output_takes_the_epilogue_before_it_for_its_layout() -> None:
+    """The last block's product stays alone: what stands behind it writes the output in the layout that is asked for."""
+    rng = np.random.default_rng(0)
+    nodes, weights, at = [], [], "x"
+    for i in range(3):
+        sizes = {"w": (8, 8, 3, 3), "g": (8,), "b": (8,), "m": (8,), "v": (8,)}
+        drawn = {
+            f"{k}{i}": (np.abs(rng.normal(0, 0.1, s)) + 0.01).astype(np.float32) for k, s in sizes.items()
+        }
+        weights += [onnx.numpy_helper.from_array(a, n) for n, a in drawn.items()]
+        nodes += [
+            helper.make_node("Conv", [at, f"w{i}"], [f"c{i}"], name=f"conv{i}", pads=[1] * 4),
+            helper.make_node(
+                "BatchNormalization", [f"c{i}", *[f"{k}{i}" for k in "gbmv"]], [f"n{i}"], name=f"bn{i}"
+            ),
+            helper.make_node("Relu", [f"n{i}"], [f"r{i}"], name=f"relu{i}"),
+        ]
+        at = f"r{i}"
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, 8, 16, 16]) for n in ("x", "r2")]
+    graph = helper.make_graph(nodes, "blocks", ends[:1], ends[1:], weights)
+    made = study(
+        rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    )
+    verdict = made.why("conv2", "bn2", variant="fp32")
+    assert ("blocked", ("output",), ("relu2",)) == (verdict.verdict, verdict.causes, verdict.nodes)
+    assert 'do not mark "r2" as an output' in verdict.text
+    assert ("fold bn2",) == verdict.rewrites
+
+
 def test_an_activation_and_a_pooling_are_never_one_step(inception) -> None:
     verdict = inception.why("/stem/relu/Relu", "/pool1/MaxPool", variant="fp32")
     assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnx
 import pytest
@@ -18,7 +20,9 @@ from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.why import WhyApart, neighbours
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.missed import together
+from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
+from rtlab.testing import tiny_model
 from ruled import Ruled
 
 
@@ -203,3 +207,44 @@ def test_a_cast_there_and_back_is_one_obstacle_and_a_pair_of_neighbours() -> Non
 def test_a_form_that_there_is_not_is_refused_in_words(written) -> None:
     with pytest.raises(rtlab.errors.VariantError, match="a form is one of fold, pool, drop"):
         Rewrite.of(written)
+
+
+def test_what_is_not_needed_is_not_named_with_what_is() -> None:
+    """The casts are absorbed: delta debugging leaves them out, and the reader and the output in."""
+    found = model(
+        conv("x", "c"),
+        node("Cast", "c", "h", to=10),
+        node("Cast", "h", "f", to=1),
+        node("Relu", "f", "y"),
+        node("Sigmoid", "c", "z"),
+        outputs=("y", "z", "c"),
+    )
+    verdict, _ = asked(found, "conv_c", "Relu_y")
+    assert {"output", "reader"} == {*verdict.causes}
+    assert {"conv_c", "Sigmoid_z"} == {*verdict.nodes}
+
+
+def test_a_shared_label_is_no_fusion() -> None:
+    """The kernel that quantizes the convolution's input bears its name; the convolution is done by another one."""
+    pairs = (
+        Pair("relu", "one", "declared"),
+        Pair("conv", "one", "declared", role="Q"),
+        Pair("conv", "two", "declared"),
+    )
+    assert together(Mapping(pairs, ()), "relu", "conv") is False
+    assert together(Mapping((*pairs, Pair("conv", "one", "declared")), ()), "relu", "conv") is True
+    assert together(Mapping(pairs[:2], ()), "relu", "conv") is None, (
+        "no layer is known to do the work of conv"
+    )
+
+
+def test_a_verdict_holds_for_the_engine_that_was_asked_about() -> None:
+    study = rtlab.Study(tiny_model(batch=1))
+    study.add("fp32", backend=Ruled())
+    facts = study.run(compare=False)["fp32"].facts
+    verdict = study.why("stem/Relu", "left/Conv", variant="fp32")
+    kept = study._kept
+    assert {("stem/Relu", "left/Conv"): verdict} == dict(kept.verdicts["fp32"])
+    later = kept.built(dataclasses.replace(facts, profile=None))
+    assert kept.verdicts == later.verdicts, "a later stage of the same engine leaves it standing"
+    assert {} == dict(kept.built(dataclasses.replace(facts, engine=engine_of(facts.source))).verdicts)
