@@ -102,3 +102,18 @@ class Explorer:
                 "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
             )
             self.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def show(shown: Explorer, tab: str, panel: str) -> str:
+    """Bring a panel to the front as a person does; returns its selector once its answer is there."""
+    page = shown.page
+    page.click(f'{EXPLORER} [data-tab="{tab}"]')
+    segment = f'{EXPLORER} [data-segment="{panel}"]'
+    if page.locator(segment).count():
+        page.click(segment)
+    where = f'{EXPLORER} [data-panel="{panel}"]'
+    page.wait_for_selector(f'{where}[aria-busy="false"] h4:not(:empty)')
+    page.evaluate(
+        "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+    )
+    return where

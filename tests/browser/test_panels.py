@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer import EXPLORER, Explorer
+from explorer import EXPLORER, Explorer, show
 from rtlab.documents.tabs import TABS
 from rtlab.questions.panels import QUESTIONS
 
@@ -57,21 +57,6 @@ def offered(shown: Explorer) -> list[str]:
     return shown.lab.python(
         "__import__('rtlab.documents.payload').documents.payload.decode(explorer.engine)['panels']"
     )
-
-
-def show(shown: Explorer, tab: str, panel: str) -> str:
-    """Bring a panel to the front as a person does; returns its selector once its answer is there."""
-    page = shown.page
-    page.click(f'{EXPLORER} [data-tab="{tab}"]')
-    segment = f'{EXPLORER} [data-segment="{panel}"]'
-    if page.locator(segment).count():
-        page.click(segment)
-    where = f'{EXPLORER} [data-panel="{panel}"]'
-    page.wait_for_selector(f'{where}[aria-busy="false"] h4:not(:empty)')
-    page.evaluate(
-        "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
-    )
-    return where
 
 
 def figure(shown: Explorer, where: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import difflib
@@ -26,7 +25,7 @@ from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import quoted
 from rtlab.core.progress import check
-from rtlab.core.protocols import BuildRequest, Limits, Progress
+from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import Calibrator, Method, Precision
 from rtlab.errors import BuildError, CalibrationError, RtlabError, VariantError
 
@@ -120,11 +119,14 @@ def build(
             log=str(log),
         )
         try:
-            started = kept.lent if request.several else _alone
-            with started(request.limits) as process:
-                built: compiler.Built = process.call(
-                    compiler.compile_plan, order, progress=progress, doing=doing
-                )
+            call = kept.call if request.several else child.call
+            built: compiler.Built = call(
+                compiler.compile_plan,
+                order,
+                limits=request.limits,
+                progress=progress,
+                doing=doing,
+            )
         except RtlabError as error:
             tail = _tail(log) if order.on_gpu else refusals.without_driver(_tail(log))
             error.details = "\n".join(filter(None, (error.details, tail)))
@@ -352,11 +354,6 @@ def _timing(options: BuildOptions, notes: list[str]) -> bytes | None:
     except OSError as error:
         notes.append(f'timing cache "{options.timing_cache}" not read: {error.strerror or error}')
         return b""
-
-
-def _alone(limits: Limits) -> contextlib.closing[child.ChildProcess]:
-    """A child for one build."""
-    return contextlib.closing(child.ChildProcess(limits))
 
 
 def _read(log: Path) -> str:

@@ -9,10 +9,14 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from rtlab.backends.live.child import ChildProcess, environment
-from rtlab.core.protocols import Limits
+from rtlab.core.protocols import Limits, Progress
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 #: Seconds for which a child waits.
 _IDLE = 20.0
@@ -34,6 +38,12 @@ class _Kept:
     @property
     def spent(self) -> bool:
         return not self.process.alive or self.builds >= _BUILDS
+
+
+def call(function: Callable[[P, Any], R], payload: P, *, limits: Limits, progress: Progress, doing: str) -> R:
+    """As ``child.call``, in a child that may have waited for it, and waits for the next one afterwards."""
+    with lent(limits) as process:
+        return process.call(function, payload, progress=progress, doing=doing)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from rtlab.core.schema import Meaning
 Outcome = Literal["fused", "blocked", "never", "unknown"]
 #: What keeps two nodes apart.
 Cause = Literal[
-    "output", "reader", "quantization", "cast", "identity", "broadcast", "dynamic", "weight", "normalization",
+    "output", "reader", "quantization", "cast", "identity", "broadcast", "weight", "normalization",
     "competitor", "operator",
 ]  # fmt: skip
 
@@ -24,7 +24,6 @@ CAUSES: dict[Cause, str] = {
     "cast": "a cast",
     "identity": "a node without effect",
     "broadcast": "a broadcast",
-    "dynamic": "a dynamic size",
     "weight": "a weight that is not constant",
     "normalization": "a normalization that is not folded",
     "competitor": "a competing fusion",
