@@ -196,9 +196,14 @@ def _told(name: str, entry: _Entry) -> int | None:
     return None
 
 
-def layer(name: str, entry: Mapping[str, Any], index: int, open_: list[str]) -> Layer:
-    """The layer of an entry of ``Layers``, the one at ``index``; ``open_`` gets the tensors without usable shapes."""
-    plain = bare(name)[0]
+def layer(
+    name: str, entry: Mapping[str, Any], index: int, open_: list[str], *, tagged: bool = False
+) -> Layer:
+    """The layer of an entry of ``Layers``, the one at ``index``; ``open_`` gets the tensors without usable shapes.
+
+    ``tagged`` leaves the number of an optimization profile in its names.
+    """
+    plain = name if tagged else bare(name)[0]
     attributes = dict(entry)
     for key in _FIELDS:
         attributes.pop(key, None)
@@ -207,9 +212,9 @@ def layer(name: str, entry: Mapping[str, Any], index: int, open_: list[str]) -> 
         name=plain,
         kind=_text(entry.get("LayerType")),
         index=index,
-        inputs=_tensors(entry.get("Inputs"), open_),
-        outputs=_tensors(entry.get("Outputs"), open_),
-        constants=_tensors(entry.get("Constants"), open_),
+        inputs=_tensors(entry.get("Inputs"), open_, tagged=tagged),
+        outputs=_tensors(entry.get("Outputs"), open_, tagged=tagged),
+        constants=_tensors(entry.get("Constants"), open_, tagged=tagged),
         tactic=_text(entry.get("TacticName")) or _text(entry.get("TacticValue")),
         stream=whole_number(entry.get("StreamId")) or 0,
         event=whole_number(entry.get("EventId")),
@@ -263,18 +268,19 @@ def _plain(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple({t.name: t for t in tensors}.values())
 
 
-def _tensors(entries: object, open_: list[str]) -> tuple[Tensor, ...]:
+def _tensors(entries: object, open_: list[str], *, tagged: bool = False) -> tuple[Tensor, ...]:
     if not isinstance(entries, list):
         return ()
     found = [{"Name": e} if isinstance(e, str) else e for e in entries]
-    return tuple([_tensor(e, open_) for e in found if isinstance(e, dict) and isinstance(e.get("Name"), str)])
+    named = [e for e in found if isinstance(e, dict) and isinstance(e.get("Name"), str)]
+    return tuple([_tensor(e, open_, tagged=tagged) for e in named])
 
 
-def _tensor(entry: _Entry, open_: list[str]) -> Tensor:
+def _tensor(entry: _Entry, open_: list[str], *, tagged: bool) -> Tensor:
     told = _text(entry.get("Format/Datatype")) or _text(entry.get("Format"))
     type_ = _text(entry.get("Datatype")) or _text(entry.get("DataType")) or told
     dtype, format_ = _typed(type_, told)
-    name = bare(entry["Name"])[0]
+    name = entry["Name"] if tagged else bare(entry["Name"])[0]
     shape = _ints(entry.get("Dimensions"))
     if shape is None and entry.get("Dimensions") is not None:
         open_.append(f'"{name}"')

@@ -182,7 +182,8 @@ class Build:
         layers: list[Layer] = []
         for _, text in rows:
             if (told := printed.entry(text)) is not None:
-                layers.append(inspector.layer(str(told["Name"]), told, len(layers), []))
+                # Whose program a layer is, its names tell.
+                layers.append(inspector.layer(str(told["Name"]), told, len(layers), [], tagged=True))
         self.unread += len(rows) - len(layers)
         if layers:
             self.listed()
