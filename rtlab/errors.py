@@ -178,6 +178,20 @@ UNCONFINE = (
 )
 
 
+#: Bytes of address space below which vendors' libraries do not load, and now and then abort the process.
+_LEAST = 1 << 29
+
+
+def see_room(doing: str) -> None:
+    """See that what loads vendors' libraries has room for them; ``doing`` continues "Cannot".
+
+    Raises:
+        RtlabError: the address space is confined to less.
+    """
+    if confined() and resource.getrlimit(resource.RLIMIT_AS)[0] < _LEAST:
+        raise RtlabError(f"Cannot {doing}: there is not enough memory: {confined()}. {UNCONFINE}")
+
+
 def _found(error: Exception) -> tuple[str, str]:
     """What was found, and what to do next."""
     from concurrent.futures import BrokenExecutor

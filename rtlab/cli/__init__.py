@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rtlab.cli import opening, printing
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
-from rtlab.errors import RtlabError, boundary
+from rtlab.errors import RtlabError, boundary, see_room
 
 if TYPE_CHECKING:
     from rtlab.study import Study
@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         with boundary(f'do "rtlab {given.command}"'):
+            if hasattr(given, "model"):
+                see_room(f'do "rtlab {given.command}"')
             return int(given.work(given))
     except RtlabError as error:
         if getattr(given, "json", False):

@@ -22,14 +22,7 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.stage import BUDGET_S, Budget, budget_of
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import Variant
-from rtlab.errors import (
-    Cancelled,
-    RtlabError,
-    Unavailable,
-    VariantError,
-    boundary,
-    told,
-)
+from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError, boundary, see_room, told
 from rtlab.session.job import Job, compiled, prepared
 from rtlab.session.measuring import broken, last, measured, planned
 from rtlab.session.observations import Observations
@@ -84,6 +77,7 @@ class Runs(Observations[R]):
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants and stages stay.
         """
+        see_room("run the study")
         seconds = budget_of(budget_s) if compare else 0.0
         several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
         wanted: list[Any] = [] if names is None else list(names) if several else [names]
