@@ -102,10 +102,12 @@ class Contents:
 
     def advised(self, name: str, found: Advice) -> Contents:
         """With what keeps the fusions of a variant from happening."""
-        kept = self
-        for verdict in found.verdicts:
-            kept = kept.judged(name, verdict)
-        return dataclasses.replace(kept, advice=_with(self.advice, name, found))
+        mine = MappingProxyType(
+            {**self.verdicts.get(name, {}), **{(v.first, v.second): v for v in found.verdicts}}
+        )
+        return dataclasses.replace(
+            self, verdicts=_with(self.verdicts, name, mine), advice=_with(self.advice, name, found)
+        )
 
     def settled(self, *names: str) -> Contents:
         """Without the failures of variants that have an engine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
 from rtlab.questions.why.missed import together
 from rtlab.relation.relate import relate
+from rtlab.testing import tiny_model
 
 RTX = backends.get("tensorrt-rtx")
 pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
@@ -186,6 +188,25 @@ def test_builds_of_a_search_share_a_child_and_a_crash_takes_none_along() -> None
     RTX.build(request, Silent())
     with kept.lent(Limits()) as child:
         assert first != child.pid
+
+
+def test_one_thread_looks_after_the_children_that_wait() -> None:
+    """A build takes a child out and puts it back: each time a thread of its own would be two hundred in a search."""
+    request = BuildRequest(random_network(4), Variant.of("fp32", target="sm86"), several=True)
+    for _ in range(4):
+        RTX.build(request, Silent())
+    assert 1 == sum(t.name == "rtlab-kept" for t in threading.enumerate())
+
+
+def test_an_engine_with_profiles_is_not_asked_about() -> None:
+    made = rtlab.Study(tiny_model())
+    one = ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))
+    made.add("fp32", target="sm86", backend="tensorrt-rtx", options={"profiles": [{"x": one}]})
+    made.run(compare=False)
+    with pytest.raises(
+        VariantError, match="it was built with optimization profiles, which no part of the model"
+    ):
+        made.why("stem/Relu", "left/Conv", variant="fp32")
 
 
 def test_the_command_line_tells_verdict_cause_edit_and_experiments(tmp_path, capsys) -> None:

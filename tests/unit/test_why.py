@@ -156,6 +156,21 @@ def test_a_budget_of_builds_ends_the_search_and_keeps_what_was_found() -> None:
     assert "unknown" == verdict.verdict
 
 
+def test_never_is_not_said_where_the_budget_ended_first() -> None:
+    found = model(conv("x", "c"), node("Sigmoid", "c", "s"), node("Add", ["s", "x"], "y"))
+    verdict, _ = asked(found, "conv_c", "Sigmoid_s", builds=1)
+    assert ("unknown", 1) == (verdict.verdict, verdict.builds)
+    assert "The budget was over after 1 experiments" in verdict.text
+    assert "never" == asked(found, "conv_c", "Sigmoid_s")[0].verdict
+
+
+def test_never_is_not_said_where_the_compiler_refuses_the_two_alone() -> None:
+    found = model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1]))
+    verdict, _ = asked(found, "conv_c", "MaxPool_y", Ruled(refused={"Conv"}))
+    assert "unknown" == verdict.verdict
+    assert "The compiler refuses the two alone" in verdict.text
+
+
 def test_a_cancel_keeps_what_was_found() -> None:
     found = model(
         conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), node("Tanh", "c", "t"),

@@ -25,6 +25,8 @@ _BUILDS = 200
 
 _lock = threading.Lock()
 _waiting: list[_Kept] = []
+#: Whether somebody looks after those who wait.
+_watched = False
 
 
 class _Kept:
@@ -68,14 +70,17 @@ def lent(limits: Limits) -> Iterator[ChildProcess]:
 
 
 def _wait(kept: _Kept) -> None:
+    global _watched  # noqa: PLW0603 - one of the process, as those who wait are
     with _lock:
         _waiting.append(kept)
-        if len(_waiting) == 1:
+        if not _watched:
+            _watched = True
             threading.Thread(target=_watch, name="rtlab-kept", daemon=True).start()
 
 
 def _watch() -> None:
     """End children that nobody has used for a while, for as long as there are any."""
+    global _watched  # noqa: PLW0603 - one of the process
     while True:
         time.sleep(_IDLE / 4)
         with _lock:
@@ -83,16 +88,17 @@ def _watch() -> None:
                 _waiting.remove(kept)
                 kept.process.close()
             if not _waiting:
+                _watched = False
                 return
 
 
 def _forked() -> None:
     """This process is a fork, and the children are those of another."""
-    global _lock  # noqa: PLW0603 - another thread of the parent may have held it
+    global _lock, _watched
     for kept in _waiting:
         kept.process.forget()
     _waiting.clear()
-    _lock = threading.Lock()
+    _lock, _watched = threading.Lock(), False
 
 
 if hasattr(os, "register_at_fork"):

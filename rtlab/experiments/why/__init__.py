@@ -47,13 +47,20 @@ def asked_of(facts: Facts) -> Builder:
     """The compiler that a variant's engine is of.
 
     Raises:
-        VariantError: the engine was read from files of another machine.
+        VariantError: the engine was read from files of another machine, or built with what parts cannot have.
         Unavailable: it is not installed here.
     """
     if facts.recorded:
         raise VariantError(
             f'Cannot ask the compiler of "{facts.name}": its engine was read from files of another machine. Build a '
             "variant here in the same precision, and ask about that."
+        )
+    options = facts.variant.options
+    if options is not None and (options.profiles or options.implicit):
+        what = "optimization profiles" if options.profiles else "the scales of TensorRT's own calibrator"
+        raise VariantError(
+            f'Cannot ask the compiler of "{facts.name}": it was built with {what}, which no part of the model can be. '
+            "Build a variant without them, and ask about that."
         )
     found: Builder = role(facts.engine.backend, "builds", "build")
     return found

@@ -70,6 +70,7 @@ class _Advising:
         self.facts, self.ranges, self.rig = asked.facts, asked.ranges, rig
         self.model = asked.facts.prepared.model
         self.missed = missed(asked.facts)
+        self.signatures = {one: self._signature(one) for one in self.missed}
         self.began = time.monotonic()
         self.verdicts: dict[Missed, Verdict] = {}
         #: Pairs that are like one that never is one step, by that pair.
@@ -84,7 +85,7 @@ class _Advising:
         never: dict[tuple[str, ...], Missed] = {}
         yield self._advice()
         for one in rig.each(self.missed, _DOING):
-            like = self._signature(one)
+            like = self.signatures[one]
             if like in never:
                 self.alike[one] = never[like]
             else:
@@ -217,7 +218,7 @@ class _Advising:
         if verdict.verdict == "blocked" and verdict.rewrites:
             return verdict.causes, verdict.nodes
         ops = tuple(self.model.by_id[n].op for n in verdict.nodes if n in self.model.by_id)
-        return verdict.verdict, verdict.causes, ops, self._signature(one)
+        return verdict.verdict, verdict.causes, ops, self.signatures[one]
 
     def _cause(self, members: Sequence[Missed]) -> Cause:
         verdict = self.verdicts[self.alike.get(members[0], members[0])]

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.phrases import quoted
+from rtlab.core.value import shape_text
 from rtlab.core.variant import Rewrite
 from rtlab.experiments.why import neutral
 from rtlab.quantize import rewrites
@@ -295,7 +296,7 @@ def _broadcasts(model: Model, node: Node, first: str) -> Iterator[Change]:
         words = "write out" if constant else "give as an input of the whole size"
         yield Change(
             "broadcast",
-            f'{words} "{value}", which "{node.id}" broadcasts from {_text(shape)} to {_text(whole)}',
+            f'{words} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(whole)}',
             (node.id,),
             functools.partial(_spread, node=node.id, value=value, shape=whole),
         )
@@ -322,10 +323,6 @@ def _weights(model: Model, node: Node, value: str, first: str) -> Iterator[Chang
         (node.id,) if maker is None else (maker.id,),
         functools.partial(_constant, value=value),
     )
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape)) or "a scalar"
 
 
 # --- the same in another form --------------------------------------------------------------------------------------
@@ -371,15 +368,12 @@ def _bypass(edit: Edit, source: str, target: str) -> None:
     old.replace_all_uses_with(new)
 
 
-def _input(edit: Edit, like: ir.Value, name: str) -> ir.Value:
-    made = ir.Value(name=edit.value_name(name), type=like.type, shape=_copied(like.shape))
+def _input(edit: Edit, like: ir.Value, name: str, shape: ir.Shape | None) -> ir.Value:
+    """A new input of the type of a value."""
+    made = ir.Value(name=edit.value_name(name), type=like.type, shape=None if shape is None else shape.copy())
     edit.graph.inputs.append(made)
     edit.values[made.name or ""] = made
     return made
-
-
-def _copied(shape: ir.Shape | None) -> ir.Shape | None:
-    return None if shape is None else shape.copy()
 
 
 def _detach(edit: Edit, reader: str, value: str) -> None:
@@ -389,7 +383,7 @@ def _detach(edit: Edit, reader: str, value: str) -> None:
     made = None
     for position, given in enumerate(node.inputs):
         if given is was:
-            made = made or _input(edit, was, f"{value}/apart")
+            made = made or _input(edit, was, f"{value}/apart", was.shape)
             node.replace_input_with(position, made)
 
 
@@ -409,9 +403,7 @@ def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
     if held is not None:
         made = edit.constant(f"{value}/whole", np.broadcast_to(held.numpy(), shape))
     else:
-        made = ir.Value(name=edit.value_name(f"{value}/whole"), type=was.type, shape=ir.Shape(shape))
-        edit.graph.inputs.append(made)
-        edit.values[made.name or ""] = made
+        made = _input(edit, was, f"{value}/whole", ir.Shape(shape))
     for position, given in enumerate(reader.inputs):
         if given is was:
             reader.replace_input_with(position, made)
@@ -430,4 +422,4 @@ def _constant(edit: Edit, value: str) -> None:
 
 def joined(changes: Sequence[Change]) -> str:
     """Changes in words."""
-    return " and ".join(c.words for c in changes) or quoted(())
+    return " and ".join(c.words for c in changes)

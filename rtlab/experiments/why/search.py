@@ -16,6 +16,7 @@ from rtlab.errors import BuildError, ModelError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
+from rtlab.questions.fusion import related
 from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict
 from rtlab.questions.why.missed import steps_of, together
 from rtlab.relation.mapping import Mapping as Relation
@@ -59,10 +60,10 @@ class WhyApart:
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
+    """Whether the two are one step in a graph that was built, and the relation that tells it; None where it was not."""
+
     fused: bool | None
-    layers: int | None = None
     relation: Relation | None = None
-    engine: Engine | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class _Search:
         self.began = time.monotonic()
         self.trials: list[FusionTrial] = []
         self.memo: dict[tuple[object, ...], bool | None] = {}
-        self.relation = relate(asked.model, asked.model, asked.engine)
+        self.relation = related(asked.engine, asked.model, asked.model)
         #: The nodes between the two.
         self.way: tuple[str, ...] = ()
         #: What the steps of the two nodes do in the engine that is asked about.
@@ -230,6 +231,13 @@ class _Search:
     def _none(self, lone: _Asked, own: Sequence[Change] = ()) -> Verdict:
         """That nothing makes one step of them, or only what gives them another arithmetic."""
         tried = len(self.trials)
+        if self.rig.over:
+            return self._verdict(
+                "unknown", text=f"The budget was over after {tried} experiments, before a cause was found."
+            )
+        if lone.fused is None:
+            text = f"The compiler refuses the two alone, and no change makes one step of them ({tried} experiments)."
+            return self._verdict("unknown", text=text)
         if lone.fused:
             text = (
                 "The two nodes alone are one step, and here they are not, whatever was changed around them "
@@ -307,12 +315,13 @@ class _Search:
             stands = {a: b for c in chosen for a, b in c.stands}
             asked = tuple(stands.get(n, n) for n in pair)
             if asked[0] == asked[1]:
-                after = self._next(part, pair, stands)
-                asked = (asked[0], after) if after else asked
+                asked = (asked[0], self._next(part, pair, stands))
             try:
                 changed = changes.applied(part, chosen)
             except VariantError:
                 # Of changes that exclude each other, nothing can be asked.
+                asked = (asked[0], "")
+            if not asked[1]:
                 self.memo[key] = None
                 return False
             self.memo[key] = self._build(
@@ -321,7 +330,7 @@ class _Search:
         return self.memo[key] is True
 
     def _next(self, part: Model, pair: tuple[str, str], stands: Mapping[str, str]) -> str:
-        """The only reader of the second node, which is gone: it stands behind the first now."""
+        """The only reader of the second node, which is gone: it stands behind the first now. Empty of several."""
         readers = [r.id for o in part.by_id[pair[1]].outputs for r in part.consumers.get(o, ())]
         return readers[0] if len(readers) == 1 and readers[0] not in stands else ""
 
@@ -329,13 +338,10 @@ class _Search:
         words = words or "as it is"
         began = time.monotonic()
         self.rig.check(_DOING)
-        variant = (
-            dataclasses.replace(self.asked.variant, pins=())
-            if self.asked.variant.pins
-            else self.asked.variant
-        )
         try:
-            engine = self.rig.tool.build(BuildRequest(model, variant, several=True), Under(self.rig))
+            engine = self.rig.tool.build(
+                BuildRequest(model, self.asked.variant, several=True), Under(self.rig)
+            )
         except BuildError as error:
             self.trials.append(FusionTrial(words, where, None, None, time.monotonic() - began, str(error)))
             self.rig.count(builds=1)
@@ -345,7 +351,7 @@ class _Search:
         self.trials.append(FusionTrial(words, where, len(engine.layers), fused, time.monotonic() - began))
         self.rig.count(builds=1)
         self.rig.advance()
-        return _Asked(fused, len(engine.layers), relation, engine)
+        return _Asked(fused, relation)
 
     def _blocked(self, chosen: Sequence[Change], cure: Change | None = None) -> Verdict:
         causes: tuple[Cause, ...] = tuple(dict.fromkeys(c.cause for c in chosen))

@@ -12,9 +12,9 @@ from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.core.schema import Meaning
 from rtlab.errors import RtlabError
+from rtlab.questions.fusion import related
 from rtlab.questions.roofline.estimate_error import usual
 from rtlab.relation.mapping import Mapping
-from rtlab.relation.relate import relate
 from rtlab.relation.roles import QUANTIZING_OPS
 
 #: Nodes that stand between two others without computing anything.
@@ -63,7 +63,7 @@ def missed(facts: Facts) -> tuple[Missed, ...]:
     the engine's GPU.
     """
     model, engine = facts.prepared.model, facts.engine
-    relation, sizes = relate(model, model, engine), model.sizes()
+    relation, sizes = related(engine, model, model), model.sizes()
     try:
         bandwidth = usual(engine).bandwidth
     except RtlabError:

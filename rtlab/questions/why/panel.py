@@ -190,7 +190,7 @@ def _remedied(cause: Cause) -> str:
     before, after = remedy.layers
     gain = "" if remedy.gain is None else f", {number(remedy.gain, 'ms')} less (estimated)"
     same = "" if remedy.keeps else ", outputs differ"
-    return f"{before} → {after} layers{gain}{same}{'' if remedy.pays else ': does not pay'}"
+    return f"{before} → {after} layers (reported){gain}{same}{'' if remedy.pays else ': does not pay'}"
 
 
 def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advice | None) -> list[Work]:
@@ -232,7 +232,7 @@ def _places(scene: Scene, one: Missed) -> list[str]:
 
 def _label(scene: Scene, one: Missed) -> str:
     ops = " | ".join(f"{n.op} {n.id}" for n in map(scene.model.by_id.__getitem__, (one.first, one.second)))
-    return f"{ops} ({one.stake * 1e3:.3g} µs at stake)" if one.stake is not None else ops
+    return f"{ops} ({one.stake * 1e3:.3g} µs at stake, estimated)" if one.stake is not None else ops
 
 
 def answer(scene: Scene) -> Verdict | Advice | MissedFusions:
