@@ -147,7 +147,7 @@ def _why(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
     else:
-        printing.verdict(found)
+        printing.fusion(found)
     return 0
 
 

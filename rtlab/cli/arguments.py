@@ -122,7 +122,7 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
 def _why_arguments(commands: Any) -> None:
     asked = commands.add_parser(
         "why",
-        help="ask the compiler, by building parts, why two neighbouring nodes are not one step of the engine",
+        help="ask the compiler, by building parts, why two neighbours are not one step of the engine, or why nodes are",
     )
     asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
     asked.add_argument(
@@ -136,8 +136,8 @@ def _why_arguments(commands: Any) -> None:
     )
     asked.add_argument("--json", action="store_true", help="print one JSON object")
     _model_arguments(asked)
-    for place, what in (("node", "one of two neighbours, by its id"), ("other", "the other one")):
-        asked.add_argument(place, help=what)
+    asked.add_argument("node", help="one of two neighbours, by its id; alone, why it is one step with others")
+    asked.add_argument("other", nargs="?", default=None, help="the other one")
     asked.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )

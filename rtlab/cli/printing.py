@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rtlab.questions.difference.diff import Difference
     from rtlab.questions.roofline.roofs import Point
     from rtlab.questions.why import Verdict
+    from rtlab.questions.why.joined import Joined
     from rtlab.study import Result, Study
 
 
@@ -145,17 +146,18 @@ def judgement(result: Result) -> None:
         print(f"{i}. {found.title}{cost}\n   {found.cost}\n   {found.fix}\n   evidence: {found.evidence}")
 
 
-def verdict(found: Verdict) -> None:
-    """Why two nodes are one step or not, and the experiments that show it."""
+def fusion(found: Verdict | Joined) -> None:
+    """Why nodes are one step or not, and the experiments that show it."""
     from rtlab.documents.answer import NounTable
-    from rtlab.questions.why import FusionTrial
+    from rtlab.questions.why import FusionTrial, Verdict
+    from rtlab.questions.why.joined import Parting
 
-    print(f"{found.verdict}: {found.text}")
+    kind = FusionTrial if isinstance(found, Verdict) else Parting
+    print(f"{found.verdict}: {found.text}" if isinstance(found, Verdict) else found.text)
     if found.experiments:
-        print(f"\n{NounTable(FusionTrial, found.experiments).text()}\n")
-    print(
-        f"{found.builds} builds in {found.seconds:.2g} s (measured here); holds for {found.compiler}, {found.shapes}"
-    )
+        print(f"\n{NounTable(kind, found.experiments).text()}\n")
+    taken = f"{found.builds} builds in {found.seconds:.2g} s (measured here); " if found.builds else ""
+    print(f"{taken}holds for {found.compiler}, {found.shapes}")
 
 
 def difference(found: Difference, how: str = "") -> None:

@@ -236,6 +236,12 @@ class Choosing(Showing):
             given: dict[str, Any] = {"budget_s": float(told)} if told else {}
             self.study.tune(progress=progress, **given)
 
+    def _ask_why(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
+        if "layer" in values:
+            self.study.why(values["layer"], variant=variant, progress=progress)
+        else:
+            self.study.why(values["first"], values["second"], variant=variant, progress=progress)
+
     def _worked(self, asked: StartWork) -> None:
         self._check_known(asked.variant)
         values, variant = asked.values, asked.variant
@@ -246,9 +252,7 @@ class Choosing(Showing):
             "rebuild": lambda progress: self._vary(variant, what, progress),
             "tune": lambda progress: self._tune(values, progress),
             "peaks": lambda progress: self.study.measure_peaks(progress=progress),
-            "why": lambda progress: self.study.why(
-                values["first"], values["second"], variant=variant, progress=progress
-            ),
+            "why": lambda progress: self._ask_why(values, variant, progress),
             "advise": lambda progress: self.study.advise(variant, progress=progress),
             "remedy": lambda progress: self._derived(
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True

@@ -18,6 +18,7 @@ from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
+from rtlab.questions.why.joined import Joined
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Snapshot:
     recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
     ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
     gave, None where random ones are drawn when they are needed. ``verdicts`` and ``advice`` say why nodes are not one
-    step, by variant.
+    step, ``joined`` why those of a step are, by variant.
     """
 
     model: Model
@@ -44,4 +45,5 @@ class Snapshot:
     given: CalibrationData | None = None
     task: Task | None = None
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=dict)
+    joined: Mapping[str, Mapping[str, Joined]] = dataclasses.field(default_factory=dict)
     advice: Mapping[str, Advice] = dataclasses.field(default_factory=dict)

@@ -49,7 +49,7 @@ class Session(Runs[R], Recordings[R], Searches[R]):
         return Snapshot(
             self.model, kept.variants, kept.facts, kept.failures, kept.sweeps, kept.forms,
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
-            task=self.task, verdicts=kept.verdicts, advice=kept.advice,
+            task=self.task, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
         )  # fmt: skip
 
     @boundary("export the variant")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rtlab.questions.batches.sweeps import Sweep
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
+    from rtlab.questions.why.joined import Joined
     from rtlab.session.job import Job
 
 K = TypeVar("K")
@@ -34,7 +35,7 @@ def _nothing() -> Any:
 class Contents:
     """Tables by the name of a variant, and ``forms`` by node; each can only be read.
 
-    ``verdicts`` are by the name of a variant, then by pair of nodes.
+    ``verdicts`` are by the name of a variant, then by pair of nodes; ``joined`` then by layer.
 
     ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
     """
@@ -47,6 +48,7 @@ class Contents:
     forms: Mapping[str, tuple[Timed, ...]] = dataclasses.field(default_factory=_nothing)
     tactics: Mapping[str, tuple[LayerTactics, ...]] = dataclasses.field(default_factory=_nothing)
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=_nothing)
+    joined: Mapping[str, Mapping[str, Joined]] = dataclasses.field(default_factory=_nothing)
     advice: Mapping[str, Advice] = dataclasses.field(default_factory=_nothing)
     unbuilt: frozenset[str] = frozenset()
 
@@ -74,7 +76,7 @@ class Contents:
         # What was found out about one engine does not hold for another.
         other = was is not None and was.engine is not facts.engine
         gone: dict[str, Any] = (
-            {t: _without(getattr(self, t), name) for t in ("verdicts", "advice")} if other else {}
+            {t: _without(getattr(self, t), name) for t in ("verdicts", "joined", "advice")} if other else {}
         )
         table, failures = _with(self.facts, name, facts), _without(self.failures, name)
         return dataclasses.replace(self, facts=table, failures=failures, **gone)
@@ -100,6 +102,11 @@ class Contents:
         mine = _with(self.verdicts.get(name, {}), (found.first, found.second), found)
         return dataclasses.replace(self, verdicts=_with(self.verdicts, name, mine))
 
+    def joined_as(self, name: str, found: Joined) -> Contents:
+        """With why the nodes of a step of a variant's engine are one."""
+        mine = _with(self.joined.get(name, {}), found.layer, found)
+        return dataclasses.replace(self, joined=_with(self.joined, name, mine))
+
     def advised(self, name: str, found: Advice) -> Contents:
         """With what keeps the fusions of a variant from happening."""
         mine = MappingProxyType(
@@ -116,7 +123,17 @@ class Contents:
 
     def without(self, name: str) -> Contents:
         """Without a variant and all there is of it."""
-        tables = ("variants", "facts", "failures", "scales", "sweeps", "tactics", "verdicts", "advice")
+        tables = (
+            "variants",
+            "facts",
+            "failures",
+            "scales",
+            "sweeps",
+            "tactics",
+            "verdicts",
+            "joined",
+            "advice",
+        )
         rest = {t: _without(getattr(self, t), name) for t in tables}
         return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})
 

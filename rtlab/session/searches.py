@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.reference import evaluator, runner_of, stand_in
@@ -21,7 +22,15 @@ from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
 from rtlab.experiments.tactics import LayerTactics
 from rtlab.experiments.tuning import CpuTuning
-from rtlab.experiments.why import WhyApart, asked_of, neighbours
+from rtlab.experiments.why import (
+    WhyApart,
+    WhyTogether,
+    asked_of,
+    neighbours,
+    reported,
+    step_of,
+    unaskable,
+)
 from rtlab.experiments.why.advising import Adviser, Advising
 from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
@@ -30,6 +39,7 @@ from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.variants.variations import given
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
+from rtlab.questions.why.joined import Joined
 from rtlab.session import forcing
 from rtlab.session.observations import Observations
 from rtlab.session.watching import watching
@@ -191,23 +201,37 @@ class Searches(Observations[R]):
     def _keep_ranking(self, found: tuple[Ranked, ...]) -> None:
         self._ranking = found
 
-    @boundary("ask why two nodes are not one step")
+    @overload
+    def why(
+        self, node: str, other: str, *, variant: str, builds: int = 60, seconds: float = 60.0,
+        progress: Progress | None = None,
+    ) -> Verdict: ...  # fmt: skip
+
+    @overload
+    def why(
+        self, node: str, other: None = None, *, variant: str, builds: int = 60, seconds: float = 60.0,
+        progress: Progress | None = None,
+    ) -> Joined: ...  # fmt: skip
+
+    @boundary("ask why nodes are one step, or why not")
     def why(
         self,
         node: str,
-        other: str,
+        other: str | None = None,
         *,
         variant: str,
         builds: int = 60,
         seconds: float = 60.0,
         progress: Progress | None = None,
-    ) -> Verdict:
-        """Why two neighbouring nodes are not one step of a variant's engine, by experiment with its compiler.
+    ) -> Verdict | Joined:
+        """Why two neighbouring nodes are not one step of a variant's engine, or why those of one step are one.
 
-        What was found before a cancel, or within the budget, is kept.
+        The compiler of the variant is asked, by experiment. What was found before a cancel, or within the budget, is
+        kept. Where it cannot be asked, as of an engine that was read from files, what these report of two nodes is
+        told.
 
         Args:
-            node: One of two neighbours.
+            node: One of two neighbours; or without ``other`` a node, or a layer by its id, whose step is asked about.
             other: The other one.
             variant: A built variant.
             builds: How many parts may be built.
@@ -216,20 +240,38 @@ class Searches(Observations[R]):
 
         Raises:
             ModelError: there is no such node, or they are no neighbours.
-            VariantError: the variant is not built, or was read from files of another machine.
+            VariantError: the variant is not built, the step does the work of one node alone, or its compiler cannot be
+                asked about a step.
             Unavailable: its compiler is not installed here.
             Cancelled: stopped before anything was found.
         """
         facts = self.facts_of(variant)
+        if other is None:
+            layer = step_of(facts, node)
+            step = WhyTogether(facts.prepared.model, facts.engine, facts.variant, layer)
+            allowed = Allowance(seconds, builds)
+            with watching(progress) as watched:
+                return self._search(
+                    step,
+                    Rig(asked_of(facts), watched, allowed),
+                    functools.partial(self._keep_joined, variant),
+                )
         first, second = neighbours(self.model, node, other)
-        builder = asked_of(facts)
+        keep = functools.partial(self._keep_verdict, variant)
+        if reason := unaskable(facts):
+            found = reported(facts, first, second, reason)
+            keep(found)
+            self._changed()
+            return found
         experiment = WhyApart(facts.prepared.model, facts.engine, facts.variant, first, second)
-
-        def keep(found: Verdict) -> None:
-            self._change(lambda kept: kept.judged(variant, found))
-
         with watching(progress) as watched:
-            return self._search(experiment, Rig(builder, watched, Allowance(seconds, builds)), keep)
+            return self._search(experiment, Rig(asked_of(facts), watched, Allowance(seconds, builds)), keep)
+
+    def _keep_verdict(self, variant: str, found: Verdict) -> None:
+        self._change(lambda kept: kept.judged(variant, found))
+
+    def _keep_joined(self, variant: str, found: Joined) -> None:
+        self._change(lambda kept: kept.joined_as(variant, found))
 
     @boundary("advise on the fusions")
     def advise(self, variant: str, *, seconds: float = 60.0, progress: Progress | None = None) -> Advice:

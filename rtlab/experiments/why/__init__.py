@@ -9,9 +9,13 @@ from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Builder
 from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.why.cutting import paths, way
+from rtlab.experiments.why.reported import reported
 from rtlab.experiments.why.search import WhyApart
+from rtlab.experiments.why.together import WhyTogether
+from rtlab.questions.fusion import related
+from rtlab.questions.why.missed import steps_of
 
-__all__ = ["WhyApart", "asked_of", "neighbours"]
+__all__ = ["WhyApart", "WhyTogether", "asked_of", "neighbours", "reported", "step_of", "unaskable"]
 
 
 def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
@@ -43,6 +47,27 @@ def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
     )
 
 
+def step_of(facts: Facts, given: str) -> str:
+    """The layer that does a node's work, of several the one that does that of most nodes; of a layer, itself.
+
+    Raises:
+        ModelError: there is no such node.
+        VariantError: no layer is known to do its work.
+    """
+    model = facts.prepared.model
+    if given not in model.by_id and given in {layer.id for layer in facts.engine.layers}:
+        return given
+    node = facts.source.node(given)
+    relation = related(facts.engine, model, model)
+    steps = steps_of(relation, node.id) if node.id in model.by_id else ()
+    if not steps:
+        raise VariantError(
+            f'Cannot ask what "{node.id}" is one step with: no layer of "{facts.name}" is known to do its work. Choose '
+            f"another node; study.explain({node.id!r}, variant={facts.name!r}) tells what became of this one."
+        )
+    return max(steps, key=lambda i: len(relation.run(i)))
+
+
 def asked_of(facts: Facts) -> Builder:
     """The compiler that a variant's engine is of.
 
@@ -50,17 +75,24 @@ def asked_of(facts: Facts) -> Builder:
         VariantError: the engine was read from files of another machine, or built with what parts cannot have.
         Unavailable: it is not installed here.
     """
+    if why := unaskable(facts):
+        raise VariantError(f'Cannot ask the compiler of "{facts.name}": {why}')
+    found: Builder = role(facts.engine.backend, "builds", "build")
+    return found
+
+
+def unaskable(facts: Facts) -> str:
+    """Why no experiment can be made on a variant, and what to do then; empty where some can."""
     if facts.recorded:
-        raise VariantError(
-            f'Cannot ask the compiler of "{facts.name}": its engine was read from files of another machine. Build a '
-            "variant here in the same precision, and ask about that."
+        return (
+            "its engine was read from files of another machine. Build a variant here in the same precision, and ask "
+            "about that."
         )
     options = facts.variant.options
     if options is not None and (options.profiles or options.implicit):
         what = "optimization profiles" if options.profiles else "the scales of TensorRT's own calibrator"
-        raise VariantError(
-            f'Cannot ask the compiler of "{facts.name}": it was built with {what}, which no part of the model can be. '
-            "Build a variant without them, and ask about that."
+        return (
+            f"it was built with {what}, which no part of the model can be. Build a variant without them, and ask about "
+            "that."
         )
-    found: Builder = role(facts.engine.backend, "builds", "build")
-    return found
+    return ""

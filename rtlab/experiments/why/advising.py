@@ -18,7 +18,8 @@ from rtlab.core.variant import Rewrite, Variant
 from rtlab.errors import BuildError, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.why.cutting import paths
-from rtlab.experiments.why.search import Under, WhyApart
+from rtlab.experiments.why.oracle import Under
+from rtlab.experiments.why.search import WhyApart
 from rtlab.quantize import prepare, rewrites
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice, Cause, Remedy

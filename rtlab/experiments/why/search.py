@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.protocols import Builder, BuildRequest
-from rtlab.core.value import shape_text
+from rtlab.core.protocols import Builder
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError, ModelError, VariantError
+from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
+from rtlab.experiments.why.oracle import DOING, Built, Oracle, inputs_of
 from rtlab.questions.fusion import related
 from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict
 from rtlab.questions.why.missed import steps_of, together
 from rtlab.relation.mapping import Mapping as Relation
-from rtlab.relation.relate import relate
 
 #: A model of no more nodes is asked about as a whole: that takes no longer, and nothing is cut.
 _SMALL = 60
 #: Hops of a neighbourhood, the smallest first.
 _HOPS = (1, 2, 4)
 _OPEN = "Not settled yet."
-_DOING = "asking why two nodes are not one step"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +55,6 @@ class WhyApart:
         return _Search(self, rig).verdicts()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Asked:
-    """Whether the two are one step in a graph that was built, and the relation that tells it; None where it was not."""
-
-    fused: bool | None
-    relation: Relation | None = None
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Stage:
     """A graph that shows the miss, and what the compiler made of it."""
@@ -80,7 +69,7 @@ class _Search:
 
     def __init__(self, asked: WhyApart, rig: Rig[Builder]) -> None:
         self.asked, self.rig = asked, rig
-        self.began = time.monotonic()
+        self.oracle = Oracle(asked.variant, rig)
         self.trials: list[FusionTrial] = []
         self.memo: dict[tuple[object, ...], bool | None] = {}
         self.relation = related(asked.engine, asked.model, asked.model)
@@ -176,7 +165,7 @@ class _Search:
                 return _Stage(title, part, answer.relation)
         return None
 
-    def _repeats(self, answer: _Asked, part: Model, start: frozenset[str], pair: tuple[str, str]) -> bool:
+    def _repeats(self, answer: Built, part: Model, start: frozenset[str], pair: tuple[str, str]) -> bool:
         """Whether a part shows the same miss: the two apart, each in one step with the nodes that it has there."""
         if answer.fused is not False or answer.relation is None:
             return False
@@ -188,7 +177,7 @@ class _Search:
     ) -> Generator[Verdict, None, Change | None]:
         """The change after which the two are one step; of several, one that keeps the outputs."""
         found: list[Change] = []
-        for change in self.rig.each(tier, _DOING):
+        for change in self.rig.each(tier, DOING):
             if self._fuses(stage, [change], pair):
                 found.append(change)
                 # Rivals come the farthest first, which alone is enough.
@@ -228,7 +217,7 @@ class _Search:
         )
         return self._verdict("unknown", text=f'No layer is known to do the work of "{lost}". {text}')
 
-    def _none(self, lone: _Asked, own: Sequence[Change] = ()) -> Verdict:
+    def _none(self, lone: Built, own: Sequence[Change] = ()) -> Verdict:
         """That nothing makes one step of them, or only what gives them another arithmetic."""
         tried = len(self.trials)
         if self.rig.over:
@@ -284,7 +273,7 @@ class _Search:
         if all(c.keeps for c in chosen):
             return
         involved = (*pair, *(n for c in chosen for n in c.nodes))
-        for change in self.rig.each(list(changes.rewritten(stage.model, involved)), _DOING):
+        for change in self.rig.each(list(changes.rewritten(stage.model, involved)), DOING):
             fuses = self._fuses(stage, [change], pair)
             yield self._blocked(chosen, change if fuses else None)
             if fuses:
@@ -296,7 +285,7 @@ class _Search:
         while len(left) >= 2:
             width = max(1, len(left) // size)
             blocks = [left[i : i + width] for i in range(0, len(left), width)]
-            rest = ([c for c in left if c not in block] for block in self.rig.each(blocks, _DOING))
+            rest = ([c for c in left if c not in block] for block in self.rig.each(blocks, DOING))
             smaller = next((r for r in rest if r and self._fuses(stage, r, pair)), None)
             if smaller is not None:
                 left, size = smaller, max(size - 1, 2)
@@ -334,24 +323,10 @@ class _Search:
         readers = [r.id for o in part.by_id[pair[1]].outputs for r in part.consumers.get(o, ())]
         return readers[0] if len(readers) == 1 and readers[0] not in stands else ""
 
-    def _build(self, model: Model, words: str, where: str, pair: tuple[str, str]) -> _Asked:
-        words = words or "as it is"
-        began = time.monotonic()
-        self.rig.check(_DOING)
-        try:
-            engine = self.rig.tool.build(
-                BuildRequest(model, self.asked.variant, several=True), Under(self.rig)
-            )
-        except BuildError as error:
-            self.trials.append(FusionTrial(words, where, None, None, time.monotonic() - began, str(error)))
-            self.rig.count(builds=1)
-            return _Asked(None)
-        relation = relate(model, model, engine)
-        fused = together(relation, *pair)
-        self.trials.append(FusionTrial(words, where, len(engine.layers), fused, time.monotonic() - began))
-        self.rig.count(builds=1)
-        self.rig.advance()
-        return _Asked(fused, relation)
+    def _build(self, model: Model, words: str, where: str, pair: tuple[str, str]) -> Built:
+        found = self.oracle.build(model, words or "as it is", where, pair)
+        self.trials.append(found.trial)
+        return found
 
     def _blocked(self, chosen: Sequence[Change], cure: Change | None = None) -> Verdict:
         causes: tuple[Cause, ...] = tuple(dict.fromkeys(c.cause for c in chosen))
@@ -373,16 +348,15 @@ class _Search:
 
     def _verdict(self, verdict: Outcome, **more: Any) -> Verdict:
         asked = self.asked
-        shapes = ", ".join(f"{n} {shape_text(asked.model.sizes().get(n))}" for n in asked.model.inputs)
         return Verdict(
             asked.first,
             asked.second,
             verdict,
             experiments=tuple(self.trials),
             builds=len(self.trials),
-            seconds=time.monotonic() - self.began,
+            seconds=self.oracle.seconds,
             compiler=asked.engine.title,
-            shapes=shapes,
+            shapes=inputs_of(asked.model),
             **more,
         )
 
@@ -397,20 +371,3 @@ class _Search:
 def _group(relation: Relation, node: str) -> frozenset[str]:
     """The nodes whose work is done in the steps that do a node's."""
     return frozenset(n for i in steps_of(relation, node) for n in relation.run(i))
-
-
-class Under:
-    """What is built for a search reports nothing of its own, and stops when the search is asked to."""
-
-    def __init__(self, rig: Rig[Any]) -> None:
-        self._rig = rig
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        """Say nothing."""
-
-    def advance(self, steps: int = 1) -> None:
-        """Say nothing."""
-
-    def stopped(self) -> bool:
-        """Whether somebody asked to stop."""
-        return self._rig.cancelled()

@@ -67,6 +67,8 @@ class Verdict:
         seconds: The time that all of it took.
         compiler: Compiler, release and target, of which alone it holds.
         shapes: The shapes of the model's inputs that it holds for.
+        basis: ``experiment``, or ``reported`` where its compiler cannot be asked: then the files of the engine tell
+            what is one step, and what may keep two apart was not tried.
     """
 
     first: Annotated[str, Meaning("First node", links="nodes")]
@@ -83,6 +85,7 @@ class Verdict:
     seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
     compiler: Annotated[str, Meaning("Compiler")] = ""
     shapes: Annotated[str, Meaning("Shapes")] = ""
+    basis: Annotated[Literal["experiment", "reported"], Meaning("Basis")] = "experiment"
 
     @property
     def cause(self) -> Annotated[str, Meaning()]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from rtlab.core.answers import kept
+from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.core.schema import Meaning
@@ -63,29 +64,35 @@ def missed(facts: Facts) -> tuple[Missed, ...]:
     the engine's GPU.
     """
     model, engine = facts.prepared.model, facts.engine
-    relation, sizes = related(engine, model, model), model.sizes()
-    try:
-        bandwidth = usual(engine).bandwidth
-    except RtlabError:
-        bandwidth = math.nan
+    relation = related(engine, model, model)
     found: dict[tuple[str, str], Missed] = {}
     for node in model.top:
         if node.op in BETWEEN or node.id not in facts.source.by_id:
             continue
         for value in node.outputs:
-            for reader in _readers(model, value):
+            for reader in readers(model, value):
                 known = reader in facts.source.by_id and (node.id, reader) not in found
                 if known and together(relation, node.id, reader) is False:
-                    shape = sizes.get(value)
-                    nbytes = (
-                        _BYTES.get(model.values[value].dtype, 4) * math.prod(shape) if shape else math.nan
-                    )
-                    stake = 2 * nbytes / bandwidth * 1e3
-                    found[node.id, reader] = Missed(node.id, reader, stake if math.isfinite(stake) else None)
+                    found[node.id, reader] = Missed(node.id, reader, moving(model, value, engine))
     return tuple(sorted(found.values(), key=lambda m: -(m.stake or 0.0)))
 
 
-def _readers(model: Model, value: str) -> Iterator[str]:
+def moving(model: Model, value: str, engine: Engine) -> float | None:
+    """What a value takes to be written once and read once at the bandwidth of an engine's GPU, in milliseconds.
+
+    None where its shape is open, or the GPU is not known.
+    """
+    shape = model.sizes().get(value)
+    try:
+        bandwidth = usual(engine).bandwidth
+    except RtlabError:
+        return None
+    nbytes = _BYTES.get(model.values[value].dtype, 4) * math.prod(shape) if shape else math.nan
+    taken = 2 * nbytes / bandwidth * 1e3
+    return taken if math.isfinite(taken) else None
+
+
+def readers(model: Model, value: str) -> Iterator[str]:
     """The nodes that compute with a value, perhaps through some that do not."""
     todo = [value]
     while todo:

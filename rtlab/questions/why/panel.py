@@ -14,6 +14,7 @@ from rtlab.errors import VariantError
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.why import FusionTrial, Verdict
 from rtlab.questions.why.advice import Advice, Cause
+from rtlab.questions.why.joined import Joined, Parting
 from rtlab.questions.why.missed import Missed, MissedFusions, missed
 
 if TYPE_CHECKING:
@@ -27,25 +28,34 @@ _LEAD = (
 #: Pairs in the list to choose from; those with less at stake are found through the graph.
 _LISTED = 200
 _ALL = "all"
+#: What stands before the id of a layer whose step is asked about.
+_STEP = "layer "
+_UNMOVED = (
+    "What the values between its nodes would take to be written and read once, at the bandwidth of the GPU."
+)
 
 
 def why(scene: Scene) -> Panel:
-    """The missed fusions, or the experiments on the one that is chosen."""
+    """The missed fusions, or the experiments on the pair or the step that is chosen."""
     facts = scene.result
-    pairs = {f"{m.first} | {m.second}": m for m in missed(facts)}
-    if not pairs:
+    pairs = {_key(m): m for m in missed(facts)}
+    chosen = scene.settings.get("pair") or _ALL
+    layer, one = _layer(facts, chosen), pairs.get(chosen) or _pair(scene, chosen)
+    if not pairs and layer is None and one is None:
         return WHY.panel(
             scene, problem="Every two neighbours whose layers are known are one step: nothing is missed."
         )
     verdicts = scene.study.verdicts.get(facts.name, {})
-    chosen = scene.settings.get("pair") or _ALL
-    one = pairs.get(chosen)
     labels = {_ALL: f"All {len(pairs)} missed fusions"} | {
         k: _label(scene, m) for k, m in [*pairs.items()][:_LISTED]
     }
-    if one is not None:
+    if layer is not None:
+        labels[chosen] = f"{scene.called.get(layer, layer)}: why it is one step"
+    elif one is not None:
         labels.setdefault(chosen, _label(scene, one))
-    settings = [choices("pair", "Pair", labels, chosen if one else _ALL)]
+    settings = [choices("pair", "Pair", labels, chosen if chosen in labels else _ALL)]
+    if layer is not None:
+        return _step(scene, layer, settings)
     found = verdicts.get((one.first, one.second)) if one else None
     work = _work(facts, one, found, scene.study.advice.get(facts.name))
     if one is None:
@@ -60,23 +70,77 @@ def why(scene: Scene) -> Panel:
             links={"pair": link(places)},
         )
     table = NounTable(FusionTrial, found.experiments)
+    by = f"by {found.compiler}, at {found.shapes}"
+    tried = [
+        fact("Builds", str(found.builds)),
+        fact("Took", number(found.seconds, "s"), "measured"),
+    ]
     return WHY.panel(
         scene,
         lead=found.text,
         settings=settings,
         work=work,
         facts=[
-            fact("Verdict", found.verdict, "reported", f"by {found.compiler}, at {found.shapes}"),
+            fact("Verdict", found.verdict, "reported", by),
             *([fact("Cause", found.cause)] if found.cause else []),
             *([fact("Smallest change", found.edit, None, _keeps(found))] if found.edit else []),
-            fact("Builds", str(found.builds)),
-            fact("Took", number(found.seconds, "s"), "measured"),
+            *(tried if found.basis == "experiment" else []),
         ],
-        columns=table.columns(),
+        columns=table.columns() if found.experiments else [],
         rows=table.rows(),
         links={"pair": link(places), **table.links()},
         notes=[f"Holds for {found.compiler}, {found.shapes}. {_keeps(found)}"],
     )
+
+
+def _step(scene: Scene, layer: str, settings: list[Setting]) -> Panel:
+    """Why the nodes of one step are one."""
+    found = scene.study.joined.get(scene.result.name, {}).get(layer)
+    reason = _unasked(scene.result)
+    label = "Ask again" if found else "Ask the compiler"
+    work = Work(work="why", label=label, values={"layer": layer}, enabled=not reason, reason=reason)
+    own = link(scene.nodes(layer), [layer])
+    if found is None:
+        called = scene.called.get(layer, layer)
+        lead = f"{called}: not asked yet why it is one step. An answer takes about a second."
+        return WHY.panel(scene, lead=lead, settings=settings, work=[work], links={"pair": own})
+    table = NounTable(Parting, found.experiments)
+    moved = (
+        [] if found.saved is None else [fact("Not moved", number(found.saved, "ms"), "estimated", _UNMOVED)]
+    )
+    return WHY.panel(
+        scene,
+        lead=found.text,
+        settings=settings,
+        work=[work],
+        facts=[
+            *moved,
+            fact("Builds", str(found.builds)),
+            fact("Took", number(found.seconds, "s"), "measured"),
+        ],
+        columns=table.columns() if found.experiments else [],
+        rows=table.rows(),
+        links={"pair": own, **table.links()},
+        notes=[f"Holds for {found.compiler}, {found.shapes}."],
+    )
+
+
+def _key(pair: Missed) -> str:
+    return f"{pair.first} | {pair.second}"
+
+
+def _layer(facts: Facts, chosen: str) -> str | None:
+    """The layer whose step is asked about."""
+    name = chosen.removeprefix(_STEP)
+    known = chosen.startswith(_STEP) and any(layer.id == name for layer in facts.engine.layers)
+    return name if known else None
+
+
+def _pair(scene: Scene, chosen: str) -> Missed | None:
+    """A pair that is no missed fusion, such as one that was asked about in the graph."""
+    first, _, second = chosen.partition(" | ")
+    known = scene.model.by_id
+    return Missed(first, second, None) if first in known and second in known else None
 
 
 def _overview(scene: Scene, pairs: Sequence[Missed], settings: list[Setting], work: list[Work]) -> Panel:
@@ -86,7 +150,7 @@ def _overview(scene: Scene, pairs: Sequence[Missed], settings: list[Setting], wo
     verdicts = scene.study.verdicts.get(scene.result.name, {})
     rows = [
         Row(
-            key=f"{m.first} | {m.second}",
+            key=_key(m),
             cells=[
                 scene.model.by_id[m.first].title,
                 scene.model.by_id[m.second].title,
@@ -112,7 +176,7 @@ def _overview(scene: Scene, pairs: Sequence[Missed], settings: list[Setting], wo
             column("Cause"),
         ],
         rows=rows,
-        links={f"{m.first} | {m.second}": link(_places(scene, m)) for m in pairs},
+        links={_key(m): link(_places(scene, m)) for m in pairs},
         notes=[
             "At stake: what the value between takes to be written and read once, at the bandwidth of the GPU."
         ],
@@ -194,12 +258,12 @@ def _remedied(cause: Cause) -> str:
 
 
 def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advice | None) -> list[Work]:
-    reason = "Its engine was read from files of another machine" if facts.recorded else ""
+    reason = _unasked(facts)
     made = []
     if one is not None:
         pair = {"first": one.first, "second": one.second}
-        label = "Ask again" if found else "Ask the compiler"
-        made.append(Work(work="why", label=label, values=pair, enabled=not reason, reason=reason))
+        label = "Read its files" if reason else "Ask again" if found else "Ask the compiler"
+        made.append(Work(work="why", label=label, values=pair, enabled=True, reason=""))
     else:
         label = "Ask about all again" if advice else "Ask about all"
         made.append(Work(work="advise", label=label, values={}, enabled=not reason, reason=reason))
@@ -213,6 +277,11 @@ def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advic
             Work(work="remedy", label="Build with the remedy", values=values, enabled=True, reason="")
         )
     return made
+
+
+def _unasked(facts: Facts) -> str:
+    """Why a compiler cannot be asked; empty where it can."""
+    return "Its engine was read from files of another machine" if facts.recorded else ""
 
 
 def _keeps(found: Verdict) -> str:
@@ -235,9 +304,18 @@ def _label(scene: Scene, one: Missed) -> str:
     return f"{ops} ({one.stake * 1e3:.3g} µs at stake, estimated)" if one.stake is not None else ops
 
 
-def answer(scene: Scene) -> Verdict | Advice | MissedFusions:
-    """What is known: of the pair that is asked about, else the advice on all, else which fusions are missed."""
+def answer(scene: Scene) -> Verdict | Joined | Advice | MissedFusions:
+    """What is known: of the pair or the step that is asked about, else of all pairs, else which fusions are missed."""
     name, pair = scene.result.name, scene.settings.get("pair", "")
+    layer = _layer(scene.result, pair)
+    if layer is not None:
+        joined = scene.study.joined.get(name, {}).get(layer)
+        if joined is None:
+            raise VariantError(
+                f'Cannot tell why "{layer}" is one step: nobody asked the compiler yet. Ask with '
+                f"study.why({layer!r}, variant={name!r})."
+            )
+        return joined
     first, _, second = pair.partition(" | ")
     known = scene.study.verdicts.get(name, {}).get((first, second))
     if pair and pair != _ALL and known is None:

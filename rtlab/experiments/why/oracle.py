@@ -1,0 +1,91 @@
+"""The compiler as an oracle: whether two nodes are one step of a graph that it builds."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from rtlab.core.model import Model
+from rtlab.core.protocols import Builder, BuildRequest
+from rtlab.core.value import shape_text
+from rtlab.core.variant import Variant
+from rtlab.errors import BuildError
+from rtlab.experiments.experiment import Rig
+from rtlab.questions.why import FusionTrial
+from rtlab.questions.why.missed import together
+from rtlab.relation.mapping import Mapping as Relation
+from rtlab.relation.relate import relate
+
+DOING = "asking the compiler about a fusion"
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """What became of a graph: the experiment, and the relation of its nodes and layers; None where it was refused."""
+
+    trial: FusionTrial
+    relation: Relation | None = None
+
+    @property
+    def fused(self) -> bool | None:
+        """Whether the two that were asked about are one step in it; None where that cannot be told."""
+        return self.trial.fused
+
+
+class Oracle:
+    """Builds graphs for a search, in the variant that it asks about, and counts them."""
+
+    def __init__(self, variant: Variant, rig: Rig[Builder]) -> None:
+        self.variant, self.rig = variant, rig
+        self.builds = 0
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """What the search took so far."""
+        return time.monotonic() - self._began
+
+    def build(self, model: Model, change: str, where: str, pair: tuple[str, str]) -> Built:
+        """Build a graph and see whether two of its nodes are one step.
+
+        Raises:
+            Cancelled: somebody asked to stop.
+        """
+        began = time.monotonic()
+        self.rig.check(DOING)
+        self.builds += 1
+        try:
+            engine = self.rig.tool.build(BuildRequest(model, self.variant, several=True), Under(self.rig))
+        except BuildError as error:
+            self.rig.count(builds=1)
+            taken = time.monotonic() - began
+            return Built(FusionTrial(change, where, None, None, taken, str(error)))
+        relation = relate(model, model, engine)
+        fused = together(relation, *pair)
+        self.rig.count(builds=1)
+        self.rig.advance()
+        trial = FusionTrial(change, where, len(engine.layers), fused, time.monotonic() - began)
+        return Built(trial, relation)
+
+
+class Under:
+    """What is built for a search reports nothing of its own, and stops when the search is asked to."""
+
+    def __init__(self, rig: Rig[Any]) -> None:
+        self._rig = rig
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Say nothing."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Say nothing."""
+
+    def stopped(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._rig.cancelled()
+
+
+def inputs_of(model: Model) -> str:
+    """The shapes of a model's inputs, in words."""
+    return ", ".join(f"{n} {shape_text(model.sizes().get(n))}" for n in model.inputs)

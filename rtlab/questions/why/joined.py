@@ -1,0 +1,55 @@
+"""Why the nodes of one step are one: what that saves, and what would part them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from rtlab.core.schema import Meaning
+
+
+@dataclasses.dataclass(frozen=True)
+class Parting:
+    """One experiment on two neighbours of a step: what was changed, and whether they are one step still.
+
+    ``layers`` counts those of the part that was built, None where the compiler refused it; ``fused`` is None where that
+    cannot be told; ``seconds`` is the time of the build.
+    """
+
+    first: Annotated[str, Meaning("First node", links="nodes")]
+    second: Annotated[str, Meaning("Second node", links="nodes")]
+    change: Annotated[str, Meaning("Change")]
+    layers: Annotated[int | None, Meaning("Layers", origin="reported")]
+    fused: Annotated[bool | None, Meaning("Still one step", origin="reported")]
+    seconds: Annotated[float, Meaning("Build", "s", "measured")]
+    refused: Annotated[str, Meaning("Refused")] = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """A step that does the work of several nodes: what it saves, and by experiment what would part them.
+
+    Attributes:
+        layer: The step.
+        nodes: Those whose work it does, in the data's way.
+        saved: What the values between them would take to be written once and read once, in milliseconds, at the
+            bandwidth of the engine's GPU; None where a shape or the bandwidth is not known.
+        text: The answer in a sentence or two.
+        experiments: What was tried, in its order.
+        builds: How many parts were built.
+        seconds: The time that all of it took.
+        compiler: Compiler, release and target, of which alone it holds.
+        shapes: The shapes of the model's inputs that it holds for.
+    """
+
+    layer: Annotated[str, Meaning("Layer", links="layers")]
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    saved: Annotated[
+        float | None, Meaning("Not moved", "ms", "estimated", note="Values that are never written to memory.")
+    ]
+    text: Annotated[str, Meaning("Answer")]
+    experiments: tuple[Parting, ...] = ()
+    builds: Annotated[int, Meaning("Builds")] = 0
+    seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
+    compiler: Annotated[str, Meaning("Compiler")] = ""
+    shapes: Annotated[str, Meaning("Shapes")] = ""
