@@ -61,7 +61,7 @@ class NounTable:
             Row(
                 key=key,
                 cells=[
-                    self._cell(getattr(noun, f.name), factor)
+                    self._cell(getattr(noun, f.name), factor, tristate=f.type is not bool)
                     for f, factor in zip(self.fields, factors, strict=True)
                 ],
                 note=note(noun),
@@ -135,9 +135,10 @@ class NounTable:
         name, scale = storage_unit(most)
         return name, 1 / scale
 
-    def _cell(self, value: Any, factor: float) -> str | float | None:
+    def _cell(self, value: Any, factor: float, *, tristate: bool) -> str | float | None:
         if isinstance(value, bool):
-            return "yes" if value else ""
+            # Where it may be unknown too, a no has to be told from that.
+            return "yes" if value else "no" if tristate else ""
         if isinstance(value, (int, float)):
             scaled: float | None = plain(value * factor)
             return scaled

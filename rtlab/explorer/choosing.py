@@ -237,10 +237,17 @@ class Choosing(Showing):
             self.study.tune(progress=progress, **given)
 
     def _ask_why(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
+        pair = (values.get("first", ""), values.get("second", ""))
+        snapshot = self.study.snapshot()
+        known = values.get("layer") in snapshot.joined.get(variant, {}) or pair in snapshot.verdicts.get(
+            variant, {}
+        )
+        if known and values.get("unless") == "known":
+            return
         if "layer" in values:
             self.study.why(values["layer"], variant=variant, progress=progress)
         else:
-            self.study.why(values["first"], values["second"], variant=variant, progress=progress)
+            self.study.why(*pair, variant=variant, progress=progress)
 
     def _worked(self, asked: StartWork) -> None:
         self._check_known(asked.variant)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from explorer import Explorer, show
+from explorer import EXPLORER, Explorer, show
 from rtlab import backends
 
 pytestmark = pytest.mark.skipif(
@@ -35,6 +35,8 @@ study.add("fp32", target="sm86", backend="tensorrt-rtx")
 study.run(compare=False)
 explorer = study.explore()
 explorer"""
+#: Pixels from the middle of a box in one line to the wire that comes from above.
+ABOVE = 20
 
 
 def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
@@ -77,4 +79,38 @@ def test_all_pairs_are_asked_about_and_stand_by_cause(opened) -> None:
     head = page.inner_text(f"{where} thead")
     assert all(title in head for title in ("Verdict", "Cause", "Pairs", "At stake"))
     shown.picture("panel-why-advice")
+    assert [] == lab.console_errors
+
+
+def test_a_wire_and_a_layer_are_asked_about_where_they_are_drawn(opened) -> None:
+    """A click on a wire selects its ends, whose question asks the compiler; a click on a layer asks why it is one."""
+    shown: Explorer = opened(BLOCKS)
+    page, lab = shown.page, shown.lab
+    shown.ready()
+    page.evaluate(
+        "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+    )
+    at = page.evaluate("() => document.querySelector('.rt-explorer').rtlabBoxAt('node', 'bn2')")
+    page.mouse.click(at["x"], at["y"] - ABOVE)
+    lab.wait_python("set(explorer.state.selection) == {'conv2', 'bn2'}")
+    assert "Why is this not one step?" == page.inner_text(f'{EXPLORER} [data-control="why"]')
+    page.click(f'{EXPLORER} [data-control="why"]')
+    where = f'{EXPLORER} [data-panel="why"]'
+    page.wait_for_selector(f'{where} button:has-text("Ask again")')
+    assert "a graph output" in page.inner_text(f"{where} .rt-lead")
+    # A step of several nodes.
+    layer = lab.python("next(p.layer for p in study['fp32'].mapping.pairs if p.node == 'relu0')")
+    shown.click("layer", layer)
+    lab.wait_python(f"list(explorer.state.layers) == [{layer!r}]")
+    assert "Why is this one step?" == page.inner_text(f'{EXPLORER} [data-control="why"]')
+    page.click(f'{EXPLORER} [data-control="why"]')
+    page.wait_for_function(
+        "where => document.querySelector(where + ' .rt-lead').innerText.includes('are never written to memory')",
+        arg=where,
+    )
+    lab.wait_python(f"bool(study.ask('why', variant='fp32', pair='layer {layer}').noun.experiments)")
+    joined = lab.python(f"list(study.ask('why', variant='fp32', pair='layer {layer}').noun.nodes)")
+    assert {"conv0", "bn0", "relu0"} == {*joined}
+    page.wait_for_selector(f'{where} button:has-text("Ask again")')
+    shown.picture("panel-why-step")
     assert [] == lab.console_errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,14 +12,15 @@ from onnx import helper, numpy_helper
 
 import rtlab
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model
+from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Rewrite, Variant
 from rtlab.errors import Cancelled, ModelError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import WhyApart, neighbours
+from rtlab.experiments.why import WhyApart, WhyTogether, neighbours
 from rtlab.questions.why import Verdict
+from rtlab.questions.why.joined import Joined
 from rtlab.questions.why.missed import together
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
@@ -263,3 +265,95 @@ def test_a_verdict_holds_for_the_engine_that_was_asked_about() -> None:
     later = kept.built(dataclasses.replace(facts, profile=None))
     assert kept.verdicts == later.verdicts, "a later stage of the same engine leaves it standing"
     assert {} == dict(kept.built(dataclasses.replace(facts, engine=engine_of(facts.source))).verdicts)
+
+
+def joined(found: Model, layer: int, compiler: Ruled | None = None, **more: object) -> Joined:
+    engine = engine_of(found)
+    rig = Rig(compiler or Ruled(), None, Allowance(**more))  # type: ignore[arg-type]
+    return carry_out(WhyTogether(found, engine, Variant(), engine.layers[layer].id), rig)
+
+
+def test_a_step_is_one_as_long_as_nobody_else_sees_its_values() -> None:
+    """By the rules: each of two values as an output, or read by another node, parts the nodes on its two sides."""
+    found = model(conv("x", "c"), normal("c", "n"), node("Relu", "n", "y"))
+    told = joined(found, 0)
+    assert ("conv_c", "bn_n", "Relu_y") == told.nodes
+    assert [
+        ("conv_c", "bn_n", 'mark "c" as an output', False),
+        ("conv_c", "bn_n", 'let another node read "c"', False),
+        ("bn_n", "Relu_y", 'mark "n" as an output', False),
+        ("bn_n", "Relu_y", 'let another node read "n"', False),
+    ] == [(p.first, p.second, p.change, p.fused) for p in told.experiments]
+    # Two steps once a value is an output, three once a pooling, which is one of its own, reads it.
+    assert [2, 3, 2, 3] == [p.layers for p in told.experiments]
+    assert "2 values between them are never written to memory" in told.text
+    assert 'Conv and BatchNormalization are apart once you mark "c" as an output or let another' in told.text
+
+
+def test_what_holds_together_whatever_is_tried_is_told() -> None:
+    """A compiler that joins in spite of outputs: only the other reader parts the two."""
+
+    class Stubborn(Ruled):
+        def build(self, request, progress):
+            request.model.ir.graph.outputs[:] = [v for v in request.model.ir.graph.outputs if v.name != "c"]
+            return super().build(
+                dataclasses.replace(request, model=wrap(request.model.proto(), name="less")), progress
+            )
+
+    told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Stubborn())
+    assert [True, False] == [p.fused for p in told.experiments]
+    assert 'Conv and Relu are apart once you let another node read "c".' in told.text
+
+
+def test_a_step_of_one_node_and_a_budget_of_one_build() -> None:
+    found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "y", "z"), outputs=("z",))
+    with pytest.raises(rtlab.errors.VariantError, match="does the work of no two neighbours"):
+        joined(found, 1)
+    told = joined(found, 0, builds=1)
+    assert 1 == told.builds == len(told.experiments)
+
+
+def test_a_refusal_is_an_answer_of_its_own() -> None:
+    told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Ruled(refused={"MaxPool"}))
+    assert [(False, 2), (None, None)] == [(p.fused, p.layers) for p in told.experiments]
+    assert "it refuses MaxPool" in told.experiments[1].refused
+
+
+def test_a_step_is_asked_about_by_a_node_or_by_its_layer() -> None:
+    study = rtlab.Study(tiny_model(batch=1))
+    study.add("fp32", backend=Ruled())
+    study.run(compare=False)
+    told = study.why("stem/Relu", variant="fp32")
+    assert {"stem/Conv", "stem/BatchNormalization", "stem/Relu"} == {*told.nodes}
+    assert told.layer == study.why(told.layer, variant="fp32").layer
+    assert {"stem/Conv", "stem/BatchNormalization", "stem/Relu"} == {
+        p.node for p in study["fp32"].mapping.pairs if p.layer == told.layer
+    }
+    assert told.layer in study.snapshot().joined["fp32"]
+    with pytest.raises(ModelError, match="no node has this id"):
+        study.why("nothing", variant="fp32")
+
+
+LOG = Path(__file__).parents[1] / "corpus" / "builds" / "digits_inception-fp16-sm80.log"
+
+
+def test_of_an_engine_from_files_the_verdict_is_what_they_report() -> None:
+    """The listing in the log says which nodes are one step; who reads the pooling beside stands in the graph."""
+    study = rtlab.Study(rtlab.samples.load("digits_inception").model)
+    study.read("there", LOG)
+    told = study.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="there")
+    assert ("fused", "reported", 0) == (told.verdict, told.basis, told.builds)
+    assert 'Layer 2, "__myl_CorrMulAddRelu_myl0_1", does the work of both.' == told.text
+    apart = study.why("/pool1/MaxPool", "/inception1/branch1x1/conv/Conv", variant="there")
+    assert ("unknown", "reported", (), "") == (apart.verdict, apart.basis, apart.experiments, apart.edit)
+    readers = {f"/inception1/branch{k}/reduce/conv/Conv" for k in ("3x3", "5x5")}
+    assert readers <= {*apart.nodes}
+    assert "none of it tried: another reader" in apart.text
+    assert "its engine was read from files of another machine. Build a variant here" in apart.text
+    assert apart is study.ask("why", variant="there", pair=f"{apart.first} | {apart.second}").noun
+    lone = study.why("/inception1/Concat", "/pool2/MaxPool", variant="there")
+    assert "Nothing in the graph stands between them" in lone.text
+    with pytest.raises(rtlab.errors.VariantError, match="read from files of another machine"):
+        study.why("/stem/conv/Conv", variant="there")
+    with pytest.raises(rtlab.errors.VariantError, match="no layer of"):
+        study.why("/flatten/Flatten", variant="there")

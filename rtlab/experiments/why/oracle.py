@@ -21,7 +21,7 @@ DOING = "asking the compiler about a fusion"
 
 
 @dataclasses.dataclass(frozen=True)
-class Built:
+class Ruling:
     """What became of a graph: the experiment, and the relation of its nodes and layers; None where it was refused."""
 
     trial: FusionTrial
@@ -46,7 +46,7 @@ class Oracle:
         """What the search took so far."""
         return time.monotonic() - self._began
 
-    def build(self, model: Model, change: str, where: str, pair: tuple[str, str]) -> Built:
+    def build(self, model: Model, change: str, where: str, pair: tuple[str, str]) -> Ruling:
         """Build a graph and see whether two of its nodes are one step.
 
         Raises:
@@ -60,13 +60,13 @@ class Oracle:
         except BuildError as error:
             self.rig.count(builds=1)
             taken = time.monotonic() - began
-            return Built(FusionTrial(change, where, None, None, taken, str(error)))
+            return Ruling(FusionTrial(change, where, None, None, taken, str(error)))
         relation = relate(model, model, engine)
         fused = together(relation, *pair)
         self.rig.count(builds=1)
         self.rig.advance()
         trial = FusionTrial(change, where, len(engine.layers), fused, time.monotonic() - began)
-        return Built(trial, relation)
+        return Ruling(trial, relation)
 
 
 class Under:

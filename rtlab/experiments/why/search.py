@@ -14,7 +14,7 @@ from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
-from rtlab.experiments.why.oracle import DOING, Built, Oracle, inputs_of
+from rtlab.experiments.why.oracle import DOING, Oracle, Ruling, inputs_of
 from rtlab.questions.fusion import related
 from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict
 from rtlab.questions.why.missed import steps_of, together
@@ -165,7 +165,7 @@ class _Search:
                 return _Stage(title, part, answer.relation)
         return None
 
-    def _repeats(self, answer: Built, part: Model, start: frozenset[str], pair: tuple[str, str]) -> bool:
+    def _repeats(self, answer: Ruling, part: Model, start: frozenset[str], pair: tuple[str, str]) -> bool:
         """Whether a part shows the same miss: the two apart, each in one step with the nodes that it has there."""
         if answer.fused is not False or answer.relation is None:
             return False
@@ -217,7 +217,7 @@ class _Search:
         )
         return self._verdict("unknown", text=f'No layer is known to do the work of "{lost}". {text}')
 
-    def _none(self, lone: Built, own: Sequence[Change] = ()) -> Verdict:
+    def _none(self, lone: Ruling, own: Sequence[Change] = ()) -> Verdict:
         """That nothing makes one step of them, or only what gives them another arithmetic."""
         tried = len(self.trials)
         if self.rig.over:
@@ -323,7 +323,7 @@ class _Search:
         readers = [r.id for o in part.by_id[pair[1]].outputs for r in part.consumers.get(o, ())]
         return readers[0] if len(readers) == 1 and readers[0] not in stands else ""
 
-    def _build(self, model: Model, words: str, where: str, pair: tuple[str, str]) -> Built:
+    def _build(self, model: Model, words: str, where: str, pair: tuple[str, str]) -> Ruling:
         found = self.oracle.build(model, words or "as it is", where, pair)
         self.trials.append(found.trial)
         return found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rtlab.core.facts import Facts
 
 _TITLE = "Why is it not fused?"
+_STEP_TITLE = "Why is it one step?"
 _LEAD = (
     "Each row is a pair of neighbours that are not one step. Choose one and ask: rtlab builds parts of the model with "
     "one thing changed, and the compiler itself shows what keeps the two apart."
@@ -103,13 +104,16 @@ def _step(scene: Scene, layer: str, settings: list[Setting]) -> Panel:
     if found is None:
         called = scene.called.get(layer, layer)
         lead = f"{called}: not asked yet why it is one step. An answer takes about a second."
-        return WHY.panel(scene, lead=lead, settings=settings, work=[work], links={"pair": own})
+        return WHY.panel(
+            scene, title=_STEP_TITLE, lead=lead, settings=settings, work=[work], links={"pair": own}
+        )
     table = NounTable(Parting, found.experiments)
     moved = (
         [] if found.saved is None else [fact("Not moved", number(found.saved, "ms"), "estimated", _UNMOVED)]
     )
     return WHY.panel(
         scene,
+        title=_STEP_TITLE,
         lead=found.text,
         settings=settings,
         work=[work],

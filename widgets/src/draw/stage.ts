@@ -12,6 +12,8 @@ export interface StageEvents {
   /** The box under the pointer, or -1, with the pointer's place in the pane. */
   hover(box: number, x: number, y: number): void;
   click(box: number, add: boolean): void;
+  /** A click on a wire, which is no click on the ground. */
+  wire?(wire: number, add: boolean): void;
   /** A click on the glyph that folds or opens a box. */
   fold?(box: number): void;
   /** The user moved the camera; called on every step of a glide too. */
@@ -370,7 +372,7 @@ export class Stage {
       this.#wire = wire;
       this.request();
     }
-    this.#canvas.style.cursor = box >= 0 ? "pointer" : "";
+    this.#canvas.style.cursor = box >= 0 || wire >= 0 ? "pointer" : "";
     this.#events.hover(box, x, y);
   }
 
@@ -413,7 +415,11 @@ export class Stage {
     const { x, y } = this.#at(event);
     const fold = this.#foldAt(x, y);
     if (fold >= 0) this.#events.fold?.(fold);
-    else this.#events.click(this.#pick(x, y).box, event.shiftKey);
+    else {
+      const { box, wire } = this.#pick(x, y);
+      if (wire >= 0) this.#events.wire?.(wire, event.shiftKey);
+      else this.#events.click(box, event.shiftKey);
+    }
   }
 
   /** Scrolls like a page, and lets the page scroll where the graph ends; with Ctrl or a pinch it zooms. */

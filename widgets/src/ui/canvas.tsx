@@ -71,6 +71,12 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
           if (id !== undefined) study.select(side, id, { add });
           else if (!add) study.clear();
         },
+        wire(wire, add) {
+          tip.value = null;
+          const { source, target } = scene!.wires[wire]!;
+          const ends = [source, target].flatMap((at) => study.members(side, scene!.figures[at]!.box.id));
+          study.reveal(side, [...new Set([...(add ? study.selected(side) : []), ...ends])]);
+        },
         fold(box) {
           tip.value = null;
           const id = scene?.figures[box]?.box.id;

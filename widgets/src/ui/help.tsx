@@ -15,7 +15,7 @@ const KEYS: [string, string][] = [
   ["s", "swap with the next pane"],
   ["← → Space", "in the tab Build: step through it, play it"],
   ["Esc", "leave the search, what stands out, the selection"],
-  ["Click", "select; with Shift add; twice zooms to the box"],
+  ["Click", "select a box, or a wire with both its ends; with Shift add; twice zooms to the box"],
   ["Alt", "held over a box: where its numbers come from"],
   ["?", "show or hide these keys"],
 ];

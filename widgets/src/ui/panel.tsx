@@ -14,6 +14,7 @@ import {
   titleOf,
   withSpread,
 } from "../format";
+import { askFusion, fusionOf } from "../fusion";
 import { combined, engineSide, sourceOf } from "../overlay";
 import { groupOf, layerPlace, noun } from "../spoken";
 import { SIDES, type Study } from "../state";
@@ -64,6 +65,7 @@ function Several({ explorer, side, ids }: { explorer: ExplorerState; side: Side;
         </p>
       )}
       <Actions explorer={explorer} side={side} ids={ids} />
+      <Fusion explorer={explorer} side={side} />
       {group && (
         <button type="button" class="rt-field" data-control="fold" onClick={() => study.toggle(group.id)}>
           {study.drawn(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
@@ -133,6 +135,25 @@ function Actions({ explorer, side, ids }: { explorer: ExplorerState; side: Side;
   );
 }
 
+/** Asks the compiler why two nodes are not one step, or why a step is one. */
+function Fusion({ explorer, side }: { explorer: ExplorerState; side: Side }) {
+  const asked = fusionOf(explorer, side);
+  if (!asked) return null;
+  const reason = explorer.busy();
+  return (
+    <button
+      type="button"
+      class="rt-field"
+      data-control="why"
+      disabled={reason !== ""}
+      title={reason || "Parts of the model are built with one thing changed; it takes about a second"}
+      onClick={() => askFusion(explorer, asked)}
+    >
+      {asked.label}
+    </button>
+  );
+}
+
 function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box: Box }) {
   const { study } = explorer;
   const engine = study.engineOf(engineSide(side));
@@ -159,6 +180,7 @@ function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box
       <h3 title={shorten(box.title, LONGEST)}>{breakable(titleOf(box))}</h3>
       <p class="rt-quiet">{about.filter(Boolean).join(" · ")}</p>
       <Actions explorer={explorer} side={side} ids={[box.id]} />
+      <Fusion explorer={explorer} side={side} />
       {layer ? (
         <FromNodes explorer={explorer} side={side} box={box} />
       ) : (

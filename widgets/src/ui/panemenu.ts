@@ -1,6 +1,7 @@
 import type { Grouping, Side } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { NO_MODEL } from "../format";
+import { askFusion, fusionOf } from "../fusion";
 import type { PaneSet } from "../paneset";
 import { replayable } from "../story";
 import { NAMES } from "./canvas";
@@ -118,8 +119,22 @@ function kernelItems(explorer: ExplorerState, side: Side): Item[] {
       (side === "node" && study.modelless.peek() ? NO_MODEL : undefined),
     pick: () => explorer.send({ type: "netron", variant: engine?.variant ?? "" }),
   };
-  if (side !== "node") return [netron];
+  const asked = fusionOf(explorer, side);
+  const why: Item = {
+    id: "why",
+    label: asked?.label ?? "Why one step, or not?",
+    reason:
+      explorer.busy() ||
+      (asked
+        ? undefined
+        : side === "node"
+          ? "Select two nodes, or a wire"
+          : "Select a layer of several nodes"),
+    pick: () => asked && askFusion(explorer, asked),
+  };
+  if (side !== "node") return side === "layer" ? [why, netron] : [netron];
   return [
+    why,
     {
       id: "extract",
       label: "Selected nodes as ONNX",

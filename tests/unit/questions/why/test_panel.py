@@ -116,3 +116,37 @@ def test_a_model_whose_every_pair_is_one_step_says_so() -> None:
     made.run(compare=False)
     assert "nothing is missed" in panel(made)["problem"]
     assert 1 == len(Ruled().build(BuildRequest(made.model, Variant()), Silent()).layers)
+
+
+def test_a_step_is_chosen_by_its_layer_and_its_experiments_are_shown(study) -> None:
+    layer = next(p.layer for p in study["fp32"].mapping.pairs if p.node == "stem/Relu")
+    before = panel(study, pair=f"layer {layer}")
+    assert ({"layer": layer}, "Ask the compiler") == (
+        before["work"][0]["values"],
+        before["work"][0]["label"],
+    )
+    with pytest.raises(VariantError, match=r"nobody asked the compiler yet. Ask with study.why\("):
+        study.ask("why", variant="fp32", pair=f"layer {layer}")
+    found = study.why(layer, variant="fp32")
+    told = panel(study, pair=f"layer {layer}")
+    assert ("Why is it one step?", found.text, "Ask again") == (
+        told["title"],
+        told["lead"],
+        told["work"][0]["label"],
+    )
+    assert {"no"} == {r["cells"][4] for r in told["rows"]}, "by the rules nothing holds once a value is seen"
+    assert [layer] == told["links"]["pair"]["layers"]
+    assert found is study.ask("why", variant="fp32", pair=f"layer {layer}").noun
+    # By hand: two values of 8×8×8 numbers of four bytes, each written and read once.
+    bandwidth = study["fp32"].estimate.peaks.bandwidth
+    assert pytest.approx(2 * 2 * 8 * 8 * 8 * 4 / bandwidth * 1e3) == found.saved
+    assert panel(study, pair="layer nothing")["settings"][0]["value"] == "all"
+
+
+def test_a_pair_that_is_one_step_can_be_chosen_too(study) -> None:
+    """As where two nodes were selected in the graph."""
+    pair = "stem/Conv | stem/BatchNormalization"
+    told = panel(study, pair=pair)
+    assert (pair, "Ask the compiler") == (told["settings"][0]["value"], told["work"][0]["label"])
+    verdict = study.why("stem/Conv", "stem/BatchNormalization", variant="fp32")
+    assert ("fused", verdict.text) == (verdict.verdict, panel(study, pair=pair)["lead"])
