@@ -277,21 +277,23 @@ class Study(Session[Result]):
         return write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
 
     @boundary("show the Explorer")
-    def ask(self, question: str, *, variant: str, **settings: str) -> Answer:
+    def ask(self, question: str, *, variant: str, baseline: str | None = None, **settings: str) -> Answer:
         """The answer to one question about a variant, such as "kernels": it shows itself in a notebook.
 
         ``frame()`` is its table for pandas, ``plain()`` all of it as JSON, ``noun`` the numbers as they are.
 
         Args:
-            question: One of ``rtlab.questions.panels`` that has a noun.
+            question: One of ``rtlab.questions.panels``.
             variant: Its name.
+            baseline: The variant that it is compared with, where that is asked.
             settings: Those of the question, as its panel has them.
 
         Raises:
-            VariantError: there is no such variant or question, or the question only draws.
+            VariantError: there is no such variant or question.
             RtlabError: what it needs of the variant is not known.
         """
-        return panels.ask(question, Scene(self.snapshot(), self.facts_of(variant), settings=settings))
+        other = None if baseline is None else self.facts_of(baseline)
+        return panels.ask(question, Scene(self.snapshot(), self.facts_of(variant), other, settings))
 
     def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
         """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""

@@ -21,18 +21,20 @@ class Meaning:
 
     ``title`` is its heading; a field without one crosses to the page and to JSON, and is shown by nobody on its own.
     ``unit`` is that of the value: ``ms``, ``B`` (bytes) and ``%`` (a share from 0 to 1) are shown in the unit that
-    reads best. ``origin`` is empty for what is no number and for a count; ``own`` says that the noun has a field
-    ``origin``, which tells it. ``links`` says what the ids in it are of: nodes, layers, or layers of the variant that
-    this one is compared with. ``note`` is shown on hover. Title and note of a
-    fact may name fields of its noun, as ``"at batch {self.batch}"`` does. A fact that is None is an em dash; with
-    ``omit`` it is left out.
+    reads best. ``origin`` is one of ``Origin``, or empty for what is no number and for a count. ``links`` says what the
+    ids in it are of: nodes, layers, or layers of the variant that this one is compared with. ``note`` is shown on
+    hover. A fact that is None is an em dash; with ``omit`` it is left out, and so is a column of nothing else.
+
+    What differs from noun to noun is a field of it, which all four texts may name: ``"at batch {self.batch}"``,
+    ``"{self.origin}"``. Those of a column name fields of the noun that its table stands in, as ``"{of.first} before"``
+    does; its origin may be told by each row.
 
     ``unsent`` fields stay in Python. ``infinite`` numbers may be NaN or infinite, for which JSON has None.
     """
 
     title: str = ""
     unit: str = ""
-    origin: Origin | Literal["", "own"] = ""
+    origin: str = ""
     links: Literal["", "nodes", "layers", "others"] = ""
     note: str = ""
     omit: bool = False
@@ -53,10 +55,16 @@ class Field:
     type: Any
     meaning: Meaning = _NOTHING
 
-    def origin(self, noun: object) -> Origin | Literal[""]:
-        """Where the number is from in this noun."""
-        told = self.meaning.origin
-        return typing.cast("Any", noun).origin if told == "own" else told
+    def origin(self, noun: object, of: object = None) -> Origin | None:
+        """Where the number is from in this noun, which stands in a table of another one; None where nobody tells."""
+        if getattr(noun, self.name) is None:
+            return None
+        return typing.cast("Origin | None", said(self.meaning.origin, noun, of) or None)
+
+
+def said(text: str, noun: object = None, of: object = None) -> str:
+    """A text of a ``Meaning`` with the fields that it names: of the noun, and of the one that its table stands in."""
+    return text.format(self=noun, of=of)
 
 
 def is_text(kind: type) -> bool:

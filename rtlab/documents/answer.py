@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from rtlab.core.schema import Field, Origin, fields, is_noun
+from rtlab.core.schema import Field, Origin, fields, is_noun, said
 from rtlab.documents.contract import Column, Fact, Link, Row
 from rtlab.documents.crossing import plain
 from rtlab.documents.numbers import number, storage, storage_unit, time_unit
@@ -22,11 +23,12 @@ _WIDEST = 60
 
 @dataclasses.dataclass(frozen=True)
 class NounTable:
-    """Nouns of one kind, a row each: the fields that declare a title are its columns.
+    """Nouns of one kind, a row each: the fields that declare a title are its columns, a field ``note`` is its hover.
 
     ``called`` are the titles of ids that link, ``nodes`` gives those of a layer; ``heads`` are other headings, by
-    field, and ``untold`` stands for an empty text. Times, bytes and shares stand in the unit that reads best, one for
-    a column; ``units`` are others, by that of the declaration: their name, and by what values are multiplied.
+    field, and ``untold`` stands for an empty text. Times, bytes and shares stand in the unit that reads best;
+    ``units`` are others, by that of the declaration: their name, and by what values are multiplied. ``of`` is the noun
+    that the nouns are of, which headings may name.
     """
 
     kind: type
@@ -36,17 +38,21 @@ class NounTable:
     heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
     untold: str = "—"
     units: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
+    of: Any = None
 
-    @property
+    @functools.cached_property
     def fields(self) -> tuple[Field, ...]:
         """Those that are shown."""
-        return tuple(f for f in fields(self.kind) if f.meaning.title)
+        titled = (f for f in fields(self.kind) if f.meaning.title)
+        return tuple(
+            f for f in titled if not f.meaning.omit or any(getattr(n, f.name) is not None for n in self.nouns)
+        )
 
     def columns(self) -> list[Column]:
         """For a panel."""
         return [
             column(
-                self.heads.get(f.name, f.meaning.title),
+                said(self.heads.get(f.name, f.meaning.title), of=self.of),
                 self._unit(f)[0],
                 self._origin(f),
                 numeric=_numeric(f),
@@ -54,17 +60,17 @@ class NounTable:
             for f in self.fields
         ]
 
-    def rows(self, note: Callable[[Any], str] = lambda _: "") -> list[Row]:
+    def rows(self) -> list[Row]:
         """For a panel, under the keys of ``links``."""
-        factors = [self._unit(f)[1] for f in self.fields]
+        scaled = [(f, self._unit(f)[1]) for f in self.fields]
         return [
             Row(
                 key=key,
                 cells=[
                     self._cell(getattr(noun, f.name), factor, tristate=f.type is not bool)
-                    for f, factor in zip(self.fields, factors, strict=True)
+                    for f, factor in scaled
                 ],
-                note=note(noun),
+                note=getattr(noun, "note", ""),
             )
             for key, noun in zip(self.keys(), self.nouns, strict=True)
         ]
@@ -91,15 +97,18 @@ class NounTable:
             }
         )
         made.attrs = {
-            "units": {f.name: f.meaning.unit for f in known if f.meaning.unit},
-            "origins": {f.name: o for f in known if (o := self._origin(f))},
+            "units": {f.name: unit for f in known if (unit := said(f.meaning.unit, of=self.of))},
+            "origins": {f.name: ", ".join(sorted(o)) for f in known if (o := self._origins(f))},
         }
         return made
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Headings, with where their numbers are from, and rows as text, every number with its unit."""
-        head = [_headed(c).lower() for c in self.columns()]
-        return head, [[self._text(getattr(noun, f.name), f) for f in self.fields] for noun in self.nouns]
+        # Names of variants keep their letters.
+        small = (said(self.heads.get(f.name, f.meaning.title).lower(), of=self.of) for f in self.fields)
+        head = [_headed(title, c["origin"]) for title, c in zip(small, self.columns(), strict=True)]
+        told = [(f, said(f.meaning.unit, of=self.of), self._origins(f)) for f in self.fields]
+        return head, [[self._text(noun, *one) for one in told] for noun in self.nouns]
 
     def text(self) -> str:
         """In aligned columns, for a terminal."""
@@ -108,25 +117,30 @@ class NounTable:
     def html(self) -> str:
         """For a notebook."""
         _, rows = self.cells()
-        head = "".join(f"<th>{html.escape(_headed(c))}</th>" for c in self.columns())
+        head = "".join(f"<th>{html.escape(_headed(c['title'], c['origin']))}</th>" for c in self.columns())
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
         return f"<table><tr>{head}</tr>{body}</table>"
 
-    def _origin(self, field: Field) -> Origin | None:
+    def _origins(self, field: Field) -> set[Origin]:
         """Where the numbers of a column are from; what is not known is from nowhere."""
-        known = (n for n in self.nouns if getattr(n, field.name) is not None)
-        return next((field.origin(n) or None for n in known), None)
+        return {o for n in self.nouns if (o := field.origin(n, self.of))}
+
+    def _origin(self, field: Field) -> Origin | None:
+        """The only one; where there are several, each cell says its own."""
+        found = self._origins(field)
+        return found.pop() if len(found) == 1 else None
 
     def _unit(self, field: Field) -> tuple[str, float]:
         """The unit of a column, and by what its values are multiplied."""
-        unit = field.meaning.unit
+        unit = said(field.meaning.unit, of=self.of)
         if unit in self.units:
             return self.units[unit]
         if unit == "%":
             return "%", 100.0
         if unit not in {"ms", "B"}:
             return unit, 1.0
-        same = [f.name for f in self.fields if f.meaning.unit == unit]
+        # Times are compared along a row, sizes down a column.
+        same = [f.name for f in self.fields if f is field or f.meaning.unit == field.meaning.unit != "B"]
         most = max(
             (abs(v) for n in self.nouns for name in same if (v := getattr(n, name)) is not None), default=0
         )
@@ -146,11 +160,13 @@ class NounTable:
             return None
         return len(value) if isinstance(value, tuple) else self.called.get(str(value), str(value))
 
-    def _text(self, value: Any, field: Field) -> str:
+    def _text(self, noun: Any, field: Field, unit: str, origins: set[Origin]) -> str:
+        value = getattr(noun, field.name)
         if value == "":
             return self.untold
-        told = _said(value, field)
-        return self.called.get(told, told)
+        told = _worded(value, unit)
+        origin = field.origin(noun, self.of) if len(origins) > 1 else None
+        return f"{told} ({origin})" if origin else self.called.get(told, told)
 
     def _link(self, noun: Any) -> Link:
         found: dict[str, list[str]] = {"nodes": [], "layers": [], "others": []}
@@ -177,10 +193,8 @@ def facts(noun: Any) -> list[Fact]:
         value = getattr(noun, f.name)
         if value is None and f.meaning.omit:
             continue
-        # What is not known is from nowhere.
-        origin = None if value is None else f.origin(noun) or None
-        title, note = (text.format(self=noun) for text in (f.meaning.title, f.meaning.note))
-        found.append(fact(title, _said(value, f), origin, note))
+        title, unit, note = (said(text, noun) for text in (f.meaning.title, f.meaning.unit, f.meaning.note))
+        found.append(fact(title, _worded(value, unit), f.origin(noun), note))
     return found
 
 
@@ -189,8 +203,9 @@ class Answer:
     """The answer to a question by its noun; ``called`` and ``nodes`` are those of ``NounTable``.
 
     The fields of the noun are facts, and its fields of several nouns are tables: the first one is that of a panel, and
-    others that have a title follow it in text. In a notebook it shows itself; ``frame()`` is the first table for
-    pandas, ``plain()`` all of it as JSON, ``noun`` has the numbers as they are.
+    others that have a title follow it in text; below stand the sentences of its field ``notes``. In a notebook it shows
+    itself; ``frame()`` is the first table for pandas, ``plain()`` all of it as JSON, ``noun`` has the numbers as they
+    are.
     """
 
     title: str
@@ -209,7 +224,9 @@ class Answer:
         inner = [(f, kind) for f in fields(type(self.noun)) if (kind := _inner(f)) is not None]
         shown = [(f, kind) for f, kind in inner if f.meaning.title or f is inner[0][0]]
         return {
-            f.meaning.title: NounTable(kind, getattr(self.noun, f.name), self.called, self.nodes)
+            f.meaning.title: NounTable(
+                kind, getattr(self.noun, f.name), self.called, self.nodes, of=self.noun
+            )
             for f, kind in shown
         }
 
@@ -221,27 +238,23 @@ class Answer:
         """As builtins, for JSON."""
         return plain(self.noun)
 
-    def parts(
-        self,
-        note: Callable[[Any], str] = lambda _: "",
-        units: Mapping[str, tuple[str, float]] | None = None,
-    ) -> dict[str, Any]:
-        """Facts, columns, rows and links of a panel; ``note`` is what a row tells on hover."""
+    def parts(self, units: Mapping[str, tuple[str, float]] | None = None) -> dict[str, Any]:
+        """Facts, notes, columns, rows and links of a panel; ``units`` are those of ``NounTable``."""
+        told: dict[str, Any] = {"facts": facts(self.noun), "notes": self._notes}
         if self.table is None:
-            return {"facts": facts(self.noun)}
+            return told
         table = dataclasses.replace(self.table, units=units or {})
-        return {
-            "facts": facts(self.noun),
-            "columns": table.columns(),
-            "rows": table.rows(note),
-            "links": table.links(),
-        }
+        return {**told, "columns": table.columns(), "rows": table.rows(), "links": table.links()}
+
+    @property
+    def _notes(self) -> list[str]:
+        return list(getattr(self.noun, "notes", ()))
 
     def __repr__(self) -> str:
         lines = [self.title, *(f"{f['key']}: {_marked(f)}" for f in facts(self.noun))]
         for title, table in self._tables.items():
             lines += ["", *filter(None, [title]), table.text()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *([""] if self._notes else []), *self._notes])
 
     def _repr_html_(self) -> str:
         told = "<br>".join(html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun))
@@ -249,12 +262,13 @@ class Answer:
             f"{f'<br><b>{html.escape(title)}</b>' if title else ''}{table.html()}"
             for title, table in self._tables.items()
         )
-        return f"<b>{html.escape(self.title)}</b><br>{told}{tables}"
+        notes = "".join(f"<br>{html.escape(n)}" for n in self._notes)
+        return f"<b>{html.escape(self.title)}</b><br>{told}{tables}{notes}"
 
 
-def _headed(told: Column) -> str:
+def _headed(title: str, origin: str) -> str:
     """The heading of a column whose cells bear their units."""
-    return f"{told['title']}, {told['origin']}" if told["origin"] else told["title"]
+    return f"{title}, {origin}" if origin else title
 
 
 def _marked(told: Fact) -> str:
@@ -291,14 +305,13 @@ def _value(value: Any) -> Any:
     return value if isinstance(value, (int, float, tuple, type(None))) else str(value)
 
 
-def _said(value: Any, field: Field) -> str:
+def _worded(value: Any, unit: str) -> str:
     """A value as text with its unit; an em dash where there is none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None or not isinstance(value, (int, float)):
         empty = value is None or value == ""
         return "—" if empty else f"{len(value):,}" if isinstance(value, tuple) else str(value)
-    unit = field.meaning.unit
     if unit == "B":
         return storage(int(value))
     if isinstance(value, int) and not unit:

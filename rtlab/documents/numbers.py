@@ -50,3 +50,9 @@ def shortened(name: str, most: int = 70) -> str:
 def counted(engine: Engine) -> str:
     """What one step of an engine is called, so that nobody compares layers of two compilers by their number."""
     return engine.maker.step or engine.detail
+
+
+def steps(engine: Engine) -> str:
+    """The same of several, as a heading: those of ONNX Runtime are no layers of TensorRT."""
+    name = counted(engine)
+    return f"{name[:1].upper()}{name[1:]}s"

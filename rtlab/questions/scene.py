@@ -138,7 +138,6 @@ class Question:
         scene: Scene,
         noun: Any = None,
         *,
-        note: Callable[[Any], str] = lambda _: "",
         units: Mapping[str, tuple[str, float]] | None = None,
         links: Mapping[str, Link] | None = None,
         **parts: Any,
@@ -148,12 +147,11 @@ class Question:
         Args:
             scene: What it is about.
             noun: What facts, columns, rows and links follow from; its layers bear their names already.
-            note: What a row of its table tells on hover.
             units: Those of its columns, as ``NounTable`` takes them.
             links: What points of the figures stand for, beside the rows.
             parts: Other fields of ``Panel``, or those in place of what follows; what is not given is empty.
         """
-        told = {} if noun is None else Answer("", noun, {}, scene.nodes).parts(note, units)
+        told = {} if noun is None else Answer("", noun, {}, scene.nodes).parts(units)
         given: dict[str, Any] = {
             "name": PanelName(self.name),
             "variant": scene.result.name,

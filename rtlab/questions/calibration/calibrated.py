@@ -36,7 +36,7 @@ class CalibratedValue:
     readers: Annotated[tuple[str, ...], Meaning("Read by", links="nodes")]
     shape: Annotated[str, Meaning("Shape")]
     count: Annotated[int, Meaning("Elements")]
-    zeros: Annotated[float, Meaning("Zeros", "%", "own")]
+    zeros: Annotated[float, Meaning("Zeros", "%", "{self.origin}")]
     origin: Origin
     upper: float
     counts: tuple[float, ...]

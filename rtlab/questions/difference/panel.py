@@ -7,16 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import questions
 from rtlab.core.peaks import TABLE, peaks
-from rtlab.documents.contract import Fact, Figure, Link, Panel, Row
+from rtlab.documents.contract import Figure, Panel, Setting
 from rtlab.documents.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
-from rtlab.documents.numbers import counted, number, time_unit
-from rtlab.documents.panel import choices, column, fact, link
+from rtlab.documents.numbers import number
+from rtlab.documents.panel import choices
 from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.difference import unexplained
-from rtlab.questions.difference.diff import Difference, Group, Half, Side
+from rtlab.questions.difference.answer import (
+    BASIS,
+    TimeDifference,
+    group_title,
+    more,
+    signed,
+    time_difference,
+    unit_of,
+)
+from rtlab.questions.difference.diff import Difference, Group
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.titles import titled, titles
-from rtlab.relation.mapping import placed
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -32,33 +40,60 @@ _TITLE = "Where the time went"
 _LEAD = "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."
 #: Numbers above bars, all of one size.
 _TEXTS = {"textposition": "outside", "constraintext": "none", "textangle": 0, "textfont": {"size": 10}}
-_BASIS = {
-    "nodes": "They run the same ONNX nodes.",
-    "names": "Their layers' names tell the same nodes.",
-    "order": "No names in common: they stand at the same place among layers of this kind and shape (inferred).",
-    "moves": "Layers that only move or retype data, or order streams.",
-    "alone": "Only one of the engines has layers for it.",
-}
+
+
+def told(scene: Scene) -> TimeDifference:
+    """The variant shown against another one of the study: the groups that differ most first, unless asked otherwise.
+
+    Raises:
+        VariantError: it is the only one.
+        ModelError: a dimension has no size.
+    """
+    return time_difference(*_found(scene, _settings(scene)), scene)
 
 
 def difference(scene: Scene) -> Panel:
-    """The variant shown against another one of the study, as a waterfall and as a table."""
+    """The same as a waterfall and a table.
+
+    Raises:
+        VariantError: it is the only one.
+    """
+    settings = _settings(scene)
+    try:
+        found, groups = _found(scene, settings)
+    except RtlabError as error:
+        # Other times may be had: the choice stays at hand.
+        return DIFFERENCE.panel(scene, settings=settings, problem=str(error))
+    noun, unit, problem = time_difference(found, groups, scene), unit_of(found), unexplained(found)
+    keys = {id(g): f"row {i}" for i, g in enumerate(groups)}
+    drawn = titled(found, titles(scene.study))
+    return DIFFERENCE.panel(
+        scene,
+        noun,
+        units={"ms": unit},
+        title=f"From {noun.before} to {noun.after}",
+        settings=settings,
+        figures=[] if problem else _figures(drawn, groups, keys, scene.model, unit),
+        problem=problem,
+        notes=[n for n in noun.notes if n != problem],
+    )
+
+
+def _settings(scene: Scene) -> list[Setting]:
     study, result = scene.study, scene.result
     others = [n for n in study.facts if n != result.name]
     chosen = scene.settings.get("from") or (scene.baseline.name if scene.baseline else "")
     other = chosen if chosen in others else next(iter(others), "")
     if not other:
-        return DIFFERENCE.panel(
-            scene,
-            problem="There is nothing to compare with yet: this is the only variant. Build a second one, in another "
-            "precision or for another GPU for example, or read an engine from files.",
+        raise VariantError(
+            "There is nothing to compare with yet: this is the only variant. Build a second one, in another "
+            "precision or for another GPU for example, or read an engine from files."
         )
     called = titles(study)
     timed = all(questions.timing.of(study.facts[n]) is not None for n in (other, result.name))
     estimates = {_TARGET: "estimated for the GPU of each"}
     estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
-    sides = (study.facts[other], result)
-    guesses = [questions.roofline.estimate(r) for r in sides]
+    guesses = [questions.roofline.estimate(r) for r in (study.facts[other], result)]
     emulated = all(g is not None for g in guesses)
     here = "measured on the CPU that stands in for the GPU" if emulated else "measured"
     measured = {_MEASURED: here} if timed else {}
@@ -68,50 +103,21 @@ def difference(scene: Scene) -> Panel:
     # What was chosen for two other variants may not be had for these.
     gpu = _source(scene.settings.get("times", ""), sources) or next(iter(sources))
     order = scene.settings.get("order", "")
-    order = order if order in _ORDERS else next(iter(_ORDERS))
-    settings = [
+    return [
         choices("from", "Compared with", {n: called[n] for n in others}, other),
         choices("times", "Times", sources, gpu),
-        choices("order", "Order", _ORDERS, order),
+        choices("order", "Order", _ORDERS, order if order in _ORDERS else next(iter(_ORDERS))),
     ]
-    own = {p.name: p for p in study.processors}
-    try:
-        found = questions.difference.of(
-            study.facts[other], result, gpu=None if gpu == _MEASURED else own.get(gpu, gpu)
-        )
-    except RtlabError as error:
-        # Other times may be had: the choice stays at hand.
-        return DIFFERENCE.panel(scene, settings=settings, problem=str(error))
-    unit = time_unit(max(found.totals or (1.0,)))
-    groups = sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
-    keys = {id(g): f"g{i}" for i, g in enumerate(found.groups)}
-    alone = ", timed alone" if found.unexplained else ""
-    return DIFFERENCE.panel(
-        scene,
-        title=f"From {called[other]} to {called[result.name]}",
-        settings=settings,
-        facts=_facts(found, unit),
-        figures=[] if found.unexplained else _figures(titled(found, called), groups, keys, scene.model, unit),
-        problem=unexplained(found),
-        columns=[
-            column("Nodes"),
-            column(f"{_steps(found.first)} before", numeric=True),
-            column(f"{_steps(found.second)} after", numeric=True),
-            column(f"{called[other]}{alone}", unit[0], found.origin),
-            column(f"{called[result.name]}{alone}", unit[0], found.origin),
-            column("Difference", unit[0], found.origin),
-            column("What differs"),
-        ],
-        rows=[_row(g, keys[id(g)], scene.model, unit[1], told=not found.unexplained) for g in groups],
-        links=_links(found, keys, scene),
-        notes=_notes(titled(found, called)),
+
+
+def _found(scene: Scene, settings: list[Setting]) -> tuple[Difference, list[Group]]:
+    """The difference as it is asked for, and its groups in the order that is wanted."""
+    other, gpu, order = (s["value"] for s in settings)
+    own = {p.name: p for p in scene.study.processors}
+    found = questions.difference.of(
+        scene.study.facts[other], scene.result, gpu=None if gpu == _MEASURED else own.get(gpu, gpu)
     )
-
-
-def _steps(side: Side) -> str:
-    """What the steps of an engine are called: those of ONNX Runtime are no layers of TensorRT."""
-    name = counted(side.engine)
-    return f"{name[:1].upper()}{name[1:]}s"
+    return found, sorted(found.groups, key=lambda g: -_weight(g)) if order == "size" else list(found.groups)
 
 
 def _source(asked: str, sources: Mapping[str, str]) -> str:
@@ -125,67 +131,17 @@ def _source(asked: str, sources: Mapping[str, str]) -> str:
     return found if found in sources else ""
 
 
-def _signed(text: str) -> str:
-    """A true minus sign instead of a hyphen."""
-    return text.replace("-", "−")
-
-
 def _brief(value: float) -> str:
     """A difference above a narrow bar: two digits, and all of a whole number; the rest is in the hover text."""
-    return _signed(f"{value:+.0f}" if abs(value) >= 10 else f"{value:+.2g}")
+    return signed(f"{value:+.0f}" if abs(value) >= 10 else f"{value:+.2g}")
 
 
 def _weight(group: Group) -> float:
-    return abs(group.delta) if group.delta is not None else abs(_more(group))
-
-
-def _more(group: Group) -> int:
-    return len(group.second.layers) - len(group.first.layers)
+    return abs(group.delta) if group.delta is not None else abs(more(group))
 
 
 #: A unit of time, and how many of it a millisecond has.
 _Unit = tuple[str, float]
-
-
-def _facts(found: Difference, unit: _Unit) -> list[Fact]:
-    """Latency, layers, and how much of the difference the groups explain."""
-    name, factor = unit
-    count = [len(s.engine.layers) - s.engine.sync for s in (found.first, found.second)]
-    words = [_steps(s) for s in (found.first, found.second)]
-    steps = (
-        fact(words[0], f"{count[0]} → {count[1]}")
-        if words[0] == words[1]
-        else fact(
-            "Steps", f"{count[0]} {counted(found.first.engine)}s → {count[1]} {counted(found.second.engine)}s"
-        )
-    )
-    facts = [steps, fact("Groups of nodes", f"{len(found.groups)}")]
-    if found.totals is None or found.delta is None:
-        return facts
-    before, after = found.totals
-    whole = found.first.whole is not None and found.second.whole is not None
-    what = "Latency" if whole else "Sum of the layers"
-    origin = found.origin
-    facts = [
-        fact(what, f"{before * factor:.4g} → {after * factor:.4g} {name}", origin),
-        fact(
-            "Difference",
-            _change(found.delta, before, unit),
-            origin,
-        ),
-        *facts,
-    ]
-    if found.rest is not None and whole:
-        note = "What whole inferences differ by beyond their layers: gaps between layers, and the cost of timing them."
-        facts.append(fact("Outside the layers", _signed(f"{found.rest * factor:+.4g} {name}"), origin, note))
-    return facts
-
-
-def _change(delta: float, before: float, unit: _Unit) -> str:
-    """A difference, and its share of what was before where there was any."""
-    name, factor = unit
-    share = f" ({delta / before:+.0%})" if before else ""
-    return _signed(f"{delta * factor:+.4g} {name}{share}") if delta else f"0 {name}"
 
 
 def _figures(
@@ -193,7 +149,7 @@ def _figures(
 ) -> list[Figure]:
     """Times where both engines have them, else layers; nothing where nothing differs."""
     if found.totals is None or not found.timed:
-        return [_layers(groups, keys, model)] if any(map(_more, groups)) else []
+        return [_layers(groups, keys, model)] if any(map(more, groups)) else []
     moved = [g for g in groups if g.delta]
     return [_waterfall(found, moved, keys, model, unit)] if moved or found.rest else []
 
@@ -216,13 +172,13 @@ def _waterfall(
         values.append(left)
         ids.append("others")
         hover.append(
-            f"{len(groups) - len(kept)} smaller differences together: {_signed(f'{left * factor:+.4g}')} {unit}"
+            f"{len(groups) - len(kept)} smaller differences together: {signed(f'{left * factor:+.4g}')} {unit}"
         )
     if found.rest and found.first.whole is not None and found.second.whole is not None:
         labels.append("outside layers")
         values.append(found.rest)
         ids.append("rest")
-        hover.append(f"outside the layers: {_signed(f'{found.rest * factor:+.4g}')} {unit}")
+        hover.append(f"outside the layers: {signed(f'{found.rest * factor:+.4g}')} {unit}")
     labels.append(found.second.name)
     values.append(after)
     ids.append("after")
@@ -271,14 +227,14 @@ def _names(labels: list[str]) -> dict[str, Any]:
 
 def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
     """Without times, what differs is how many layers a group became."""
-    shown = [g for g in groups if _more(g)][:_BARS]
+    shown = [g for g in groups if more(g)][:_BARS]
     trace = {
         "type": "bar",
         "x": list(range(len(shown))),
-        "y": [_more(g) for g in shown],
+        "y": [more(g) for g in shown],
         "ids": [keys[id(g)] for g in shown],
-        "marker": {"color": [WORSE if _more(g) > 0 else BETTER for g in shown]},
-        "text": [_signed(f"{_more(g):+d}") for g in shown],
+        "marker": {"color": [WORSE if more(g) > 0 else BETTER for g in shown]},
+        "text": [signed(f"{more(g):+d}") for g in shown],
         **_TEXTS,
         "cliponaxis": False,
         "customdata": [_hover(g, model, ("ms", 1.0)) for g in shown],
@@ -292,16 +248,6 @@ def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
         xaxis=_names(_labels(shown, model)),
         yaxis=axis("layers", dtick=1),
     )
-
-
-def _title(group: Group, model: Model) -> str:
-    """Operators and the first node, or what the layers say."""
-    nodes = [model.by_id[n] for n in group.nodes if n in model.by_id]
-    if not nodes:
-        return group.title
-    ops = [n.op for n in nodes]
-    shown = "·".join(ops[:3]) + (f"·+{len(ops) - 3}" if len(ops) > 3 else "")
-    return f"{shown} {nodes[0].title}"
 
 
 def _labels(groups: list[Group], model: Model) -> list[str]:
@@ -349,72 +295,11 @@ def _hover(group: Group, model: Model, unit: _Unit) -> str:
     name, factor = unit
     before, after, delta = ((v or 0.0) * factor for v in (group.first.time, group.second.time, group.delta))
     times = (
-        f"<br>{before:.4g} → {after:.4g} {name} ({_signed(f'{delta:+.4g}')})"
+        f"<br>{before:.4g} → {after:.4g} {name} ({signed(f'{delta:+.4g}')})"
         if group.delta is not None
         else ""
     )
-    return f"{_title(group, model)}<br>{group.cause}{times}<br>{_BASIS[group.basis]}"
-
-
-def _row(group: Group, key: str, model: Model, factor: float, *, told: bool) -> Row:
-    times = (group.first.time, group.second.time, group.delta if told else None)
-    cells: list[str | float | None] = [
-        _title(group, model),
-        len(group.first.layers),
-        len(group.second.layers),
-        *(None if t is None else t * factor for t in times),
-        group.cause,
-    ]
-    return Row(key=key, cells=cells, note=_BASIS[group.basis])
-
-
-def _links(found: Difference, keys: dict[int, str], scene: Scene) -> dict[str, Link]:
-    """Nodes by their places; layers of the engine on screen, which may be another one than was timed."""
-    model = scene.model
-    mappings = {name: placed(questions.fusion.mapping(r), model) for name, r in scene.study.facts.items()}
-    table: dict[str, Link] = {}
-    for group in found.groups:
-        places = [p for n in group.nodes if n in model.by_id for p in model.where(n)]
-        halves = ((found.second, group.second), (found.first, group.first))
-        layers = [_shown(s, h, places, scene, mappings[s.name]) for s, h in halves]
-        table[keys[id(group)]] = link(places, *layers)
-    return table
-
-
-def _shown(side: Side, half: Half, places: list[str], scene: Scene, mapping: Any) -> list[str]:
-    result = scene.study.facts[side.name]
-    if side.engine is result.engine:
-        return list(half.layers)
-    return list(dict.fromkeys(i for p in places for i in mapping.layers(p)))
-
-
-def _notes(found: Difference) -> list[str]:
-    notes = list(found.doubts)
-    notes += [
-        f'"{s.name}": {s.withheld}'
-        if s.withheld
-        else f'"{s.name}" has no times of its layers, so layers are counted instead.'
-        for s in (found.first, found.second)
-        if not s.times
-    ]
-    if not any(map(_more, found.groups)) and not (found.timed and any(g.delta for g in found.groups)):
-        time = " and takes as long" if found.timed else ""
-        notes.append(f"Every group of nodes became as many layers{time} in both engines.")
-    streams = [len({y.stream for y in s.engine.layers}) for s in (found.first, found.second)]
-    if streams[0] != streams[1]:
-        notes.append(
-            f"They run on {streams[0]} and {streams[1]} streams: a sum of layers does not tell what runs side by side. "
-            "The tab Streams does."
-        )
-    if any(g.basis == "order" for g in found.groups):
-        notes.append(
-            "The two engines come from files that share no names of nodes; layers of one kind and shape were set side "
-            "by side in their order (inferred). Give both the same model= to compare by nodes."
-        )
-    names = [s.engine.title for s in (found.first, found.second)]
-    if names[0] != names[1]:
-        notes.append(f"{found.first.name}: {names[0]}; {found.second.name}: {names[1]}.")
-    return notes
+    return f"{group_title(group, model)}<br>{group.cause}{times}<br>{BASIS[group.basis]}"
 
 
 DIFFERENCE = Question(
@@ -423,5 +308,6 @@ DIFFERENCE = Question(
     label="Difference",
     title=_TITLE,
     lead=_LEAD,
+    noun=told,
     drawn=difference,
 )

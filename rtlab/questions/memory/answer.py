@@ -65,7 +65,7 @@ class MemoryUse:
     unreserved: Annotated[
         int | None, Meaning("Without reservations", "B", "estimated", note="{self.off} taken off", omit=True)
     ]
-    weights: Annotated[int | None, Meaning("Weights", "B", "own", note=_KEPT, omit=True)]
+    weights: Annotated[int | None, Meaning("Weights", "B", "{self.origin}", note=_KEPT, omit=True)]
     scratch: Annotated[
         int | None,
         Meaning("Scratch", "B", "reported", note="a part of the compiler's total", omit=True),

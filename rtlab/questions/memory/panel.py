@@ -56,7 +56,6 @@ def memory(scene: Scene) -> Panel:
     return MEMORY.panel(
         scene,
         memory_use(found, one, engine, steps),
-        note=lambda row: str(row.note),
         units={"B": (unit, 1 / scale)},
         links={y.id: link(scene.nodes(y.id), [y.id]) for y in engine.layers},
         lead=_lead(found, list(scene.called.values())),

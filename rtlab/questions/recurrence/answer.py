@@ -27,6 +27,11 @@ class RecurrentLayer:
     how: Annotated[str, Meaning("How we know")]
     nodes: Annotated[tuple[str, ...], Meaning(links="nodes")]
 
+    @property
+    def note(self) -> str:
+        """The layer in full."""
+        return self.layer
+
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentNode:

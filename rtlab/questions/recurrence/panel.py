@@ -85,7 +85,6 @@ def recurrence(scene: Scene) -> Panel:
     return RECURRENCE.panel(
         scene,
         became(at, compiler, places),
-        note=lambda row: str(row.layer),
         links={
             **{key: link(places, [piece.layer]) for key, piece, *_ in bars},
             **({key: link(places) for key in before} if at.before.steps <= _FEW else {}),

@@ -69,7 +69,6 @@ def roofline(scene: Scene) -> Panel:
     return ROOFLINE.panel(
         scene,
         roofed(found, engine, {i: _short(n) for i, n in scene.called.items()}),
-        note=lambda row: str(row.note),
         units={"FLOP": ("MFLOP", 1e-6), "ms": ("µs", 1e3)},
         lead=_lead(found),
         settings=_settings(known, roofs, found.batch, own),

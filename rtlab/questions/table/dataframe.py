@@ -51,7 +51,7 @@ class LayerRow:
     share: Annotated[float | None, Meaning("Share", "%", "measured")]
     shared: int | None
     sparse: Annotated[bool | None, Meaning("2:4 sparse")]
-    output_bytes: Annotated[int | None, Meaning("Output", "B", "own")]
+    output_bytes: Annotated[int | None, Meaning("Output", "B", "{self.origin}")]
     weight_bytes: Annotated[int | None, Meaning("Weights", "B")]
     origin: Annotated[Origin, UNSENT]
 

@@ -18,7 +18,7 @@ class Move:
 
     layer: Annotated[str, Meaning("Layer", links="layers")]
     nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
-    milliseconds: Annotated[float | None, Meaning("Time", "ms", "own")]
+    milliseconds: Annotated[float | None, Meaning("Time", "ms", "{self.origin}")]
     share: Annotated[float | None, Meaning("Share", "%", "estimated")]
     sqnr: Annotated[float, Meaning("SQNR", "dB", infinite=True)]
     last: Annotated[bool, Meaning("Last")]
@@ -44,7 +44,7 @@ def test_columns_have_the_unit_that_reads_best_and_the_noun_s_own_origin() -> No
 
 
 def test_cells_are_in_the_unit_of_their_column() -> None:
-    first, second = TABLE.rows(lambda move: move.why)
+    first, second = TABLE.rows()
     assert ["Conv", 2, 500.0, 25.0, None, "", ""] == first["cells"]
     assert ["Pool", 0, None, None, -3.0, "yes", "x\x1b[2Jy"] == second["cells"]
     assert (["0:a", "1:b"], "") == ([first["key"], second["key"]], first["note"])
@@ -84,10 +84,67 @@ def test_a_frame_has_numbers_as_they_are() -> None:
     assert {"milliseconds": "reported", "share": "estimated"} == frame.attrs["origins"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Lap:
+    """A row whose number is measured or guessed."""
+
+    length: Annotated[float, Meaning("{of.first} LAP", "{of.unit}", "{self.origin}")]
+    extra: Annotated[int | None, Meaning("Extra {of.first}", omit=True)]
+    origin: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """What its columns are called is told by itself."""
+
+    best: Annotated[
+        float, Meaning("Best of {self.first}", "{self.unit}", "{self.kind}", note="{self.unit} it is")
+    ]
+    first: str
+    unit: str
+    kind: str
+    laps: tuple[Lap, ...]
+    notes: tuple[str, ...] = ("It rained.",)
+
+
+def test_texts_of_a_declaration_name_fields_of_the_noun_and_of_the_one_around() -> None:
+    race = Race(
+        2.0, "Ann", "turns", "estimated", (Lap(3.0, None, "measured", "dry"), Lap(4.0, None, "measured"))
+    )
+    told = Answer("Race", race)
+    assert [("Ann LAP", "turns", "measured")] == [
+        (c["title"], c["unit"], c["origin"]) for c in told.parts()["columns"]
+    ]
+    (fact,) = told.parts()["facts"]
+    assert ("Best of Ann", "2 turns", "estimated", "turns it is") == (
+        fact["key"], fact["value"], fact["origin"], fact["note"],
+    )  # fmt: skip
+    assert ["dry", ""] == [r["note"] for r in told.parts()["rows"]]
+    assert ({"length": "turns"}, {"length": "measured"}) == (
+        told.frame().attrs["units"], told.frame().attrs["origins"],
+    )  # fmt: skip
+    # A name keeps its letters where headings are small.
+    assert ["Race", "Best of Ann: 2 turns (estimated)", "", "Ann lap, measured", "3 turns"] == repr(
+        told
+    ).splitlines()[:5]
+    assert ["", "It rained."] == repr(told).splitlines()[-2:]
+    assert told._repr_html_().endswith("<br>It rained.")
+
+
+def test_a_column_of_two_origins_says_in_each_cell_which() -> None:
+    """A heading would claim one of them for both."""
+    race = Race(2.0, "Ann", "ms", "", (Lap(3.0, 5, "measured"), Lap(4.0, None, "estimated")))
+    table = Answer("Race", race).table
+    assert ["", ""] == [c["origin"] for c in table.columns()]
+    assert (["Ann lap", "extra Ann"], [["3 ms (measured)", "5"], ["4 ms (estimated)", "—"]]) == table.cells()
+    assert {"length": "estimated, measured"} == table.frame().attrs["origins"]
+
+
 def test_an_answer_without_rows_is_facts() -> None:
     told = Answer("One", MOVES[0])
     assert told.table is None
-    assert ["facts"] == list(told.parts())
+    assert ["facts", "notes"] == list(told.parts())
     assert "Time: 500 µs (reported)" in repr(told).splitlines()
     assert 1 == len(told.frame())
     assert "&lt;b&gt;" in Answer("<b>", MOVES[0])._repr_html_()
