@@ -22,8 +22,9 @@ class Meaning:
     ``title`` is its heading; a field without one crosses to the page and to JSON, and is shown by nobody on its own.
     ``unit`` is that of the value: ``ms``, ``B`` (bytes) and ``%`` (a share from 0 to 1) are shown in the unit that
     reads best. ``origin`` is one of ``Origin``, or empty for what is no number and for a count. ``links`` says what the
-    ids in it are of: nodes, layers, or layers of the variant that this one is compared with. ``note`` is shown on
-    hover. A fact that is None is an em dash; with ``omit`` it is left out, and so is a column of nothing else.
+    ids in it are of: nodes, layers, layers of the variant that this one is compared with (``others``), or variants.
+    ``note`` is shown on hover. A fact that is None is an em dash; with ``omit`` it is left out, and so is a column of
+    nothing else.
 
     What differs from noun to noun is a field of it, which all four texts may name: ``"at batch {self.batch}"``,
     ``"{self.origin}"``. Those of a column name fields of the noun that its table stands in, as ``"{of.first} before"``
@@ -35,7 +36,7 @@ class Meaning:
     title: str = ""
     unit: str = ""
     origin: str = ""
-    links: Literal["", "nodes", "layers", "others"] = ""
+    links: Literal["", "nodes", "layers", "others", "variants"] = ""
     note: str = ""
     omit: bool = False
     unsent: bool = False

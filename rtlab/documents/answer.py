@@ -76,14 +76,15 @@ class NounTable:
         ]
 
     def keys(self) -> list[str]:
-        """What the rows are known by: the layer or node that each is of, where they differ by it, else their number."""
+        """What rows are known by: the layer, node or variant of each where they differ by it, else their number."""
         one = next((f.name for f in fields(self.kind) if f.meaning.links and f.type is str), "")
         named = [str(getattr(noun, one)) for noun in self.nouns] if one else []
         return named if len({*named}) == len(self.nouns) else [f"row {i}" for i in range(len(self.nouns))]
 
     def links(self) -> dict[str, Link]:
-        """What the rows stand for, by key."""
-        return {key: self._link(noun) for key, noun in zip(self.keys(), self.nouns, strict=True)}
+        """What the rows stand for, by key, of those that stand for something."""
+        found = zip(self.keys(), map(self._link, self.nouns), strict=True)
+        return {key: stands for key, stands in found if any(stands.values())}
 
     def frame(self) -> pd.DataFrame:
         """A row each with every field, numbers as they are, NA for None; ``attrs`` tells units and origins."""
@@ -169,7 +170,7 @@ class NounTable:
         return f"{told} ({origin})" if origin else self.called.get(told, told)
 
     def _link(self, noun: Any) -> Link:
-        found: dict[str, list[str]] = {"nodes": [], "layers": [], "others": []}
+        found: dict[str, list[str]] = {"nodes": [], "layers": [], "others": [], "variants": []}
         for f in fields(self.kind):
             if f.meaning.links:
                 value = getattr(noun, f.name)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import dataclasses
+from typing import Annotated
 
 import numpy as np
 
 from rtlab import questions
-from rtlab.documents.contract import Fact, Panel, Row
+from rtlab.core.schema import UNSENT, Meaning
+from rtlab.documents.contract import Panel
 from rtlab.documents.figure import FAINT, MAIN, WORSE, across, axis, figure, logarithmic
 from rtlab.documents.numbers import time_unit
-from rtlab.documents.panel import column, fact
 from rtlab.errors import RunError
-from rtlab.questions.samples.spread import WORDS, Spread, spread
+from rtlab.questions.samples.spread import WORDS, Outlier, Spread, spread
 from rtlab.questions.scene import Question, Scene
-
-if TYPE_CHECKING:
-    from rtlab.questions.timing.times import Timing
+from rtlab.questions.timing.times import Timing
 
 _LEAD = "One number hides how times scatter. Each point is one whole inference; diamonds stand apart from the others."
 #: Points that the page draws one by one; of more every n-th is shown, and all that stand apart.
@@ -25,30 +24,71 @@ _MOST = 4_000
 _WIDE = 5
 
 
-def _layers(times: Timing, unit: str, factor: float) -> list[Fact]:
-    """What the layers sum up to, and the difference to the whole inference, which no layer accounts for."""
-    if not times.layers or times.total is None:
-        return []
-    rest = times.total - times.summed
-    note = (
-        "The time of whole inferences less the sum of their layers: gaps between layers, or, below zero, what it costs "
-        f"to time each layer. The sum is {times.ratio or 0:.2f} of the latency."
-    )
-    return [
-        fact("Sum of the layers", f"{times.summed * factor:.4g} {unit}", "measured"),
-        fact("Outside the layers", f"{rest * factor:+.4g} {unit}".replace("-", "−"), "measured", note),
-    ]
+_REST = (
+    "The time of whole inferences less the sum of their layers: gaps between layers, or, below zero, what it costs to "
+    "time each layer. The sum is {self.ratio:.2f} of the latency."
+)
+_TUKEY = "Beyond 1.5 interquartile ranges (Tukey's fences)."
 
 
-def timed(scene: Scene) -> Spread:
-    """How whole inferences scatter.
+def _percentile(percent: int) -> Meaning:
+    return Meaning(f"p{percent}", origin="measured", omit=True)
 
-    Raises:
-        RunError: no single times are known.
+
+@dataclasses.dataclass(frozen=True)
+class Inferences:
+    """How whole inferences scatter, and what their layers sum up to, in words of one unit; None where nobody knows.
+
+    ``milliseconds`` are least, lower quartile, median, upper quartile and most.
     """
+
+    median: Annotated[str, Meaning("Median", origin="measured")]
+    quartiles: Annotated[str, Meaning("Quartiles", origin="measured")]
+    ends: Annotated[str, Meaning("Least, most", origin="measured")]
+    p90: Annotated[str | None, _percentile(90)]
+    p95: Annotated[str | None, _percentile(95)]
+    p99: Annotated[str | None, _percentile(99)]
+    summed: Annotated[str | None, Meaning("Sum of the layers", origin="measured", omit=True)]
+    rest: Annotated[str | None, Meaning("Outside the layers", origin="measured", note=_REST, omit=True)]
+    count: Annotated[int, Meaning("Runs", note="{self.untimed}")]
+    apart: Annotated[int, Meaning("Stand apart", note=_TUKEY)]
+    milliseconds: tuple[float, float, float, float, float]
+    ratio: float | None
+    warmup: int
+    untimed: Annotated[str, UNSENT]
+    outliers: tuple[Outlier, ...]
+    notes: tuple[str, ...]
+
+
+def inferences(found: Spread, times: Timing) -> Inferences:
+    """Times of whole inferences as their panel and their table tell them."""
+    unit, factor = time_unit(found.median)
+    tails = {p: f"{v * factor:.4g} {unit}" for p, v in times.percentiles.items()}
+    rest = None if times.ratio is None or times.total is None else times.total - times.summed
+    return Inferences(
+        median=f"{found.median * factor:.4g} {unit}",
+        quartiles=f"{found.lower * factor:.4g} to {found.upper * factor:.4g} {unit}",
+        ends=f"{found.least * factor:.4g}, {found.most * factor:.4g} {unit}",
+        p90=tails.get(90),
+        p95=tails.get(95),
+        p99=tails.get(99),
+        summed=None if rest is None else f"{times.summed * factor:.4g} {unit}",
+        rest=None if rest is None else f"{rest * factor:+.4g} {unit}".replace("-", "−"),
+        count=found.count,
+        apart=len(found.outliers),
+        milliseconds=(found.least, found.lower, found.median, found.upper, found.most),
+        ratio=times.ratio,
+        warmup=times.warmup,
+        untimed=f"After {times.warmup} untimed ones." if times.warmup else "",
+        outliers=found.outliers,
+        notes=(f"{times.origin[:1].upper()}{times.origin[1:]}.", *found.sentences()),
+    )
+
+
+def _timed(scene: Scene) -> tuple[Spread, Timing]:
     times = questions.timing.of(scene.result)
     found = None if times is None else spread(times.samples)
-    if found is None:
+    if times is None or found is None:
         advice = (
             "Read it together with the file of trtexec --exportTimes (times=)."
             if scene.result.recorded
@@ -56,7 +96,16 @@ def timed(scene: Scene) -> Spread:
             "--exportTimes (times=)."
         )
         raise RunError(f"No times of single inferences are known of this variant. {advice}")
-    return found
+    return found, times
+
+
+def told(scene: Scene) -> Inferences:
+    """How whole inferences scatter.
+
+    Raises:
+        RunError: no single times are known.
+    """
+    return inferences(*_timed(scene))
 
 
 def samples(scene: Scene) -> Panel:
@@ -65,7 +114,7 @@ def samples(scene: Scene) -> Panel:
     Raises:
         RunError: none are known.
     """
-    found, times = timed(scene), cast("Timing", questions.timing.of(scene.result))
+    found, times = _timed(scene)
     unit, factor = time_unit(found.median)
     values = times.samples * factor
     apart = {o.index: o for o in found.outliers}
@@ -108,29 +157,9 @@ def samples(scene: Scene) -> Panel:
     middle = found.median * factor
     return SAMPLES.panel(
         scene,
-        facts=[
-            fact("Median", f"{middle:.4g} {unit}", "measured"),
-            fact("Quartiles", f"{found.lower * factor:.4g} to {found.upper * factor:.4g} {unit}", "measured"),
-            fact("Least, most", f"{found.least * factor:.4g}, {found.most * factor:.4g} {unit}", "measured"),
-            *(
-                fact(f"p{p}", f"{v * factor:.4g} {unit}", "measured")
-                for p, v in times.percentiles.items()
-                if p != 50
-            ),
-            *_layers(times, unit, factor),
-            fact(
-                "Runs",
-                f"{found.count:,}",
-                None,
-                f"After {times.warmup} untimed ones." if times.warmup else "",
-            ),
-            fact(
-                "Stand apart",
-                f"{len(found.outliers)}",
-                None,
-                "Beyond 1.5 interquartile ranges (Tukey's fences).",
-            ),
-        ],
+        inferences(found, times),
+        # Of one unit with the figure, however long what stands apart took.
+        units={"ms": (unit, factor)},
         figures=[
             figure(
                 f"{found.count} inferences, median {middle:.4g} {unit}, {len(found.outliers)} stand apart",
@@ -145,17 +174,6 @@ def samples(scene: Scene) -> Panel:
                 shapes=[across(middle, color=FAINT, width=2, dash="dash")],
             )
         ],
-        # Of one unit with the figure, however long what stands apart took.
-        columns=[
-            column("Inference", numeric=True),
-            column("Time", unit, "measured"),
-            column("Likely reason (inferred)"),
-        ],
-        rows=[
-            Row(key=f"s{o.index}", cells=[o.number, o.time * factor, o.words], note="")
-            for o in found.outliers
-        ],
-        notes=[f"{times.origin[:1].upper()}{times.origin[1:]}.", *found.sentences()],
     )
 
 
@@ -165,6 +183,6 @@ SAMPLES = Question(
     label="Inferences",
     title="Whole inferences",
     lead=_LEAD,
-    noun=timed,
+    noun=told,
     drawn=samples,
 )

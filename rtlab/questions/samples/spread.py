@@ -72,12 +72,12 @@ class Spread:
     slope), 0 where chance explains it (Kendall's tau).
     """
 
-    count: Annotated[int, Meaning("Runs")]
-    least: Annotated[float, Meaning("Least", "ms", "measured")]
-    lower: Annotated[float, Meaning("Lower quartile", "ms", "measured")]
-    median: Annotated[float, Meaning("Median", "ms", "measured")]
-    upper: Annotated[float, Meaning("Upper quartile", "ms", "measured")]
-    most: Annotated[float, Meaning("Most", "ms", "measured")]
+    count: int
+    least: float
+    lower: float
+    median: float
+    upper: float
+    most: float
     outliers: tuple[Outlier, ...]
     drift: float
 

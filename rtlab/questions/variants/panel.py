@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
 
 from rtlab import questions
-from rtlab.documents.contract import Column, Figure, Panel, Row, Work
+from rtlab.core.schema import UNSENT, Meaning, Origin
+from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
-from rtlab.documents.numbers import counted, number, storage_unit
-from rtlab.documents.panel import button, column, fact, link
+from rtlab.documents.numbers import counted, number, steps, storage_unit
+from rtlab.documents.panel import button
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.titles import titles
 from rtlab.questions.variants.variations import offered
@@ -22,36 +24,101 @@ _LEAD = (
 )
 
 
-def variants(scene: Scene) -> Panel:
-    """One row per variant that is built, and buttons that build those which differ in one choice."""
-    results = list(scene.study.facts.values())
-    here = scene.result
-    kept = storage_unit(max((r.engine.totals.get("activation") or 0 for r in results), default=0))
-    weights = storage_unit(max((r.engine.totals.get("weights") or 0 for r in results), default=0))
-    called, kinds = titles(scene.study), _kinds(results)
-    rows = [_row(r, (called[r.name], called[here.name]), kinds, kept[1], weights[1]) for r in results]
-    facts = [fact("Variants", str(len(results))), fact("Engine shown", here.engine.title)]
-    if here.variant.options is not None:
-        facts.append(fact("Options", str(here.variant.options)))
-    return VARIANTS.panel(
-        scene,
-        work=_works(scene),
-        facts=facts,
-        figures=[_figure(results, [called[r.name] for r in results], called[here.name], *kept)]
-        if len(results) > 1
-        else [],
-        columns=_columns(kinds, kept[0], weights[0]),
-        rows=rows,
-        links={r.name: link(layers=[]) for r in results},
-        notes=_notes(results),
+@dataclasses.dataclass(frozen=True)
+class BuiltVariant:
+    """A variant that was built or read: what it is, and what became of it.
+
+    ``layers``, ``regions`` and ``steps`` count what its engine tells, of which there is one: what steps of different
+    compilers do is not the same. Bytes and times are None where they are not told.
+    """
+
+    name: Annotated[str, Meaning(links="variants")]
+    title: Annotated[str, Meaning("Variant")]
+    precision: Annotated[str, Meaning("Precision")]
+    target: Annotated[str, Meaning("Target")]
+    options: Annotated[str, Meaning("Options")]
+    layers: Annotated[int | None, Meaning("Layers", omit=True)]
+    regions: Annotated[int | None, Meaning("Regions", omit=True)]
+    steps: Annotated[int | None, Meaning("{of.kind}", omit=True)]
+    streams: Annotated[int, Meaning("Streams")]
+    memory: Annotated[int | None, Meaning("Memory", "B", "reported")]
+    weights: Annotated[int | None, Meaning("Weights", "B", "reported")]
+    build: Annotated[float | None, Meaning("Build", "s", "{self.built}")]
+    latency: Annotated[float | None, Meaning("Latency", "ms", "measured")]
+    processor: Annotated[str, Meaning("Measured on")]
+    score: Annotated[str, Meaning("Score")]
+    built: Annotated[Origin, UNSENT]
+    note: Annotated[str, UNSENT]
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltVariants:
+    """All variants of a study; ``kind`` is what the steps of those are called that are neither layers nor regions."""
+
+    count: Annotated[int, Meaning("Variants")]
+    engine: Annotated[str, Meaning("Engine shown")]
+    options: Annotated[str | None, Meaning("Options", omit=True)]
+    kind: str
+    variants: tuple[BuiltVariant, ...]
+    notes: tuple[str, ...]
+
+
+def told(scene: Scene) -> BuiltVariants:
+    """All variants that are built, the one that is asked about marked."""
+    results, here, called = list(scene.study.facts.values()), scene.result, _called(scene)
+    return BuiltVariants(
+        count=len(results),
+        engine=here.engine.title,
+        options=None if here.variant.options is None else str(here.variant.options),
+        kind=", ".join(dict.fromkeys(steps(r.engine) for r in results if r.engine.maker.step)),
+        variants=tuple(_row(r, called[r.name]) for r in results),
+        notes=tuple(_notes(results)),
     )
 
 
-def _works(scene: Scene) -> list[Work]:
-    return [
-        button("rebuild", label, reason, what=what)
-        for what, (label, reason) in offered(scene.result.name, scene.result.variant, scene.result).items()
-    ]
+def variants(scene: Scene) -> Panel:
+    """One row per variant that is built, and buttons that build those which differ in one choice."""
+    here, several = scene.result, len(scene.study.facts) > 1
+    return VARIANTS.panel(
+        scene,
+        told(scene),
+        work=[
+            button("rebuild", label, reason, what=what)
+            for what, (label, reason) in offered(here.name, here.variant, here).items()
+        ],
+        figures=[_figure(scene)] if several else [],
+    )
+
+
+def _called(scene: Scene) -> dict[str, str]:
+    """Titles by name, with a mark before that of the variant shown."""
+    shown = scene.result.name
+    return {n: f"▸ {title}" if n == shown else title for n, title in titles(scene.study).items()}
+
+
+def _row(result: Facts, title: str) -> BuiltVariant:
+    engine, times, variant = result.engine, questions.timing.of(result), result.variant
+    sparse = f"2:4 {','.join(variant.sparsity)}".replace(" *", "") if variant.sparsity else ""
+    kind, count = counted(engine), len(engine.layers) - engine.sync
+    return BuiltVariant(
+        name=result.name,
+        title=title,
+        precision="mixed" if len(variant.precisions) > 1 else str(variant.precision),
+        target=engine.place,
+        options=" ".join(filter(None, (str(variant.options or ""), sparse))),
+        layers=count if kind == "layer" else None,
+        regions=count if kind == "region" else None,
+        steps=count if engine.maker.step else None,
+        streams=len({y.stream for y in engine.layers}),
+        memory=engine.totals.get("activation") or None,
+        weights=engine.totals.get("weights") or None,
+        build=engine.seconds or None,
+        latency=times.total if times else None,
+        processor=times.processor if times else "",
+        score=f"{result.score.value:.4g} {result.score.unit}" if result.score else "",
+        built="reported" if result.recorded else "measured",
+        note=engine.title,
+    )
 
 
 def _kinds(results: list[Facts]) -> list[str]:
@@ -60,62 +127,25 @@ def _kinds(results: list[Facts]) -> list[str]:
     return sorted(sorted(kinds), key=kinds.__getitem__)
 
 
-def _columns(kinds: list[str], kept: str, weights: str) -> list[Column]:
-    return [
-        column("Variant"),
-        column("Precision"),
-        column("Target"),
-        column("Options"),
-        *(column(f"{kind[:1].upper()}{kind[1:]}s", numeric=True) for kind in kinds),
-        column("Streams", numeric=True),
-        column("Memory", kept, "reported"),
-        column("Weights", weights, "reported"),
-        column("Build", "s", "measured"),
-        column("Latency", "ms", "measured"),
-        column("Measured on"),
-        column("Score"),
-    ]
-
-
-def _row(result: Facts, names: tuple[str, str], kinds: list[str], kept: float, weights: float) -> Row:
-    title, shown = names
-    engine, times = result.engine, questions.timing.of(result)
-    sparse = f"2:4 {','.join(result.variant.sparsity)}".replace(" *", "") if result.variant.sparsity else ""
-    told = " ".join(filter(None, (str(result.variant.options or ""), sparse)))
-    cells: list[str | float | None] = [
-        f"▸ {title}" if title == shown else title,
-        "mixed" if len(result.variant.precisions) > 1 else str(result.variant.precision),
-        engine.place,
-        told,
-        *(len(engine.layers) - engine.sync if counted(engine) == kind else None for kind in kinds),
-        len({y.stream for y in engine.layers}),
-        _by(engine.totals.get("activation"), kept),
-        _by(engine.totals.get("weights"), weights),
-        engine.seconds or None,
-        times.total if times else None,
-        times.processor if times else "",
-        f"{result.score.value:.4g} {result.score.unit}" if result.score else "",
-    ]
-    return Row(key=result.name, cells=cells, note=engine.title)
-
-
 def _by(nbytes: int | None, scale: float) -> float | None:
     return nbytes / scale if nbytes else None
 
 
-def _figure(results: list[Facts], names: list[str], shown: str, unit: str, scale: float) -> Figure:
+def _figure(scene: Scene) -> Figure:
     """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants.
 
     Layers are those of the compiled engines; ONNX Runtime's nodes are drawn where there is nothing else.
     """
+    results, called = list(scene.study.facts.values()), _called(scene)
     kind = _kinds(results)[0]
     layers = [len(r.engine.layers) - r.engine.sync if counted(r.engine) == kind else None for r in results]
     kept = [r.engine.totals.get("activation") for r in results]
+    unit, scale = storage_unit(max(b or 0 for b in kept))
     same = {
         "type": "bar",
         "orientation": "h",
-        "y": [f"▸ {n}" if n == shown else n for n in names],
-        "marker": {"color": [OTHER if n == shown else MAIN for n in names]},
+        "y": [called[r.name] for r in results],
+        "marker": {"color": [OTHER if r is scene.result else MAIN for r in results]},
         "textposition": "outside",
         "constraintext": "none",
         "cliponaxis": False,
@@ -159,6 +189,11 @@ def _notes(results: list[Facts]) -> list[str]:
             f"A {kinds[0]} of a compiled engine may run many nodes, a node of ONNX Runtime's graph is one or few of "
             "them: the two are counted apart, and the figure shows those of compiled engines."
         )
+    told = [r.name for r in results if r.recorded and r.engine.seconds]
+    if told and len(told) < len(results):
+        notes.append(
+            f"The time of the build is reported in the files of {', '.join(told)}, and measured of the others."
+        )
     untold = (r.engine for r in results if r.variant.sparsity and r.engine.maker.tunes == "load")
     notes += dict.fromkeys(
         f"{engine.compiler}'s listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
@@ -180,5 +215,6 @@ VARIANTS = Question(
     label="Variants",
     title="Variants side by side",
     lead=_LEAD,
+    noun=told,
     drawn=variants,
 )

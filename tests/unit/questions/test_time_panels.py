@@ -452,6 +452,42 @@ def test_a_difference_that_layers_do_not_explain_says_so_in_words(study) -> None
         alone.ask("difference", variant="fp32")
 
 
+def test_the_samples_answer_in_words_and_numbers(study) -> None:
+    told, times = study.ask("samples", variant="fp32"), study["fp32"].timing
+    assert np.percentile(times.samples, [0, 25, 50, 75, 100]).tolist() == list(told.noun.milliseconds)
+    assert [len(times.samples), times.warmup] == [told.noun.count, told.noun.warmup]
+    frame = told.frame()
+    assert [times.samples[i - 1] for i in frame.number] == frame.took.tolist()
+    assert len(frame) == told.noun.apart
+    assert {"measured"} == {f["origin"] for f in told.parts()["facts"]} - {""}
+    assert f"After {times.warmup} untimed ones." in {f["note"] for f in told.parts()["facts"]}
+    assert repr(told).splitlines()[-1 - len(told.noun.notes)] == ""
+
+
+def test_the_variants_answer_in_words_and_say_who_timed_the_build(study) -> None:
+    """What a log tells of its build is its compiler's word; what was built here was timed here."""
+    made = rtlab.Study(study.model, data=study.data)
+    for facts_ in study.facts.values():
+        made._adopt(facts_)
+    read = dataclasses.replace(study["fp32"].facts, name="read", recorded=True)
+    made._adopt(dataclasses.replace(read, engine=dataclasses.replace(read.engine, seconds=24.5)))
+    told = made.ask("variants", variant="int8")
+    frame = told.frame().set_index("name")
+    assert ["fp32", "int8", "read"] == list(frame.index)
+    assert [len(r.engine.layers) - r.engine.sync for r in made.results.values()] == frame.steps.tolist()
+    assert [r.timing.total for r in made.results.values()] == frame.latency.tolist()
+    assert frame.layers.isna().all()
+    assert "measured, reported" == told.frame().attrs["origins"]["build"]
+    lines = repr(told).splitlines()
+    (head,) = (line for line in lines if line.startswith("variant "))
+    assert " ONNX Runtime nodes " in head
+    assert "layers" not in head
+    (row,) = (line for line in lines if line.startswith("read "))
+    assert " 24.5 s (reported) " in row
+    assert 2 == repr(told).count(" s (measured) ")
+    assert "The time of the build is reported in the files of read, and measured of the others." in lines
+
+
 def test_nodes_of_onnx_runtime_are_not_called_layers(study) -> None:
     """They stand beside TensorRT's layers on one page, and there are three times as many."""
     shown = answer("difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts))
