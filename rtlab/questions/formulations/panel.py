@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab import questions
 from rtlab.core.whole import whole
 from rtlab.documents.contract import Panel, Setting, Work
 from rtlab.documents.panel import button, choices, stops
-from rtlab.errors import VariantError
+from rtlab.errors import ReadError, RunError, VariantError
 from rtlab.questions.build.tactics import contests
 from rtlab.questions.formulations import tactic_table as contested
 from rtlab.questions.formulations import tuning_figures as tuned
+from rtlab.questions.formulations.tactic_table import BuilderTuning
+from rtlab.questions.formulations.tuning_figures import OwnTuning
 from rtlab.questions.scene import Question, Scene
 
 if TYPE_CHECKING:
@@ -34,67 +36,97 @@ _LEAD = (
 )
 
 
-def formulations(scene: Scene) -> Panel:
-    """Candidates of each layer with their times: measured on this CPU, or reported by the builder.
+def told(scene: Scene) -> BuilderTuning | OwnTuning:
+    """What was tried for all layers, or for one: measured on this CPU, or reported by the builder.
 
     Raises:
-        VariantError: a setting names a layer, or a way of tuning, that there is not.
+        VariantError: a setting names a way of tuning that there is not.
+        ReadError: neither model nor log is there.
+        RunError: nothing was tuned here yet.
     """
-    found: Tuned | None = scene.study.tuned
-    log = questions.build.log(scene.result)
-    told = contests(log) if log is not None else ()
-    sources = {}
-    if found is not None or scene.model.nodes:
-        sources[_HERE] = "on this CPU, measured"
-    if told:
-        sources[_BUILDER] = "by the builder, reported"
+    log, sources = questions.build.log(scene.result), _sources(scene)
+    if not sources:
+        raise ReadError(_nothing(scene))
+    if log is not None and _source(scene, sources) == _BUILDER:
+        found = _contests(scene)
+        return contested.contested(found, log, _layer(scene, found)[0])
+    if scene.study.tuned is None:
+        raise RunError(
+            f'Cannot tell how "{scene.model.name}" is computed fastest: nothing was tuned yet. Run study.tune() first.'
+        )
+    layer, titles = _node(scene, scene.study.tuned)
+    return tuned.tuning(scene.study.tuned, titles, scene.mapping, layer)
+
+
+def formulations(scene: Scene) -> Panel:
+    """The same as figures and a table.
+
+    Raises:
+        VariantError: a setting names a way of tuning that there is not.
+    """
+    sources = _sources(scene)
     if not sources:
         return FORMULATIONS.panel(scene, work=[_work(scene, None)], problem=_nothing(scene))
-    # What was measured here first, else what is there to be seen.
-    usual = _BUILDER if told and found is None else _HERE
-    chosen = _option(scene, "tuned", sources, usual)
+    chosen = _source(scene, sources)
     settings = [choices("tuned", "Tuned", sources, chosen)] if len(sources) > 1 else []
-    if chosen == _BUILDER:
-        return _builder(scene, told, settings)
-    return _here(scene, found, settings)
+    return (_builder if chosen == _BUILDER else _here)(scene, settings)
 
 
-def _here(scene: Scene, found: Tuned | None, settings: list[Setting]) -> Panel:
-    budget = stops("budget", "Seconds", _BUDGETS, _budget(scene))
+def _here(scene: Scene, settings: list[Setting]) -> Panel:
+    budget, found = stops("budget", "Seconds", _BUDGETS, _budget(scene)), scene.study.tuned
     work = [_work(scene, found)]
     if found is None:
-        return FORMULATIONS.panel(
-            scene,
-            settings=[*settings, budget],
-            work=work,
-            notes=list(tuned.BEFORE),
-        )
-    titles = {y.node: _title(scene, y.node) for y in found.layers}
-    names = {"": "all layers", **titles}
-    layer = _option(scene, "layer", names, "")
+        return FORMULATIONS.panel(scene, settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
+    layer, titles = _node(scene, found)
     return FORMULATIONS.panel(
         scene,
+        told(scene),
         lead=tuned.ONE_LEAD if layer else tuned.LEAD,
-        settings=[*settings, choices("layer", "Layer", names, layer), budget],
+        settings=[*settings, choices("layer", "Layer", {"": "all layers", **titles}, layer), budget],
         work=work,
-        facts=tuned.facts(found),
-        notes=tuned.notes(found),
-        **tuned.parts(found, titles, scene.mapping, layer),
+        **tuned.drawn(found, titles, scene.mapping, layer),
     )
 
 
-def _builder(scene: Scene, told: tuple[Contest, ...], settings: list[Setting]) -> Panel:
-    names = {"": "all layers", **{c.layer: c.layer for c in told}}
-    layer = _option(scene, "contest", names, "")
-    mapping = scene.mapping
+def _builder(scene: Scene, settings: list[Setting]) -> Panel:
+    found = _contests(scene)
+    layer, names = _layer(scene, found)
     return FORMULATIONS.panel(
         scene,
+        told(scene),
         lead=contested.ONE_LEAD if layer else contested.LEAD,
-        settings=[*settings, choices("contest", "Layer", names, layer)],
-        facts=contested.facts(told, questions.build.log(scene.result)),
-        notes=contested.notes(told),
-        **contested.parts(told, scene.result.engine, mapping, layer),
+        settings=[*settings, choices("contest", "Layer", {"": "all layers", **names}, layer)],
+        **contested.drawn(found, layer, scene.nodes),
     )
+
+
+def _contests(scene: Scene) -> tuple[Contest, ...]:
+    log = questions.build.log(scene.result)
+    return contests(log, {y.name: y.id for y in reversed(scene.result.engine.layers)}) if log else ()
+
+
+def _sources(scene: Scene) -> dict[str, str]:
+    here = scene.study.tuned is not None or scene.model.nodes
+    found = {_HERE: "on this CPU, measured"} if here else {}
+    return found | ({_BUILDER: "by the builder, reported"} if _contests(scene) else {})
+
+
+def _source(scene: Scene, sources: Mapping[str, str]) -> str:
+    """What was chosen, else what was measured here, else what is there to be seen."""
+    usual = _BUILDER if _BUILDER in sources and scene.study.tuned is None else _HERE
+    return _option(scene, "tuned", sources, usual)
+
+
+def _layer(scene: Scene, found: Sequence[Contest]) -> tuple[str, dict[str, str]]:
+    """The layer that was chosen among those of a log, empty of all, and what they are called."""
+    names = {c.layer: c.layer for c in found}
+    return _option(scene, "contest", {"": "", **names}, ""), names
+
+
+def _node(scene: Scene, found: Tuned) -> tuple[str, dict[str, str]]:
+    """The same of those that were tuned here."""
+    titles = {y.node: _title(scene, y.node) for y in found.layers}
+    return _option(scene, "layer", {"": "", **titles}, ""), titles
 
 
 def _option(scene: Scene, key: str, options: Mapping[str, str], usual: str) -> str:
@@ -139,5 +171,6 @@ FORMULATIONS = Question(
     label="Formulations",
     title=_TITLE,
     lead=_LEAD,
+    noun=told,
     drawn=formulations,
 )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rtlab.documents.contract import Fact, Figure, Link, Row
+from rtlab.core.schema import Meaning
+from rtlab.documents.contract import Figure
 from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, across, axis, figure, legend, logarithmic
 from rtlab.documents.numbers import number, shortened, time_unit
-from rtlab.documents.panel import column, fact, link
+from rtlab.documents.panel import link
 from rtlab.questions.build.tactics import Contest, Price, prices, second_best, total
 
 if TYPE_CHECKING:
     from rtlab.core.buildlog import BuildLog
-    from rtlab.core.engine import Engine
-    from rtlab.relation.mapping import Mapping as NodeMapping
 
 LEAD = (
     "Each dot is a tactic that the builder timed for a layer, by the time of the fastest. Triangles are the "
@@ -25,109 +25,150 @@ ONE_LEAD = "The tactics that the builder timed for this layer, the fastest first
 _LONG = 44
 
 
-def facts(found: Sequence[Contest], log: BuildLog | None) -> list[Fact]:
-    """How many were timed, and what the second best would cost altogether."""
+@dataclasses.dataclass(frozen=True)
+class ContestedLayer:
+    """A layer for which the builder timed tactics: the fastest, and what the second would cost in its place.
+
+    ``layers`` is the engine's layer of this name, empty where none bears it.
+    """
+
+    position: Annotated[int, Meaning("No.")]
+    layer: Annotated[str, Meaning("Layer")]
+    winner: Annotated[str, Meaning("Winner")]
+    time: Annotated[float, Meaning("Time", "ms", "reported")]
+    runner_up: Annotated[str, Meaning("Runner-up")]
+    margin: Annotated[float | None, Meaning("Margin", "×", "reported")]
+    costs: Annotated[float | None, Meaning("Forcing it costs", "ms", "reported")]
+    of_layer: Annotated[float | None, Meaning("Of the layer", "%", "reported")]
+    of_engine: Annotated[float | None, Meaning("Of the engine", "%", "reported")]
+    same_formats: Annotated[str, Meaning("Same formats")]
+    count: Annotated[int, Meaning("Timed")]
+    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    note: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ContestedTactic:
+    """A tactic of a layer, and what it would cost in place of the fastest."""
+
+    tactic: Annotated[str, Meaning("Tactic")]
+    runner: Annotated[str, Meaning("Runner")]
+    id: Annotated[str, Meaning("Id")]
+    time: Annotated[float, Meaning("Time", "ms", "reported")]
+    costs: Annotated[float | None, Meaning("Forcing it costs", "ms", "reported")]
+    of_layer: Annotated[float | None, Meaning("Of the layer", "%", "reported")]
+    of_engine: Annotated[float | None, Meaning("Of the engine", "%", "reported")]
+    formats: Annotated[str, Meaning("Formats")]
+    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    note: str
+
+
+@dataclasses.dataclass(frozen=True)
+class BuilderTuning:
+    """What the builder timed, and what the second best would cost altogether."""
+
+    count: Annotated[int, Meaning("Layers tuned")]
+    timed: Annotated[int, Meaning("Tactics timed")]
+    fastest: Annotated[
+        float, Meaning("Fastest of all layers", "ms", "reported", note="one after the other, without copies")
+    ]
+    second: Annotated[str, Meaning("All runners-up instead", origin="reported", note="copies not counted")]
+    device: Annotated[str, Meaning("Device", note="TensorRT {self.version}")]
+    version: str
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ContestedLayers(BuilderTuning):
+    """Of all layers the winners."""
+
+    layers: tuple[ContestedLayer, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ContestedTactics(BuilderTuning):
+    """Of one layer all tactics, the fastest first."""
+
+    tactics: tuple[ContestedTactic, ...]
+
+
+def contested(found: Sequence[Contest], log: BuildLog, layer: str) -> BuilderTuning:
+    """What the builder timed for all layers, or for one."""
     engine, more = total(found), second_best(found)
     share = f" ({more / engine:.0%})" if engine > 0 else ""
-    told = [
-        fact("Layers tuned", f"{len(found):,}"),
-        fact("Tactics timed", f"{sum(c.count for c in found):,}"),
-        fact(
-            "Fastest of all layers", number(engine, "ms"), "reported", "one after the other, without copies"
+    told: dict[str, Any] = {
+        "count": len(found),
+        "timed": sum(c.count for c in found),
+        "fastest": engine,
+        "second": f"+{number(more, 'ms')}{share}",
+        "device": log.device or (str(log.target) if log.target.sm else "not recorded"),
+        "version": log.version or "(version not told)",
+        "notes": _notes(found),
+    }
+    if not layer:
+        return ContestedLayers(**told, layers=tuple(_layer(i, c, engine) for i, c in enumerate(found, 1)))
+    contest = next(c for c in found if c.layer == layer)
+    costs: list[Price | None] = [None, *prices(contest, engine)]
+    return ContestedTactics(
+        **told,
+        tactics=tuple(
+            ContestedTactic(
+                c.name, c.runner, c.tactic.tactic, c.tactic.milliseconds, price.milliseconds if price else None,
+                price.of_layer if price else None, price.of_engine if price else None, c.formats, _ids(contest),
+                "from a timing cache" if c.cached else "",
+            )
+            for c, price in zip(contest.candidates, costs, strict=True)
         ),
-        fact("All runners-up instead", f"+{number(more, 'ms')}{share}", "reported", "copies not counted"),
-    ]
-    if log is not None:
-        device = log.device or (str(log.target) if log.target.sm else "not recorded")
-        told.append(fact("Device", device, note=f"TensorRT {log.version or '(version not told)'}"))
-    return told
+    )  # fmt: skip
 
 
-def notes(found: Sequence[Contest]) -> list[str]:
+def _ids(contest: Contest) -> tuple[str, ...]:
+    return (contest.id,) if contest.id else ()
+
+
+def _layer(position: int, contest: Contest, engine: float) -> ContestedLayer:
+    winner, second = contest.winner, next(iter(prices(contest, engine)), None)
+    return ContestedLayer(
+        position=position,
+        layer=contest.layer,
+        winner=winner.name,
+        time=winner.tactic.milliseconds,
+        runner_up=second.candidate.name if second else "",
+        margin=contest.margin,
+        costs=second.milliseconds if second else None,
+        of_layer=second.of_layer if second else None,
+        of_engine=second.of_engine if second else None,
+        same_formats=("no" if second.reformats else "yes") if second else "",
+        count=contest.count,
+        layers=_ids(contest),
+        note=winner.formats,
+    )
+
+
+def _notes(found: Sequence[Contest]) -> tuple[str, ...]:
     """What the prices leave out."""
     first = (
         "Times are the builder's own, of single layers. A tactic with other formats than the fastest may need copies "
         "between formats, or save some: these are not counted."
     )
-    told = [first]
     alone = sum(c.runner_up is None for c in found)
-    if alone:
-        told.append(f"{alone} layer{'s' * (alone != 1)} had one tactic only, so there was no choice.")
-    return told
+    rest = f"{alone} layer{'s' * (alone != 1)} had one tactic only, so there was no choice."
+    return (first, rest) if alone else (first,)
 
 
-def parts(found: Sequence[Contest], engine: Engine, mapping: NodeMapping, layer: str) -> dict[str, Any]:
-    """Figures, columns, rows and links: of all layers, or of one."""
-    ids = {y.name: y.id for y in reversed(engine.layers)}
-    whole = total(found)
-    priced = {c.layer: prices(c, whole) for c in found}
-    unit, factor = time_unit(max(_longest(c, priced[c.layer][:1]) for c in found))
+def drawn(found: Sequence[Contest], layer: str, nodes: Callable[[str], Iterable[str]]) -> dict[str, Any]:
+    """The figure of all layers, or of one, and what its points stand for beside the rows."""
     if layer:
-        contest = next(c for c in found if c.layer == layer)
-        return _one(contest, priced[layer], _link(ids.get(layer), mapping))
-    return {
-        "figures": [_all(found, priced)],
-        "columns": [
-            column("No.", numeric=True),
-            column("Layer"),
-            column("Winner"),
-            column("Time", unit, "reported"),
-            column("Runner-up"),
-            column("Margin", "×", "reported"),
-            column("Forcing it costs", unit, "reported"),
-            column("Of the layer", "%", "reported"),
-            column("Of the engine", "%", "reported"),
-            column("Same formats"),
-            column("Timed", numeric=True),
-        ],
-        "rows": [_row(i, c, priced[c.layer], factor) for i, c in enumerate(found, 1)],
-        "links": {
-            key: stands
-            for c in found
-            for stands in [_link(ids.get(c.layer), mapping)]
-            for key in (c.layer, *(_key(c, p) for p in priced[c.layer]))
-        },
-    }
+        return {"figures": [_one(next(c for c in found if c.layer == layer))]}
+    priced = {c.layer: prices(c, total(found)) for c in found}
+    points = {_key(c, p): link(nodes(c.id), [c.id]) for c in found if c.id for p in priced[c.layer]}
+    return {"figures": [_all(found, priced)], "links": points}
 
 
 def _key(contest: Contest, price: Price) -> str:
     """The point of a tactic: its rank among those of its layer, for two runners may have tactics of one name."""
     rank = next(i for i, c in enumerate(contest.candidates) if c is price.candidate)
     return f"{contest.layer}|{rank}"
-
-
-def _link(layer: str | None, mapping: NodeMapping) -> Link:
-    return link(mapping.nodes(layer), [layer]) if layer else link()
-
-
-def _longest(contest: Contest, priced: Sequence[Price]) -> float:
-    """Milliseconds of the winner, or what the dearest of some others costs."""
-    return max(contest.winner.tactic.milliseconds, *(p.milliseconds for p in priced), 0.0)
-
-
-def _row(position: int, contest: Contest, priced: Sequence[Price], factor: float) -> Row:
-    winner, second = contest.winner, priced[0] if priced else None
-    return Row(
-        key=contest.layer,
-        cells=[
-            position,
-            contest.layer,
-            winner.name,
-            winner.tactic.milliseconds * factor,
-            second.candidate.name if second else "",
-            contest.margin,
-            second.milliseconds * factor if second else None,
-            _percent(second.of_layer) if second else None,
-            _percent(second.of_engine) if second else None,
-            ("no" if second.reformats else "yes") if second else "",
-            contest.count,
-        ],
-        note=winner.formats,
-    )
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
 
 
 def _all(found: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figure:
@@ -177,25 +218,24 @@ def _trace(
     }
 
 
-def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, Any]:
-    costs: list[Price | None] = [None, *priced]
+def _one(contest: Contest) -> Figure:
     unit, factor = time_unit(max(c.tactic.milliseconds for c in contest.candidates))
-    keys = [f"{contest.layer}|{i}" for i in range(len(contest.candidates))]
-    shown = list(reversed(list(zip(keys, contest.candidates, strict=True))))
-    drawn = figure(
+    shown = list(reversed(list(enumerate(contest.candidates))))
+    return figure(
         f"Times of the tactics of {contest.layer}",
         [
             {
                 "type": "bar",
                 "orientation": "h",
                 # Two runners may have tactics of one name.
-                "y": [f"{_rank(key)}. {html.escape(shortened(c.name, _LONG))}" for key, c in shown],
+                "y": [f"{i + 1}. {html.escape(shortened(c.name, _LONG))}" for i, c in shown],
                 "x": [c.tactic.milliseconds * factor for _, c in shown],
-                "ids": [key for key, _ in shown],
+                # Those of the rows.
+                "ids": [f"row {i}" for i, _ in shown],
                 "marker": {
-                    "color": [BETTER if key == keys[0] else MAIN for key, _ in shown],
+                    "color": [MAIN if i else BETTER for i, _ in shown],
                     "pattern": {
-                        "shape": ["/" if key == keys[0] else "" for key, _ in shown],
+                        "shape": ["" if i else "/" for i, _ in shown],
                         "fillmode": "overlay",
                         "solidity": 0.2,
                     },
@@ -208,38 +248,3 @@ def _one(contest: Contest, priced: Sequence[Price], stands: Link) -> dict[str, A
         xaxis=axis(f"{unit}, reported", rangemode="tozero"),
         yaxis=axis(),
     )
-    return {
-        "figures": [drawn],
-        "columns": [
-            column("Tactic"),
-            column("Runner"),
-            column("Id"),
-            column("Time", unit, "reported"),
-            column("Forcing it costs", unit, "reported"),
-            column("Of the layer", "%", "reported"),
-            column("Of the engine", "%", "reported"),
-            column("Formats"),
-        ],
-        "rows": [
-            Row(
-                key=key,
-                cells=[
-                    c.name,
-                    c.runner,
-                    c.tactic.tactic,
-                    c.tactic.milliseconds * factor,
-                    price.milliseconds * factor if price else None,
-                    _percent(price.of_layer) if price else None,
-                    _percent(price.of_engine) if price else None,
-                    c.formats,
-                ],
-                note="from a timing cache" if c.cached else "",
-            )
-            for key, c, price in zip(keys, contest.candidates, costs, strict=True)
-        ],
-        "links": dict.fromkeys(keys, stands),
-    }
-
-
-def _rank(key: str) -> int:
-    return int(key.rpartition("|")[2]) + 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rtlab.documents.contract import Fact, Figure, Row
+from rtlab.core.schema import UNSENT, Meaning
+from rtlab.documents.contract import Figure
 from rtlab.documents.figure import BETTER, FAINT, OTHER, across, axis, figure, legend, logarithmic
 from rtlab.documents.numbers import number, time_unit
-from rtlab.documents.panel import column, fact, link
+from rtlab.documents.panel import link
 from rtlab.formulations import FORMULATIONS
 from rtlab.formulations.trial import notch
 
@@ -47,42 +49,146 @@ _LOOKS = (
 _GREY = "rgba(128,128,128,0.5)"
 
 
-def facts(found: Tuned) -> list[Fact]:
+@dataclasses.dataclass(frozen=True)
+class TunedNode:
+    """A layer with its fastest formulation, beside what ONNX Runtime does by itself."""
+
+    position: Annotated[int, Meaning("No.")]
+    node: Annotated[str, Meaning(links="nodes")]
+    title: Annotated[str, Meaning("Layer")]
+    fastest: Annotated[str, Meaning("Fastest")]
+    time: Annotated[float | None, Meaning("Time", "ms", "measured")]
+    default: Annotated[float | None, Meaning("As it is", "ms", "measured")]
+    gain: Annotated[float | None, Meaning("Gain", "×", "measured")]
+    margin: Annotated[float | None, Meaning("Margin", "×", "measured")]
+    clear: Annotated[str, Meaning("More than noise")]
+    error: Annotated[float | None, Meaning("Error", origin="measured")]
+    candidates: Annotated[int, Meaning("Candidates")]
+    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    note: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TriedForm:
+    """A formulation of a layer with a number of threads; ``why`` says what is wrong with one that did not run."""
+
+    formulation: Annotated[str, Meaning("Formulation")]
+    threads: Annotated[int, Meaning("Threads")]
+    median: Annotated[float | None, Meaning("Median", "ms", "measured")]
+    lower: Annotated[float | None, Meaning("Lower quartile", "ms", "measured")]
+    upper: Annotated[float | None, Meaning("Upper quartile", "ms", "measured")]
+    by_default: Annotated[float | None, Meaning("By the default", "×", "measured")]
+    error: Annotated[float | None, Meaning("Error", origin="measured")]
+    tolerance: Annotated[float, Meaning("Allowed")]
+    runs: Annotated[int, Meaning("Runs")]
+    why: Annotated[str, Meaning("Note")]
+    nodes: Annotated[tuple[str, ...], Meaning(links="nodes")]
+    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    note: str
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnTuning:
     """The whole model as it is and tuned, and where that was measured."""
-    whole, best = found.default, found.best
-    won = sum(y.clear and y.winner.formulation != y.default.formulation for y in found.layers)
-    told = [
-        fact("Layers tuned", f"{len(found.layers):,}", note=f"{len({y.key for y in found.layers})} distinct")
+
+    count: Annotated[int, Meaning("Layers tuned", note="{self.distinct} distinct")]
+    faster: Annotated[
+        int, Meaning("Another way is faster", note="by more than noise, as the spread of the runs tells")
     ]
-    told.append(
-        fact("Another way is faster", f"{won:,}", note="by more than noise, as the spread of the runs tells")
-    )
-    if whole is not None:
-        told.append(
-            fact(
-                "Whole model, as it is",
-                number(whole.default, "ms"),
-                "measured",
-                f"{_spread(whole.default_quartiles)}, {_threads(whole.threads)}, {whole.runs} runs",
-            )
-        )
-    if whole is not None and best is not None:
-        told.append(
-            fact(
-                "Whole model, tuned",
-                number(best.tuned, "ms"),
-                "measured",
-                f"{_spread(best.tuned_quartiles)}, {_threads(best.threads)}, {len(best.changed)} layers changed",
-            )
-        )
-        told.append(fact("Gain", _gain(whole, best), "measured", "time of whole inferences in the same run"))
-    told.append(
-        fact("Device", found.device or "unknown", note=f"{found.source}, {found.taken:%Y-%m-%d %H:%M} UTC")
-    )
-    return told
+    whole: Annotated[
+        float | None, Meaning("Whole model, as it is", "ms", "measured", note="{self.how_whole}", omit=True)
+    ]
+    best: Annotated[
+        float | None, Meaning("Whole model, tuned", "ms", "measured", note="{self.how_best}", omit=True)
+    ]
+    gain: Annotated[
+        str | None,
+        Meaning("Gain", "", "measured", note="time of whole inferences in the same run", omit=True),
+    ]
+    device: Annotated[str, Meaning("Device", note="{self.source}")]
+    distinct: int
+    source: str
+    how_whole: Annotated[str, UNSENT]
+    how_best: Annotated[str, UNSENT]
+    notes: tuple[str, ...]
 
 
-def notes(found: Tuned) -> list[str]:
+@dataclasses.dataclass(frozen=True)
+class TunedNodes(OwnTuning):
+    """Of all layers the fastest."""
+
+    layers: tuple[TunedNode, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TriedForms(OwnTuning):
+    """Of one layer all that was tried: those that may win, the fastest first, then the others."""
+
+    forms: tuple[TriedForm, ...]
+
+
+def tuning(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> OwnTuning:
+    """What was tuned here, of all layers or of one; ``titles`` are those of the nodes."""
+    whole, best = found.default, found.best
+    both = whole is not None and best is not None
+    told: dict[str, Any] = {
+        "count": len(found.layers),
+        "faster": sum(y.clear and y.winner.formulation != y.default.formulation for y in found.layers),
+        "whole": whole and whole.default,
+        "best": best.tuned if best and both else None,
+        "gain": _gain(whole, best) if whole and best else None,
+        "device": found.device or "unknown",
+        "distinct": len({y.key for y in found.layers}),
+        "source": f"{found.source}, {found.taken:%Y-%m-%d %H:%M} UTC",
+        "how_whole": whole
+        and f"{_spread(whole.default_quartiles)}, {_threads(whole.threads)}, {whole.runs} runs",
+        "how_best": best
+        and f"{_spread(best.tuned_quartiles)}, {_threads(best.threads)}, {len(best.changed)} layers changed",
+        "notes": tuple(_notes(found)),
+    }
+    if not layer:
+        return TunedNodes(
+            **told, layers=tuple(_node(i, y, titles, mapping) for i, y in enumerate(found.layers, 1))
+        )
+    one = next(y for y in found.layers if y.node == layer)
+    return TriedForms(**told, forms=tuple(_form(t, one, mapping) for t in _tried(one)))
+
+
+def _node(position: int, layer: TunedLayer, titles: Mapping[str, str], mapping: NodeMapping) -> TunedNode:
+    winner = layer.winner
+    return TunedNode(
+        position=position,
+        node=layer.node,
+        title=titles[layer.node],
+        fastest=f"{winner.formulation}, {_threads(winner.threads)}",
+        time=winner.median,
+        default=layer.default.median,
+        gain=layer.gain,
+        margin=layer.margin,
+        clear="yes" if layer.clear else "no",
+        error=winner.error,
+        candidates=len(layer.trials),
+        layers=tuple(mapping.layers(layer.node)),
+        note=layer.title + (f"; times of {titles.get(layer.like, layer.like)}" if layer.like else ""),
+    )
+
+
+def _tried(layer: TunedLayer) -> tuple[Trial, ...]:
+    return (*layer.ranked, *(t for t in layer.trials if not t.ok))
+
+
+def _form(trial: Trial, layer: TunedLayer, mapping: NodeMapping) -> TriedForm:
+    lower, upper = trial.quartiles or (None, None)
+    hows = {f.name: f.how for found in FORMULATIONS.values() for f in found}
+    default = layer.default.median
+    return TriedForm(
+        trial.formulation, trial.threads, trial.median, lower, upper,
+        trial.median / default if trial.median and default else None, trial.error, trial.tolerance, trial.runs,
+        trial.note, (layer.node,), tuple(mapping.layers(layer.node)), hows.get(trial.formulation, ""),
+    )  # fmt: skip
+
+
+def _notes(found: Tuned) -> list[str]:
     """How to read the numbers, and whether tuning paid."""
     told = [_verdict(found), *found.notes]
     told.append(
@@ -120,62 +226,18 @@ def _verdict(found: Tuned) -> str:
     return "As a whole the tuned model takes as long as ONNX Runtime's own choice, within noise."
 
 
-def parts(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> dict[str, Any]:
-    """Figures, columns, rows and links: of all layers, or of one."""
+def drawn(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> dict[str, Any]:
+    """The figures of all layers, or of one, with their unit, and what points stand for beside the rows."""
     if layer:
-        return _one(next(y for y in found.layers if y.node == layer), titles[layer], mapping)
-    unit, factor = time_unit(max((y.default.median or 0.0 for y in found.layers), default=0.0))
-    return {
-        "figures": [_all(found, titles), *_wholes(found)],
-        "columns": [
-            column("No.", numeric=True),
-            column("Layer"),
-            column("Fastest"),
-            column("Time", unit, "measured"),
-            column("As it is", unit, "measured"),
-            column("Gain", "×", "measured"),
-            column("Margin", "×", "measured"),
-            column("More than noise"),
-            column("Error", "", "measured"),
-            column("Candidates", numeric=True),
-        ],
-        "rows": [_row(i, y, titles, factor) for i, y in enumerate(found.layers, 1)],
-        "links": {
-            key: stands
-            for y in found.layers
-            for stands in [link([y.node], mapping.layers(y.node))]
-            for key in (y.node, *(_key(y, t) for t in y.trials))
-        },
-    }
+        one = next(y for y in found.layers if y.node == layer)
+        unit = time_unit(max((t.median or 0.0 for t in one.ranked), default=0.0))
+        return {"figures": [_one(one, titles[layer], *unit)] if one.ranked else [], "units": {"ms": unit}}
+    points = {_key(y, t): link([y.node], mapping.layers(y.node)) for y in found.layers for t in y.ranked}
+    return {"figures": [_all(found, titles), *_wholes(found)], "links": points}
 
 
 def _key(layer: TunedLayer, trial: Trial) -> str:
     return f"{layer.node}|{trial.formulation}|{trial.threads}"
-
-
-def _scaled(time: float | None, factor: float) -> float | None:
-    return None if time is None else time * factor
-
-
-def _row(position: int, layer: TunedLayer, titles: Mapping[str, str], factor: float) -> Row:
-    winner = layer.winner
-    note = layer.title + (f"; times of {titles.get(layer.like, layer.like)}" if layer.like else "")
-    return Row(
-        key=layer.node,
-        cells=[
-            position,
-            titles[layer.node],
-            f"{winner.formulation}, {_threads(winner.threads)}",
-            _scaled(winner.median, factor),
-            _scaled(layer.default.median, factor),
-            layer.gain,
-            layer.margin,
-            "yes" if layer.clear else "no",
-            winner.error,
-            len(layer.trials),
-        ],
-        note=note,
-    )
 
 
 def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
@@ -320,17 +382,11 @@ def _bars(times: list[tuple[float, tuple[float, float]]]) -> dict[str, Any]:
     }
 
 
-def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
-    """The candidates of one layer."""
-    hows = {f.name: f.how for found in FORMULATIONS.values() for f in found}
-    ranked = list(layer.ranked)
-    failed = [t for t in layer.trials if not t.ok]
-    keys = {id(t): _key(layer, t) for t in layer.trials}
-    stands = link([layer.node], mapping.layers(layer.node))
-    shown = list(reversed(ranked))
-    unit, factor = time_unit(max((t.median or 0.0 for t in shown), default=0.0))
+def _one(layer: TunedLayer, title: str, unit: str, factor: float) -> Figure:
+    """The candidates of one layer, the fastest above."""
+    shown = list(reversed(layer.ranked))
     times = [_times(t.median or 0.0, t.quartiles or (0.0, 0.0), factor) for t in shown]
-    drawn = figure(
+    return figure(
         f"Times of all candidates of {title}, with quartiles",
         [
             {
@@ -338,7 +394,8 @@ def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
                 "orientation": "h",
                 "y": [_label(t, layer) for t in shown],
                 "x": [median for median, _ in times],
-                "ids": [keys[id(t)] for t in shown],
+                # Those of the rows.
+                "ids": [f"row {i}" for i in reversed(range(len(shown)))],
                 "error_x": _bars(times),
                 "marker": {
                     "color": [_colour(t, layer) for t in shown],
@@ -356,40 +413,6 @@ def _one(layer: TunedLayer, title: str, mapping: NodeMapping) -> dict[str, Any]:
         xaxis=axis(f"median, {unit}, measured; lines: quartiles", rangemode="tozero"),
         yaxis=axis(),
     )
-    rows = [
-        Row(
-            key=keys[id(t)],
-            cells=[
-                t.formulation,
-                t.threads,
-                *(_scaled(v, factor) for v in (t.median, *(t.quartiles or (None, None)))),
-                t.median / layer.default.median if t.median and layer.default.median else None,
-                t.error,
-                t.tolerance,
-                t.runs,
-                t.note,
-            ],
-            note=hows.get(t.formulation, ""),
-        )
-        for t in (*ranked, *failed)
-    ]
-    return {
-        "figures": [drawn] if ranked else [],
-        "columns": [
-            column("Formulation"),
-            column("Threads", numeric=True),
-            column("Median", unit, "measured"),
-            column("Lower quartile", unit, "measured"),
-            column("Upper quartile", unit, "measured"),
-            column("By the default", "×", "measured"),
-            column("Error", "", "measured"),
-            column("Allowed", numeric=True),
-            column("Runs", numeric=True),
-            column("Note"),
-        ],
-        "rows": rows,
-        "links": dict.fromkeys(keys.values(), stands),
-    }
 
 
 def _label(trial: Trial, layer: TunedLayer) -> str:

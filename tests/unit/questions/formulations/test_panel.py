@@ -21,9 +21,9 @@ from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.core.model import absent
 from rtlab.documents import contract
 from rtlab.documents.numbers import number
-from rtlab.errors import VariantError
+from rtlab.errors import ReadError, RunError, VariantError
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
-from rtlab.questions.formulations.panel import formulations
+from rtlab.questions.formulations.panel import FORMULATIONS, formulations
 from rtlab.questions.scene import Scene
 from rtlab.testing import tiny_model
 
@@ -81,15 +81,17 @@ def nodes() -> list[str]:
 
 
 def checked(panel: Any) -> Any:
-    """Plotly takes the figures, JSON takes all, and every id and key has a link."""
+    """Plotly takes the figures, JSON takes all, and each link is that of a point or a row, and leads somewhere."""
+    points = {r["key"] for r in panel["rows"]}
     for figure in panel["figures"]:
         plotly.graph_objects.Figure(figure["data"], figure["layout"])
         for trace in figure["data"]:
             ids = trace.get("ids", ())
-            assert set(ids) <= set(panel["links"])
+            points |= {*ids}
             # Points of one id are one point to Plotly: the others are not drawn.
             assert len(ids) == len(set(ids))
-    assert {r["key"] for r in panel["rows"]} <= set(panel["links"])
+    assert set(panel["links"]) <= points
+    assert all(any(link.values()) for link in panel["links"].values())
     assert len({r["key"] for r in panel["rows"]}) == len(panel["rows"])
     assert all(len(r["cells"]) == len(panel["columns"]) for r in panel["rows"])
     assert set(contract.Panel.__annotations__) == set(panel)
@@ -203,6 +205,31 @@ def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
     assert ["tactic 1", "Cask", "0x1", 1.5, 0.5, 50.0, 10.0, "b"] == one["rows"][1]["cells"]
 
 
+def test_tuning_answers_in_words_with_its_own_origins() -> None:
+    """Measured here, reported by the builder: of all layers, and of one."""
+    found, told = tuned(nodes()), log({"one": [("a", 1.0), ("b", 1.5)], "two": [("a", 4.0)]})
+    mine = FORMULATIONS.ask(scene(found))
+    assert nodes() == mine.frame().node.tolist()
+    assert [1.0, *[2.0] * (len(nodes()) - 1)] == mine.frame()["time"].tolist()
+    assert {"measured"} == {*mine.frame().attrs["origins"].values()}
+    assert "Whole model, tuned: 8 ms (measured)" in repr(mine).splitlines()
+    assert "The tuned model is faster" in repr(mine)
+    one = FORMULATIONS.ask(scene(found, layer=nodes()[0])).frame()
+    assert [("Winograd 2×2", 1.0), ("direct", 2.0)] == list(zip(one.formulation, one["median"], strict=True))[
+        :2
+    ]
+    theirs = FORMULATIONS.ask(scene(found, told, tuned="builder"))
+    assert [(1.0, 0.5, 0.1), (4.0, None, None)] == [
+        (y["time"], y["costs"], y["of_engine"]) for y in theirs.plain()["layers"]
+    ]
+    assert {"reported"} == {*theirs.frame().attrs["origins"].values()}
+    assert [1.0, 1.5] == FORMULATIONS.ask(scene(log=told, contest="one")).frame()["time"].tolist()
+    with pytest.raises(RunError, match=r"nothing was tuned yet\. Run study\.tune\(\) first"):
+        FORMULATIONS.ask(scene())
+    with pytest.raises(ReadError, match="its files hold no verbose build log"):
+        FORMULATIONS.ask(scene(model=absent()))
+
+
 def test_both_can_be_seen_one_after_the_other() -> None:
     told = log({"one": [("a", 1.0), ("b", 1.5)]})
     mine, theirs = (formulations(scene(tuned(nodes()), told, **s)) for s in ({}, {"tuned": "builder"}))
@@ -233,7 +260,7 @@ def test_recorded_logs_make_panels(path: Path) -> None:
     parsed = parse(path)
     panel = checked(formulations(scene(log=parsed.log)))
     for row in panel["rows"][:3]:
-        checked(formulations(scene(log=parsed.log, tuned="builder", contest=row["key"])))
+        checked(formulations(scene(log=parsed.log, tuned="builder", contest=row["cells"][1])))
 
 
 def test_every_number_of_threads_is_a_point_that_selects_its_layer() -> None:
@@ -324,7 +351,7 @@ def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
     chosen = int(re.findall(r"Chose this engine with backend strategy (\d+)", text)[-1])
     table = by_hand(text, chosen)
     panel = checked(formulations(scene(log=parse(path).log)))
-    assert list(table) == [r["key"] for r in panel["rows"]]
+    assert list(table) == [r["cells"][1] for r in panel["rows"]]
     assert {"µs"} == {c["unit"] for c in panel["columns"] if c["title"] in {"Time", "Forcing it costs"}}
     engine = sum(rows[0][0] for rows in table.values())
     assert 0.03986911 == pytest.approx(engine)
@@ -337,7 +364,7 @@ def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
             y
             for t in figure["data"]
             for y, i in zip(t["y"], t["ids"], strict=True)
-            if i.rpartition("|")[0] == row["key"]
+            if i.rpartition("|")[0] == cell["Layer"]
         ]
         # One dot for each but the fastest, of those that are kept.
         assert pytest.approx([t / rows[0][0] for t, *_ in rows[1:20]]) == sorted(drawn)
