@@ -79,10 +79,10 @@ def answer(name: str, scene: Scene) -> Panel:
 
 
 def ask(name: str, scene: Scene) -> Answer:
-    """The answer to one question that has a noun of its own.
+    """The answer to one question.
 
     Raises:
-        VariantError: there is no such question, or it only draws.
+        VariantError: there is no such question.
         RtlabError: what it needs of the variant is not known.
     """
     return _known(name, "answer").ask(scene)
@@ -94,9 +94,7 @@ def packed(scene: Scene, *, shared: bool = False) -> dict[str, bytes]:
     Empty where something is missing, which the page says itself. ``shared`` are the answers that are the same for every
     variant, and else those of one.
     """
-    return {
-        q.name: _packed(q.noun, q.sent, scene) for q in QUESTIONS if q.noun and q.sent and q.shared == shared
-    }
+    return {q.name: _packed(q.noun, q.sent, scene) for q in QUESTIONS if q.sent and q.shared == shared}
 
 
 def _packed(noun: Callable[[Scene], Any], kind: type, scene: Scene) -> bytes:

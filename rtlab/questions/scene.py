@@ -95,7 +95,7 @@ class Question:
 
     ``tab`` is where its panel stands, as ``label`` among those of the tab; ``title`` and ``lead``, a sentence or two
     that say what is to be seen, are its head. ``noun`` gives the noun that answers, from whose fields the panel, JSON,
-    frame and text follow; ``drawn`` a whole panel, where there is a figure to draw, or something to choose.
+    frame and text follow; ``drawn`` the same with a figure, or with something to choose.
     ``concerns`` says of which models there is anything to ask. ``sent`` is the type of the noun where the page draws
     it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant.
     """
@@ -105,22 +105,14 @@ class Question:
     label: str
     title: str
     lead: str
-    noun: Callable[[Scene], Any] | None = None
+    noun: Callable[[Scene], Any]
     drawn: Callable[[Scene], Panel] | None = None
     sent: type | None = None
     shared: bool = False
     concerns: Callable[[Model], bool] = lambda _: True
 
     def ask(self, scene: Scene) -> Answer:
-        """The answer as a noun.
-
-        Raises:
-            VariantError: this question draws its panel, and has no noun of its own.
-        """
-        if self.noun is None:
-            raise VariantError(
-                f'Cannot answer "{self.name}" in words: it draws a figure. Open its panel in the Explorer, or a report.'
-            )
+        """The answer as a noun."""
         return self.answer(scene, self.noun(scene))
 
     def answer(self, scene: Scene, noun: Any) -> Answer:

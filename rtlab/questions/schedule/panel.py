@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import html
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rtlab import questions
 from rtlab.backends.choosing import default_target
 from rtlab.backends.roles import able
 from rtlab.core.peaks import TABLE
 from rtlab.core.schema import Origin
-from rtlab.documents.contract import Fact, Figure, Link, Panel, Row, Setting, Work
+from rtlab.documents.contract import Figure, Panel, Setting, Work
 from rtlab.documents.figure import MAIN, OTHER, SIGNS, axis, figure
 from rtlab.documents.numbers import number, storage, storage_unit, time_unit
-from rtlab.documents.panel import button, choices, column, fact, link, stops
-from rtlab.errors import RtlabError, VariantError
-from rtlab.questions.cards.card import exact, numbered
+from rtlab.documents.panel import button, choices, stops
+from rtlab.errors import ReadError, RtlabError, VariantError
+from rtlab.questions.cards.card import exact
 from rtlab.questions.roofline.estimate_error import usual
 from rtlab.questions.roofline.roofs import estimates
 from rtlab.questions.scene import Question, Scene
+from rtlab.questions.schedule.answer import StreamedEngine, streamed
 from rtlab.questions.schedule.gantt import gantt
 from rtlab.questions.schedule.streams import Schedule, divided, unit_durations
 from rtlab.questions.schedule.streams import schedule as scheduled
@@ -31,7 +32,6 @@ from rtlab.questions.timing.times import on_layers
 from rtlab.questions.titles import titles
 
 if TYPE_CHECKING:
-    from rtlab.core.engine import Engine
     from rtlab.core.facts import Facts
     from rtlab.core.variant import Variant
 
@@ -53,66 +53,80 @@ class _Durations:
     note: str = ""
 
 
-def schedule(scene: Scene) -> Panel:
+def told(scene: Scene) -> StreamedEngine:
     """When each layer runs on its stream, and what it waits for.
 
     Raises:
         VariantError: a setting is none that there is.
+        RtlabError: no durations of this kind are known.
     """
-    result = scene.result
+    chosen, durations = _chosen(scene, _sources(scene))
+    return _told(scene, chosen, *_plans(scene, chosen, durations))
+
+
+def schedule(scene: Scene) -> Panel:
+    """The same as figures and a table.
+
+    Raises:
+        VariantError: a setting is none that there is.
+    """
     sources = _sources(scene)
+    chosen, durations = _chosen(scene, sources)
+    settings = _settings(scene, sources, chosen)
+    try:
+        plan, beside = _plans(scene, chosen, durations)
+    except RtlabError as error:
+        return SCHEDULE.panel(scene, settings=settings, problem=str(error))
+    return SCHEDULE.panel(
+        scene,
+        _told(scene, chosen, plan, beside),
+        units={"ms": time_unit(plan.makespan)},
+        lead=_lead(plan),
+        settings=settings,
+        work=[_rebuild(scene)],
+        figures=[
+            gantt(plan, exact(scene.called, scene.result.engine), chosen.label),
+            *([_compared(beside, titles(scene.study))] if len(beside) > 1 else []),
+        ],
+    )
+
+
+def _chosen(scene: Scene, sources: Mapping[str, _Durations]) -> tuple[_Durations, Mapping[str, float]]:
+    """The durations that are asked for, else the best that there are; empty where there are none."""
     asked = scene.settings.get("times", "")
     if asked and asked not in sources:
         listed = ", ".join(f'"{s}"' for s in sources)
         raise VariantError(
-            f'Cannot draw the streams of "{result.name}" with "{asked}" times: there are none. Choose one of {listed}.'
+            f'Cannot draw the streams of "{scene.result.name}" with "{asked}" times: there are none. '
+            f"Choose one of {listed}."
         )
-    problem, durations = "", dict[str, float]()
     for chosen in [sources[asked]] if asked else sources.values():
-        try:
-            durations = dict(chosen.of(result))
-        except RtlabError as error:
-            problem = str(error)
-        if durations:
-            break
-    settings = _settings(scene, sources, chosen)
+        with contextlib.suppress(RtlabError):
+            if found := chosen.of(scene.result):
+                return chosen, found
+    return chosen, {}
+
+
+_Plans: TypeAlias = tuple[Schedule, list[tuple["Facts", Schedule]]]
+
+
+def _plans(scene: Scene, chosen: _Durations, durations: Mapping[str, float]) -> _Plans:
+    """The schedule, and those of the variant and its siblings, the fewest streams first."""
+    result = scene.result
     if not durations:
-        why = problem or f'Variant "{result.name}" has no layer that takes time. Choose another variant.'
-        return SCHEDULE.panel(scene, settings=settings, problem=why)
+        # Says itself what is missing.
+        chosen.of(result)
+        raise ReadError(f'Variant "{result.name}" has no layer that takes time. Choose another variant.')
     plan = scheduled(result.engine, durations, origin=chosen.origin)
-    beside = _beside(scene, chosen, plan)
-    called = scene.called
-    made = _made(plan)
-    unit, factor = _unit(plan)
-    return SCHEDULE.panel(
-        scene,
-        lead=_lead(plan),
-        settings=settings,
-        work=[_rebuild(scene)],
-        facts=_facts(scene, plan, beside),
-        figures=[
-            gantt(plan, exact(called, result.engine), chosen.label),
-            *([_compared(beside, titles(scene.study))] if len(beside) > 1 else []),
-        ],
-        columns=[
-            column("Step", numeric=True),
-            column("Layer"),
-            column("Stream", numeric=True),
-            column("Start", unit, made, numeric=True),
-            column("Duration", unit, chosen.origin or None, numeric=True),
-            column("Waits for"),
-            column("Slack", unit, made, numeric=True),
-            column("Critical path"),
-        ],
-        rows=_rows(plan, scene.result.engine, called, factor),
-        links=_links(scene, plan),
-        notes=[*_notes(scene, plan, chosen), *plan.notes],
-    )
+    timed = ((other, chosen.of(other)) for other in _siblings(scene)[1:_BESIDE])
+    others = [(r, scheduled(r.engine, times, origin=chosen.origin)) for r, times in timed if times]
+    return plan, sorted([(result, plan), *others], key=lambda pair: (len(pair[1].streams), pair[0].name))
 
 
-def _made(plan: Schedule) -> Origin | None:
-    """The origin of what follows from durations: a schedule is an estimate, whatever they are."""
-    return "estimated" if plan.origin else None
+def _told(
+    scene: Scene, chosen: _Durations, plan: Schedule, beside: list[tuple[Facts, Schedule]]
+) -> StreamedEngine:
+    return streamed(scene, plan, beside, (*_notes(scene, plan, chosen), *plan.notes))
 
 
 def _unit(plan: Schedule) -> tuple[str, float]:
@@ -234,13 +248,6 @@ def _siblings(scene: Scene) -> list[Facts]:
     return [result, *same]
 
 
-def _beside(scene: Scene, chosen: _Durations, plan: Schedule) -> list[tuple[Facts, Schedule]]:
-    """The variant and its siblings with their schedules, those with the fewest streams first."""
-    timed = ((other, chosen.of(other)) for other in _siblings(scene)[1:_BESIDE])
-    others = [(r, scheduled(r.engine, times, origin=chosen.origin)) for r, times in timed if times]
-    return sorted([(scene.result, plan), *others], key=lambda pair: (len(pair[1].streams), pair[0].name))
-
-
 def _lead(plan: Schedule) -> str:
     if len(plan.streams) < 2:
         return (
@@ -281,98 +288,12 @@ def _notes(scene: Scene, plan: Schedule, chosen: _Durations) -> list[str]:
     return [*notes, f"{why} {tip}"]
 
 
-def _facts(scene: Scene, plan: Schedule, beside: list[tuple[Facts, Schedule]]) -> list[Fact]:
-    made, unit = _made(plan), plan.unit
-    share = f" ({plan.bought / plan.serial:.0%})" if plan.serial else ""
-    few = plan.streams[:8]
-    layers, sync = sum(s.layers for s in plan.streams), sum(s.sync for s in plan.streams)
-    signals = sum(y.kind == "signal" for y in scene.result.engine.layers)
-    found = [
-        fact("Streams", str(len(plan.streams)), note=", ".join(f"{s.layers} layers on {s.id}" for s in few)),
-        fact("Layers", f"{layers:,}"),
-        fact(
-            "Signals and waits", f"{sync:,}", note=f"{signals:,} and {sync - signals:,}, told by the engine"
-        ),
-        fact(
-            "On one stream", number(plan.serial, unit), plan.origin or None, "all layers one after the other"
-        ),
-    ]
-    if len(plan.streams) > 1:
-        idle = ", ".join(f"{plan.idle(s):.0%} on {s.id}" for s in few)
-        found += [
-            fact(
-                "Ends after",
-                number(plan.makespan, unit),
-                made,
-                "the end of the last layer, as soon as possible",
-            ),
-            fact("Bought", f"{number(plan.bought, unit)}{share}", made, "at most: see the notes"),
-            fact(
-                "Cannot end before",
-                number(plan.bound, unit),
-                made,
-                "the longest chain of tensors, or all work shared out evenly among the streams",
-            ),
-            fact("Stands still", idle, made, "share of the time in which nothing runs, by stream"),
-        ]
-    memory = scene.result.engine.totals.get("activation")
-    if memory is None:
-        return found
-    found.append(fact("Activation memory", storage(memory), "reported", "as the builder plans it"))
-    other = next(
-        (r for r, _ in beside if r.name != scene.result.name and r.engine.totals.get("activation")), None
-    )
-    if other is not None:
-        more = memory - other.engine.totals["activation"]
-        found.append(
-            fact(
-                f"Against {titles(scene.study)[other.name]}",
-                storage(more, signed=True),
-                "reported",
-                f"activation memory; {storage(other.engine.totals['activation'])} there",
-            )
-        )
-    return found
-
-
-def _rows(plan: Schedule, engine: Engine, called: Mapping[str, str], factor: float) -> list[Row]:
-    own = {layer.id: layer.name for layer in engine.layers}
-    steps = numbered(called)
-    sources: defaultdict[str, list[str]] = defaultdict(list)
-    for wait in plan.waits:
-        if wait.layer and wait.source:
-            sources[wait.layer].append(steps[wait.source])
-    return [
-        Row(
-            key=step.layer,
-            cells=[
-                position,
-                called[step.layer],
-                step.stream,
-                step.start * factor,
-                step.duration * factor,
-                ", ".join(dict.fromkeys(sources.get(step.layer, ()))),
-                step.slack * factor,
-                "yes" if step.critical else "",
-            ],
-            note=own[step.layer],
-        )
-        for position, step in enumerate(plan.steps, 1)
-        if not step.sync
-    ]
-
-
-def _links(scene: Scene, plan: Schedule) -> dict[str, Link]:
-    mapping = scene.mapping
-    return {s.layer: link(mapping.nodes(s.layer), [s.layer]) for s in plan.steps if not s.sync}
-
-
 def _compared(beside: list[tuple[Facts, Schedule]], called: Mapping[str, str]) -> Figure:
     labels = [
         f"{html.escape(called[r.name])}<br>{len(p.streams)} stream{'s' * (len(p.streams) != 1)}"
         for r, p in beside
     ]
-    told = _made(beside[0][1]) or "unit length"
+    told = "estimated" if beside[0][1].origin else "unit length"
     unit, factor = _unit(max((p for _, p in beside), key=lambda p: p.makespan))
     memory = [r.engine.totals.get("activation") for r, _ in beside]
     held, scale = storage_unit(max(m or 0 for m in memory))
@@ -415,5 +336,6 @@ SCHEDULE = Question(
     label="Streams",
     title=_TITLE,
     lead="",
+    noun=told,
     drawn=schedule,
 )

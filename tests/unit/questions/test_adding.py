@@ -14,7 +14,7 @@ from rtlab.documents.answer import Answer
 from rtlab.documents.numbers import number
 from rtlab.documents.payload import decode, encode
 from rtlab.documents.typescript import typescript
-from rtlab.errors import CalibrationError, ReadError, RunError, VariantError
+from rtlab.errors import CalibrationError, ReadError, RtlabError, RunError, VariantError
 from rtlab.questions import panels
 from rtlab.questions.scene import Question, Scene
 from rtlab.testing import tiny_model
@@ -219,9 +219,27 @@ def repr_notes(told: Answer) -> str:
     return " ".join(f["note"] for f in told.parts()["facts"])
 
 
-def test_a_question_that_draws_says_so_when_it_is_asked_in_words(study) -> None:
-    with pytest.raises(VariantError, match='Cannot answer "variants" in words: it draws a figure'):
-        study.ask("variants", variant="fp32")
+@pytest.mark.parametrize("name", panels.PANELS)
+def test_every_question_answers_in_words_or_says_what_is_missing(name, study) -> None:
+    """None only draws: what is on screen is in the frame, in JSON and in text too, with the same origins."""
+    told, missing = None, ""
+    try:
+        told = study.ask(name, variant="fp32")
+    except RtlabError as error:
+        missing = str(error)
+    if told is None:
+        assert len(missing.split(". ")) > 1, missing
+        return
+    assert json.loads(json.dumps(told.plain(), allow_nan=False))
+    panel = panels.answer(name, Scene(study.snapshot(), study["fp32"].facts))
+    if told.table:
+        assert len(panel["rows"]) == len(told.frame())
+    for fact in panel["facts"]:
+        marked = f"{fact['key']}: {fact['value']}" + (f" ({fact['origin']})" if fact["origin"] else "")
+        assert marked in repr(told).splitlines()
+
+
+def test_a_question_that_there_is_not_is_refused_with_those_that_there_are(study) -> None:
     with pytest.raises(
         VariantError, match=r'Cannot answer "fan": there is none of this name\. Choose roofline, '
     ):

@@ -24,9 +24,9 @@ from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target, Variant
 from rtlab.documents.contract import Panel
-from rtlab.errors import VariantError
+from rtlab.errors import ReadError, VariantError
 from rtlab.questions.scene import Scene
-from rtlab.questions.schedule.panel import schedule
+from rtlab.questions.schedule.panel import SCHEDULE, schedule
 
 TIMES = {"stem": 1.0, "left1": 2.0, "left2": 1.0, "right": 5.0, "join": 0.5}
 
@@ -188,6 +188,28 @@ def test_times_keep_their_origin_and_what_follows_from_them_is_estimated(model) 
     assert ("28.6 MiB", "reported") == told["Activation memory"]
     origins = {c["title"]: c["origin"] for c in panel["columns"] if c["unit"]}
     assert {"Start": "estimated", "Duration": "measured", "Slack": "estimated"} == origins
+
+
+def test_a_schedule_answers_in_words_with_both_origins(model) -> None:
+    """By hand: 9.5 ms of work on two streams end after 6.5; durations are measured, all else follows from them."""
+    told = SCHEDULE.ask(scene(result(model)))
+    frame = told.frame().set_index("layer")
+    assert TIMES == frame.duration.to_dict()
+    assert {"stem": 0, "left1": 1, "right": 1, "left2": 3, "join": 6} == frame.start.to_dict()
+    assert {"start": "estimated", "duration": "measured", "slack": "estimated"} == told.frame().attrs[
+        "origins"
+    ]
+    assert ("ms", 9.5, 6.5) == tuple(told.plain()[k] for k in ("unit", "serial", "makespan"))
+    lines = repr(told).splitlines()
+    assert "On one stream: 9.5 ms (measured)" in lines
+    assert "Ends after: 6.5 ms (estimated)" in lines
+    alike = SCHEDULE.ask(scene(result(model), times="unit"))
+    assert ({"unit": "steps"}, {}) == ({"unit": alike.noun.unit}, alike.frame().attrs["origins"])
+    assert "Ends after: 4 steps" in repr(alike).splitlines()
+    with pytest.raises(ReadError, match="has no layer that takes time"):
+        SCHEDULE.ask(scene(result(model, steps=())))
+    with pytest.raises(VariantError, match='Cannot find the GPU "Voodoo 2"'):
+        SCHEDULE.ask(scene(result(model, measured=False), times="estimated", gpu="Voodoo 2"))
 
 
 def test_a_stream_that_never_stands_still_is_not_told_to_stand_less_than_never(model) -> None:
