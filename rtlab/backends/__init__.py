@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 @functools.cache
 def registry() -> dict[str, Backend]:
     """Every backend by name, best builder first; those that cannot be used here come after those that can."""
+    from rtlab.backends.classic.backend import Classic
     from rtlab.backends.onnxruntime import OnnxRuntime
     from rtlab.backends.tensorrt import TensorRT
     from rtlab.backends.tensorrt_rtx import TensorRTRTX
     from rtlab.backends.trtexec import Trtexec
 
-    built_in: list[Backend] = [TensorRT(), TensorRTRTX(), OnnxRuntime(), Trtexec()]
+    built_in: list[Backend] = [TensorRT(), TensorRTRTX(), OnnxRuntime(), Classic(), Trtexec()]
     table = {b.name: b for b in sorted(built_in, key=lambda b: not b.availability().ok)}
     for point in importlib.metadata.entry_points(group="rtlab.backends"):
         try:

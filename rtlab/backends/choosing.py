@@ -44,7 +44,7 @@ def check_capable(builder: str, variant: Variant) -> None:
 
 def usual_builder() -> str:
     """The backend that an engine for a GPU is built with when nobody says which; where none is, what stands in."""
-    for name in able(lambda c: c.builds and any(t.sm for t in c.targets)):
+    for name in able(lambda c: c.builds and not c.maker.predicts and any(t.sm for t in c.targets)):
         if backends.get(name).availability().ok:
             return name
     return "onnxruntime"
@@ -87,7 +87,9 @@ def builder_for(backend: str | Backend | None, target: str | Target | None) -> s
     builders = {
         name: candidate.capabilities().targets
         for name, candidate in backends.registry().items()
-        if candidate.capabilities().builds and candidate.availability().ok
+        if candidate.capabilities().builds
+        and not candidate.capabilities().maker.predicts
+        and candidate.availability().ok
     }
     gpus = {name: targets for name, targets in builders.items() if any(t.sm for t in targets)}
     # Where none compiles for the target, the first says for what it does.

@@ -17,6 +17,7 @@ _INSTEAD = {
     "opens": "it loads no engines",
     "counts": "it keeps no engine on a GPU here",
     "forces": "it remembers no tactics that could be edited",
+    "explains": "what its engines are has to be found out by experiment",
     "reads": "it reads no files",
 }
 

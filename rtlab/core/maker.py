@@ -27,6 +27,7 @@ class Maker:
         memory: Whether activations get their places before a run (``planned``) or in it (``running``); empty where
             that is not known.
         reserves: Whether the total that it reports holds room for every library kernel that may run at a time.
+        predicts: Whether its engines are what rules predict: no compiler made them, and none of it is reported.
         reports: What its engines may tell; what is not among it is never told.
     """
 
@@ -38,6 +39,7 @@ class Maker:
     tunes: Literal["", "build", "load"] = ""
     memory: Literal["", "planned", "running"] = ""
     reserves: bool = False
+    predicts: bool = False
     reports: frozenset[Report] = frozenset()
 
     @property

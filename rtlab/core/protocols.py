@@ -1,9 +1,9 @@
 """What a backend may offer. Any object with these methods is a backend; no base class is needed.
 
-A backend is a ``Backend`` that follows one or more of ``Builder``, ``Runner``, ``Opener``, ``Counter``, ``Tuner`` and
-``Reader``, and whose ``Capabilities`` say which: rtlab calls what is said there, and nothing else. ``Evaluator`` is
-what rtlab itself computes references with. ``rtlab.testing.conformance`` checks a backend against all that stands here,
-and CONTRIBUTING.md has one in sixty lines.
+A backend is a ``Backend`` that follows one or more of ``Builder``, ``Runner``, ``Opener``, ``Counter``, ``Tuner``,
+``Explainer`` and ``Reader``, and whose ``Capabilities`` say which: rtlab calls what is said there, and nothing else.
+``Evaluator`` is what rtlab itself computes references with. ``rtlab.testing.conformance`` checks a backend against all
+that stands here, and CONTRIBUTING.md has one in sixty lines.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ __all__ = [
     "Engine",
     "Entry",
     "Evaluator",
+    "Explainer",
     "Layer",
     "Limits",
     "Maker",
@@ -49,6 +50,7 @@ __all__ = [
     "Progress",
     "Reader",
     "Recording",
+    "Ruled",
     "Runner",
     "Target",
     "Tensor",
@@ -125,6 +127,7 @@ class Capabilities:
         opens: Whether it is an ``Opener``.
         counts: Whether it is a ``Counter``.
         forces: Whether it is a ``Tuner``.
+        explains: Whether it is an ``Explainer``.
         times: What ``profile`` times: each of the ``layers`` beside whole inferences, or ``inferences`` only.
         emulates: Whether it lacks arithmetic for some precisions that it compiles, so that a variant's values are
             those of ``Prepared.emulation`` at level ``basic``, and only its times are those of its engine.
@@ -142,6 +145,7 @@ class Capabilities:
     opens: bool = False
     counts: bool = False
     forces: bool = False
+    explains: bool = False
     times: Literal["layers", "inferences"] = "layers"
     emulates: bool = False
     local: Target | None = None
@@ -315,6 +319,32 @@ class Tuner(Protocol):
         """Write a copy of a cache with other tactics in it; errors are those of ``remembered``."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Ruled:
+    """What rules say of two nodes: whether they become one layer, and by which rule, with its source.
+
+    ``fused`` is None where one of them has no layer. ``rule`` is empty where there is none for the two; ``text`` says
+    in words what makes them one layer or keeps them apart.
+    """
+
+    fused: bool | None
+    rule: str
+    source: str
+    text: str
+
+
+@runtime_checkable
+class Explainer(Protocol):
+    """Knows the rules that its engines follow, so that nobody has to find them out by experiment."""
+
+    def explain(self, model: Model, first: str, second: str) -> Ruled:
+        """Whether two nodes of a model become one layer, by which rule, and if not, what hinders those that there are.
+
+        Raises:
+            BuildError: it cannot build this model.
+        """
+
+
 @runtime_checkable
 class Reader(Protocol):
     """Reads what another machine wrote."""
@@ -357,6 +387,7 @@ ROLES: Mapping[str, type] = {
     "opens": Opener,
     "counts": Counter,
     "forces": Tuner,
+    "explains": Explainer,
     "reads": Reader,
 }
 

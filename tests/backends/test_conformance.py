@@ -52,7 +52,7 @@ EVERY = [
     check
     for backend in (
         backends.get("onnxruntime"), *providers(), backends.get("tensorrt-rtx"), backends.get("tensorrt"),
-        backends.get("onnxruntime:cuda"), ReferenceBackend(), documented(),
+        backends.get("onnxruntime:cuda"), backends.get("classic"), ReferenceBackend(), documented(),
     )
     for check in named(backend)
 ]  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(p for p in (ROOT / "rtlab").rglob("*.py") if "backends" not in p.relative_to(ROOT).parts)
 #: Names of the built-in backends, and of providers by what stands before theirs.
-NAMES = {"tensorrt", "tensorrt-rtx", "onnxruntime", "trtexec"}
+NAMES = {"tensorrt", "tensorrt-rtx", "onnxruntime", "trtexec", "classic"}
 #: Where such a word is something else, by file and by the line it stands in.
 OTHER_WORDS = {
     ("rtlab/core/maker.py", 'TENSORRT = "tensorrt"'): "the family of compilers, which engines tell",

@@ -1,0 +1,368 @@
+"""A network on its way through the passes, and the log of what they decide, in TensorRT's own words."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rtlab.core.node import Node
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+
+#: What a Concat that is gone leaves where a tensor cannot be written in place.
+COPY = "copy"
+
+
+@dataclasses.dataclass(eq=False)
+class NetworkLayer:
+    """A layer of the network as it is at present.
+
+    ``kind`` is the operator that its work is; ``nodes`` are ids in the order in which they joined, ``ops`` their
+    operators. ``reads`` and ``writes`` are names of values, without constants. ``absorbed`` are nodes that it does the
+    work of together with other layers. ``int8`` says that it computes on integers, ``narrow`` that it writes them.
+    ``rules`` are the names of those that made it.
+    """
+
+    name: str
+    kind: str
+    nodes: list[str]
+    ops: list[str]
+    reads: list[str]
+    writes: list[str]
+    node: Node
+    absorbed: list[str] = dataclasses.field(default_factory=list)
+    int8: bool = False
+    narrow: bool = False
+    shared: bool = False
+    rules: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Junction:
+    """Nodes that one rule made one layer of."""
+
+    rule: str
+    nodes: tuple[str, ...]
+
+
+class Network:
+    """Layers by name, who writes and who reads each value, and the lines of the log so far.
+
+    A value without a writer is an input of the model or a constant; ``constants`` are those that are known before the
+    first inference.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.outputs = set(model.outputs)
+        self.constants = {
+            n for n, v in model.values.items() if v.kind == "constant" and n not in model.producers
+        }
+        self.layers: dict[str, NetworkLayer] = {}
+        self.writer: dict[str, NetworkLayer] = {}
+        self._readers: dict[str, dict[str, NetworkLayer]] = {}
+        self.lines: list[str] = []
+        self.joined: list[Junction] = []
+        #: By two neighbours, or by one node, the rules that were tried on them and why each did not hold.
+        self.refused: dict[tuple[str, ...], dict[str, str]] = {}
+        #: What became of nodes that have no layer: the rule that took them.
+        self.gone: dict[str, str] = {}
+        inner = self._inner()
+        for node in model.top:
+            reads = dict.fromkeys([*filter(None, node.inputs), *inner.get(node.id, ())])
+            writes = [o for o in node.outputs if o]
+            self._put(NetworkLayer(node.id, node.op, [node.id], [node.op], list(reads), writes, node))
+
+    def _inner(self) -> dict[str, list[str]]:
+        """What the bodies of a node read of the main graph."""
+        found: dict[str, list[str]] = {}
+        known = {*self.model.producers, *self.model.inputs}
+        for node in self.model.nodes:
+            if node.scope and not node.scope[0].startswith("function "):
+                found.setdefault(node.scope[0], []).extend(v for v in node.inputs if v in known)
+        return found
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[NetworkLayer]:
+        """The layers at this moment in the order of the graph; what goes meanwhile is left out."""
+        now = sorted(self.layers.values(), key=lambda y: y.node.index)
+        return (y for y in now if self.layers.get(y.name) is y)
+
+    def __contains__(self, layer: object) -> bool:
+        return isinstance(layer, NetworkLayer) and self.layers.get(layer.name) is layer
+
+    def readers(self, value: str) -> tuple[NetworkLayer, ...]:
+        """The layers that read a value, once each."""
+        return tuple(self._readers.get(value, {}).values())
+
+    def following(self, layer: NetworkLayer) -> tuple[NetworkLayer, ...]:
+        """The layers that read what a layer writes, once each."""
+        return tuple({r.name: r for v in layer.writes for r in self.readers(v)}.values())
+
+    def data(self, layer: NetworkLayer) -> list[str]:
+        """What a layer reads beside constants."""
+        return [v for v in layer.reads if v not in self.constants]
+
+    def shape(self, value: str) -> tuple[int | str | None, ...] | None:
+        """The shape of a value as far as it is known."""
+        known = self.model.values.get(value)
+        return known.shape if known else None
+
+    def count(self, value: str) -> int | None:
+        """How many elements a value has; None where that is not known."""
+        shape = self.shape(value)
+        if shape is None or not all(isinstance(d, int) for d in shape):
+            return None
+        return math.prod(d for d in shape if isinstance(d, int))
+
+    # --- what a pass does ---------------------------------------------------------------------------------------------
+
+    def say(self, line: str) -> None:
+        """A line of the log."""
+        self.lines.append(line)
+
+    def refuse(self, nodes: Sequence[str], after: NetworkLayer, rule: str, why: str) -> None:
+        """Remember why a rule did not join nodes of one layer with the layer after it, or leave that layer out."""
+        ends: list[tuple[str, ...]] = [(n, after.nodes[0]) for n in nodes] or [(after.nodes[0],)]
+        for end in ends:
+            self.refused.setdefault(end, {}).setdefault(rule, why)
+
+    def ended(self, name: str) -> None:
+        """A pass is over."""
+        self.say(f"After {name}: {len(self)} layers")
+
+    def fuse(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
+        """Two layers become one, which does the work of the first and then that of the second."""
+        self.say(f"{rule}: Fusing {first.name} with {second.name}")
+        return self.join(first, [second], f"{first.name} + {second.name}", rule)
+
+    def chain(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
+        """Two pointwise layers become one."""
+        self.say(f"{rule}: Fusing {first.name} with {second.name}")
+        made = self.join(first, [second], f"PWN({first.name}, {second.name})", rule)
+        made.kind = "PointWise"
+        return made
+
+    def scale(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
+        """A scale goes into the weights of the layer before it, which keeps its name."""
+        self.say(f"Fusing convolution weights from {first.name} with scale {second.name}")
+        return self.join(first, [second], first.name, rule)
+
+    def absorb(self, layer: NetworkLayer, taken: Sequence[NetworkLayer], rule: str) -> NetworkLayer:
+        """A layer takes others into itself, and keeps its name."""
+        names = " and ".join(t.name for t in taken)
+        self.say(f"{rule}: fusing {f'({names})' if len(taken) > 1 else names} into {layer.name}")
+        return self.join(layer, taken, layer.name, rule)
+
+    def share(self, layer: NetworkLayer, taken: NetworkLayer, rule: str) -> None:
+        """A layer does the work of another, which stays as long as it has other readers."""
+        value = taken.writes[0]
+        self._unread(layer, value)
+        layer.reads = [r for r in layer.reads if r != value]
+        for name in self.data(taken):
+            self._read(layer, name)
+        layer.absorbed += taken.nodes
+        layer.rules.append(rule)
+        taken.shared = True
+        if not any(self.readers(v) or v in self.outputs for v in taken.writes):
+            self.drop(taken, rule)
+
+    def merge(self, layers: Sequence[NetworkLayer], rule: str) -> NetworkLayer:
+        """Siblings become one wider layer."""
+        name = " || ".join(y.name for y in layers)
+        self.say(f"Merging layers: {name}")
+        return self.join(layers[0], layers[1:], name, rule)
+
+    def remove(self, layer: NetworkLayer, rule: str) -> None:
+        """A layer goes; whoever read its first output reads its first input."""
+        self.say(f"Removing {layer.name}")
+        source = layer.reads[0] if layer.reads else ""
+        for reader in self.following(layer):
+            self._unread(reader, layer.writes[0])
+            reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
+            if source:
+                self._readers.setdefault(source, {})[reader.name] = reader
+        if layer.writes and layer.writes[0] in self.constants and source:
+            self.constants.add(source)
+        self._take(layer)
+        self.gone.update(dict.fromkeys(layer.nodes, rule))
+
+    def drop(self, layer: NetworkLayer, rule: str) -> None:
+        """A layer goes, and nobody reads what it wrote, or it is a constant from now on."""
+        self.say(f"Removing {layer.name}")
+        self._take(layer)
+        self.gone.update(dict.fromkeys(layer.nodes, rule))
+
+    def become(self, layer: NetworkLayer, before: str, after: str, rule: str) -> None:
+        """A layer's work is done in another way."""
+        self.say(f"Swap the layer type of {layer.name} from {before} to {after}")
+        layer.kind = after.capitalize()
+        layer.rules.append(rule)
+
+    def swap(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> None:
+        """Two layers, each with one input and one output of which only the other knows, change places."""
+        self.say(f"Swapping {first.name} with {second.name}")
+        into, between, out = self.data(first)[0], first.writes[0], second.writes[0]
+        self._unread(first, into)
+        self._unread(second, between)
+        first.reads = [between if r == into else r for r in first.reads]
+        second.reads = [into if r == between else r for r in second.reads]
+        first.writes, second.writes = [out], [between]
+        self._read(first, between, listed=False)
+        self._read(second, into, listed=False)
+        self.writer[out], self.writer[between] = first, second
+        for layer in (first, second):
+            layer.rules.append(rule)
+
+    def duplicate(self, layer: NetworkLayer, twin: NetworkLayer, rule: str) -> None:
+        """A layer goes that writes what another one does."""
+        self.say(f"Eliminating {layer.name} which duplicates (Q) {twin.name}")
+        for reader in self.following(layer):
+            self._unread(reader, layer.writes[0])
+            reader.reads = [twin.writes[0] if r == layer.writes[0] else r for r in reader.reads]
+            self._read(reader, twin.writes[0])
+        self._take(layer)
+        twin.nodes += layer.nodes
+        twin.ops += layer.ops
+        twin.rules.append(rule)
+        self.joined.append(Junction(rule, tuple(twin.nodes)))
+
+    def unslice(self, layer: NetworkLayer, source: str, rule: str) -> None:
+        """A Slice goes; its readers read at their place in what it was taken from."""
+        self.say(f"Eliminating slice {layer.name} by retargeting {layer.writes[0]} to {source}")
+        for reader in self.following(layer):
+            self._unread(reader, layer.writes[0])
+            reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
+            self._read(reader, source)
+        self._take(layer)
+        self.gone.update(dict.fromkeys(layer.nodes, rule))
+
+    def eliminate(self, layer: NetworkLayer, rule: str) -> None:
+        """A Concat goes; what wrote its inputs writes into its output."""
+        self.say(f"Eliminating concatenation {layer.name}")
+        self._take(layer)
+        self.gone.update(dict.fromkeys(layer.nodes, rule))
+
+    def retarget(self, value: str, into: NetworkLayer) -> None:
+        """A value is written at its place in the output of a layer that is gone."""
+        self.say(f"Retargeting {value} to {into.name}")
+        if (writer := self.writer.get(value)) is not None:
+            self._write(writer, value, into)
+
+    def copy(self, name: str, values: Sequence[str], into: NetworkLayer, rule: str) -> None:
+        """Values are copied to their places in the output of a layer that is gone."""
+        self.say(f"Generating copy for {name} to {into.name} because input is not movable")
+        made = NetworkLayer(
+            f"{name} copy", COPY, list(into.nodes), [COPY], list(values), list(into.writes), into.node
+        )
+        made.rules.append(rule)
+        title, number = made.name, 1
+        while made.name in self.layers:
+            number += 1
+            made.name = f"{title} {number}"
+        self.layers[made.name] = made
+        for value in values:
+            self._read(made, value, listed=False)
+        for out in into.writes:
+            self.writer[out] = made
+
+    # --- keeping the tables -------------------------------------------------------------------------------------------
+
+    def _put(self, layer: NetworkLayer) -> None:
+        self.layers[layer.name] = layer
+        for value in layer.writes:
+            self.writer[value] = layer
+        for value in layer.reads:
+            self._readers.setdefault(value, {})[layer.name] = layer
+
+    def _take(self, layer: NetworkLayer) -> None:
+        del self.layers[layer.name]
+        for value in layer.reads:
+            self._unread(layer, value)
+        for value in layer.writes:
+            if self.writer.get(value) is layer:
+                del self.writer[value]
+
+    def _unread(self, layer: NetworkLayer, value: str) -> None:
+        self._readers.get(value, {}).pop(layer.name, None)
+
+    def _read(self, layer: NetworkLayer, value: str, *, listed: bool = True) -> None:
+        if listed and value not in layer.reads:
+            layer.reads.append(value)
+        self._readers.setdefault(value, {})[layer.name] = layer
+
+    def _write(self, writer: NetworkLayer, value: str, into: NetworkLayer) -> None:
+        needed = value in self.outputs or bool(self.readers(value))
+        kept = [v for v in writer.writes if v != value or needed]
+        writer.writes = [*kept, *(v for v in into.writes if v not in kept)]
+        for out in into.writes:
+            self.writer[out] = writer
+
+    def join(self, first: NetworkLayer, others: Sequence[NetworkLayer], name: str, rule: str) -> NetworkLayer:
+        """Put one layer in the place of several."""
+        parts = (first, *others)
+        for part in parts:
+            self._take(part)
+        written = [v for p in parts for v in p.writes]
+        inner = {v for v in written if v not in self.outputs and not self.readers(v)}
+        made = dataclasses.replace(
+            first,
+            name=name,
+            nodes=[n for p in parts for n in p.nodes],
+            ops=[o for p in parts for o in p.ops],
+            reads=list(dict.fromkeys(r for p in parts for r in p.reads if r not in set(written))),
+            writes=[v for v in written if v not in inner] or written[-1:],
+            absorbed=[n for p in parts for n in p.absorbed],
+            int8=any(p.int8 for p in parts),
+            rules=[*(r for p in parts for r in p.rules), rule],
+        )
+        self._put(made)
+        self.joined.append(Junction(rule, tuple(made.nodes)))
+        return made
+
+
+def sole(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+    """Why a layer is not the only one to see what another writes; empty where it is."""
+    for value in first.writes:
+        if value in network.outputs:
+            return f'"{value}" between them is an output of the model'
+        others = [r.name for r in network.readers(value) if r is not second]
+        if others:
+            return f'"{others[0]}" reads "{value}" too'
+    return ""
+
+
+def ordered(layers: Iterable[NetworkLayer]) -> list[NetworkLayer]:
+    """Layers in an order in which they can run, which is that of the graph as far as it can be.
+
+    A value may have several writers: those that write into the output of a Concat that is gone.
+    """
+    found = list(layers)
+    writers: dict[str, list[int]] = {}
+    for i, layer in enumerate(found):
+        for value in layer.writes:
+            writers.setdefault(value, []).append(i)
+    needs = [{w for v in y.reads for w in writers.get(v, ()) if w != i} for i, y in enumerate(found)]
+    feeds: list[list[int]] = [[] for _ in found]
+    for i, wanted in enumerate(needs):
+        for w in wanted:
+            feeds[w].append(i)
+    ready = [(y.node.index, i) for i, y in enumerate(found) if not needs[i]]
+    heapq.heapify(ready)
+    order: list[NetworkLayer] = []
+    while ready:
+        _, i = heapq.heappop(ready)
+        order.append(found[i])
+        for reader in feeds[i]:
+            needs[reader].discard(i)
+            if not needs[reader]:
+                heapq.heappush(ready, (found[reader].node.index, reader))
+    return order

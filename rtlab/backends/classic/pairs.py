@@ -1,0 +1,191 @@
+"""Quantize and dequantize pairs: moved towards each other's layers, and taken in by what computes on integers.
+
+A DequantizeLinear goes forward and a QuantizeLinear backward over what does not compute; a layer with weights takes in
+the DequantizeLinear before it, and the QuantizeLinear behind it where all that it reads is quantized.
+"""
+
+from __future__ import annotations
+
+from rtlab.backends.classic import rules
+from rtlab.backends.classic.network import Network, NetworkLayer, sole
+
+_Q, _DQ = "QuantizeLinear", "DequantizeLinear"
+#: Layers over which a Q or DQ may go: they choose or move elements, and compute none.
+_COMMUTING = frozenset({"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice"})
+#: Layers without weights that have a form on integers; they need a pair on either side.
+_QUANTIZABLE = frozenset({"AveragePool", "GlobalAveragePool", "Add", "Sum", "MatMul", "Mul"})
+
+
+def propagate(network: Network) -> None:
+    """Equal QuantizeLinears of one value become one, and go backward over layers that do not compute."""
+    for layer in network:
+        # Those of weights stay with them.
+        if layer.kind == _Q and network.data(layer) and network.layers.get(layer.name) is layer:
+            _twins(network, layer)
+    for layer in network:
+        while layer.kind == _Q and (before := _mover(network, layer)) is not None:
+            network.swap(before, layer, "VanillaSwapWithFollowingQ")
+
+
+def _twins(network: Network, layer: NetworkLayer) -> None:
+    for other in network.readers(layer.reads[0]):
+        if other is layer or other.kind != _Q or other.node.index < layer.node.index:
+            continue
+        if any(v in network.outputs for v in other.writes) or _scale(network, other) != _scale(
+            network, layer
+        ):
+            continue
+        network.duplicate(other, layer, "HorizontalMergeQNodes")
+
+
+def _scale(network: Network, layer: NetworkLayer) -> tuple[object, ...]:
+    """The numbers of a Q or DQ, by value where they are known."""
+    known = network.model.known
+    held = (known[v].numpy().tolist() if v in known else v for v in layer.node.inputs[1:] if v)
+    return (*map(repr, held), layer.node.attributes.get("axis"))
+
+
+def _mover(network: Network, layer: NetworkLayer) -> NetworkLayer | None:
+    """The layer over which a QuantizeLinear may go backward."""
+    data = network.data(layer)
+    before = network.writer.get(data[0]) if len(data) == 1 else None
+    if before is None or before.kind not in _COMMUTING or sole(network, before, layer):
+        return None
+    read = network.data(before)
+    if len(read) != 1 or len(before.writes) != 1 or read[0] in network.outputs:
+        return None
+    # Elsewhere a swap would only move the work.
+    writer = network.writer.get(read[0])
+    alone = network.readers(read[0]) == (before,)
+    return (
+        before
+        if alone and writer is not None and writer.kind in rules.LINEAR | rules.ACTIVATIONS | rules.SUMS
+        else None
+    )
+
+
+def inputs(network: Network) -> None:
+    """Layers with weights take in the pairs of their weights, and the DequantizeLinear of what they read."""
+    for start in network:
+        if start.kind in rules.LINEAR and (found := _quantized(network, start)) is not None:
+            _take(network, start, *found)
+
+
+def _quantized(network: Network, layer: NetworkLayer) -> tuple[NetworkLayer, NetworkLayer] | None:
+    """The DequantizeLinears of what a layer reads and of its weights; None where one is missing."""
+    slots = [network.writer.get(v) for v in layer.node.inputs[:2]]
+    if len(slots) < 2 or any(s is None or s.kind != _DQ for s in slots):
+        return None
+    data, weight = slots
+    assert data is not None and weight is not None  # noqa: S101, PT018 - looked at above
+    return data, weight
+
+
+def _take(network: Network, layer: NetworkLayer, data: NetworkLayer, weight: NetworkLayer) -> None:
+    maker = network.writer.get(weight.reads[0])
+    if data is not weight and _own(network, data, layer) and _own(network, weight, layer):
+        layer = network.absorb(layer, [data, weight], "QuantizeDoubleInputNodes")
+    else:
+        # A pair of which others read too is taken in by each of them.
+        for part in {data.name: data, weight.name: weight}.values():
+            network.share(layer, part, "QuantizeDoubleInputNodes")
+    layer.int8 = True
+    if maker is not None and maker.kind == _Q and not sole(network, maker, layer):
+        kind, node = layer.kind, layer.node
+        layer = network.fuse(maker, layer, "ConstWeightsFusion")
+        layer.kind, layer.node = kind, node
+
+
+def _own(network: Network, part: NetworkLayer, layer: NetworkLayer) -> bool:
+    """Whether only one layer ever took in a part."""
+    return not part.shared and not sole(network, part, layer)
+
+
+def outputs(network: Network) -> None:
+    """Layers on integers take in what quantizes their output, and then a pooling; so do those without weights."""
+    for start in network:
+        layer = start
+        if network.layers.get(layer.name) is not layer:
+            continue
+        if layer.kind in rules.LINEAR and layer.int8:
+            layer = _close(network, layer)
+        elif layer.kind in _QUANTIZABLE:
+            _alone(network, layer)
+    for rule in rules.VERTICAL:
+        if rule.name == "ConvPoolFusion":
+            _pools(network, rule)
+
+
+def _close(network: Network, layer: NetworkLayer) -> NetworkLayer:
+    """A quantized layer with the DequantizeLinear of a sum's other operand, and with the QuantizeLinear behind it."""
+    for value in _added(network, layer):
+        other = network.writer.get(value)
+        if other is None or other.kind != _DQ:
+            for reader in network.following(layer):
+                if reader.kind == _Q:
+                    why = f'"{value}", which it adds, is not quantized'
+                    network.refuse(layer.nodes, reader, "QuantizeDoubleInputNodes", why)
+            return layer
+        if _own(network, other, layer):
+            layer = network.absorb(layer, [other], "QuantizeDoubleInputNodes")
+        else:
+            network.share(layer, other, "QuantizeDoubleInputNodes")
+    after = network.following(layer)
+    quantized = [r for r in after if r.kind == _Q]
+    if len(after) == 1 and quantized and not sole(network, layer, after[0]):
+        layer = network.absorb(layer, after, "QuantizeDoubleInputNodes")
+        layer.narrow = True
+    elif quantized:
+        network.refuse(
+            layer.nodes, quantized[0], "QuantizeDoubleInputNodes", sole(network, layer, quantized[0])
+        )
+    return layer
+
+
+def _added(network: Network, layer: NetworkLayer) -> list[str]:
+    """What the sum of a layer adds to the rest of it."""
+    nodes = [network.model.by_id[n] for n in layer.nodes]
+    return [
+        v
+        for n in nodes
+        if n.op in rules.SUMS
+        for v in n.inputs
+        if v in layer.reads and v not in network.constants
+    ]
+
+
+def _alone(network: Network, layer: NetworkLayer) -> None:
+    """A layer without weights between DequantizeLinears and a QuantizeLinear."""
+    before = [network.writer.get(v) for v in network.data(layer)]
+    after = network.following(layer)
+    dqs = [b for b in before if b is not None and b.kind == _DQ]
+    if (
+        not dqs
+        or len(dqs) != len(before)
+        or len(after) != 1
+        or after[0].kind != _Q
+        or sole(network, layer, after[0])
+    ):
+        return
+    rule = "QuantizeDoubleInputNodes" if len(dqs) > 1 else "QuantizeSingleInputNodes"
+    unique = list({d.name: d for d in dqs}.values())
+    own = [d for d in unique if _own(network, d, layer)]
+    for shared in unique:
+        if shared not in own:
+            network.share(layer, shared, rule)
+    layer = network.absorb(layer, own, rule) if own else layer
+    layer = network.absorb(layer, after, rule)
+    layer.int8 = layer.narrow = True
+
+
+def _pools(network: Network, rule: rules.FusionRule) -> None:
+    for layer in network:
+        after = network.following(layer)
+        if layer.kind in rule.first and layer.int8 and len(after) == 1 and after[0].kind in rule.second:
+            if not (why := rule.hinder(network, layer, after[0])):
+                network.fuse(layer, after[0], rule.name)
+            else:
+                network.refuse(layer.nodes, after[0], rule.name, why)
+
+
+__all__ = ["inputs", "outputs", "propagate"]

@@ -1,0 +1,142 @@
+"""Published architectures as small ONNX files: the layers, their order and their windows; an eighth of the width.
+
+What passes over a graph decide depends on neither widths nor numbers. Layers bear the names of the publications where
+these have some: GoogLeNet those of bvlc_googlenet (Caffe).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab.core.model import Model, load
+
+#: One channel of so many is kept.
+_SHARE = 8
+
+
+class PublishedNet:
+    """Writes a network layer by layer; values bear the names of what writes them."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.width = {"data": 3}
+        self.size = size
+
+    def node(
+        self, op: str, name: str, inputs: list[str], width: int, out: str = "", **attributes: object
+    ) -> str:
+        """One node; gives the name of what it writes."""
+        out = out or name
+        self.nodes.append(helper.make_node(op, inputs, [out], name=name, **attributes))
+        self.width[out] = width
+        return out
+
+    def weight(self, name: str, *shape: int) -> str:
+        """A constant of ones."""
+        self.weights.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+        return name
+
+    def conv(
+        self, x: str, name: str, width: int, kernel: int | tuple[int, int], *, stride: int = 1,
+        pads: int | tuple[int, int] | None = None, out: str = "", bias: bool = True, exact: bool = False,
+    ) -> str:  # fmt: skip
+        """A convolution with a bias."""
+        h, w = (kernel, kernel) if isinstance(kernel, int) else kernel
+        ph, pw = (h // 2, w // 2) if pads is None else (pads, pads) if isinstance(pads, int) else pads
+        width = width if exact else max(1, width // _SHARE)
+        inputs = [x, self.weight(f"{name}.weight", width, self.width[x], h, w)]
+        inputs += [self.weight(f"{name}.bias", width)] if bias else []
+        attributes = {"kernel_shape": [h, w], "strides": [stride] * 2, "pads": [ph, pw, ph, pw]}
+        return self.node("Conv", name, inputs, width, out, **attributes)
+
+    def norm(self, x: str, name: str, *, out: str = "") -> str:
+        """A batch normalization."""
+        width = self.width[x]
+        numbers = [self.weight(f"{name}.{k}", width) for k in ("scale", "beta", "mean", "var")]
+        return self.node("BatchNormalization", name, [x, *numbers], width, out)
+
+    def relu(self, x: str, name: str, *, out: str = "") -> str:
+        """A rectifier."""
+        return self.node("Relu", name, [x], self.width[x], out)
+
+    def pool(
+        self,
+        x: str,
+        name: str,
+        kernel: int,
+        stride: int,
+        pads: tuple[int, int] = (0, 0),
+        *,
+        op: str = "MaxPool",
+    ) -> str:
+        """A pooling; ``pads`` before and behind."""
+        a, b = pads
+        attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [a, a, b, b]}
+        return self.node(op, name, [x], self.width[x], **attributes)
+
+    def concat(self, parts: list[str], name: str) -> str:
+        """A concatenation along the channels."""
+        return self.node("Concat", name, parts, sum(self.width[p] for p in parts), axis=1)
+
+    def dense(self, x: str, name: str, width: int, read: int, *, out: str = "") -> str:
+        """A fully connected layer on N×C."""
+        width = max(1, width // _SHARE)
+        weight, bias = self.weight(f"{name}.weight", width, read), self.weight(f"{name}.bias", width)
+        return self.node("Gemm", name, [x, weight, bias], width, out, transB=1)
+
+    def model(self, last: str) -> Model:
+        """The network as a model, whose output is ``last``."""
+        given = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, self.size, self.size])
+        made = helper.make_empty_tensor_value_info(last)
+        graph = helper.make_graph(self.nodes, self.name, [given], [made], self.weights)
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        return load(onnx.shape_inference.infer_shapes(proto), name=self.name)
+
+
+#: Widths of GoogLeNet's blocks in the order of the paper: 1x1, 3x3 (reduce, full), 5x5 (same), pool.
+_BLOCKS = {
+    "3a": (64, 96, 128, 16, 32, 32), "3b": (128, 128, 192, 32, 96, 64), "4a": (192, 96, 208, 16, 48, 64),
+    "4b": (160, 112, 224, 24, 64, 64), "4c": (128, 128, 256, 24, 64, 64), "4d": (112, 144, 288, 32, 64, 64),
+    "4e": (256, 160, 320, 32, 128, 128), "5a": (256, 160, 320, 32, 128, 128), "5b": (384, 192, 384, 48, 128, 128),
+}  # fmt: skip
+
+
+def googlenet() -> Model:
+    """C. Szegedy et al., Going deeper with convolutions, CVPR 2015, table 1, by the names of bvlc_googlenet.
+
+    Its rectifiers work in place, so that what they write bears the name of the convolution. Its classifier reads
+    C×1×1, which only a convolution over one position does in ONNX.
+    """
+    net = PublishedNet("googlenet", 224)
+
+    def block(x: str, name: str, relu: str, width: int, kernel: int, *, stride: int = 1) -> str:
+        raw = net.conv(x, name, width, kernel, stride=stride, out=f"{name}.raw")
+        return net.relu(raw, relu, out=name)
+
+    x = block("data", "conv1/7x7_s2", "conv1/relu_7x7", 64, 7, stride=2)
+    x = net.pool(x, "pool1/3x3_s2", 3, 2, (0, 1))
+    x = net.node("LRN", "pool1/norm1", [x], net.width[x], size=5)
+    x = block(x, "conv2/3x3_reduce", "conv2/relu_3x3_reduce", 64, 1)
+    x = block(x, "conv2/3x3", "conv2/relu_3x3", 192, 3)
+    x = net.node("LRN", "conv2/norm2", [x], net.width[x], size=5)
+    x = net.pool(x, "pool2/3x3_s2", 3, 2, (0, 1))
+    for name, (a, b, c, d, e, f) in _BLOCKS.items():
+        at = f"inception_{name}"
+        if name in {"4a", "5a"}:
+            number = int(name[0]) - 1
+            x = net.pool(x, f"pool{number}/3x3_s2", 3, 2, (0, 1))
+        one = block(x, f"{at}/1x1", f"{at}/relu_1x1", a, 1)
+        three = block(x, f"{at}/3x3_reduce", f"{at}/relu_3x3_reduce", b, 1)
+        three = block(three, f"{at}/3x3", f"{at}/relu_3x3", c, 3)
+        five = block(x, f"{at}/5x5_reduce", f"{at}/relu_5x5_reduce", d, 1)
+        five = block(five, f"{at}/5x5", f"{at}/relu_5x5", e, 5)
+        pool = net.pool(x, f"{at}/pool", 3, 1, (1, 1))
+        pool = block(pool, f"{at}/pool_proj", f"{at}/relu_pool_proj", f, 1)
+        x = net.concat([one, three, five, pool], f"{at}/output")
+    x = net.pool(x, "pool5/7x7_s1", 7, 1, op="AveragePool")
+    x = net.conv(x, "loss3/classifier", 1000, 1)
+    return net.model(net.node("Softmax", "prob", [x], net.width[x], axis=1))
