@@ -114,26 +114,23 @@ def _told(given: argparse.Namespace, study: Study, name: str) -> bool:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    from rtlab.questions.titles import titled, titles
+    from rtlab.questions.titles import titles
     from rtlab.view.document import compared
 
     study, names = opening.both(given)
-    called = titles(study.snapshot())
     found = study.difference(*names)
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
     target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
     if given.json:
+        called = titles(study.snapshot())
         told = compared(found, study.model, called)
         told["estimate"] = None if target is None else compared(target, study.model, called)
         print(json.dumps(told, allow_nan=False))
         return 0
-    found, target = titled(found, called), target and titled(target, called)
-    if target is not None and target.totals is not None:
-        printing.difference(target, "estimated for the GPU of each")
+    if target is not None:
+        printing.difference(target, study, "estimated for the GPU of each")
         print()
-    for side in (target.first, target.second) if target is not None else ():
-        print(f"{side.name}: {side.withheld}\n" if side.withheld else "", end="")
-    printing.difference(found)
+    printing.difference(found, study)
     return 0
 
 

@@ -160,37 +160,14 @@ def fusion(found: Verdict | Joined) -> None:
     print(f"{taken}holds for {found.compiler}, {found.shapes}")
 
 
-def difference(found: Difference, how: str = "") -> None:
-    """The totals of two engines and what their groups of nodes cost."""
-    from rtlab.documents.answer import aligned
-    from rtlab.documents.numbers import counted, number
-    from rtlab.questions.difference import unexplained
+def difference(found: Difference, study: Study, how: str = "") -> None:
+    """What two engines take, and what their groups of nodes cost, those that differ most first."""
+    from rtlab.questions.difference.answer import time_difference
+    from rtlab.questions.difference.panel import DIFFERENCE
+    from rtlab.questions.scene import Scene
 
-    if found.totals is not None and found.delta is not None:
-        before, after = found.totals
-        places = " and ".join(dict.fromkeys(s.engine.place for s in (found.first, found.second)))
-        told = how or f"{found.origin} on {places}"
-        print(
-            f"{found.first.name} {number(before, 'ms')} → {found.second.name} {number(after, 'ms')}: "
-            f"{found.delta:+.4g} ms ({told})"
-        )
-    if words := unexplained(found):
-        print(words)
-        return
-    rows = [
-        (
-            g.title,
-            f"{len(g.first.layers)} → {len(g.second.layers)}",
-            number(g.first.time, "ms"),
-            number(g.second.time, "ms"),
-            "—" if g.delta is None else f"{g.delta:+.4g} ms",
-            g.cause,
-        )
-        for g in (found.largest(len(found.groups)) or found.groups)
-    ]
-    if found.rest is not None and None not in {found.first.whole, found.second.whole}:
-        rows.append(("outside the layers", "", "", "", f"{found.rest:+.4g} ms", ""))
-    steps = " → ".join(dict.fromkeys(f"{counted(s.engine)}s" for s in (found.first, found.second)))
-    print(aligned(("nodes", steps, "before", "after", "difference", "what differs"), rows))
-    for doubt in found.doubts:
-        print(f"\n{doubt}")
+    scene = Scene(study.snapshot(), study.facts_of(found.second.name))
+    noun = time_difference(found, found.largest(len(found.groups)) or found.groups, scene)
+    places = " and ".join(dict.fromkeys(s.engine.place for s in (found.first, found.second)))
+    told = how or ("no times of both" if found.totals is None else f"{found.origin} on {places}")
+    print(DIFFERENCE.answer(scene, noun, f"From {noun.before} to {noun.after}: {told}"))

@@ -115,11 +115,10 @@ class Question:
         """The answer as a noun."""
         return self.answer(scene, self.noun(scene))
 
-    def answer(self, scene: Scene, noun: Any) -> Answer:
+    def answer(self, scene: Scene, noun: Any, title: str = "") -> Answer:
         """The answer by its noun, with what the layers in it are called and which nodes they run."""
-        if scene.facts is None:
-            return Answer(self.title, noun)
-        return Answer(self.title, noun, scene.called, scene.nodes)
+        known = () if scene.facts is None else (scene.called, scene.nodes)
+        return Answer(title or self.title, noun, *known)
 
     def show(self, scene: Scene) -> Panel:
         """The panel: the one that the question draws, or the one that follows from its noun."""
