@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "read": _read,
             "compare": _compare,
             "why": _why,
+            "rules": _rules,
             "prepare": _prepare,
             "report": _report,
             "backends": _backends,
@@ -145,6 +146,23 @@ def _why(given: argparse.Namespace) -> int:
         print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
     else:
         printing.fusion(found)
+    return 0
+
+
+def _rules(given: argparse.Namespace) -> int:
+    from rtlab.questions import rules
+    from rtlab.session.cataloguing import ask_rules
+
+    if given.build:
+        found = ask_rules(given.backend, given.target, pattern=given.case)
+    else:
+        found = rules.shipped(given.backend, given.target).only(given.case)
+    if given.output:
+        rules.save(found, Path(given.output))
+    if given.json:
+        print(rules.written(found), end="")
+    else:
+        printing.rules(found)
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rtlab.questions.difference.diff import Difference
     from rtlab.questions.roofline.roofs import Point
+    from rtlab.questions.rules import FusionRules
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.joined import Joined
     from rtlab.study import Result, Study
@@ -158,6 +159,19 @@ def fusion(found: Verdict | Joined) -> None:
         print(f"\n{NounTable(kind, found.experiments).text()}\n")
     taken = f"{found.builds} builds in {found.seconds:.2g} s (measured here); " if found.builds else ""
     print(f"{taken}holds for {found.compiler}, {found.shapes}")
+
+
+def rules(found: FusionRules) -> None:
+    """What a compiler fuses, beside what is documented."""
+    from rtlab.documents.answer import aligned
+
+    rows = [
+        (r.case, r.pair, r.documented or "no rule", r.found or "refused", r.agreement) for r in found.rules
+    ]
+    print(aligned(("case", "pair", "documented", "found (reported)", ""), rows))
+    print(
+        f"\n{found.title}: {found.agrees} as documented, {found.differs} not, {found.rest} without a rule or an answer"
+    )
 
 
 def difference(found: Difference, study: Study, how: str = "") -> None:

@@ -25,6 +25,7 @@ from rtlab.questions.kernels import KERNELS
 from rtlab.questions.memory.panel import MEMORY
 from rtlab.questions.recurrence.panel import RECURRENCE
 from rtlab.questions.roofline.panel import ROOFLINE
+from rtlab.questions.rules import RULES
 from rtlab.questions.samples.panel import SAMPLES
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.panel import SCHEDULE
@@ -44,6 +45,7 @@ QUESTIONS: tuple[Question, ...] = (
     DIFFERENCE,
     VARIANTS,
     WHY,
+    RULES,
     MEMORY,
     SCHEDULE,
     FORMULATIONS,

@@ -14,7 +14,7 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "why" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
@@ -769,7 +769,7 @@ export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswer
 export const TABS = [
   {"name": "timing", "label": "Timing", "part": "analysis", "panels": ["layers", "roofline", "kernels", "samples", "batches"]},
   {"name": "compare", "label": "Compare", "part": "analysis", "panels": ["difference", "variants"]},
-  {"name": "why", "label": "Fusion", "part": "analysis", "panels": ["why"]},
+  {"name": "why", "label": "Fusion", "part": "analysis", "panels": ["why", "rules"]},
   {"name": "memory", "label": "Memory", "part": "analysis", "panels": ["memory"]},
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
   {"name": "tuning", "label": "Tuning", "part": "analysis", "panels": ["formulations"]},
@@ -784,4 +784,4 @@ export const TABS = [
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
-export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "why": "Why", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};

@@ -32,7 +32,11 @@ def read(edit: Edit, value: ir.Value) -> None:
         edit.graph.outputs.append(value)
         return
     shape = edit.model.sizes().get(name) or ()
-    made = ir.Value(name=edit.value_name(f"{name}/read"), type=value.type)
+    made = ir.Value(
+        name=edit.value_name(f"{name}/read"),
+        type=value.type,
+        shape=ir.Shape(shape if len(shape) in _POOLED else (*shape[:-1], 4)),
+    )
     title = edit.node_name(f"{name}/neutral")
     if len(shape) in _POOLED:
         area = len(shape) - 2
