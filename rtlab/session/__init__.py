@@ -20,6 +20,7 @@ from rtlab.quantize import export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.sparsity import SparseWeight
+from rtlab.questions.findings.listed import beside
 from rtlab.questions.snapshot import Snapshot
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
@@ -87,7 +88,8 @@ class Session(Runs[R], Recordings[R], Searches[R]):
         """
         if name is None:
             return findings.check(self.model, calibrated=True)
-        return questions.findings.of(self.facts_of(name))
+        facts = self.facts_of(name)
+        return beside(questions.findings.of(facts), facts, self.snapshot().facts.values())
 
     def repaired(
         self, chosen: Iterable[Finding | str] | None = None, *, progress: Progress | None = None

@@ -66,3 +66,29 @@ def test_the_study_of_an_engine_is_told_the_rules_of_its_compiler() -> None:
     told = study.ask("rules", variant="fp32")
     assert SHIPPED.compiler == told.noun.compiler
     assert len(told.noun.rules) == len(told.frame())
+
+
+@needs_rtx
+def test_int8_is_told_to_requantize_outside_beside_the_layers_of_fp32() -> None:
+    """By release 1.7: INT8 has more layers than FP32, though each of its convolutions has fewer bytes to read."""
+    sample = rtlab.samples.load("digits_inception")
+    study = rtlab.Study(sample.model, data=sample.calibration)
+    for name in ("fp32", "fp16", "int8"):
+        study.add(name, precision=name, target="sm86", backend="tensorrt-rtx")
+    study.run(compare=False)
+    rule = "requantized-outside"
+    assert [[], []] == [[f for f in study.findings(n) if f.rule == rule] for n in ("fp32", "fp16")]
+    found = [f for f in study.findings("int8") if f.rule == rule]
+    engine = study["int8"].engine
+    convolutions = [y for y in engine.layers if y.kind == "correlation"]
+    writing = {t.name for y in convolutions for t in y.outputs if t.dtype == "fp32"}
+    made = [y for y in engine.layers if "Roun" in y.name and writing & {t.name for t in y.inputs}]
+    assert 1 == len(found)
+    assert {y.id for y in made} == {*found[0].layers}
+    assert f"{len(convolutions)} of {len(convolutions)} write fp32" in found[0].title
+    layers = [len(study[n].engine.layers) - study[n].engine.sync for n in ("fp32", "int8")]
+    told = f'The same model has {layers[0]} layers as "fp32" and {layers[1]} as "int8".'
+    assert found[0].evidence.endswith(told)
+    assert (
+        told in next(f for f in study.ask("findings", variant="int8").noun.items if f.rule == rule).evidence
+    )

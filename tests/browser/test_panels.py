@@ -145,7 +145,7 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
             assert page.get_attribute(f"{drawn} >> nth=0", "aria-label")
             assert 0 == page.locator(f'{where} [data-control="problem"]').count(), panel
             assert [] == cut(shown, where), panel
-        elif panel in {"kernels", "why"}:
+        elif panel in {"kernels", "rules", "why"}:
             # All that there is follows from the fields of a noun: facts and a table.
             assert page.locator(f"{where} [data-fact]").count()
             page.wait_for_selector(f"{where} tbody td >> nth=0")

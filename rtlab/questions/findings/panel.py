@@ -11,6 +11,6 @@ FINDINGS = Question(
     label="Findings",
     title="What is worth changing",
     lead="What to change about the engine and about the model's own quantization, and why.",
-    noun=lambda scene: findings(scene.model, scene.facts),
+    noun=lambda scene: findings(scene.model, scene.facts, scene.study.facts.values()),
     sent=Findings,
 )

@@ -35,6 +35,7 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     kernels.off_tensor_cores,
     fusions.lone_pairs,
     fusions.lone_epilogues,
+    fusions.requantized_outside,
     precision.wide_layers,
     kernels.quantized_in_float_out,
     kernels.few_rows,

@@ -1,6 +1,6 @@
 """What a compiler fuses, by the catalogue of planted cases: each beside what TensorRT's documentation says.
 
-Tables are made by ``rtlab rules --build`` and stand in ``tables``, one a compiler, release and target.
+Tables are made by ``rtlab rules --build`` and stand in ``data``, one a compiler, release and target.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class FusionRules:
 @functools.cache
 def tables() -> tuple[FusionRules, ...]:
     """The tables that rtlab brings along, the newest release first."""
-    folder = resources.files(__package__) / "tables"
+    folder = resources.files(__package__) / "data"
     files = [f for f in folder.iterdir() if f.name.endswith(".json")]
     return tuple(
         sorted((read(f.read_text("utf-8")) for f in files), key=lambda t: _order(t.version), reverse=True)

@@ -6,17 +6,20 @@ scale; quantize and dequantize into the layers around them.
 
 from __future__ import annotations
 
+import fnmatch
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rtlab.core.engine import Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import many
 from rtlab.questions.findings.rules.precision import undone
-from rtlab.questions.findings.rules.reading import PRODUCTS, Reading
+from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data
 from rtlab.questions.reformats.reasons import Alone, shown, why_alone
+from rtlab.questions.rules import tables
 from rtlab.relation import flags
 from rtlab.relation.dataflow import QUANTIZED
+from rtlab.relation.kernel import kernel
 
 _ALONE: dict[Alone, str] = {
     "branch": ", because the tensor is also needed in floating point",
@@ -125,6 +128,69 @@ def _lost(reading: Reading, layer: Layer) -> Iterator[tuple[str, str]]:
     # A sum of two products fuses with either, so one whose tensor has no other reader decides.
     reasons.sort(key=lambda r: r[0] == "consumer")
     yield from reasons[:1]
+
+
+def requantized_outside(reading: Reading) -> Iterator[Finding]:
+    """Convolutions on eight bits none of which requantizes its sums: generated steps behind them do.
+
+    TensorRT documents a convolution between DQ and Q as one layer. A compiler that never builds one so has no
+    remedy in the model, and what it never does is told by the catalogue of planted cases, where that was asked.
+    """
+    products = [y for y in reading.of("convolution") if (d := data(y)) is not None and d.dtype in QUANTIZED]
+    if not products or any(t.dtype in QUANTIZED for y in products for t in y.outputs):
+        return
+    behind: dict[str, Layer] = {}
+    before: dict[str, Layer] = {}
+    for layer in products:
+        for reader in reading.flow.after(layer):
+            made = kernel(reader)
+            if made is not None and made.quantizes:
+                behind[reader.id], before[layer.id] = reader, layer
+    if not behind:
+        return
+    narrow = _types(products)
+    count = len(reading.layers) - reading.engine.sync
+    wide = " and ".join(dict.fromkeys(y.writes for y in products))
+    steps = sorted(behind.values(), key=lambda y: y.index)
+    said = {y.id: f"turns {shown(y.inputs[0])} into {shown(y.outputs[0])}" for y in steps}
+    yield reading.finding(
+        REQUANTIZED,
+        "",
+        steps,
+        f"No {narrow} convolution requantizes its sums: {len(before)} of {len(products)} write {wide}, which "
+        f"{many(len(steps), 'generated step makes', 'generated steps make')} {narrow} again.",
+        evidence=f"Of {many(count, 'layer')}: {reading.quote(steps, said)} {_never(reading, narrow)}",
+        fix=(
+            "No change of the model is known that moves it. Compare with a variant in FP16, or build for this GPU with "
+            "another compiler: the fusion is one that TensorRT documents."
+        ),
+    )
+
+
+#: The rule of convolutions that do not requantize.
+REQUANTIZED = "requantized-outside"
+#: The cases of the catalogue that ask for it, behind the type.
+_ASKED = "-conv*requantize"
+
+
+def _types(layers: Iterable[Layer]) -> str:
+    """What some layers read, in capitals."""
+    return " or ".join(dict.fromkeys(d.dtype.upper() for y in layers if (d := data(y)) is not None))
+
+
+def _never(reading: Reading, narrow: str) -> str:
+    """Whether this release of the compiler ever does, by the catalogue of planted cases."""
+    engine = reading.engine
+    for table in tables():
+        if (table.compiler, table.version) == (engine.maker.title, engine.version):
+            found = [r for r in table.rules if fnmatch.fnmatchcase(r.case, f"{narrow.lower()}{_ASKED}")]
+            if found and all(r.found == "apart" for r in found):
+                return (
+                    f"That is the compiler's limit: in no planted case ({len(found)}) does {table.compiler} "
+                    f"{table.version} make one step of the two (asked on {table.date})."
+                )
+    called = engine.maker.title or engine.backend
+    return f"Whether {called} {engine.version} ever does was not asked: rtlab rules --build does."
 
 
 def opaque_regions(reading: Reading) -> Iterator[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from judged import (
@@ -14,6 +16,7 @@ from judged import (
     tensor,
     timed,
 )
+from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.testing import tiny_model
@@ -144,3 +147,54 @@ def test_a_generated_kernel_that_reshapes_is_no_epilogue() -> None:
 
     assert ["lone-epilogue:plain"] == judged("__myl_AddRelu_myl0_3")
     assert [] == judged("__myl_ReshAddRelu_myl0_3")
+
+
+def requantizing(*, inside: int = 0, version: str = "1.7.1.116") -> Engine:
+    """Three INT8 convolutions in a row; the first ``inside`` of them requantize themselves."""
+    steps = []
+    at = tensor("x", "int8")
+    for i in range(3):
+        out = tensor(f"q{i}", "int8")
+        if i < inside:
+            steps.append(step("correlation", at, out, name=f"conv{i}"))
+        else:
+            sums = tensor(f"s{i}", "fp32")
+            steps.append(step("correlation", at, sums, name=f"conv{i}"))
+            steps.append(step("kgen", sums, out, name=f"__myl_MulAddReluMulMinMaxRounCast_myl0_{i}"))
+        at = out
+    found = engine(*steps, target="sm86")
+    return dataclasses.replace(found, maker=TENSORRT_RTX, version=version)
+
+
+def test_convolutions_of_which_none_requantizes_its_sums() -> None:
+    found = of(requantizing(), "requantized-outside")
+    assert 1 == len(found)
+    assert found[0].title == (
+        "No INT8 convolution requantizes its sums: 3 of 3 write fp32, which 3 generated steps make INT8 again."
+    )
+    assert ("1:__myl_MulAddReluMulMinMaxRounCast_myl0_0" in found[0].layers, 3) == (
+        True,
+        len(found[0].layers),
+    )
+    assert "Of 6 layers: " in found[0].evidence
+    assert "in no planted case (3) does TensorRT-RTX 1.7.1.116 make one step of the two" in found[0].evidence
+    assert "FP16" in found[0].fix
+
+
+def test_one_convolution_that_requantizes_shows_that_the_compiler_can() -> None:
+    for inside in (1, 3):
+        assert [] == of(requantizing(inside=inside), "requantized-outside")
+
+
+def test_a_release_that_was_not_asked_is_not_said_to_be_the_limit() -> None:
+    told = of(requantizing(version="99.0"), "requantized-outside")[0].evidence
+    assert told.endswith("Whether TensorRT-RTX 99.0 ever does was not asked: rtlab rules --build does.")
+    assert "the compiler's limit" not in told
+
+
+def test_sums_that_nobody_quantizes_are_no_finding() -> None:
+    """The last convolution of a network, whose sums are its output."""
+    x, y = tensor("x", "int8"), tensor("y", "fp32")
+    assert [] == of(engine(step("correlation", x, y, name="conv")), "requantized-outside")
+    relu = step("kgen", y, tensor("z", "fp32"), name="__myl_MulAddRelu_myl0_1")
+    assert [] == of(engine(step("correlation", x, y, name="conv"), relu), "requantized-outside")
