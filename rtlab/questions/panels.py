@@ -25,7 +25,7 @@ from rtlab.questions.kernels import KERNELS
 from rtlab.questions.memory.panel import MEMORY
 from rtlab.questions.recurrence.panel import RECURRENCE
 from rtlab.questions.roofline.panel import ROOFLINE
-from rtlab.questions.rules import RULES
+from rtlab.questions.rules.panel import RULES
 from rtlab.questions.samples.panel import SAMPLES
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.panel import SCHEDULE

@@ -85,7 +85,7 @@ def test_int8_is_told_to_requantize_outside_beside_the_layers_of_fp32() -> None:
     made = [y for y in engine.layers if "Roun" in y.name and writing & {t.name for t in y.inputs}]
     assert 1 == len(found)
     assert {y.id for y in made} == {*found[0].layers}
-    assert f"{len(convolutions)} of {len(convolutions)} write fp32" in found[0].title
+    assert f"behind {len(convolutions)} of {len(convolutions)}, {len(made)} generated steps" in found[0].title
     layers = [len(study[n].engine.layers) - study[n].engine.sync for n in ("fp32", "int8")]
     told = f'The same model has {layers[0]} layers as "fp32" and {layers[1]} as "int8".'
     assert found[0].evidence.endswith(told)

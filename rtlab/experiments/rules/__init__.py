@@ -13,7 +13,7 @@ from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.rules.cases import FusionCase, cases
-from rtlab.experiments.why.search import Under
+from rtlab.experiments.why.oracle import Under
 from rtlab.questions.rules import Fate, FusionRule, FusionRules
 from rtlab.questions.why.missed import steps_of
 from rtlab.relation.mapping import Mapping

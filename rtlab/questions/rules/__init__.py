@@ -17,7 +17,6 @@ from rtlab.core.engine import Engine
 from rtlab.core.phrases import quoted
 from rtlab.core.schema import Meaning
 from rtlab.errors import ReadError
-from rtlab.questions.scene import Question
 
 #: What becomes of a pair: one step does both, each has a step, or there is no step to be had of one of them. Empty
 #: where no rule says anything, or the compiler refused the case.
@@ -209,16 +208,3 @@ def of(engine: Engine) -> FusionRules:
             f"Where it is installed, ask with rtlab rules --build --backend {engine.backend}."
         )
     return next((t for t in known if t.version == engine.version), known[0])
-
-
-RULES = Question(
-    "rules",
-    tab="why",
-    label="Rules",
-    title="What this compiler fuses",
-    lead=(
-        "Small graphs with one fusion each, built by this compiler, beside what TensorRT's documentation says of them. "
-        "A rule that holds in a small graph may still be spoilt by what stands around it in a model."
-    ),
-    noun=lambda scene: of(scene.result.engine),
-)

@@ -157,8 +157,8 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
         REQUANTIZED,
         "",
         steps,
-        f"No {narrow} convolution requantizes its sums: {len(before)} of {len(products)} write {wide}, which "
-        f"{many(len(steps), 'generated step makes', 'generated steps make')} {narrow} again.",
+        f"No {narrow} convolution requantizes its sums: behind {len(before)} of {len(products)}, "
+        f"{many(len(steps), 'generated step turns', 'generated steps turn')} {wide} into {narrow}.",
         evidence=f"Of {many(count, 'layer')}: {reading.quote(steps, said)} {_never(reading, narrow)}",
         fix=(
             "No change of the model is known that moves it. Compare with a variant in FP16, or build for this GPU with "

@@ -170,7 +170,7 @@ def test_convolutions_of_which_none_requantizes_its_sums() -> None:
     found = of(requantizing(), "requantized-outside")
     assert 1 == len(found)
     assert found[0].title == (
-        "No INT8 convolution requantizes its sums: 3 of 3 write fp32, which 3 generated steps make INT8 again."
+        "No INT8 convolution requantizes its sums: behind 3 of 3, 3 generated steps turn fp32 into INT8."
     )
     assert ("1:__myl_MulAddReluMulMinMaxRounCast_myl0_0" in found[0].layers, 3) == (
         True,
