@@ -14,7 +14,7 @@ from rtlab.errors import BuildError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.rules.cases import FusionCase, cases
 from rtlab.experiments.why.oracle import Under
-from rtlab.questions.rules import Fate, FusionRule, FusionRules
+from rtlab.questions.rules import Fate, FusionRules, RuleOutcome
 from rtlab.questions.why.missed import steps_of
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
@@ -46,7 +46,7 @@ class RuleTable:
     def steps(self, rig: Rig[Builder]) -> Iterator[FusionRules]:
         """The table after each case."""
         rig.phase("Asking the catalogue of fusions", len(self.asked))
-        found: list[FusionRule] = []
+        found: list[RuleOutcome] = []
         day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         for case in rig.each(self.asked, _DOING):
             found.append(self._rule(case, rig))
@@ -54,7 +54,7 @@ class RuleTable:
             rig.advance()
             yield FusionRules(self.compiler, self.version, str(self.target), day, tuple(found))
 
-    def _rule(self, case: FusionCase, rig: Rig[Builder]) -> FusionRule:
+    def _rule(self, case: FusionCase, rig: Rig[Builder]) -> RuleOutcome:
         target, model = self._target(case), case.model
         told: dict[str, Any] = {"target": str(target)}
         request = BuildRequest(model, _variant(case, target, self.backend), several=True)
@@ -68,7 +68,7 @@ class RuleTable:
             fate = _fate(case, relate(model, model, engine))
         ops = [" or ".join(dict.fromkeys(model.by_id[n].op for n in side)) for side in case.pair]
         pair = ops[0] if case.pair[0] == case.pair[1] else " | ".join(ops)
-        return FusionRule(case.name, case.title, pair, case.documented, fate, case.source, **told)
+        return RuleOutcome(case.name, case.title, pair, case.documented, fate, case.source, **told)
 
     def _target(self, case: FusionCase) -> Target:
         """The table's target, or what a case needs where that is newer."""

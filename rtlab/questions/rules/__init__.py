@@ -28,7 +28,7 @@ _JOINED = frozenset({"fused", "gone"})
 
 
 @dataclasses.dataclass(frozen=True)
-class FusionRule:
+class RuleOutcome:
     """One case of the catalogue, and what a compiler made of it."""
 
     case: Annotated[str, Meaning("Case")]
@@ -65,7 +65,7 @@ class FusionRules:
     version: Annotated[str, Meaning("Release")]
     target: Annotated[str, Meaning("Target")]
     date: Annotated[str, Meaning("Asked on")]
-    rules: tuple[FusionRule, ...]
+    rules: tuple[RuleOutcome, ...]
 
     @property
     def agrees(self) -> Annotated[int, Meaning("As documented")]:
@@ -125,7 +125,7 @@ def read(text: str) -> FusionRules:
     """
     try:
         told = json.loads(text)
-        rules = tuple(FusionRule(**rule) for rule in told.pop("rules"))
+        rules = tuple(RuleOutcome(**rule) for rule in told.pop("rules"))
         return FusionRules(**told, rules=rules)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ReadError(
@@ -165,7 +165,7 @@ _SECTIONS: dict[Agreement, str] = {
 _HEAD = ("| case | pair | documented | found (reported) | rule |", "|---|---|---|---|---|")
 
 
-def _row(rule: FusionRule) -> str:
+def _row(rule: RuleOutcome) -> str:
     told = (rule.title, rule.pair, rule.documented or "—", rule.found or "refused", rule.source)
     return f"| {' | '.join(t.replace('|', 'and') for t in told)} |"
 

@@ -19,7 +19,7 @@ from rtlab.errors import ReadError
 from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.experiments.rules import RuleTable, cases
 from rtlab.questions import rules
-from rtlab.questions.rules import FusionRule, FusionRules
+from rtlab.questions.rules import FusionRules, RuleOutcome
 from ruled import Ruled
 
 TABLE = FusionRules(
@@ -28,13 +28,13 @@ TABLE = FusionRules(
     "sm86",
     "2026-01-31",
     (
-        FusionRule("a", "One", "Conv | Relu", "fused", "fused", "a page", "sm86", 3),
-        FusionRule("b", "Two", "Conv | Add", "fused", "apart", "a page", "sm86", 4),
-        FusionRule("c", "Three", "Concat", "gone", "fused", "a page", "sm86", 4),
-        FusionRule("d", "Four", "Relu | Relu", "fused", "gone", "a page", "sm86", 4),
-        FusionRule("e", "Five", "Conv | Mul", "apart", "gone", "a page", "sm86", 4),
-        FusionRule("f", "Six", "Conv | Conv", "", "apart", "no rule", "sm86", 4),
-        FusionRule("g", "Seven", "Conv | Conv", "fused", "", "a page", "sm86", None, "Refused."),
+        RuleOutcome("a", "One", "Conv | Relu", "fused", "fused", "a page", "sm86", 3),
+        RuleOutcome("b", "Two", "Conv | Add", "fused", "apart", "a page", "sm86", 4),
+        RuleOutcome("c", "Three", "Concat", "gone", "fused", "a page", "sm86", 4),
+        RuleOutcome("d", "Four", "Relu | Relu", "fused", "gone", "a page", "sm86", 4),
+        RuleOutcome("e", "Five", "Conv | Mul", "apart", "gone", "a page", "sm86", 4),
+        RuleOutcome("f", "Six", "Conv | Conv", "", "apart", "no rule", "sm86", 4),
+        RuleOutcome("g", "Seven", "Conv | Conv", "fused", "", "a page", "sm86", None, "Refused."),
     ),
 )
 
