@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rtlab import errors, samples, testing
+    from rtlab import compilers, errors, samples, testing
     from rtlab.core.data import CalibrationData
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
@@ -56,6 +56,7 @@ __all__ = [
     "Value",
     "Variant",
     "available",
+    "compilers",
     "errors",
     "explore",
     "load",
@@ -99,6 +100,8 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
         case "Value":
             from rtlab.core import value as home
         # "from rtlab import samples" would ask this very function.
+        case "compilers":
+            import rtlab.compilers as home
         case "errors":
             import rtlab.errors as home
         case "samples":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rtlab.backends.live import (
@@ -28,8 +29,10 @@ class Lent:
 
     _idle: ClassVar[dict[object, list[ChildProcess]]] = {}
 
-    def __init__(self, limits: Limits, *, work: child.ChildWork = child.BUILDING) -> None:
-        self._limits, self._work = limits, work
+    def __init__(
+        self, limits: Limits, *, work: child.ChildWork = child.BUILDING, path: Sequence[str] = ()
+    ) -> None:
+        self._limits, self._work, self._path = limits, work, tuple(path)
         self._session: ChildProcess | None = None
         self._key: object = None
         self._closed = False
@@ -44,11 +47,11 @@ class Lent:
         modules = [getattr(payload, name, "") for name in ("binding", "cuda", "libraries")]
         if any(modules) and all(module.startswith("fake_trt") for module in modules if module):
             environment = frozenset((k, v) for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST")
-            self._key = (*modules, self._limits, self._work, environment, tuple(sys.path))
+            self._key = (*modules, self._limits, self._work, environment, self._path, tuple(sys.path))
             while kept := self._idle.get(self._key):
                 if (session := kept.pop()).alive:
                     return session
-        return ChildProcess(self._limits, work=self._work)
+        return ChildProcess(self._limits, work=self._work, path=self._path)
 
     @property
     def alive(self) -> bool:

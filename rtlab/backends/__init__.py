@@ -17,6 +17,7 @@ from rtlab.errors import Unavailable, VariantError
 
 if TYPE_CHECKING:
     # Only named here: a child process imports this package for every build and should not load ONNX for it.
+    from rtlab.backends.compilers import Compiler
     from rtlab.core.protocols import Availability, Backend
 
 
@@ -98,11 +99,16 @@ def register(backend: Backend) -> str:
 def get(name: str) -> Backend:
     """The backend with this name; ``onnxruntime:openvino`` is ONNX Runtime on one of its execution providers.
 
+    ``tensorrt-rtx:1.5`` is a release of TensorRT-RTX that was added.
+
     Raises:
         Unavailable: there is none; the message names those that exist.
     """
-    from rtlab.backends import providers
+    from rtlab.backends import compilers, providers
 
+    if isinstance(name, str) and name.startswith(f"{compilers.BACKEND}:"):
+        found = compilers.named(name.partition(":")[2])
+        return registry()[found.backend] if found.own else _of(found)
     if isinstance(name, str) and name.startswith(providers.PREFIX):
         return _on(providers.named(name.removeprefix(providers.PREFIX)).short)
     try:
@@ -124,11 +130,20 @@ def _on(provider: str) -> Backend:
     return registry()["onnxruntime"] if found == providers.CPU else OnnxRuntime(found)
 
 
+@functools.cache
+def _of(release: Compiler) -> Backend:
+    """A release of a compiler, one object for all spellings; its engines are kept there."""
+    from rtlab.backends.tensorrt_rtx import TensorRTRTX
+
+    return TensorRTRTX(release)
+
+
 def available() -> Mapping[str, Availability]:
-    """Availability of every backend and execution provider, with the reason where one is missing."""
-    from rtlab.backends import providers
+    """Availability of every backend, release and execution provider, with the reason where one is missing."""
+    from rtlab.backends import compilers, providers
 
     table = {name: backend.availability() for name, backend in registry().items()}
+    table |= {c.backend: _of(c).availability() for c in compilers.known() if not c.own}
     for provider in (*providers.here(), *providers.elsewhere()):
         backend = _on(provider.short)
         table[backend.name] = backend.availability()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rtlab import backends
+from rtlab.backends import compilers
 from rtlab.backends.roles import able, advice, role
 from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Backend, Reader
@@ -73,13 +74,24 @@ def reader_for(backend: str | Backend | None) -> Reader:
     return found
 
 
-def builder_for(backend: str | Backend | None, target: str | Target | None) -> str:
-    """The backend that is asked for, or the best one for a target.
+def builder_for(
+    backend: str | Backend | None, target: str | Target | None, compiler: str | None = None
+) -> str:
+    """The backend that is asked for, or the best one for a target; ``compiler`` is a release, such as ``1.5``.
 
     Raises:
         Unavailable: it is missing, or there is none.
-        VariantError: it is handed over, and no backend.
+        VariantError: it is handed over, and no backend; or it has no releases.
     """
+    if compiler is not None:
+        release = compilers.named(compiler)
+        name = backend if isinstance(backend, str) or backend is None else backend.name
+        if name is not None and release not in compilers.releases(name):
+            raise VariantError(
+                f'Cannot build with compiler "{compiler}" and backend "{name}": it is a release of another backend. '
+                f'Leave the backend out, or choose backend="{release.backend}" alone.'
+            )
+        return _asked(release.backend)
     if backend is not None:
         return _asked(backend if isinstance(backend, str) else backends.register(backend))
     if str(target) == "cpu":

@@ -12,7 +12,7 @@ import importlib.util
 import platform
 import re
 
-from rtlab.backends import makers
+from rtlab.backends import compilers, makers
 from rtlab.backends.files import inspector
 from rtlab.backends.live import building
 from rtlab.backends.live.running import EngineRunner
@@ -25,15 +25,37 @@ from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 
 
 class TensorRTRTX(EngineRunner):
-    """Builder for RTX cards, and runner where one is; the target defaults to sm86 where a variant asks for none."""
+    """Builder for RTX cards, and runner where one is; the target defaults to sm86 where a variant asks for none.
 
-    name = "tensorrt-rtx"
+    Args:
+        release: An added compiler, which builds in place of the environment's own.
+    """
+
+    name = compilers.BACKEND
     binding = "tensorrt_rtx"
     product = "TensorRT-RTX"
     maker = makers.TENSORRT_RTX
 
+    def __init__(self, release: compilers.Compiler | None = None) -> None:
+        super().__init__()
+        self._release = release
+        if release is not None and release.path is not None:
+            self.name, self.binding, self.path = release.backend, compilers.BINDING, (str(release.path),)
+
     def availability(self) -> Availability:
         """Look for the package without importing it."""
+        if self._release is not None:
+            release = self._release
+            gone = release.path is not None and not release.path.is_dir()
+            reason = (
+                f'compiler "{release.version}" was removed. Run rtlab compilers add {release.version}, or choose '
+                "another."
+            )
+            return (
+                Availability(ok=False, reason=reason)
+                if gone
+                else Availability(ok=True, version=release.version)
+            )
         if importlib.util.find_spec("tensorrt_rtx") is None:
             wheels = "wheels exist for x86-64 Linux and Windows only"
             here = f"{platform.system()} {platform.machine()}"

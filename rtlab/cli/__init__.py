@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtlab.cli import opening, printing
+from rtlab.cli import compilers, opening, printing
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
 from rtlab.errors import RtlabError, boundary, see_room
@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "prepare": _prepare,
             "report": _report,
             "backends": _backends,
+            "compilers": compilers.run,
             "doctor": _doctor,
         }
     )
@@ -118,6 +119,8 @@ def _compare(given: argparse.Namespace) -> int:
     from rtlab.questions.titles import titles
     from rtlab.view.document import compared
 
+    if given.second == "compilers" and not Path(given.second).exists():
+        return _releases(given)
     study, names = opening.both(given)
     found = study.difference(*names)
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
@@ -132,6 +135,15 @@ def _compare(given: argparse.Namespace) -> int:
         printing.difference(target, study, "estimated for the GPU of each")
         print()
     printing.difference(found, study)
+    return 0
+
+
+def _releases(given: argparse.Namespace) -> int:
+    from rtlab.documents.crossing import plain
+
+    study, name = opening.first(given)
+    found = study.releases(name)
+    print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False) if given.json else found)
     return 0
 
 

@@ -66,12 +66,22 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     both = commands.add_parser(
         "compare", help="tell where the time went from one engine to another, by groups of ONNX nodes"
     )
-    for place in ("first", "second"):
-        both.add_argument(place, help="a folder or a file of an engine, or a precision to build --model in")
+    both.add_argument("first", help="a folder or a file of an engine, or a precision to build --model in")
+    both.add_argument(
+        "second", help='the same; or "compilers", to see the first with every release of the compiler here'
+    )
     both.add_argument(
         "--model", default=None, metavar="M.onnx", help="the ONNX model of both, or a sample's name"
     )
     both.add_argument("--target", default=None, help="what a precision is built for (default: the backend's)")
+    both.add_argument(
+        "--compiler",
+        nargs="+",
+        action=_OneOrTwo,
+        default=None,
+        metavar="RELEASE",
+        help="the release of the compiler that builds, or one for the first and one for the second",
+    )
     both.add_argument("--json", action="store_true", help="print one JSON object")
 
     _why_arguments(commands)
@@ -110,6 +120,8 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     listed = commands.add_parser("backends", help="what is available here, and why not")
     listed.add_argument("--json", action="store_true", help="print one JSON object")
 
+    _compiler_arguments(commands)
+
     well = commands.add_parser(
         "doctor", help="try everything that this machine can do, and say what to report"
     )
@@ -118,6 +130,31 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     for name, work in works.items():
         commands.choices[name].set_defaults(work=work)
     return made
+
+
+def _compiler_arguments(commands: Any) -> None:
+    kept = commands.add_parser(
+        "compilers", help="keep several releases of TensorRT-RTX side by side: list, add or remove one"
+    )
+    actions = kept.add_subparsers(dest="action", metavar="ACTION")
+    for action, what in (
+        ("list", "which are here, where, how large, and whether they work"),
+        ("add", "install one into a folder of its own, with pip"),
+        ("remove", "take an added one away"),
+    ):
+        one = actions.add_parser(action, help=what)
+        if action != "list":
+            one.add_argument("version", help="such as 1.5, or 1.5.0.114 in full")
+        if action == "add":
+            one.add_argument(
+                "--from",
+                dest="source",
+                default=None,
+                metavar="FOLDER",
+                help="where its wheels lie, for a machine without a network",
+            )
+        one.add_argument("--json", action="store_true", help="print one JSON object")
+    kept.set_defaults(action="list", json=False)
 
 
 def _why_arguments(commands: Any) -> None:
@@ -142,6 +179,7 @@ def _why_arguments(commands: Any) -> None:
     asked.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )
+    _release_argument(asked)
     asked.set_defaults(no_run=True, budget=BUDGET_S)
 
 
@@ -247,3 +285,28 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="what measuring each variant may take here beyond compiling; inf for all samples (default: %(default)g)",
     )
+    _release_argument(parser)
+
+
+def _release_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--compiler",
+        default=None,
+        metavar="RELEASE",
+        help="a release that is kept here, such as 1.5: see rtlab compilers (default: the environment's own)",
+    )
+
+
+class _OneOrTwo(argparse.Action):
+    """One value or two."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if len(values) > 2:
+            parser.error(f"{option_string} takes one release or two")
+        setattr(namespace, self.dest, values)

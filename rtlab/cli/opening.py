@@ -29,6 +29,7 @@ def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
             weights=given.weights,
             sparsity=given.sparsity,
             scales=given.scales,
+            compiler=given.compiler,
         )
     return study.run(compare=not given.no_run, budget_s=given.budget)
 
@@ -57,24 +58,44 @@ def opened(given: argparse.Namespace) -> Study:
     return Study(model, data=_data(given, model) if given.data else None)
 
 
-def both(given: argparse.Namespace) -> tuple[Study, list[str]]:
-    """The study of two engines, and what they are called."""
+def first(given: argparse.Namespace) -> tuple[Study, str]:
+    """The study of a model with one variant, not built yet, and what it is called."""
+    if given.model is None:
+        raise VariantError(
+            f'Cannot build "{given.first}" with every compiler: there is no model to build. Give --model.'
+        )
+    study = _compared(given)
+    release = (given.compiler or [None])[0]
+    study.add(given.first, precision=given.first, target=given.target, compiler=release)
+    return study, given.first
+
+
+def _compared(given: argparse.Namespace) -> Study:
     from rtlab import samples
     from rtlab.core.model import absent, load
     from rtlab.study import Study
 
     if given.model is None:
-        study = Study(absent())
-    elif given.model in samples.names() and not Path(given.model).exists():
+        return Study(absent())
+    if given.model in samples.names() and not Path(given.model).exists():
         sample = samples.load(given.model)
-        study = Study(sample.model, data=sample.calibration, task=sample.task)
-    else:
-        study = Study(load(given.model, weights=False))
+        return Study(sample.model, data=sample.calibration, task=sample.task)
+    return Study(load(given.model, weights=False))
+
+
+def both(given: argparse.Namespace) -> tuple[Study, list[str]]:
+    """The study of two engines, and what they are called."""
+    study = _compared(given)
     names = []
-    for place, what in (("first", given.first), ("second", given.second)):
+    # One release builds both, two build one each.
+    releases = [*(given.compiler or [None])] * 2
+    for place, what, release in (
+        ("first", given.first, releases[0]),
+        ("second", given.second, releases[1]),
+    ):
         path = Path(what)
         given_file = bool(what) and path.exists()
-        title = path.name if given_file else what
+        title = path.name if given_file else f"{what} {release}" if release else what
         name = title if title not in names else f"{title} ({place})"
         names.append(name)
         if given_file:
@@ -86,7 +107,7 @@ def both(given: argparse.Namespace) -> tuple[Study, list[str]]:
                 "Give the files of an engine, or --model with a precision."
             )
         else:
-            study.add(name, precision=what, target=given.target)
+            study.add(name, precision=what, target=given.target, compiler=release)
             study.run([name])
     return study, names
 

@@ -159,6 +159,8 @@ def fusion(found: Verdict | Joined) -> None:
         print(f"\n{NounTable(kind, found.experiments).text()}\n")
     taken = f"{found.builds} builds in {found.seconds:.2g} s (measured here); " if found.builds else ""
     print(f"{taken}holds for {found.compiler}, {found.shapes}")
+    if isinstance(found, Verdict) and found.elsewhere:
+        print(found.elsewhere)
 
 
 def rules(found: FusionRules) -> None:

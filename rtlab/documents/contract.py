@@ -131,6 +131,7 @@ class Controls(TypedDict):
     precisions: list[Option]
     calibrators: list[Option]
     targets: list[Option]
+    compilers: list[Option]
 
 
 class Failure(TypedDict):

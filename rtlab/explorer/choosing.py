@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rtlab.backends import compilers
 from rtlab.core.progress import Reporting
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
@@ -42,7 +43,7 @@ class Choosing(Showing):
 
         Args:
             choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
-                ``target``, ``weights`` and ``sparsity`` to choose first.
+                ``target``, ``weights``, ``sparsity`` and ``compiler`` (a release, such as 1.5) to choose first.
 
         Raises:
             VariantError: there is no such choice.
@@ -74,13 +75,15 @@ class Choosing(Showing):
         Raises:
             VariantError: there is no such choice.
         """
-        unknown = set(choice) - {"precision", "calibrator", "target", "weights", "sparsity"}
+        unknown = set(choice) - {"precision", "calibrator", "target", "weights", "sparsity", "compiler"}
         if unknown:
             raise VariantError(
-                f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights and '
-                "sparsity."
+                f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights, '
+                "sparsity and compiler."
             )
         given = {**choice}
+        if release := given.pop("compiler", None):
+            given["backend"] = compilers.named(release).backend
         if isinstance(given.get("precision"), collections.abc.Mapping):
             table = {str(k): str(v) for k, v in given.pop("precision").items()}
             given["precision"] = table.pop("*", str(Precision.FP32))
@@ -151,7 +154,9 @@ class Choosing(Showing):
         wanted = offer.wanted(self.choice)
         study = self.study.snapshot()
         for name, variant in study.variants.items():
-            if not self._is_recorded(name) and dataclasses.replace(variant, backend=None) == wanted:
+            if not self._is_recorded(name) and (
+                dataclasses.replace(variant, backend=compilers.added(variant.backend)) == wanted
+            ):
                 return name
         self.study.add(
             wanted.id,
@@ -160,6 +165,7 @@ class Choosing(Showing):
             target=wanted.target,
             weights=wanted.weights,
             sparsity=wanted.sparsity,
+            backend=wanted.backend,
         )
         return wanted.id
 
@@ -203,10 +209,18 @@ class Choosing(Showing):
 
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
         # Targets and options change nothing of what the CPU runs.
-        self._derived(self.study.vary(name, what), progress, compare=what in {"tf32", "sparsity"})
+        # What another release refuses is an answer about it, which its chip and the table tell.
+        self._derived(
+            self.study.vary(name, what),
+            progress,
+            compare=what in {"tf32", "sparsity"},
+            refusals=what == "compilers",
+        )
 
-    def _derived(self, planned: Sequence[str], progress: Reporting, *, compare: bool) -> None:
-        """Build variants that were derived from another, and show the last."""
+    def _derived(
+        self, planned: Sequence[str], progress: Reporting, *, compare: bool, refusals: bool = False
+    ) -> None:
+        """Build variants that were derived from another, and show the last; ``refusals`` are no failure of the work."""
         failed: RtlabError | None = None
         try:
             for title in planned:
@@ -225,7 +239,7 @@ class Choosing(Showing):
                     self.study.remove(title)
         if built := [t for t in planned if t in self.study.facts]:
             self.show(built[-1])
-        if failed is not None:
+        if failed is not None and not refusals:
             raise failed
 
     def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:

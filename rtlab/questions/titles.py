@@ -17,7 +17,8 @@ def titles(study: Snapshot) -> Mapping[str, str]:
     """The title of each variant, by its name in the study; no two are equal.
 
     A name that the user chose stays. One that only repeats the choice, such as ``int8`` or ``int8·entropy2@sm86``, is
-    written as ``int8·entropy2``, and with the target where such variants differ by it.
+    written as ``int8·entropy2``, with the target where such variants differ by it, and
+    with the release of the compiler.
     """
     variants, results = study.variants, study.facts
     read = {n for n, r in results.items() if r.recorded}
@@ -25,6 +26,10 @@ def titles(study: Snapshot) -> Mapping[str, str]:
     targets = {v.target for v in plain.values()}
     several = len(targets) > 1
     found = {n: f"{v.name}@{v.target}" if several else v.name for n, v in plain.items()}
+    if len({v.backend for v in plain.values()}) > 1:
+        # What stands behind the colon tells releases and providers of one backend apart.
+        parts = {n: (v.backend or "").partition(":")[2] for n, v in plain.items()}
+        found = {n: f"{title} · {parts[n]}" if parts[n] else title for n, title in found.items()}
     known = dict.fromkeys((*variants, *results))
     counts = Counter(found.get(n, n) for n in known)
     # Variants that differ in what no title tells, such as a pattern, are known by their names.

@@ -6,21 +6,24 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from rtlab import questions
+from rtlab.backends import compilers
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Calibrator
-from rtlab.errors import VariantError, boundary
+from rtlab.errors import BackendError, VariantError, boundary
 from rtlab.quantize import export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.questions.findings.listed import beside
+from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
@@ -52,6 +55,29 @@ class Session(Runs[R], Recordings[R], Searches[R]):
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
             task=self.task, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
         )  # fmt: skip
+
+    @boundary("build with every release")
+    def releases(self, name: str, *, progress: Progress | None = None) -> Releases:
+        """Build a variant with every release of its compiler that is here, and set them side by side.
+
+        A release that refuses is an answer of its own: a row with its words. What was built before a cancel is kept.
+
+        Args:
+            name: A variant.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, or no other release of its compiler: see ``rtlab.compilers``.
+            Cancelled: the work was stopped.
+        """
+        others = self.vary(name, "compilers")
+        order = [c.backend for c in compilers.known()]
+        planned = sorted((name, *others), key=lambda n: order.index(self.variants[n].backend or order[-1]))
+        with watching(progress) as watched:
+            for one in planned:
+                with contextlib.suppress(BackendError, VariantError):
+                    self.run([one], progress=watched, compare=False)
+        return questions.releases.of(self.snapshot(), planned)
 
     @boundary("export the variant")
     def export(

@@ -127,6 +127,7 @@ class Variants(Generic[R]):
         scales: Scales = None,
         options: BuildOptions | Mapping[str, Any] | None = None,
         rewrites: Sequence[str | Rewrite] = (),
+        compiler: str | None = None,
     ) -> Variant:
         """Plan a variant; nothing is built yet.
 
@@ -148,14 +149,15 @@ class Variants(Generic[R]):
                 ``rtlab.BuildOptions.of`` takes them: ``{"builder_optimization_level": 5}``.
             rewrites: Nodes in another form that computes the same, such as ``"fold /stem/norm/BatchNormalization"``:
                 what ``why`` offers as a remedy.
+            compiler: A release of the compiler that is kept here, such as ``1.5``: see ``rtlab.compilers``.
 
         Raises:
             VariantError: the combination cannot exist.
-            Unavailable: the backend is not installed.
+            Unavailable: the backend, or the release, is not installed.
             ReadError: the cache is damaged.
         """
         called(name)
-        builder = builder_for(backend, target)
+        builder = builder_for(backend, target, compiler)
         planned = resolve(
             self.model,
             name,
@@ -177,8 +179,9 @@ class Variants(Generic[R]):
 
         Args:
             name: A variant.
-            what: ``targets``, ``streams``, ``levels``, ``tf32`` or ``sparsity``; or an option of TensorRT's builder
-                with its value, such as ``max_aux_streams=2``.
+            what: ``targets``, ``streams``, ``levels``, ``tf32``, ``sparsity`` or ``compilers`` (each other release that
+                is here: see ``rtlab.compilers``); or an option of TensorRT's builder with its value, such as
+                ``max_aux_streams=2``.
 
         Raises:
             VariantError: there is no such choice, or nothing of it would differ.

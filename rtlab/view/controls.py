@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtlab import backends, samples
+from rtlab.backends import compilers
 from rtlab.backends.choosing import default_target, usual_builder
 from rtlab.core.model import Model
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
@@ -58,6 +59,7 @@ def wanted(chosen: Mapping[str, Any]) -> Variant:
         target=chosen["target"] or None,
         weights=chosen.get("weights") or "channel",
         sparsity=tuple(chosen.get("sparsity") or ()),
+        backend=compilers.added(chosen.get("backend")),
     )
 
 
@@ -89,6 +91,10 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
             )
         ],
         targets=[_option(str(t), t.title, why=none or t.refusal(precision) or "") for t in capable.targets],
+        compilers=[
+            _option(c.backend, f"{capable.maker.title} {c.version}", why=none)
+            for c in compilers.releases(usual_builder())
+        ],
     )
 
 

@@ -27,3 +27,9 @@ def _lent_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         import lent
 
         monkeypatch.setattr(child, "ChildProcess", lent.Lent)
+
+
+@pytest.fixture(autouse=True)
+def _no_added_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What releases somebody keeps on this machine changes nothing here."""
+    monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path_factory.getbasetemp() / "no compilers"))

@@ -357,3 +357,22 @@ def test_of_an_engine_from_files_the_verdict_is_what_they_report() -> None:
         study.why("/stem/conv/Conv", variant="there")
     with pytest.raises(rtlab.errors.VariantError, match="no layer of"):
         study.why("/flatten/Flatten", variant="there")
+
+
+def test_a_graph_is_built_once_for_each_target() -> None:
+    """Whoever asks twice, or about the pair beside, waits for no build a second time."""
+    asked = []
+
+    class Counted(Ruled):
+        def build(self, request, progress):
+            asked.append((request.model.digest, request.variant))
+            return super().build(request, progress)
+
+    builder, found = Counted(), model(conv("x", "c"), node("Relu", "c", "y"))
+    first, again = joined(found, 0, builder), joined(found, 0, builder)
+    assert [(p.change, p.layers, p.fused) for p in first.experiments] == [
+        (p.change, p.layers, p.fused) for p in again.experiments
+    ]
+    assert len(first.experiments) == len(asked) == len({*asked}) > 0
+    joined(found, 0, Counted())
+    assert 2 * len({*asked}) == len(asked)

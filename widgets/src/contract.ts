@@ -465,6 +465,7 @@ export interface Controls {
   precisions: Option[];
   calibrators: Option[];
   targets: Option[];
+  compilers: Option[];
 }
 
 /** Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator. */

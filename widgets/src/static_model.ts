@@ -27,7 +27,7 @@ export class StaticModel {
       other: new Uint8Array(),
       view: saved.view,
       height: 760,
-      controls: { models: [], precisions: [], calibrators: [], targets: [] },
+      controls: { models: [], precisions: [], calibrators: [], targets: [], compilers: [] },
       choice: {
         model: saved.model,
         precision: "",

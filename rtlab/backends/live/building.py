@@ -126,6 +126,7 @@ def build(
                 limits=request.limits,
                 progress=progress,
                 doing=doing,
+                path=backend.path,
             )
         except RtlabError as error:
             tail = _tail(log) if order.on_gpu else refusals.without_driver(_tail(log))

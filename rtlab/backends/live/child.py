@@ -26,7 +26,7 @@ from typing import IO, Any, TypeVar
 from rtlab.core import scratch
 from rtlab.core.progress import check
 from rtlab.core.protocols import Limits, Progress
-from rtlab.errors import UNCONFINE, BackendError, BuildError, RunError, confined, starved
+from rtlab.errors import UNCONFINE, BackendError, BuildError, RunError, Unavailable, confined, starved
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -70,6 +70,10 @@ RUNNING = ChildWork(
     RunError, "the run", "the process that runs the engine", "the process that runs the engine",
     "ask for fewer inferences", "run smaller batches",
     'Run it again; if it crashes again, build the engine anew, or choose backend="onnxruntime".',
+)  # fmt: skip
+INSTALLING = ChildWork(
+    Unavailable, "the installation", "pip", "pip's process",
+    "try again where the network is faster", "give the wheels in a folder", "Try again.",
 )  # fmt: skip
 
 
@@ -126,17 +130,27 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _PASSING}
 
 
-def call(function: Callable[[P, Any], R], payload: P, *, limits: Limits, progress: Progress, doing: str) -> R:
+def call(
+    function: Callable[[P, Any], R],
+    payload: P,
+    *,
+    limits: Limits,
+    progress: Progress,
+    doing: str,
+    path: Sequence[str] = (),
+    work: ChildWork = BUILDING,
+) -> R:
     """Call ``function(payload, report)``, a function of a module, in a child process of its own and return its result.
 
-    ``doing`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``.
+    ``doing`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``. ``path`` and ``work`` are
+    those of ``ChildProcess``.
 
     Raises:
         BuildError: the child crashed, or passed a limit; the message names the signal or the limit.
         Cancelled: ``progress`` asked to stop; the child is ended at once.
         RtlabError: whatever the function itself raised.
     """
-    with contextlib.closing(ChildProcess(limits)) as session:
+    with contextlib.closing(ChildProcess(limits, work=work, path=path)) as session:
         return session.call(function, payload, progress=progress, doing=doing)
 
 
@@ -145,7 +159,8 @@ class ChildProcess:
 
     ``work`` tells the kind of error for a crash or a passed limit. After either, and after a cancelled call, the child
     is gone: ``alive`` is false then. Limits count for each call. ``first`` is called at once
-    in it, and may fail; ``files`` are the numbers of open files that it inherits.
+    in it, and may fail; ``files`` are the numbers of open files that it inherits. ``path`` are the folders in which it
+    looks for modules first, such as that of another release of a compiler.
     """
 
     def __init__(
@@ -155,6 +170,7 @@ class ChildProcess:
         work: ChildWork = BUILDING,
         first: Callable[[], object] | None = None,
         files: Sequence[int] = (),
+        path: Sequence[str] = (),
     ) -> None:
         self._limits, self._work = limits, work
         self._lock = threading.Lock()
@@ -177,7 +193,7 @@ class ChildProcess:
         self._process = running(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
         # So little goes into the pipe whether or not anybody reads it yet.
-        _send(self._child, (sys.path, limits.stack, pickle.dumps(first)))
+        _send(self._child, ([*path, *sys.path], limits.stack, pickle.dumps(first)))
 
     @property
     def alive(self) -> bool:

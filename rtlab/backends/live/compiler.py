@@ -20,7 +20,7 @@ from rtlab.backends import vendor
 from rtlab.backends.live import calibrator, listening, refusals, settings
 from rtlab.backends.live.order import BuildOrder
 from rtlab.core.phrases import many
-from rtlab.errors import BuildError
+from rtlab.errors import BuildError, Unavailable
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
 QUANTIZING = frozenset({
@@ -107,6 +107,23 @@ def _rename(items: Any, renamed: dict[str, str]) -> None:
                 items[i] = renamed[item]
         elif item.name in renamed:
             item.name = renamed[item.name]
+
+
+def started(binding: str, report: Any) -> str:
+    """The version of a binding that can be imported and gives a builder; runs in the child process.
+
+    Raises:
+        Unavailable: it cannot, in the binding's own words.
+    """
+    report.phase("Starting the compiler")
+    try:
+        trt = vendor.binding(binding)
+        trt.Builder(trt.Logger(trt.ILogger.INTERNAL_ERROR))
+    except Exception as error:
+        raise Unavailable(
+            f"Cannot start the compiler: {type(error).__name__}: {error}. Install it again, or choose another release."
+        ) from error
+    return str(trt.__version__)
 
 
 def compile_plan(order: BuildOrder, report: Any) -> Built:

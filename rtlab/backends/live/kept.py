@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from rtlab.backends.live.child import ChildProcess, environment
@@ -32,9 +32,9 @@ _watched = False
 class _Kept:
     """A child with what it was started for."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.stack, self.environment = limits.stack, environment()
-        self.process = ChildProcess(limits)
+    def __init__(self, limits: Limits, path: tuple[str, ...]) -> None:
+        self.stack, self.environment, self.path = limits.stack, environment(), path
+        self.process = ChildProcess(limits, path=path)
         self.used, self.builds = 0.0, 0
 
     @property
@@ -42,23 +42,35 @@ class _Kept:
         return not self.process.alive or self.builds >= _BUILDS
 
 
-def call(function: Callable[[P, Any], R], payload: P, *, limits: Limits, progress: Progress, doing: str) -> R:
+def call(
+    function: Callable[[P, Any], R],
+    payload: P,
+    *,
+    limits: Limits,
+    progress: Progress,
+    doing: str,
+    path: Sequence[str] = (),
+) -> R:
     """As ``child.call``, in a child that may have waited for it, and waits for the next one afterwards."""
-    with lent(limits) as process:
+    with lent(limits, path) as process:
         return process.call(function, payload, progress=progress, doing=doing)
 
 
 @contextlib.contextmanager
-def lent(limits: Limits) -> Iterator[ChildProcess]:
-    """A child that nobody else uses meanwhile; it waits for the next afterwards, unless it crashed."""
+def lent(limits: Limits, path: Sequence[str] = ()) -> Iterator[ChildProcess]:
+    """A child that nobody else uses meanwhile; it waits for the next afterwards, unless it crashed.
+
+    ``path`` is that of ``ChildProcess``: a child that has one release of a compiler serves no other.
+    """
+    path = tuple(path)
     with _lock:
         now = environment()
-        fitting = [k for k in _waiting if k.stack == limits.stack and k.environment == now]
+        fitting = [k for k in _waiting if (k.stack, k.environment, k.path) == (limits.stack, now, path)]
         kept = fitting[-1] if fitting else None
         if kept is not None:
             _waiting.remove(kept)
     if kept is None or kept.spent:
-        kept = _Kept(limits)
+        kept = _Kept(limits, path)
     try:
         yield kept.process
     finally:
@@ -67,6 +79,14 @@ def lent(limits: Limits) -> Iterator[ChildProcess]:
             kept.process.close()
         else:
             _wait(kept)
+
+
+def close(folder: str) -> None:
+    """End the children that wait with this folder on their path."""
+    with _lock:
+        for kept in [k for k in _waiting if folder in k.path]:
+            _waiting.remove(kept)
+            kept.process.close()
 
 
 def _wait(kept: _Kept) -> None:

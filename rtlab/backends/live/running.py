@@ -53,6 +53,8 @@ class EngineRunner:
     cuda = "polygraphy.cuda"
     libraries = "ctypes"
     limits = Limits()
+    #: Folders that go before others on the path of its children: that of a release beside the environment's own.
+    path: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._sessions: collections.OrderedDict[int, tuple[Engine, child.ChildProcess]] = (
@@ -106,7 +108,7 @@ class EngineRunner:
             RunError: TensorRT fails on it.
             Cancelled: ``progress`` asked to stop.
         """
-        session = child.ChildProcess(self.limits, work=child.RUNNING)
+        session = child.ChildProcess(self.limits, work=child.RUNNING, path=self.path)
         try:
             found: loaded.EngineFacts = session.call(
                 loaded.open_plan,
@@ -348,7 +350,7 @@ class EngineRunner:
         while len(self._sessions) >= _KEPT:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
-        session = child.ChildProcess(self.limits, work=child.RUNNING)
+        session = child.ChildProcess(self.limits, work=child.RUNNING, path=self.path)
         # The engine is kept too, so that its id stays its own.
         self._sessions[id(engine)] = engine, session
         session.call(loaded.open_plan, self._order(plan, doing), progress=progress, doing=doing)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import threading
 import time
-from typing import Any
+import weakref
+from collections.abc import Hashable
+from typing import Any, TypeAlias
 
+from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.protocols import Builder, BuildRequest
+from rtlab.core.protocols import Builder, BuildRequest, Progress
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
@@ -56,7 +61,7 @@ class Oracle:
         self.rig.check(DOING)
         self.builds += 1
         try:
-            engine = self.rig.tool.build(BuildRequest(model, self.variant, several=True), Under(self.rig))
+            engine = _built(self.rig.tool, BuildRequest(model, self.variant, several=True), Under(self.rig))
         except BuildError as error:
             self.rig.count(builds=1)
             taken = time.monotonic() - began
@@ -67,6 +72,33 @@ class Oracle:
         self.rig.advance()
         trial = FusionTrial(change, where, len(engine.layers), fused, time.monotonic() - began)
         return Ruling(trial, relation)
+
+
+_Graphs: TypeAlias = "collections.OrderedDict[tuple[str, Variant], Engine]"
+#: What was built before, by compiler: searches of one model ask for the same parts, and so does whoever asks twice.
+_seen: weakref.WeakKeyDictionary[Builder, _Graphs] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+#: Graphs that are remembered of each compiler; those whose nodes are many are built too rarely.
+_KEPT, _LARGEST = 256, 200
+
+
+def _built(builder: Builder, request: BuildRequest, progress: Progress) -> Engine:
+    """What a compiler makes of a graph, which it is asked once: a release is a compiler of its own."""
+    if len(request.model.nodes) > _LARGEST or not isinstance(builder, Hashable):
+        return builder.build(request, progress)
+    key = (request.model.digest, request.variant)
+    with _lock:
+        known = _seen.setdefault(builder, collections.OrderedDict())
+        if key in known:
+            known.move_to_end(key)
+            return known[key]
+    # Nobody asks for the log of a part.
+    engine = dataclasses.replace(builder.build(request, progress), log="", plan=None)
+    with _lock:
+        known[key] = engine
+        while len(known) > _KEPT:
+            known.popitem(last=False)
+    return engine
 
 
 class Under:

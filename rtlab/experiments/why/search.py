@@ -16,7 +16,7 @@ from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.oracle import DOING, Oracle, Ruling, inputs_of
 from rtlab.questions.fusion import related
-from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict
+from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict, agreement
 from rtlab.questions.why.missed import steps_of, together
 from rtlab.relation.mapping import Mapping as Relation
 
@@ -357,8 +357,15 @@ class _Search:
             seconds=self.oracle.seconds,
             compiler=asked.engine.title,
             shapes=inputs_of(asked.model),
+            elsewhere=self._elsewhere_said(),
             **more,
         )
+
+    def _elsewhere_said(self) -> str:
+        """What recorded engines of the same family tell of such a pair."""
+        if not self.asked.engine.maker.tensorrt:
+            return ""
+        return agreement.said(*(self.asked.model.by_id[n].op for n in (self.asked.first, self.asked.second)))
 
     def _no_neighbours(self) -> str:
         asked = self.asked

@@ -72,7 +72,7 @@ def told(scene: Scene) -> BuiltVariants:
         options=None if here.variant.options is None else str(here.variant.options),
         kind=", ".join(dict.fromkeys(steps(r.engine) for r in results if r.engine.maker.step)),
         variants=tuple(_row(r, called[r.name]) for r in results),
-        notes=tuple(_notes(results)),
+        notes=(*_notes(results), *(f"{called[n]}: {e}" for n, e in scene.study.failures.items())),
     )
 
 

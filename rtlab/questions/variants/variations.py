@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rtlab import backends
+from rtlab.backends import compilers
 from rtlab.backends.choosing import builder_for
 from rtlab.core.facts import Facts
 from rtlab.core.options import BuildOptions
@@ -20,7 +21,10 @@ VARIATIONS: Mapping[str, str] = {
     "levels": "Optimization levels 0, 3 and 5",
     "tf32": "TF32 on and off",
     "sparsity": "2:4 sparse weights",
+    "compilers": "Other releases of the compiler",
 }
+#: What to do where nothing would differ, for a choice that somebody can widen.
+_WIDEN = {"compilers": "No other release is here: run rtlab compilers add 1.6, for example"}
 
 
 def variations(
@@ -40,7 +44,8 @@ def variations(
     made = _made(variant, what, targets)
     if not made:
         raise VariantError(
-            f'Cannot vary "{what}" of "{name}": nothing would differ. Choose among {", ".join(VARIATIONS)}.'
+            f'Cannot vary "{what}" of "{name}": nothing would differ. '
+            f"{_WIDEN.get(what, 'Choose among ' + ', '.join(VARIATIONS))}."
         )
     return {f"{name} {label}": {**given(variant), **changes} for label, changes in made.items()}
 
@@ -60,7 +65,7 @@ def offered(name: str, variant: Variant, facts: Facts | None) -> dict[str, tuple
                 else ""
             )
         except RtlabError:
-            reason = "Nothing would differ from this variant"
+            reason = _WIDEN.get(what, "Nothing would differ from this variant")
         found[what] = (label, reason)
     return found
 
@@ -84,6 +89,9 @@ def _made(variant: Variant, what: str, targets: Iterable[Target]) -> dict[str, d
         return {str(other): {"precision": {"*": other, **dict(variant.pins)}}} if other else {}
     if what == "sparsity":
         return {} if variant.sparsity else {"2:4": {"sparsity": True}}
+    if what == "compilers":
+        mine = builder_for(variant.backend, variant.target)
+        return {c.title: {"backend": c.backend} for c in compilers.releases(mine) if c.backend != mine}
     option, _, value = str(what).partition("=")
     # Other digits than these are digits to Python too, and not all of them are numbers.
     if not (option and value.isascii() and value.isdigit()):

@@ -69,6 +69,7 @@ class Verdict:
         shapes: The shapes of the model's inputs that it holds for.
         basis: ``experiment``, or ``reported`` where its compiler cannot be asked: then the files of the engine tell
             what is one step, and what may keep two apart was not tried.
+        elsewhere: In how many recorded engines of TensorRT such a pair is one layer; empty where nobody built this.
     """
 
     first: Annotated[str, Meaning("First node", links="nodes")]
@@ -86,6 +87,7 @@ class Verdict:
     compiler: Annotated[str, Meaning("Compiler")] = ""
     shapes: Annotated[str, Meaning("Shapes")] = ""
     basis: Annotated[Literal["experiment", "reported"], Meaning("Basis")] = "experiment"
+    elsewhere: Annotated[str, Meaning("In TensorRT")] = ""
 
     @property
     def cause(self) -> Annotated[str, Meaning()]:

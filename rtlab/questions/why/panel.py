@@ -90,7 +90,10 @@ def why(scene: Scene) -> Panel:
         columns=table.columns() if found.experiments else [],
         rows=table.rows(),
         links={"pair": link(places), **table.links()},
-        notes=[f"Holds for {found.compiler}, {found.shapes}. {_keeps(found)}"],
+        notes=[
+            f"Holds for {found.compiler}, {found.shapes}. {_keeps(found)}",
+            *([found.elsewhere] if found.elsewhere else []),
+        ],
     )
 
 

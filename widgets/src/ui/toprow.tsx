@@ -80,6 +80,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
           note={[
             choice.weights === "tensor" && "per tensor",
             choice.sparsity.length > 0 && "2:4",
+            release(explorer),
             BUDGETS.find(({ id }) => id === budgetOf(explorer))?.note,
           ]
             .filter(Boolean)
@@ -286,6 +287,7 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
       reason: dead,
       pick: () => explorer.choose({ sparsity: all ? [] : ["*"] }),
     },
+    ...compilers(explorer, dead),
     { id: "budget", label: "Measuring here, after compiling" },
     ...BUDGETS.map(
       ({ id, label }): Item => ({
@@ -299,6 +301,29 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
     ),
   ];
 }
+
+/** The releases of the compiler, where there are several: the one that builds, the usual one unless it is chosen. */
+function compilers(explorer: ExplorerState, dead: string): Item[] {
+  const { compilers: releases } = explorer.controls.value;
+  if (releases.length < 2) return [];
+  const { backend } = explorer.choice.value;
+  return [
+    { id: "compilers", label: "Compiler" },
+    ...releases.map(
+      ({ id, label, reason }): Item => ({
+        id,
+        label,
+        radio: true,
+        checked: id === backend,
+        reason: reason || dead,
+        pick: () => explorer.choose({ backend: id }),
+      }),
+    ),
+  ];
+}
+
+/** The release that is chosen, where it is not the usual one. */
+const release = (explorer: ExplorerState): string => explorer.choice.value.backend.split(":")[1] ?? "";
 
 /** Where the view holds the seconds that measuring may take, and what can be chosen. */
 const BUDGET = "run.budget_s";

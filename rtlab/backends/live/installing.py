@@ -1,0 +1,87 @@
+"""The child's side of an installation: pip, as ``python -m pip`` runs it, in a process of its own.
+
+It ends with its child when somebody stops it, and what it downloads lies in the child's own temporary folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import os
+import runpy
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+#: Seconds between two looks at how much has arrived.
+_PAUSE = 0.2
+_MB = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class PipOrder:
+    """What pip installs into a folder: wheels of these requirements and nothing that they need.
+
+    ``source`` is a folder with the wheels, which is then the only place that is asked; empty asks pip's own index.
+    """
+
+    requirements: tuple[str, ...]
+    folder: str
+    source: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PipSaid:
+    """How pip ended (0 where all is installed), and what it wrote."""
+
+    code: int
+    words: str
+
+
+def install(order: PipOrder, report: Any) -> PipSaid:
+    """Run pip, and report the megabytes that have arrived."""
+    # pip refuses --target together with an installation for the user, which a configuration may ask for.
+    os.environ["PIP_USER"] = "0"
+    where = ["--no-index", "--find-links", order.source] if order.source else []
+    sys.argv = [
+        "pip", "install", "--target", order.folder, "--no-deps", "--only-binary", ":all:", "--no-compile",
+        "--no-input", "--disable-pip-version-check", "--no-warn-conflicts", "--progress-bar", "off", "--retries", "1",
+        *where, *order.requirements,
+    ]  # fmt: skip
+    done = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(order.folder, report, done), daemon=True)
+    watcher.start()
+    words = io.StringIO()
+    code: object = 0
+    try:
+        with contextlib.redirect_stdout(words), contextlib.redirect_stderr(words):
+            runpy.run_module("pip", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    finally:
+        done.set()
+        watcher.join()
+    return PipSaid(code if isinstance(code, int) else int(code is not None), words.getvalue())
+
+
+def _watch(folder: str, report: Any, done: threading.Event) -> None:
+    """Tell how many megabytes lie where pip puts them."""
+    told = 0
+    while not done.wait(_PAUSE):
+        arrived = (size(Path(folder)) + size(Path(tempfile.gettempdir()))) // _MB
+        if arrived > told:
+            report.advance(arrived - told)
+            told = arrived
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below a folder; what goes while it is counted does not count."""
+    found = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                found += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - names by the thousand
+    return found

@@ -1,0 +1,74 @@
+"""``rtlab compilers``: the releases of a compiler that are here, one more, one less."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rtlab.backends.compilers import Compiler
+
+
+def run(given: argparse.Namespace) -> int:
+    """List, add or remove."""
+    from rtlab.backends import compilers
+
+    match given.action:
+        case "add":
+            told = _added(given)
+        case "remove":
+            found = compilers.remove(given.version)
+            told = f"removed {found.version}"
+        case _:
+            return _list(given)
+    print(json.dumps({"done": told}) if given.json else told)
+    return 0
+
+
+def _added(given: argparse.Namespace) -> str:
+    from rtlab.backends import compilers
+    from rtlab.core.progress import Terminal
+
+    before = {c.version for c in compilers.known()}
+    progress = Terminal()
+    try:
+        found = compilers.add(given.version, source=given.source, progress=progress)
+    finally:
+        progress.close()
+    if found.version in before:
+        return f"{found.version} is here already: {found.where}"
+    return f"added {found.version}: {_size(found.nbytes)} in {found.where}"
+
+
+def _list(given: argparse.Namespace) -> int:
+    from rtlab.backends import compilers
+
+    rows = [_row(c) for c in compilers.known()]
+    if given.json:
+        print(json.dumps({"folder": str(compilers.folder()), "compilers": rows}))
+        return 0
+    for row in rows:
+        works = row["refusal"] or "works"
+        own = " (the environment's own)" if row["own"] else ""
+        print(f"{row['version']:<12} {_size(row['bytes']):>7}  {works}{own}  {row['where']}")
+    if not rows:
+        print("none: add one with rtlab compilers add 1.7")
+    return 0
+
+
+def _row(compiler: Compiler) -> dict[str, str | int | bool]:
+    return {
+        "version": compiler.version,
+        "backend": compiler.backend,
+        "own": compiler.own,
+        "where": compiler.where,
+        "bytes": compiler.nbytes,
+        "refusal": compiler.refusal(),
+    }
+
+
+def _size(nbytes: object) -> str:
+    from rtlab.documents.numbers import storage
+
+    return storage(int(str(nbytes)))

@@ -1,0 +1,78 @@
+"""One variant with every release of its compiler: what each made of it, or in which words it refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated
+
+from rtlab.core.schema import Meaning
+from rtlab.documents.answer import NounTable
+from rtlab.questions import difference, roofline
+from rtlab.questions.snapshot import Snapshot
+from rtlab.questions.titles import titles
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """What one release made of a variant; of one that refused there are only its words.
+
+    Sizes are in bytes, ``estimate`` in milliseconds on the GPU that the engine is for, ``seconds`` those of the build.
+    ``changed`` counts the groups of nodes whose layers are not those of the first release in the table.
+    """
+
+    variant: Annotated[str, Meaning("Variant")]
+    compiler: Annotated[str, Meaning("Compiler")]
+    layers: Annotated[int | None, Meaning("Layers", origin="reported")] = None
+    changed: Annotated[
+        int | None, Meaning("Changed", note="Groups of nodes with other layers than in the first row.")
+    ] = None
+    estimate: Annotated[float | None, Meaning("Time", "ms", "estimated")] = None
+    activation: Annotated[int | None, Meaning("Memory", "B", "reported", note="Of activations.")] = None
+    weights: Annotated[int | None, Meaning("Weights", "B", "reported")] = None
+    seconds: Annotated[float | None, Meaning("Build", "s", "measured")] = None
+    refused: Annotated[str, Meaning("Refused")] = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Releases:
+    """A variant with every release that is here, in the order of their versions."""
+
+    releases: tuple[Release, ...]
+
+    def __str__(self) -> str:
+        """The table in aligned columns, and below it in full what was refused."""
+        short = [dataclasses.replace(r, refused="yes" if r.refused else "") for r in self.releases]
+        told = [f"{r.variant}: {r.refused}" for r in self.releases if r.refused]
+        return "\n\n".join([NounTable(Release, short, untold="").text(), *told])
+
+    def _repr_html_(self) -> str:
+        return NounTable(Release, self.releases, untold="").html()
+
+
+def of(study: Snapshot, names: Sequence[str]) -> Releases:
+    """Variants of a study that differ in their compiler alone, those that failed among them; others are left out."""
+    called = titles(study)
+    first = next((study.facts[n] for n in names if n in study.facts), None)
+    found = []
+    for name in names:
+        facts, error = study.facts.get(name), study.failures.get(name)
+        if facts is None:
+            if error is not None:
+                found.append(Release(called[name], study.variants[name].backend or "", refused=str(error)))
+            continue
+        engine, time = facts.engine, roofline.estimate(facts)
+        groups = difference.of(first, facts).groups if first is not None and first is not facts else ()
+        found.append(
+            Release(
+                called[name],
+                engine.title,
+                len(engine.layers) - engine.sync,
+                sum(g.cause != "the same layers" for g in groups),
+                time.estimated if time else None,
+                engine.totals.get("activation"),
+                engine.totals.get("weights"),
+                engine.seconds,
+            )
+        )
+    return Releases(tuple(found))
