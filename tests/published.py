@@ -6,7 +6,15 @@ TensorRT", GTC 2017, S7310. One candidate at a time, on the elements themselves.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
+
+
+@functools.cache
+def _level(i: int, levels: int) -> np.ndarray:
+    """Which of the levels, all equally wide, each of ``i`` bins falls into."""
+    return np.searchsorted(np.arange(levels + 1) * i / levels, np.arange(i), side="right") - 1
 
 
 def divergences(histogram: np.ndarray, levels: int) -> np.ndarray:
@@ -14,8 +22,7 @@ def divergences(histogram: np.ndarray, levels: int) -> np.ndarray:
     result = []
     for i in range(levels, len(histogram) + 1):
         kept = histogram[:i].astype(float)
-        # Which of the levels, all equally wide, each bin falls into.
-        level = np.searchsorted(np.arange(levels + 1) * i / levels, np.arange(i), side="right") - 1
+        level = _level(i, levels)
         mass, filled = np.bincount(level, kept, levels), np.bincount(level, kept > 0, levels)
         quantized = np.where(kept > 0, (mass / np.maximum(filled, 1))[level], 0.0)
         reference = kept.copy()
@@ -26,10 +33,11 @@ def divergences(histogram: np.ndarray, levels: int) -> np.ndarray:
 
 def _kullback_leibler(p: np.ndarray, q: np.ndarray) -> float:
     """As scipy.stats.entropy computes it of unnormalised counts; where it divides zero by zero, infinite."""
-    if q.sum() == 0 or (q[p > 0] == 0).any():
+    seen = p > 0
+    if q.sum() == 0 or (q[seen] == 0).any():
         return np.inf
-    p, q = p / p.sum(), q / q.sum()
-    return float((p[p > 0] * np.log(p[p > 0] / q[p > 0])).sum())
+    p, q = p[seen] / p.sum(), q[seen] / q.sum()
+    return float((p * np.log(p / q)).sum())
 
 
 def histogram(x: np.ndarray, bins: int, *, zeros: bool) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rtlab
+import shelf
 from rtlab import backends
 
 TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}
@@ -12,7 +13,7 @@ TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}
 
 @pytest.fixture(params=["digits_inception", "googlenet", "resnet50"], scope="module")
 def sample(request):
-    return rtlab.samples.load(request.param)
+    return shelf.load(request.param)
 
 
 @pytest.mark.parametrize("backend", TARGETS)
@@ -59,7 +60,7 @@ def test_steps_that_only_order_streams_are_not_counted_as_layers() -> None:
     here = backends.get("tensorrt-rtx").availability()
     if not here.ok:
         pytest.skip(here.reason)
-    study = rtlab.Study(rtlab.samples.load("googlenet").model)
+    study = rtlab.Study(shelf.load("googlenet").model)
     study.add("fp32", target="sm86")
     engine = study.run(compare=False)["fp32"].engine
     assert len({layer.stream for layer in engine.layers}) > 1

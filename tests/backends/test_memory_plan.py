@@ -7,6 +7,7 @@ import functools
 import pytest
 
 import rtlab
+import shelf
 from rtlab import backends
 from rtlab.questions.memory.plan import RESERVATION, MemoryPlan, plan
 from rtlab.study import Result
@@ -16,16 +17,12 @@ SAMPLES = ("digits_inception", "digits_vit", "digits_qat", "dynamic_shapes", "co
 LARGE = ("googlenet", "resnet50", "mobilenet_v2", "bert")
 
 
-# To make a large one takes longer than to build it.
-load = functools.cache(rtlab.samples.load)
-
-
 @functools.lru_cache(1)
 def built(name: str, backend: str) -> Result:
     here = backends.get(backend).availability()
     if not here.ok:
         pytest.skip(here.reason)
-    study = rtlab.Study(load(name).model)
+    study = rtlab.Study(shelf.load(name).model)
     study.add("it", target=TARGETS[backend], backend=backend)
     study.run(compare=False)
     return study["it"]

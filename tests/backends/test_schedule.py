@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rtlab import backends, samples
+import shelf
+from rtlab import backends
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)
 
 def test_branches_of_googlenet_run_side_by_side_and_events_order_all_that_is_read() -> None:
     """Vector clocks find no reading that the builder's own signals and waits leave to chance."""
-    model = samples.load("googlenet").model
+    model = shelf.load("googlenet").model
     plans = []
     for options in (None, BuildOptions.of(max_aux_streams=0)):
         request = BuildRequest(model, Variant.of("fp32", target="sm86", options=options))

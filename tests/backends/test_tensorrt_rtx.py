@@ -14,8 +14,9 @@ import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import shelf
 from nets import graph
-from rtlab import backends, samples
+from rtlab import backends
 from rtlab.backends.live import driver
 from rtlab.backends.log import verbose
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
@@ -243,7 +244,7 @@ def test_a_build_ends_with_the_process_that_asked_for_it() -> None:
 
 def test_one_stream_when_no_others_are_allowed() -> None:
     """Branches of Inception run side by side by default, for more memory."""
-    model = samples.load("googlenet").model
+    model = shelf.load("googlenet").model
     free, one = build(model), build(model, max_aux_streams=0)
     assert len({layer.stream for layer in free.layers}) > 1
     assert {0} == {layer.stream for layer in one.layers}

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper
 
 import rtlab
+import shelf
 from planted_misses import Edge, edges, planted, random_network
 from rtlab import backends, cli
 from rtlab.backends.live import kept
@@ -67,7 +68,7 @@ def test_what_was_planted_between_a_convolution_and_its_normalization_is_named(k
 
 def test_a_global_average_takes_the_sum_of_the_last_block_and_folding_gives_it_back() -> None:
     """The only Conv and BatchNormalization of ResNet-50's 53 that are two steps; deleting nodes never finds it."""
-    model = rtlab.samples.load("resnet50").model
+    model = shelf.load("resnet50").model
     made = study(model)
     pairs = [
         (node.id, reader.id)

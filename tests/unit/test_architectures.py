@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 
@@ -9,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+import shelf
 from rtlab import samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
@@ -27,7 +29,8 @@ EXPECTED = {
 
 @functools.cache
 def load(name: str) -> samples.Sample:
-    return samples.load(name, samples=12)
+    sample = shelf.load(name)
+    return dataclasses.replace(sample, calibration=sample.calibration.take(12))
 
 
 def values(name: str, names: list[str], part: slice) -> dict[str, np.ndarray]:

@@ -60,10 +60,12 @@ def tracing(log: Path) -> list[str]:
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed")
-    told = [strace, "-f", "-s", "256", "-e", "trace=network,openat,open,execve", "-o", str(log)]
-    if subprocess.run([*told, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("strace may not trace here")
-    return told
+    seen = ["-f", "-s", "256", "-e", "trace=network,openat,open,execve", "-o", str(log)]
+    # With the kernel's filter, which strace 5.3 brought, a process stops at these calls alone and not at every one.
+    for told in ([strace, "--seccomp-bpf", *seen], [strace, *seen]):
+        if not subprocess.run([*told, "true"], check=False, capture_output=True).returncode:
+            return told
+    pytest.skip("strace may not trace here")
 
 
 def traced(script: str, folder: Path, **environment: str) -> str:

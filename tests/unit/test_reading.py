@@ -17,13 +17,13 @@ from rtlab.backends.reference import runner_of
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ModelError, ReadError, VariantError
-from rtlab.samples import load
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 from rtlab.view.contract import EngineView
 from rtlab.view.document import document
 from rtlab.view.graph import engine_view
 from rtlab.view.layers import layers_json
+from shelf import load
 
 # Recordings live beside the checkout, not in it.
 RECORDED = Path(__file__).parents[3] / "shared" / "recorded"

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import rtlab
+import shelf
 from rtlab import quantize, samples
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
@@ -33,7 +34,7 @@ DIGITS = tuple(NETWORKS)
 #: Percent right that the weaker readers reach at least; the others reach 98.
 LEAST = {"digits_mobilenet": 97, "digits_vit": 97, "digits_lstm": 96, "digits_gru": 95}
 
-load = functools.cache(samples.load)
+load = shelf.load
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab import samples
+import shelf
 from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
 from rtlab.relation.work import NodeWork, parameters, works
@@ -19,7 +19,7 @@ SAMPLES = ("resnet50", "mobilenet_v2", "bert")
 
 @functools.cache
 def sample(name: str) -> Model:
-    return samples.load(name, samples=1).model
+    return shelf.load(name).model
 
 
 def one(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import shelf
 from rtlab import CalibrationData, Study
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -20,7 +21,6 @@ from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.questions.cards.families import family
-from rtlab.samples import load
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView, Later
 from rtlab.view.graph import complete, engine_later, engine_view, source_graph
@@ -119,7 +119,7 @@ def test_shares_of_all_measured_layers_add_up(view, study) -> None:
 
 def test_a_box_tells_its_weight_and_what_is_not_as_usual() -> None:
     """A stride changes the picture's shapes: it should be read without a click. A stride of one says nothing."""
-    lines = {b["title"]: b["lines"] for b in source_graph(load("resnet50", samples=1).model)["boxes"]}
+    lines = {b["title"]: b["lines"] for b in source_graph(shelf.load("resnet50").model)["boxes"]}
     assert ["64×3×7×7", "stride 2×2"] in lines.values()
     assert ["64×64×1×1"] in lines.values()
     assert ["kernel 3×3", "stride 2×2"] in lines.values()

@@ -16,8 +16,8 @@ from rtlab.core.variant import Target
 from rtlab.questions.build.layers_from_log import COPY, rebuilt
 from rtlab.questions.build.replay import replay
 from rtlab.relation.relate import relate
-from rtlab.samples import load
 from rtlab.testing import tiny_model
+from shelf import load
 
 # Recordings live beside the checkout, not in it.
 LOG = Path(__file__).parents[5] / "shared/recorded/build-logs/googlenet-caffe-trt5.1-fp32.log"

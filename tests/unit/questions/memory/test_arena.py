@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rtlab
+import shelf
 from rtlab.questions.memory import arena
 from rtlab.questions.memory.arena import Arena, place
 from rtlab.questions.memory.lifetimes import Life
@@ -44,7 +45,7 @@ def alone(monkeypatch) -> None:
 @pytest.mark.parametrize("name", rtlab.samples.names())
 def test_on_every_sample_our_own_planner_is_within_five_percent_of_the_bound(name: str, alone: None) -> None:
     """Of ONNX Runtime's layers, every tensor of which is told; the bound is the fullest step, summed here."""
-    model = rtlab.samples.load(name).model
+    model = shelf.load(name).model
     study = rtlab.Study(model)
     study.add("fp32", target="cpu", backend="onnxruntime")
     study.run(budget_s=0)
