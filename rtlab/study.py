@@ -31,7 +31,7 @@ from rtlab.questions.fusion.words import explain
 from rtlab.questions.scene import Scene
 from rtlab.questions.variants.variations import offered
 from rtlab.session import Session
-from rtlab.session.recorded import gathered
+from rtlab.session.recorded import gathered, pasted
 from rtlab.view.layers import layers_json
 from rtlab.view.table import study_html
 
@@ -347,7 +347,11 @@ def explore(
 
 
 def read(
-    *files: str | Path, model: Model | str | Path | None = None, name: str = "engine", **given: Any
+    *files: str | Path,
+    model: Model | str | Path | None = None,
+    name: str = "engine",
+    text: str | bytes | None = None,
+    **given: Any,
 ) -> Study:
     """Read an engine that another machine built, with its ONNX model or without.
 
@@ -355,6 +359,7 @@ def read(
         files: Files whose kind is found by what is in them, an ONNX model among them.
         model: The ONNX model, where it is not among the files.
         name: What the variant is called.
+        text: What was copied from somewhere in place of a file, as ``Study.read`` takes it.
         given: Files by kind and options, as ``Study.read`` takes them.
 
     Returns:
@@ -367,22 +372,23 @@ def read(
     options: dict[str, Any] = {
         k: given.pop(k) for k in ("inputs", "optimization_profile", "backend") if k in given
     }
-    found = gathered(files, given)
-    if set(found) == {"model"}:
-        raise ReadError(
-            f'Cannot read an engine from "{found["model"].name}": it is an ONNX model. Give the engine\'s files beside '
-            'it, such as layers="layers.json"; rtlab.explore opens a model alone.'
-        )
-    onnx_file = found.pop("model", None)
-    source = model if model is not None else onnx_file
-    if source is not None and onnx_file is not None and source is not onnx_file:
-        found["model"] = onnx_file
-    if source is None:
-        source = absent()
-    elif not isinstance(source, Model):
-        source = load(source, weights=False)
-    study = Study(source)
-    study.read(name, **(options | found))
+    with pasted(text) as copied:
+        found = gathered((*files, *copied), given)
+        if set(found) == {"model"}:
+            raise ReadError(
+                f'Cannot read an engine from "{found["model"].name}": it is an ONNX model. Give the engine\'s files '
+                'beside it, such as layers="layers.json"; rtlab.explore opens a model alone.'
+            )
+        onnx_file = found.pop("model", None)
+        source = model if model is not None else onnx_file
+        if source is not None and onnx_file is not None and source is not onnx_file:
+            found["model"] = onnx_file
+        if source is None:
+            source = absent()
+        elif not isinstance(source, Model):
+            source = load(source, weights=False)
+        study = Study(source)
+        study.read(name, **(options | found))
     return study
 
 

@@ -154,7 +154,8 @@ class BuildLog:
     ``scratch``, ``host`` and ``device``. ``streams`` are the lines that tell of auxiliary streams. ``nodes`` and
     ``tensors`` translate names of layers and tensors into those of ONNX, where the parser gave others. ``seconds`` is
     the time of the whole build. ``latency`` is the median, in milliseconds, of the inferences that ``trtexec`` ran and
-    timed on the GPU afterwards. ``notes`` are what a reader must know, such as that the log is cut off.
+    timed on the GPU afterwards. ``workspace`` is the pool that trtexec gave the builder, in bytes, None where it is the
+    default or not told. ``notes`` are what a reader must know, such as that the log is cut off.
     """
 
     version: str = ""
@@ -171,6 +172,7 @@ class BuildLog:
     tensors: Mapping[str, str] = dataclasses.field(default_factory=dict)
     seconds: float | None = None
     latency: float | None = None
+    workspace: int | None = None
     lines: int = 0
     complete: bool = False
     notes: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlab.core.files import named, write
+from rtlab.core.trtexec import command, flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
 from rtlab.quantize.cache import CalibrationCache
@@ -92,32 +93,30 @@ def commands(model: Model, variant: Variant, onnx: str, cache: str | None = None
     ``onnx`` is the file's name there. ``cache`` adds the line with which TensorRT 10 calibrates the *original* model
     implicitly, as it did before precision moved into the graph.
     """
-    name = shlex.quote(onnx)
-    plan = shlex.quote(f"{onnx.removesuffix('.onnx')}.engine")
-    layers = shlex.quote(f"{onnx.removesuffix('.onnx')}.layers.json")
+    name, stem = shlex.quote(onnx), onnx.removesuffix(".onnx")
+    plan = shlex.quote(f"{stem}.engine")
     shapes = list(_shapes(model))
-    trtexec = [f"trtexec --onnx={name} --saveEngine={plan} --stronglyTyped"]
+    saved = flag("saveEngine", f"{stem}.engine")
+    trtexec = [flag("onnx", onnx), saved, flag("stronglyTyped")]
     polygraphy = [f"polygraphy convert {name} -o {plan} --strongly-typed"]
     if Precision.TF32 in variant.precisions:
         polygraphy.append("--tf32")
     else:
-        trtexec.append("--noTF32")
+        trtexec.append(flag("noTF32"))
     if variant.sparsity:
-        trtexec.append("--sparsity=enable")
+        trtexec.append(flag("sparsity", "enable"))
         polygraphy.append("--sparse-weights")
     for part in ("min", "opt", "max") if shapes else ():
         listed = ",".join(f"{n}:{'x'.join(map(str, s))}" for n, s in shapes)
-        trtexec.append(shlex.quote(f"--{part}Shapes={listed}"))
+        trtexec.append(flag(f"{part}Shapes", listed))
         listed = " ".join(shlex.quote(f"{n}:[{','.join(map(str, s))}]") for n, s in shapes)
         polygraphy.append(f"--trt-{part}-shapes {listed}")
-    trtexec.append(f"--profilingVerbosity=detailed --exportLayerInfo={layers}")
+    trtexec += [flag("profilingVerbosity", "detailed"), flag("exportLayerInfo", f"{stem}.layers.json")]
     polygraphy.append("--profiling-verbosity detailed")
-    lines = [" ".join(trtexec), " ".join(polygraphy)]
+    lines = [command(*trtexec), " ".join(polygraphy)]
     if cache is not None:
-        original = shlex.quote(model.path.name if model.path else f"{model.name}.onnx")
-        lines.append(
-            f"trtexec --onnx={original} --int8 --fp16 --calib={shlex.quote(cache)} --saveEngine={plan}"
-        )
+        original = flag("onnx", model.path.name if model.path else f"{model.name}.onnx")
+        lines.append(command(original, flag("int8"), flag("fp16"), flag("calib", cache), saved))
     return tuple(lines)
 
 

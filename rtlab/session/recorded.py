@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from rtlab import questions
 from rtlab.backends.choosing import reader_for
 from rtlab.backends.files import recognise
 from rtlab.backends.reference import evaluator, reference
+from rtlab.core import scratch
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, Facts
@@ -57,6 +59,23 @@ def gathered(files: Sequence[str | Path], named: MappingType[str, str | Path | N
                 "has one. Read each engine under a name of its own."
             )
     return found | given
+
+
+@contextlib.contextmanager
+def pasted(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
+    """A text that was pasted as a file, while it is read; nothing where there is none."""
+    if text is None:
+        yield ()
+        return
+    if not isinstance(text, (str, bytes)):
+        raise ReadError(
+            f"Cannot read text {str(text)[:60]!r}: it is no text but of type {type(text).__name__}. Give what you "
+            "copied as a string, or the path of a file without text=."
+        )
+    with scratch.folder() as folder:
+        path = Path(folder) / "pasted.txt"
+        path.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+        yield (path,)
 
 
 def _path(given: object, what: str) -> Path:

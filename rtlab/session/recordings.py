@@ -22,7 +22,7 @@ from rtlab.errors import (
 from rtlab.session.job import Job, compiled
 from rtlab.session.measuring import last
 from rtlab.session.observations import Observations
-from rtlab.session.recorded import gathered, narrowest, recorded
+from rtlab.session.recorded import gathered, narrowest, pasted, recorded
 from rtlab.session.variants import called
 from rtlab.session.watching import watching
 
@@ -37,6 +37,7 @@ class Recordings(Observations[R]):
         self,
         name: str,
         *files: str | Path,
+        text: str | bytes | None = None,
         layers: str | Path | None = None,
         profile: str | Path | None = None,
         times: str | Path | None = None,
@@ -56,6 +57,8 @@ class Recordings(Observations[R]):
             name: What the variant is called here; one of this name is replaced.
             files: Files whose kind is found by what is in them: any below, and NVIDIA trex's archives, profiles and
                 optimized models of ONNX Runtime, results that Polygraphy saved.
+            text: What you have in place of a file: lines of a log, a table of times, a piece of JSON, copied from an
+                issue, a terminal or a mail. Quote marks, fences, colours and indentation are taken off.
             layers: ``trtexec --exportLayerInfo``.
             profile: ``trtexec --exportProfile``: GPU times of the layers, joined by name.
             times: ``trtexec --exportTimes``: GPU times of whole inferences.
@@ -76,18 +79,21 @@ class Recordings(Observations[R]):
             ModelError: the model cannot be loaded.
             CalibrationError: the inputs do not fit the model.
         """
-        given = gathered(
-            files,
-            {
-                "layers": layers, "profile": profile, "times": times, "log": log, "output": output,
-                "metadata": metadata, "cache": cache, "model": model, **more,
-            },
-        )  # fmt: skip
-        data = None if inputs is None else CalibrationData.of(inputs, model=self.model)
-        if data is not None:
-            data.check(self.model)
-        batch = None if data is None else next(data.batches(self.model, len(data)))
-        found = recorded(self.model, name, given, inputs=batch, profile=optimization_profile, backend=backend)
+        with pasted(text) as copied:
+            given = gathered(
+                (*files, *copied),
+                {
+                    "layers": layers, "profile": profile, "times": times, "log": log, "output": output,
+                    "metadata": metadata, "cache": cache, "model": model, **more,
+                },
+            )  # fmt: skip
+            data = None if inputs is None else CalibrationData.of(inputs, model=self.model)
+            if data is not None:
+                data.check(self.model)
+            batch = None if data is None else next(data.batches(self.model, len(data)))
+            found = recorded(
+                self.model, name, given, inputs=batch, profile=optimization_profile, backend=backend
+            )
         return self._adopt(found)
 
     def open(

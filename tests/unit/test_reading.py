@@ -299,10 +299,10 @@ def test_no_file_that_is_given_is_passed_over(files, tmp_path) -> None:
         rtlab.read(files / "layers.json", layers=tmp_path / "other.json")
     with pytest.raises(ReadError, match="it is an ONNX model"):
         rtlab.read(files / "prepared.onnx")
-    profile = tmp_path / "profile.json"
-    profile.write_text(json.dumps([{"count": 1}, {"name": "a", "averageMs": 1.0}]), encoding="utf-8")
-    with pytest.raises(ReadError, match="no file lists its layers"):
-        rtlab.read(profile)
+    device = tmp_path / "device.json"
+    device.write_text(json.dumps({"device_information": {"Name": "A100"}}), encoding="utf-8")
+    with pytest.raises(ReadError, match="none tells of its layers or their times"):
+        rtlab.read(device)
 
 
 @pytest.mark.parametrize("wrong", [1, ["a.json"], b"a.json"], ids=str)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rtlab.backends.files import fragments
+from rtlab.backends.files.wrapping import unwrapped
 from rtlab.backends.log.lines import GZIP
 from rtlab.core.phrases import many, quoted
 from rtlab.errors import ReadError
@@ -107,7 +109,7 @@ def encoding(head: bytes) -> str:
 
 
 def text(path: Path, kind: str) -> str:
-    """A file as text, in UTF-8 or UTF-16.
+    """A file as text, in UTF-8 or UTF-16, without what mail, issues and terminals put around its lines.
 
     Raises:
         ReadError: it cannot be read, or is not text; the message names the byte.
@@ -115,7 +117,7 @@ def text(path: Path, kind: str) -> str:
     raw = bytes_of(path, kind)
     code = encoding(raw[:4])
     try:
-        return raw.decode(code)
+        return unwrapped(raw.decode(code))
     except UnicodeDecodeError as error:
         if raw.startswith(GZIP):
             found = "byte 0 begins a gzip file, which must be unpacked first"
@@ -146,6 +148,40 @@ def mend(whole: str, file: str, kind: str) -> Document:
         except ReadError:
             pass
         raise
+
+
+def piece(whole: str, file: str, kind: str) -> Document:
+    """Read a JSON text, or what is whole of one that was cut at its start or its end; see ``load``."""
+    try:
+        found = mend(whole, file, kind)
+    except ReadError:
+        if _cut_off(whole) and (part := fragments.salvaged(_repaired(whole, kind), file, kind)):
+            return Document(*part)
+        raise
+    # What a cut leaves may begin with a number, or be one entry.
+    if isinstance(found.value, dict if kind == "layers" else list) and (
+        kind != "layers" or "Layers" in found.value
+    ):
+        return found
+    if isinstance(found.value, list) and found.value and all(isinstance(e, (str, dict)) for e in found.value):
+        return found
+    part = fragments.salvaged(_repaired(whole, kind), file, kind)
+    return Document(*part) if part else found
+
+
+def _cut_off(whole: str) -> bool:
+    """Whether a text that is no whole JSON lacks its start or its end, and is not damaged within."""
+    start = len(whole) - len(whole.lstrip())
+    if _START.match(whole, start) is None:
+        return True
+    try:
+        json.JSONDecoder(strict=False).raw_decode(whole, start)
+    except json.JSONDecodeError as error:
+        return _cut(error, whole)
+    except (ValueError, RecursionError):
+        return False
+    # The first of several objects.
+    return True
 
 
 def _repaired(whole: str, kind: str) -> str:

@@ -124,7 +124,7 @@ def latencies(path: Path | None, known: DeviceRecord) -> Latencies:
     """Times of whole inferences: samples, or the one median that metadata hold, or nothing."""
     if path is None:
         return Latencies(np.asarray([] if known.latency is None else [known.latency], dtype=np.float64))
-    document = contents.load(path, "times")
+    document = contents.piece(contents.text(path, "times"), path.name, "times")
     rows = document.value
     if not isinstance(rows, list) or not rows:
         found = f"line 1: it holds {shown(rows)}" if not isinstance(rows, list) else "row 0: there is none"
@@ -161,9 +161,9 @@ def rows(path: Path) -> ProfileRows:
     if printed.TIME.search(text):
         runs = printed.times(text, path.name)
         return ProfileRows(tuple(map(tuple, runs)), len(runs))
-    if printed.TABLE.search(text):
+    if printed.TABLE.search(text) or (printed.TABLE_ROW.search(text) and '"name"' not in text):
         return _table(text, path)
-    document = contents.mend(text, path.name, "profile")
+    document = contents.piece(text, path.name, "profile")
     found = document.value
     if not isinstance(found, list):
         raise fault(

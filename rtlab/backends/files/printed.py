@@ -10,21 +10,33 @@ from collections.abc import Iterable
 
 from rtlab.backends.files.contents import Document, fault
 from rtlab.backends.log.listing import EDGE, TENSOR
+from rtlab.core.phrases import many
 
 #: The header that tools print, or the one that the inspector itself writes.
 INSPECTOR = re.compile(r"^(?:Engine information \(txt format\):?|Layers:)[ \t]*\r?$", re.MULTILINE)
-#: A text that begins with a layer as the inspector prints it, as people paste it.
-ROW = re.compile(r"\s*Name: .*?, LayerType: [\w:]+, Inputs: \[")
+#: A layer as the inspector prints it. People paste such lines, and cut the first and the last.
+ROW = re.compile(r"^[ \t]*Name: .*?, LayerType: [\w:]+, Inputs: \[", re.MULTILINE)
 #: The head of the table that ``trtexec --dumpProfile`` prints. Up to TensorRT 8.4 layers stand first, later last, and
 #: medians came later than means.
 TABLE = re.compile(
-    r"^(?P<tag>(?:\[[^\]\n]*\][ \t]*)*)(?P<first>Layer[ \t]+)?Time ?\(ms\)[ \t]+Avg\. ?(?:Time )?\(ms\)"
+    r"^[ \t]*(?P<tag>(?:\[[^\]\n]*\][ \t]*)*)(?P<first>Layer[ \t]+)?Time ?\(ms\)[ \t]+Avg\. ?(?:Time )?\(ms\)"
     r"(?P<median>[ \t]+Median ?(?:Time )?\(ms\))?[ \t]+Time ?(?:\(%\)|%)(?(first)|[ \t]+Layer)[ \t]*\r?$",
     re.MULTILINE,
 )
 _COUNT = re.compile(r"=== Profile \((?P<count>\d{1,12}) iterations ?\) ===")
 _TAG = re.compile(r"^(?:\[[\d/]+-[\d:.]+\] )?(?:\[[VIWEF]\] )?[ \t]*")
 _TOTAL = "Total"
+#: A row of such a table, told by its decimals, where the head is missing.
+_CELLS = (
+    r"(?P<time>\d{1,9}\.\d\d)[ \t]+(?P<mean>\d{1,7}\.\d{4})(?:[ \t]+(?P<median>\d{1,7}\.\d{4}))?"
+    r"[ \t]+\d{1,3}\.\d"
+)
+TABLE_ROW = re.compile(
+    rf"^(?:\[[\d/]+-[\d:.]+\] )?(?:\[[VIWEF]\] )?[ \t]*(?:{_CELLS}[ \t]+(?P<name>\S.*)|"
+    rf"(?P<older>(?!\[[VIWEF]\][ \t]|\[\d+/)\S.*?)[ \t]+"
+    rf"{_CELLS.replace('?P<', '?P<o')})[ \t]*\r?$",
+    re.MULTILINE,
+)
 #: A row of a printed profile: microseconds and a name.
 TIME = re.compile(r"^Timing:\s*(?P<time>[^\s]+?)us\s*->\s*(?P<name>.*?)\r?$", re.MULTILINE)
 # Values may hold any character, so a line is taken apart at its fixed keys.
@@ -49,35 +61,72 @@ class Table:
 
 
 def layers(text: str, file: str) -> Document:
-    """The inspector's text form as the document that its JSON form would be.
+    """The inspector's text form as the document that its JSON form would be, or of a piece of it what is whole.
 
     Raises:
-        ReadError: it has no listing of layers, or a line of it is no layer.
+        ReadError: it has no listing of layers, or a line within it is no layer.
     """
-    header = INSPECTOR.search(text) or ROW.match(text)
+    header = INSPECTOR.search(text) or ROW.search(text)
     if header is None:
         raise fault("layers", file, "line 1: it has no listing of layers", 'a line "Layers:"')
     line = text.count("\n", 0, header.start()) + 1
-    found: list[object] = []
-    bindings: list[str] = []
-    edges: list[object] = []
+    lines = text[header.start() :].rstrip(" \t\r\n").split("\n")
+    inside = "\n" in text.strip()
+    notes: list[str] = []
+    if inside and (last := _ended(lines[-1], whole=text.endswith("\n"))) is not None:
+        lines[-1] = last
+        notes.append(
+            f'Line {line + len(lines) - 1} of "{file}" is cut off'
+            + (" behind what is shown of it." if last else ": it is not read.")
+        )
+    elif not inside and not text.endswith(("\n", "]", "}")):
+        notes.append("The line has no end: what it tells last may be cut off.")
     # What people paste begins with a layer.
-    section = "Layers:" if header.re is ROW else ""
-    for offset, raw in enumerate(text[header.start() :].split("\n")):
-        row = raw.rstrip("\r")
+    told = _sections(lines, "Layers:" if header.re is ROW else "")
+    several = sum(row.startswith("Name: ") for _, row in told["Layers:"]) > 1
+    found = [
+        _entry(row, f"line {line + offset}", file)
+        for offset, row in told["Layers:"]
+        if not several or row.startswith("Name: ")
+    ]
+    if not found:
+        raise fault("layers", file, f"line {line}: no layer in its listing is whole", "a line for each layer")
+    if header.re is ROW:
+        notes.append(
+            f'"{file}" is a piece of a listing of layers, cut off at its start: {many(len(found), "layer")} of it '
+            f"{'is' if len(found) == 1 else 'are'} shown. Give all of what the inspector printed for the rest."
+        )
+    edges = [e for _, row in told["I/O Tensors:"] for e in _edge(row)]
+    bindings = [row for _, row in told["Bindings:"]]
+    return Document(
+        {"Layers": found, **({"I/O Tensors": edges} if edges else {"Bindings": bindings})}, tuple(notes)
+    )
+
+
+def _sections(lines: Iterable[str], section: str) -> dict[str, list[tuple[int, str]]]:
+    """Lines of a listing by their section, each with its number."""
+    told: dict[str, list[tuple[int, str]]] = {name: [] for name in _SECTIONS}
+    for offset, raw in enumerate(lines):
+        row = raw.strip("\r") if section != "Layers:" else raw.strip("\r").lstrip(" \t")
         if row in _SECTIONS:
             section = row
         elif not row.strip():
             # A blank line ends what is last; before that it divides the sections.
             if section not in {"", "Layers:"}:
                 break
-        elif section == "Bindings:":
-            bindings.append(row)
-        elif section == "I/O Tensors:":
-            edges += _edge(row)
-        elif section == "Layers:":
-            found.append(_entry(row, f"line {line + offset}", file))
-    return Document({"Layers": found, **({"I/O Tensors": edges} if edges else {"Bindings": bindings})})
+        elif section:
+            told[section].append((offset, row))
+    return told
+
+
+def _ended(row: str, *, whole: bool) -> str | None:
+    """The last row as far as it is whole, where it is cut off; without an end its last value may be cut."""
+    if not row.startswith("Name: ") or EDGE.match(row):
+        return None if whole or row in _SECTIONS else ""
+    if entry(row) is None:
+        return ""
+    marks = [*_KEY.finditer(row)]
+    return None if whole or row.endswith(("]", "}")) or not marks else row[: marks[-1].start()]
 
 
 def entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
@@ -155,16 +204,22 @@ def _ints(text: str) -> list[str]:
 
 
 def table(text: str, file: str) -> Table:
-    """The last table of ``trtexec --dumpProfile`` in a text that holds one.
+    """The last table of ``trtexec --dumpProfile`` in a text that holds one, or its rows where the head is cut off.
+
+    A last row without an end may be cut within its name, and is left out.
 
     Raises:
         ReadError: it has no rows.
     """
-    head = [*TABLE.finditer(text)][-1]
+    heads = [*TABLE.finditer(text)]
+    if not heads:
+        return _headless(text)
+    head = heads[-1]
     numbers = 4 if head["median"] else 3
     rows: list[tuple[str, float]] = []
     whole = False
-    for line in text[head.end() :].lstrip("\r\n").split("\n"):
+    lines = text[head.end() :].lstrip("\r\n").split("\n")
+    for at, line in enumerate(lines):
         body = _TAG.sub("", line.rstrip("\r"), count=1)
         # A name may hold spaces, so the numbers are taken off the other end.
         parts = body.rsplit(None, numbers) if head["first"] else body.split(None, numbers)
@@ -178,6 +233,8 @@ def table(text: str, file: str) -> Table:
         if name.strip() == _TOTAL:
             whole = True
             break
+        if at == len(lines) - 1:
+            break
         rows.append((name.strip(), values[2 if head["median"] else 1]))
     if not rows:
         line_ = text.count("\n", 0, head.start()) + 1
@@ -188,6 +245,25 @@ def table(text: str, file: str) -> Table:
     return Table(tuple(rows), int(counts[-1]["count"]) if counts else 0, bool(head["median"]), whole)
 
 
+def _headless(text: str) -> Table:
+    """Rows of a table whose head is missing; decimals tell which number is which."""
+    found = [*TABLE_ROW.finditer(text)]
+    tagged = any(row[0].startswith("[") for row in found)
+    rows: list[tuple[str, float]] = []
+    medians = all(row["median"] or row["omedian"] for row in found)
+    several = text.strip().count("\n") > 0
+    for row in found:
+        name = (row["name"] or row["older"]).strip()
+        # A row may be cut within its name: that of older releases at its start, of later ones at its end.
+        lost = (row.start() == 0 and ((tagged and row[0][:1] != "[") or row["older"])) or (
+            row.end() == len(text) and row["name"]
+        )
+        if name != _TOTAL and not (several and lost):
+            time = (row["median"] or row["omedian"]) if medians else (row["mean"] or row["omean"])
+            rows.append((name, float(time)))
+    return Table(tuple(rows), 0, medians, whole=False)
+
+
 def times(text: str, file: str) -> list[list[tuple[str, float]]]:
     """Tables of layer times, one for each inference: names and milliseconds.
 
@@ -195,7 +271,11 @@ def times(text: str, file: str) -> list[list[tuple[str, float]]]:
         ReadError: a row has no time.
     """
     runs: list[list[tuple[str, float]]] = []
-    for match in TIME.finditer(text):
+    rows = [*TIME.finditer(text)]
+    if text.strip().count("\n") > 0 and rows[-1].end() == len(text):
+        # The name of a last row without an end may be cut.
+        rows.pop()
+    for match in rows:
         try:
             time = float(match["time"]) / 1e3
         except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,10 +34,20 @@ _ELSEWHERE = {
     "timing_cache": 'Give it to a build: rtlab.BuildOptions.of(timing_cache="timing.cache").',
 }
 _MYELIN = re.compile(r"ForeignNode\[|__my|_myl\d")
+_JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*(?:["\]]|\{\s*["}]))')
 _ONLY_TENSORS = 'The files tell tensors only. For layers, give layers="layers.json" as well.'
 _NO_LAYERS = (
     "The log lists no layers of the engine: passes and tactics are all that it tells. For layers, give layers (trtexec "
     "--exportLayerInfo), or build with --verbose --profilingVerbosity=detailed."
+)
+
+_ONLY_ROWS = (
+    "The layers are those that the profile names, in its order: their types, tensors and tactics are not told. For "
+    'these give layers="layers.json" (trtexec --exportLayerInfo --profilingVerbosity=detailed) beside.'
+)
+_NO_ENGINE = (
+    'This tells of a run of an engine and not of its layers. For layers give layers="layers.json" (trtexec '
+    '--exportLayerInfo), for their times profile="profile.json" (trtexec --exportProfile) beside.'
 )
 
 
@@ -45,7 +55,7 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
     """Read an engine from files by kind; ``recognise.KINDS`` lists the kinds.
 
     Args:
-        files: ``layers`` or ``log``, or both, with any of ``profile``, ``times``, ``output``, ``metadata`` and
+        files: Any of ``layers``, ``log``, ``profile`` and ``times``, with any of ``output``, ``metadata`` and
             ``results``; or an ``archive``; or ``ort_profile`` and ``ort_model``; or ``results`` alone.
         select: The optimization profile to show, where the engine has several; by default the one that the profile
             of layers is of, else the first.
@@ -59,7 +69,7 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
     _fit(given)
     if "archive" in given:
         return _unpacked(given, select)
-    if "layers" in given or "log" in given:
+    if {"layers", "log", "profile", "times"} & set(given):
         return _engine(given, select)
     if "ort_profile" in given or "ort_model" in given:
         from rtlab.backends.files import ort
@@ -132,11 +142,11 @@ def _fit(given: Mapping[str, Path]) -> None:
             f"{recognise.KINDS[theirs[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of them. "
             "Read each under a name of its own."
         )
-    if ours and not {"archive", "layers", "log"} & set(given):
+    if ours and not {"archive", "layers", "log", "profile", "times"} & set(given):
         names = ", ".join(f'"{given[k].name}"' for k in ours)
         raise ReadError(
-            f'Cannot read an engine from {names}: no file lists its layers. Give layers="layers.json" (trtexec '
-            '--exportLayerInfo) or log="build.log" beside.'
+            f'Cannot read an engine from {names}: none tells of its layers or their times. Give layers="layers.json" '
+            '(trtexec --exportLayerInfo), profile="profile.json" or log="build.log" beside.'
         )
 
 
@@ -156,34 +166,17 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
     parsed = _log(given)
     rows = _rows(given, parsed)
     inspected, log = _layers(given, select, rows, parsed)
+    if not inspected.layers and rows is not None:
+        inspected = _named(inspected, rows, select)
     if log is not None:
         device = device.beside(measured.DeviceRecord(log.device, log.target, log.version, log.latency))
     if rows is not None:
         device = device.beside(rows.device)
     times = measured.latencies(given.get("times"), device)
-    profile = None
-    notes = [*inspected.notes, *(log.notes if log else ())]
-    if rows is not None and inspected.layers:
-        profile, told = measured.join(rows, inspected, given.get("profile") or given["log"], device, times)
-        notes += told
-    elif rows is not None:
-        raise ReadError(
-            f'Cannot join profile "{given["profile"].name}" to the layers: log "{given["log"].name}" lists none '
-            '(row 0 of the profile names a layer of an engine). Give layers="layers.json" as well.'
-        )
-    elif len(times.compute):
-        profile = Profile(
-            measured.source(device),
-            "",
-            {},
-            times.compute,
-            warmup=0,
-            taken=None,
-            processor="GPU",
-            # The one median of metadata is of untold many.
-            runs=None if "times" in given else 0,
-        )
-        notes += times.notes
+    profile, told = _timed(given, rows, inspected, device, times)
+    notes = [*inspected.notes, *(log.notes if log else ()), *told]
+    if not inspected.layers and not (log and log.attempts):
+        notes.append(_NO_ENGINE)
     if "plan" in given:
         notes.append(f'"{given["plan"].name}" is a serialized engine; its exported files are shown.')
     engine = Engine(
@@ -212,20 +205,50 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
     return Recording(engine, profile, log if parsed and parsed.built else None, outputs, reference)
 
 
+def _timed(
+    given: Mapping[str, Path],
+    rows: measured.ProfileRows | None,
+    inspected: inspector.Inspected,
+    device: measured.DeviceRecord,
+    times: measured.Latencies,
+) -> tuple[Profile | None, Sequence[str]]:
+    """Times of layers and of inferences, as far as the files have them, and notes."""
+    if rows is not None and inspected.layers:
+        return measured.join(rows, inspected, given.get("profile") or given["log"], device, times)
+    if not len(times.compute):
+        return None, ()
+    # The one median of metadata is of untold many.
+    runs = None if "times" in given else 0
+    source = measured.source(device)
+    found = Profile(source, "", {}, times.compute, warmup=0, taken=None, processor="GPU", runs=runs)
+    return found, times.notes
+
+
+def _named(
+    inspected: inspector.Inspected, rows: measured.ProfileRows, select: int | None
+) -> inspector.Inspected:
+    """Layers as a profile names them, where nothing else lists any; what came before stays told."""
+    listed = inspector.parse(
+        {"Layers": rows.names}, "profile", select=select, prefer=rows.profile(), twice=()
+    )
+    notes = (*(n for n in inspected.notes if n != _NO_LAYERS), *listed.notes[:-1], _ONLY_ROWS)
+    return dataclasses.replace(listed, notes=notes, inputs=inspected.inputs, outputs=inspected.outputs)
+
+
 def _log(given: Mapping[str, Path]) -> Parsed | None:
-    """The log, if one is given. Beside layers it may be that of a run alone."""
+    """The log, if one is given. It may be that of a run alone."""
     if "log" not in given:
         return None
     from rtlab.backends.log import verbose
 
-    return verbose.parse(given["log"], built="layers" not in given)
+    return verbose.parse(given["log"], built=False)
 
 
 def _rows(given: Mapping[str, Path], parsed: Parsed | None) -> measured.ProfileRows | None:
     """Times of layers: those of the profile, or a table in the log of a run."""
     if "profile" in given:
         return measured.rows(given["profile"])
-    if parsed is None or parsed.built or not recognise.logged(given["log"]):
+    if parsed is None or not (parsed.timed or (not parsed.built and recognise.logged(given["log"]))):
         return None
     return measured.rows(given["log"])
 
@@ -240,11 +263,14 @@ def _layers(
         log = parsed.log
         listed = _told(parsed, given["log"].name, select, rows)
     if "layers" not in given:
-        assert log is not None and listed is not None  # noqa: S101, PT018 - one of the two is given
+        if log is None or listed is None:
+            return inspector.Inspected((), (), (), (), None), None
+        if parsed is not None and not parsed.built:
+            return listed, log
         return dataclasses.replace(listed, notes=(*listed.notes, *_part(log, len(listed.layers)))), log
     path = given["layers"]
     text = contents.text(path, "layers")
-    document = printed.layers(text, path.name) if _listed(text) else contents.parse(text, path.name, "layers")
+    document = printed.layers(text, path.name) if _listed(text) else contents.piece(text, path.name, "layers")
     inspected = inspector.parse(
         document.value,
         path.name,
@@ -315,9 +341,9 @@ def _one_build(
 
 def _listed(text: str) -> bool:
     """Whether this is the inspector's text form."""
-    if text.lstrip().startswith(("{", '["', "[{")):
+    if _JSON.match(text) or '"LayerType"' in text:
         return False
-    return printed.INSPECTOR.search(text) is not None or printed.ROW.match(text) is not None
+    return printed.INSPECTOR.search(text) is not None or printed.ROW.search(text) is not None
 
 
 def _part(log: BuildLog, layers: int) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from rtlab.backends.files import contents, printed
+from rtlab.backends.files import contents, printed, wrapping
 from rtlab.errors import ReadError
 
 #: Every kind of file, and what it is in words. ``reading.read`` takes them by these names.
@@ -67,6 +67,26 @@ _VERBOSE = re.compile(
     r"^Layer\([^)\n]*\): .*, Tactic: ",
     re.MULTILINE,
 )
+#: What the lines of a log begin with where a piece of one bears no marks of a logger.
+_SENTENCE = re.compile(
+    r"^(?:(?:\[[^\[\]\n]{1,40}\] ?){0,3})(?:After [\w ()/-]+: \d+ layers|(?:\w+: )?Fusing \S.* with |Merging layers: |"
+    r"Retargeting |Eliminating con[ct]atenation |Tactic: \S+ Time: |Tactic -?\d+ time |Fastest Tactic: |"
+    r"-{5,} Timing |\*{5,} Autotuning )|^\[TensorRT\] [A-Z]+: ",
+    re.MULTILINE,
+)
+#: And what trtexec tells of a run.
+_RUN = re.compile(
+    r"^(?:\[[^\[\]\n]{1,40}\] ?){0,3}(?:Average on \d+ runs - GPU latency: |GPU Compute Time: min = )",
+    re.MULTILINE,
+)
+#: Keys that tell a piece of a JSON file whose beginning is cut off.
+_PIECES = (
+    ("layers", re.compile(r'"(?:LayerType|ParameterType|TacticValue|TacticName)"\s*:')),
+    ("profile", re.compile(r'"(?:averageMs|medianMs|timeMs)"\s*:')),
+    ("times", re.compile(r'"(?:computeMs|startEnqMs|startComputeMs)"\s*:')),
+)
+#: Names in quotes, one to a line: a piece of a file that holds names of layers only.
+_NAMES = re.compile(r'(?:^[ \t]*,?[ \t]*"(?:[^"\\\n]|\\.)*"[ \t]*,?[ \t]*(?:\n|\Z)){10}', re.MULTILINE)
 _ELSE = {
     b"\x1f\x8b": "a gzip file: unpack it first",
     b"\x93NUMPY": "a NumPy array",
@@ -176,7 +196,7 @@ def logged(path: Path) -> bool:
     """Whether a profile is a table in a log of trtexec, which also tells machine and version."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    text = head.decode(contents.encoding(head[:4]), "replace")
+    text = wrapping.unwrapped(head.decode(contents.encoding(head[:4]), "replace"))
     return printed.TABLE.search(text) is not None and _LOG.search(text) is not None
 
 
@@ -266,19 +286,31 @@ def _text(head: bytes) -> str | None:
     # The head may end within a character.
     if "\0" in text or text.count("\ufffd") > 1 + len(text) // 20:
         return None
+    text = wrapping.unwrapped(text)
     if _CACHE.match(text.lstrip()):
         return "cache"
     starts = [*contents.starts(text)]
     if starts and not text[: starts[0]].strip():
-        return _json(text[starts[0] :])
-    if _VERBOSE.search(text):
+        return _json(text[starts[0] :]) or _piece(text)
+    if _VERBOSE.search(text) or _SENTENCE.search(text):
         return "log"
-    if printed.TIME.search(text) or printed.TABLE.search(text):
+    if any(rule.search(text) for rule in (printed.TIME, printed.TABLE, printed.TABLE_ROW)):
         return "profile"
     if printed.INSPECTOR.search(text) or printed.ROW.match(text):
         return "layers"
     behind = (found for at in starts if (found := _json(text[at:])))
-    return next(behind, "log" if _LOG.search(text) else None)
+    return next(behind, "log" if _LOG.search(text) else _piece(text))
+
+
+def _piece(text: str) -> str | None:
+    """The kind of a piece of a file, which has lost its beginning."""
+    if (found := next((kind for kind, marks in _PIECES if marks.search(text)), None)) is not None:
+        return found
+    if printed.ROW.search(text):
+        return "layers"
+    if _RUN.search(text):
+        return "log"
+    return "layers" if _NAMES.search(text) else None
 
 
 def _json(text: str) -> str | None:

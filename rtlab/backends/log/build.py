@@ -9,7 +9,7 @@ from rtlab.backends.log import listing
 from rtlab.backends.log.decisions import Decisions
 from rtlab.backends.log.machine import Header
 from rtlab.backends.log.tactics import TacticRows
-from rtlab.core import buildlog
+from rtlab.core import buildlog, trtexec
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, NetworkPass, Sparsity
 from rtlab.core.engine import Layer, Tensor
 
@@ -232,7 +232,8 @@ class Build:
             nodes=dict(self.header.nodes),
             tensors=dict(self.header.tensors),
             seconds=self.seconds(),
-            latency=self.header.latency,
+            latency=self.header.median(),
+            workspace=self.header.workspace,
             lines=lines,
             complete=self.complete,
             notes=(*self.notes, *self._remarks()),
@@ -244,14 +245,14 @@ class Build:
         if pool is not None and pool < _MIB:
             notes.append(
                 f"The builder had a workspace of {pool:,} bytes. trtexec takes a size without a unit as MiB and reads "
-                "one letter, B, K, M or G, as a unit, so that 1024MiB is 1,024 bytes: write "
-                "--memPoolSize=workspace:1024."
+                f"one letter, B, K, M or G, as a unit, so that {pool}MiB is {pool:,} bytes: write "
+                f"{trtexec.flag('memPoolSize', {'workspace': pool * _MIB})}."
             )
         if self.tactics.refused:
             notes.append(
                 f"{self.tactics.refused} tactics could not be timed for want of workspace; the largest asks for "
                 f"{self.tactics.wish / _MIB:.3g} MiB. Build with a larger workspace pool, such as trtexec "
-                f"--memPoolSize=workspace:{-(-self.tactics.wish // _MIB)} (trtexec counts in MiB)."
+                f"{trtexec.flag('memPoolSize', {'workspace': self.tactics.wish})} (trtexec counts in MiB)."
             )
         if self.tactics.cached:
             notes.append(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from rtlab.backends.files.wrapping import Wrapping, wrapping
 
 _AGAIN = (
     "Make a verbose log with trtexec --verbose, with polygraphy convert -vv, or with a logger that receives VERBOSE "
@@ -15,9 +18,17 @@ GZIP = b"\x1f\x8b"
 #: Lines of a log that tells of a build.
 _EXPECTED = 'such as "After vertical fusions: 84 layers" or "Tactic: 0x0000000000000000 Time: 0.0031"'
 _CHUNK = 1 << 20
+_SAMPLED = 1 << 16
 #: A longer line is no line of a log; it is read in pieces.
 _LONGEST = 1 << 23
 _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+#: How a logger's line begins: a severity or TensorRT's name in brackets, after a date or a name at most.
+_TAGGED = re.compile(rb"\s*(?:\[[^\[\]]{1,40}\] ?)?\[(?:V|I|W|E|F|TRT|TensorRT)\]")
+#: How lines end that are whole, where nothing stands behind them: any other may be cut within a number or a name.
+_WHOLE = re.compile(
+    rb"(?:\blayers|\bseconds\.?|\bms|\bsec\.|\bMiB|\*{3,}|(?:Layer\([^)]*\): |Name: ).*[\])]|&&&& .*)\s*$",
+    re.DOTALL,
+)
 #: What tells UTF-16 without a mark: this share of every second byte is zero, in so many bytes.
 _ZEROS, _SAMPLE = 0.8, 400
 
@@ -25,16 +36,48 @@ _ZEROS, _SAMPLE = 0.8, 400
 class LogLines:
     """Iterates over lists of lines without their ends. ``size`` and ``head`` are its bytes and the first of them.
 
-    ``cut`` says, once all is read, that the last line has no end.
+    What mail, issues and terminals put around the lines is taken off. ``cut`` says, once all is read, that the last
+    line has no end. Of a file, such a line is ``dropped`` where it may end within a number or a name, as is the first
+    one where it has lost its beginning: both were cut when the file was made of a piece of a log. Where it is the only
+    line it is ``alone``, and read.
     """
 
     def __init__(self, source: Path | str | Iterable[bytes]) -> None:
         self.source = source
-        self.size, self.head, self.cut = 0, b"", False
+        self.size, self.head, self.cut, self.dropped, self.alone = 0, b"", False, False, False
 
     def __iter__(self) -> Iterator[list[bytes]]:
         """Read all of it once; OSError where the file cannot be read."""
         rest = b""
+        around = Wrapping()
+        file, several = isinstance(self.source, Path), False
+        for number, chunk in enumerate(self._decoded()):
+            text = chunk
+            if not number:
+                around = _around(chunk)
+                if around.fences and len(chunk) < _CHUNK:
+                    # All of it: where the last fence goes, the line before it has no end.
+                    text, around = _off(around, chunk), Wrapping()
+            lines = (rest + text).split(b"\n")
+            rest = lines.pop()
+            if len(rest) > _LONGEST:
+                lines, rest = [*lines, rest], b""
+            if around:
+                lines = _off(around, b"\n".join(lines)).split(b"\n")
+            if file and not number:
+                _behead(lines)
+            several = several or bool(lines)
+            yield lines
+        self.cut = bool(rest.strip())
+        if not self.cut:
+            return
+        rest = _off(around, rest) if around else rest
+        doubtful = file and _WHOLE.search(rest) is None
+        self.dropped, self.alone = several and doubtful, doubtful and not several
+        yield [b"" if self.dropped else rest]
+
+    def _decoded(self) -> Iterator[bytes]:
+        """Chunks in UTF-8, whatever they are written in."""
         decoder: codecs.IncrementalDecoder | None = None
         for raw in self._chunks():
             chunk = raw
@@ -45,14 +88,20 @@ class LogLines:
             self.size += len(raw)
             if decoder is not None:
                 chunk = decoder.decode(chunk).encode("utf-8", "replace").removeprefix(codecs.BOM_UTF8)
-            lines = (rest + chunk).split(b"\n")
-            rest = lines.pop()
-            if len(rest) > _LONGEST:
-                lines, rest = [*lines, rest], b""
-            yield lines
-        self.cut = bool(rest.strip())
-        if self.cut:
-            yield [rest]
+            yield chunk
+
+    def lost(self, line: int) -> list[str]:
+        """A note on the last line, which may be cut off."""
+        if self.alone:
+            return ["The line has no end: what it tells last may be cut off."]
+        if not self.dropped:
+            return []
+        return [
+            (
+                f"Line {line}, the last, has no end and may be cut off: it is not read. Add the end of the line if "
+                "it is whole."
+            )
+        ]
 
     @property
     def binary(self) -> bool:
@@ -93,6 +142,27 @@ class LogLines:
             if head:
                 yield head
             yield from chunks
+
+
+def _around(chunk: bytes) -> Wrapping:
+    """What stands around the lines. Times and the ends of Windows' lines are nothing that a log's reader minds."""
+    found = wrapping(chunk[:_SAMPLED].decode("utf-8", "replace"), stamps=False)
+    return found if found.marks or found.colours or found.fences else Wrapping()
+
+
+def _off(around: Wrapping, lines: bytes) -> bytes:
+    """Lines without what stands around them."""
+    return around.off(lines.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def _behead(lines: list[bytes]) -> None:
+    """Empty the first line where it lacks its beginning: a logger marks the others, and not this one."""
+    told = [i for i, line in enumerate(lines[:20]) if line.strip()][:4]
+    if len(told) < 2 or lines[told[0]].startswith(b"&&&&"):
+        return
+    first, *others = (_TAGGED.match(lines[i]) for i in told)
+    if first is None and all(others):
+        lines[told[0]] = b""
 
 
 def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import statistics
 from collections.abc import Iterable
 
 from rtlab.core.engine import Tensor
@@ -13,12 +14,31 @@ _DEVICE = re.compile(r"Selected Device: (?P<name>.+)")
 _CAPABILITY = re.compile(r"Compute Capability: (?P<major>\d{1,2})\.(?P<minor>\d)\b")
 #: The median of the latencies that trtexec sums up at its end.
 _LATENCY = re.compile(r"GPU Compute Time: min = .*?, median = (?P<latency>\d+(?:\.\d+)?(?:e-?\d+)?) ms")
+#: Averages that it tells meanwhile.
+_AVERAGE = re.compile(
+    r"Average on (?P<runs>\d{1,6}) runs - GPU latency: (?P<average>\d+(?:\.\d+)?(?:e-?\d+)?) ms"
+)
+_THROUGHPUT = re.compile(r"Throughput: (?P<throughput>\d+(?:\.\d+)?(?:e[+-]?\d+)?) qps")
 _WORKSPACE = re.compile(r"Memory Pools: workspace: (?P<workspace>\d+(?:\.\d+)?(?:e-?\d+)?) MiB")
 _VERSION = re.compile(r"TensorRT version: (?P<version>\d+\.\d+(?:\.\d+)*)")
 _BANNER = re.compile(r"&&&& RUNNING .*?\[TensorRT v(?P<digits>\d{4,6})\]")
 _LIBRARY = re.compile(
     r"oad(?:ing|ed)? shared library libnvinfer_builder_resource(?:_sm(?P<sm>\d{2,3}))?\.so\.(?P<version>[\d.]*\d)"
 )
+_REGISTERED = re.compile(
+    r"Registering (?P<what>layer|tensor): (?P<ours>.+) for ONNX (?:node|tensor): (?P<theirs>.+)"
+)
+_INPUT = re.compile(
+    r"Adding network input: (?P<name>.*) with dtype: (?P<dtype>\w+), dimensions: \((?P<shape>[-\d, ]*)\)"
+)
+#: trtexec, up to TensorRT 8.5 and later.
+_BOUND = re.compile(
+    r"(?:Created )?(?P<side>[Ii]n|[Oo]ut)put binding for (?P<name>.*) with dimensions (?P<shape>[-\dx]+)"
+    r"(?: and type (?P<dtype>\w+) is created)?"
+)
+_OUTPUT = re.compile(r"Marking (?P<ours>.*) as output: (?P<name>.*)")
+#: How the parser calls types that rtlab calls otherwise.
+_PARSED = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 #: Up to this many digits a version has one for its first number.
 _SHORT = 4
 
@@ -28,25 +48,73 @@ class Header:
     """What a log tells before a build begins: the machine, and how the parser named layers and tensors.
 
     ``latency`` is what trtexec tells at its end: milliseconds of an inference on the GPU, in the median. ``workspace``
-    is the pool that trtexec gave the builder, in bytes, None where it is the default.
+    is the pool that trtexec gave the builder, in bytes, None where it is the default. ``averages`` are milliseconds of
+    an inference, each over ``runs`` of them, and ``throughput`` inferences in a second.
     """
 
     version: str = ""
     device: str = ""
     latency: float | None = None
     workspace: int | None = None
+    throughput: float | None = None
+    averages: list[float] = dataclasses.field(default_factory=list)
+    runs: int = 0
     target: Target = dataclasses.field(default_factory=lambda: Target("unknown"))
     inputs: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     outputs: dict[str, None] = dataclasses.field(default_factory=dict)
+    #: Tensors that trtexec gave and got, with their shapes in the run.
+    taken: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    given: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     nodes: dict[str, str] = dataclasses.field(default_factory=dict)
     tensors: dict[str, str] = dataclasses.field(default_factory=dict)
     known: set[str] = dataclasses.field(default_factory=set)
+
+    def adding(self, text: str) -> None:
+        """Take in an input of the network, as the parser tells it."""
+        if found := _INPUT.match(text):
+            dtype = _PARSED.get(found["dtype"], found["dtype"])
+            shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", found["shape"]))
+            self.inputs[found["name"]] = Tensor(found["name"], dtype, shape)
+
+    def registering(self, text: str) -> None:
+        """Take in a name that the parser gave."""
+        if found := _REGISTERED.match(text):
+            table = self.nodes if found["what"] == "layer" else self.tensors
+            if found["ours"] != found["theirs"]:
+                table[found["ours"]] = found["theirs"]
+            if found["what"] == "layer":
+                self.known.add(found["ours"])
+
+    def marking(self, text: str) -> None:
+        """Take in an output of the network."""
+        if found := _OUTPUT.match(text):
+            self.outputs[found["name"]] = None
+
+    def binding(self, text: str) -> str:
+        """Take in a tensor of a run; gives its name, empty where the line tells none."""
+        found = _BOUND.match(text)
+        if found is None:
+            return ""
+        shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", found["shape"]))
+        side = self.taken if found["side"].lower() == "in" else self.given
+        side[found["name"]] = Tensor(found["name"], found["dtype"] or "", shape)
+        return found["name"]
 
     def words(self) -> str:
         """Version, GPU and latency, as far as they are known."""
         told = [f"TensorRT {self.version}" if self.version else "", self.device]
         told.append("" if self.latency is None else f"{self.latency:.4g} ms per inference in the median")
+        told.append("" if self.throughput is None else f"{self.throughput:.6g} inferences per second")
+        if self.latency is None and self.averages:
+            told.append(
+                f"{statistics.median(self.averages):.4g} ms per inference in the median of {len(self.averages)} "
+                f"averages of {self.runs} runs each"
+            )
         return ", ".join(t for t in told if t)
+
+    def median(self) -> float | None:
+        """Milliseconds of an inference in the median, or in that of averages where the log was cut before its sum."""
+        return statistics.median(self.averages) if self.latency is None and self.averages else self.latency
 
     def learn(self, found: re.Match[str]) -> None:
         """Take in what ``machine`` found."""
@@ -63,6 +131,11 @@ class Header:
             self.target = Target(f"sm{int(told['major'])}{told['minor']}")
         elif found.re is _LATENCY:
             self.latency = float(told["latency"])
+        elif found.re is _AVERAGE:
+            self.averages.append(float(told["average"]))
+            self.runs = int(told["runs"])
+        elif found.re is _THROUGHPUT:
+            self.throughput = float(told["throughput"])
         elif found.re is _WORKSPACE:
             self.workspace = round(float(told["workspace"]) * 2**20)
         elif found.re is _VERSION:
@@ -75,7 +148,7 @@ class Header:
 
 def machine(text: str) -> re.Match[str] | None:
     """What a message tells of machine or version, for ``Header.learn``; None where it tells nothing."""
-    rules = (_BANNER, _DEVICE, _CAPABILITY, _VERSION, _LIBRARY, _LATENCY, _WORKSPACE)
+    rules = (_BANNER, _DEVICE, _CAPABILITY, _VERSION, _LIBRARY, _LATENCY, _AVERAGE, _THROUGHPUT, _WORKSPACE)
     return next((found for rule in rules if (found := rule.search(text))), None)
 
 

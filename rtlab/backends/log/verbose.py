@@ -52,20 +52,9 @@ _SPARSITY = re.compile(
     r"(?:Chose (?P<chosen>\d{1,9}) layer\(s\)|TRT inference plan picked))[^:]*:(?P<names>.*)"
 )
 _SECONDS = re.compile(r"(?P<what>.+?) (?:completed )?in (?P<seconds>\d+(?:\.\d+)?(?:e-?\d+)?) sec")
-_REGISTERED = re.compile(
-    r"Registering (?P<what>layer|tensor): (?P<ours>.+) for ONNX (?:node|tensor): (?P<theirs>.+)"
-)
 _FOREIGN = re.compile(r"ForeignNode (?P<name>\{.*\}) metadata: (?P<labels>.*)")
 _ESTIMATE = re.compile(r"estimated inference time \((?P<time>[^()]+)\)")
 _STRATEGY = re.compile(r"(?:Building graph using|.*?with) (?P<name>backend strategy \d+)")
-_INPUT = re.compile(
-    r"Adding network input: (?P<name>.*) with dtype: (?P<dtype>\w+), dimensions: \((?P<shape>[-\d, ]*)\)"
-)
-#: trtexec, up to TensorRT 8.5 and later.
-_BOUND = re.compile(
-    r"(?:Created (?:in|out)put|(?:In|Out)put) binding for (?P<name>.*) with dimensions [-\dx]"
-)
-_OUTPUT = re.compile(r"Marking (?P<ours>.*) as output: (?P<name>.*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +64,8 @@ class Parsed:
     ``printed`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT up
     to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound`` are names of inputs and outputs.
     ``unread`` are lines of the listing that no rule understood.
-    ``built`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency.
+    ``built`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency. ``timed``
+    says that it holds a table of the times of the layers.
     """
 
     log: BuildLog
@@ -86,6 +76,7 @@ class Parsed:
     bound: tuple[str, ...] = ()
     unread: int = 0
     built: bool = True
+    timed: bool = False
 
 
 def parse(source: Path | str | Iterable[bytes], *, built: bool = True) -> Parsed:
@@ -124,6 +115,7 @@ class _Reading:
         self.build = Build(self.header, 1)
         self.kept: Build | None = None
         self.others: list[str] = []
+        self.timed = False
         self._tagged = False
         self._trusted = True
         self._where = ""
@@ -132,6 +124,7 @@ class _Reading:
         self._readers: dict[bytes, Callable[[str], bool]] = {
             b"After": self._after, b"Origi": self._original, b"Runni": self._running, b"Addin": self._adding,
             b"-----": self._timing, b"*****": self._autotuning, b">>>>>": self._chose, b"=====": self._costs,
+            b"=== P": self._table,
             b"Faste": self._fastest, b"Skipp": self._skipping,
             b"Layer": self._layer, b"Name:": self._name, b"I/O T": self._edges, b"Engin": self._engine,
             b"Bindi": self._bindings,
@@ -142,7 +135,7 @@ class _Reading:
             b"Chose": self._strategy, b"Skip ": self._strategy, b"Regis": self._registering, b"Marki": self._marking,
             b"Selec": self._device, b"Compu": self._device, b"Tenso": self._device, b"&&&& ": self._device,
             b"Tryin": self._device, b"Loade": self._device, b"Memor": self._device, b"Start": self._calibrating,
-            b"GPU C": self._latency,
+            **dict.fromkeys((b"GPU C", b"Avera", b"Throu"), self._latency),
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
                 self._decide,
@@ -267,30 +260,21 @@ class _Reading:
         return True
 
     def _adding(self, text: str) -> bool:
-        if found := _INPUT.match(text):
+        if text.startswith("Adding network input: "):
             self._fresh()
-            dtype = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(
-                found["dtype"], found["dtype"]
-            )
-            shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", found["shape"]))
-            self.header.inputs[found["name"]] = Tensor(found["name"], dtype, shape)
+            self.header.adding(text)
             return True
         return text.startswith("Adding reformat layer: ") and self._decide(text)
 
     def _registering(self, text: str) -> bool:
         self._fresh()
-        if found := _REGISTERED.match(text):
-            table = self.header.nodes if found["what"] == "layer" else self.header.tensors
-            if found["ours"] != found["theirs"]:
-                table[found["ours"]] = found["theirs"]
-            if found["what"] == "layer":
-                self.header.known.add(found["ours"])
+        self.header.registering(text)
         return True
 
     def _marking(self, text: str) -> bool:
-        if found := _OUTPUT.match(text):
+        if " as output: " in text:
             self._fresh()
-            self.header.outputs[found["name"]] = None
+            self.header.marking(text)
         return True
 
     def _building(self, text: str) -> bool:
@@ -343,6 +327,10 @@ class _Reading:
     def _costs(self, text: str) -> bool:
         if " Computing " in text:
             self.build.tactics.formats("")
+        return True
+
+    def _table(self, text: str) -> bool:
+        self.timed |= text.startswith("=== Profile (")
         return True
 
     def _fastest(self, text: str) -> bool:
@@ -422,6 +410,10 @@ class _Reading:
                 (build.inputs if found[0] else build.outputs).append(found[1])
         elif self._where == "rows":
             build.rows.append((self.line, text))
+        elif not build.rows and ", LayerType: " in text and ", Inputs: [" in text:
+            # The heading is cut off.
+            self._where = "rows"
+            build.rows.append((self.line, text))
         return bool(self._where)
 
     def _bindings(self, text: str) -> bool:
@@ -430,9 +422,10 @@ class _Reading:
         return True
 
     def _binding(self, text: str) -> bool:
-        if found := _BOUND.match(text):
-            self.build.bound[found["name"]] = None
-        return found is not None
+        bound = self.header.binding(text)
+        if bound:
+            self.build.bound[bound] = None
+        return bool(bound)
 
     def _edges(self, text: str) -> bool:
         if text.strip() == "I/O Tensors:" and self._where == "rows":
@@ -462,6 +455,14 @@ class _Reading:
             self.header.learn(found)
         return found is not None
 
+    def _run(self, text: LogLines, told: str) -> Parsed:
+        """A log without a build, such as that of ``trtexec --loadEngine``."""
+        build = self.build
+        build.notes.append(f"The log is that of a run and tells of no build: {told}.")
+        build.notes += text.lost(self.line)
+        edges = tuple(self.header.taken.values()), tuple(self.header.given.values())
+        return Parsed(build.log(self.line), (), *edges, bound=tuple(build.bound), built=False)
+
     def result(self, title: str, text: LogLines, *, built: bool) -> Parsed:
         """All that was read, once the log has ended."""
         self._put_by()
@@ -472,7 +473,7 @@ class _Reading:
                 raise ReadError(f"Cannot read {title}: {text.nothing(self.line)}")
             if built:
                 raise ReadError(f"Cannot read {title}: it tells {run}, but {text.nothing(self.line)} {_RUN}")
-            return Parsed(self.build.log(self.line), built=False)
+            return self._run(text, run)
         if not build.complete:
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."
@@ -481,6 +482,7 @@ class _Reading:
             )
         elif text.cut and self._where == "rows" and build is self.build:
             build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")
+        build.notes += text.lost(self.line)
         if self.others:
             more = f" and {len(self.others) - _LISTED} more" if len(self.others) > _LISTED else ""
             build.notes.append(
@@ -489,4 +491,6 @@ class _Reading:
             )
         printed = build.settle()
         edges, bound = build.edges(), tuple(build.bound)
-        return Parsed(build.log(self.line), tuple(build.layers), *edges, printed, bound, build.unread)
+        return Parsed(
+            build.log(self.line), tuple(build.layers), *edges, printed, bound, build.unread, timed=self.timed
+        )

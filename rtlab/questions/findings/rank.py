@@ -32,6 +32,7 @@ from rtlab.relation.mapping import Mapping
 
 #: The gravest first: this decides among findings whose cost is equal or unknown.
 RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
+    whole.tiny_workspace,
     kernels.off_tensor_cores,
     fusions.lone_pairs,
     fusions.lone_epilogues,
@@ -52,6 +53,9 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     fusions.opaque_regions,
     whole.idle,
 )
+
+#: Those that need no more than names and times.
+_BY_NAMES = (whole.tiny_workspace, whole.tiny_layers, fusions.opaque_regions, whole.idle)
 
 
 def findings(
@@ -76,14 +80,13 @@ def findings(
 
     Returns:
         Findings by the measured time at stake, the longest first, then by gravity. Where the file holds names of
-        layers only, one finding that tells how to get more.
+        layers only, first what these tell and how to get more, then what times alone tell.
     """
     reading = Reading(engine, mapping, model, timing, log, flow=flow)
     if not engine.maker.tensorrt or not engine.layers:
         return ()
-    if bare := tuple(whole.names_only(reading)):
-        return bare
-    found = [f for rule in RULES for f in rule(reading)]
-    return tuple(
+    bare = tuple(whole.names_only(reading))
+    found = [f for rule in (_BY_NAMES if bare else RULES) for f in rule(reading)]
+    return bare + tuple(
         sorted(found, key=lambda f: -1.0 if f.microseconds is None else f.microseconds, reverse=True)
     )

@@ -42,6 +42,8 @@ NAMES = {
     "i3583-inspector-text-trt91.log": "layers",
     "i3842-profile-table-trt10.log": "profile",
     "trtexec-profile-table-trt10.16.log": "profile",
+    "profile-table.log": "profile",
+    "inspector-piece.log": "layers",
 }
 
 

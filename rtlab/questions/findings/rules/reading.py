@@ -192,7 +192,7 @@ class Reading:
     def quote(self, layers: Sequence[Layer], say: Mapping[str, str]) -> str:
         """The slowest of the layers by name, each with what ``say`` holds for its id, and how many more there are."""
         first = sorted(layers, key=lambda y: -self.times.get(y.id, 0.0))[:_QUOTED]
-        text = "; ".join(f'"{short(y.name)}" {say[y.id]}'.rstrip() for y in first)
+        text = "; ".join(f'"{short(y.name)}" {say.get(y.id, "")}'.rstrip() for y in first)
         more = len(layers) - len(first)
         return f"{text}{f'; and {more} more' if more else ''}."
 

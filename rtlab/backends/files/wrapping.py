@@ -1,0 +1,81 @@
+"""What mail, issues, terminals and build servers put around a tool's lines, taken off before anything reads them.
+
+Lines stay lines, so that a message counts them as the sender sees them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+#: Characters from which the wrapping is found.
+_SAMPLE = 1 << 16
+#: Marks, one inside the other, that are taken off: an answer to an answer to an answer.
+_DEEPEST = 6
+#: Lines that must bear a mark: a few may be cut off or empty.
+_SHARE = 0.9
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
+_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[\w.+-]*[ \t]*$", re.MULTILINE)
+#: The last fence, before which the last line may be cut off.
+_LAST = re.compile(r"\n[ \t]*(?:`{3,}|~{3,})[ \t]*\s*\Z")
+#: "> ", but not the row of arrows with which the builder tells what it chose.
+_QUOTE = re.compile(r"^[ \t]*>(?!>{3}) ?", re.MULTILINE)
+#: A time by ISO 8601, as build servers and containers write it before each line.
+_STAMP = re.compile(
+    r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]+", re.MULTILINE
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapping:
+    """What stands around the lines of a text: ``marks`` before each, the outermost first, colours, fences."""
+
+    marks: tuple[re.Pattern[str], ...] = ()
+    colours: bool = False
+    fences: bool = False
+    returns: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.marks or self.colours or self.fences or self.returns)
+
+    def off(self, text: str) -> str:
+        """The text without it, in as many lines."""
+        if self.colours:
+            text = _COLOUR.sub("", text)
+        if self.returns:
+            text = text.replace("\r\n", "\n")
+        for mark in self.marks:
+            text = mark.sub("", text)
+        return _FENCE.sub("", _LAST.sub("", text)) if self.fences else text
+
+
+def wrapping(head: str, *, stamps: bool = True) -> Wrapping:
+    """What stands around the lines of a text, by the first of them; ``stamps`` says to look for times, too."""
+    sample = head[:_SAMPLE]
+    colours, returns = "\x1b" in sample, "\r\n" in sample
+    sample = Wrapping((), colours, returns=returns).off(sample)
+    marks: list[re.Pattern[str]] = []
+    while len(marks) < _DEEPEST and (mark := _mark(sample, stamps=stamps)) is not None:
+        marks.append(mark)
+        sample = mark.sub("", sample)
+    return Wrapping(tuple(marks), colours, _FENCE.search(sample) is not None, returns)
+
+
+def _mark(sample: str, *, stamps: bool) -> re.Pattern[str] | None:
+    """The outermost mark before the lines; None where there is none."""
+    lines = sample.split("\n")
+    # The first line may be cut off at its beginning.
+    seen = [line for line in lines[1:] if line.strip()] or [line for line in lines if line.strip()]
+    if not seen:
+        return None
+    marks: tuple[re.Pattern[str], ...] = (_QUOTE, _STAMP) if stamps else (_QUOTE,)
+    for mark in marks:
+        if sum(mark.match(line) is not None for line in seen) >= _SHARE * len(seen):
+            return mark
+    deep = min(len(line) - len(line.lstrip(" \t")) for line in seen)
+    return re.compile(rf"^[ \t]{{1,{deep}}}", re.MULTILINE) if deep else None
+
+
+def unwrapped(text: str) -> str:
+    """A text without what stands around its lines."""
+    return wrapping(text).off(text)

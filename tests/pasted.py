@@ -1,0 +1,226 @@
+"""What people paste: pieces of files and logs, what each tells, and how it looks after mail, issues and terminals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rtlab.backends.files import reading, recognise
+from rtlab.core.trace import Recording
+from rtlab.errors import ReadError
+
+SHARED = Path(__file__).parents[2] / "shared" / "recorded"
+CORPUS = Path(__file__).parent / "corpus"
+#: Kinds of files whose pieces tell of an engine.
+_NAMES = (
+    "*.log",
+    "*.graph.json",
+    "*.profile.json",
+    "*.timing.json",
+    "*-info.json",
+    "*_info.json",
+    "detr-profile.json",
+)
+
+
+def fragments(home: Path) -> list[Path]:
+    """The texts of a corpus, what is pasted first."""
+    found = [p for name in _NAMES for p in home.rglob(name)]
+    return sorted(dict.fromkeys(found), key=lambda p: (p.parent.name != "pasted", p))
+
+
+#: How a text looks that was quoted, indented, saved by Windows, or taken from a terminal.
+LOOKS: dict[str, Callable[[str], str]] = {
+    "plain": lambda text: text,
+    "quoted": lambda text: "> " + text.replace("\n", "\n> "),
+    "twice quoted": lambda text: "> > " + text.replace("\n", "\n> > "),
+    "indented": lambda text: "    " + text.replace("\n", "\n    "),
+    "windows": lambda text: text.replace("\n", "\r\n"),
+    "coloured": lambda text: "\x1b[32m" + text.replace("\n", "\x1b[0m\n\x1b[32m") + "\x1b[0m",
+    "fenced": lambda text: f"```text\n{text}\n```\n",
+}  # fmt: skip
+Fact = tuple[object, ...]
+
+
+def facts(found: Recording) -> set[Fact]:
+    """All that a recording tells, in pieces that can be looked up."""
+    engine, log, profile = found.engine, found.log, found.profile
+    names = {y.id: y.name for y in engine.layers}
+    told: set[Fact] = {("layer", y.name) for y in engine.layers}
+    told |= {("kind", y.name, y.kind) for y in engine.layers if y.kind}
+    told |= {("tactic of", y.name, y.tactic) for y in engine.layers if y.tactic}
+    told |= {
+        ("tensor", y.name, t.name, t.dtype, t.shape) for y in engine.layers for t in (*y.inputs, *y.outputs)
+    }
+    told |= {("version", engine.version)} if engine.version else set()
+    told |= {("device", engine.device)} if engine.device else set()
+    if profile is not None:
+        told |= {("time", names[i], float(v)) for i, values in profile.samples.items() for v in values}
+        told |= {("inference", float(v)) for v in profile.total}
+    for attempt in log.attempts if log else ():
+        for step in attempt.passes:
+            told |= {("pass", step.name, step.after)} if step.after is not None else set()
+            told |= {("decision", d.text) for d in step.decisions}
+    for tuning in log.tunings if log else ():
+        told |= {("timed", t.tactic, t.milliseconds) for t in tuning.timed}
+        told |= {("tuned", tuning.layer)} if tuning.timed else set()
+    return told
+
+
+def read(path: Path) -> Recording:
+    """A file by what is in it, alone."""
+    return reading.read({recognise.kind(path): path})
+
+
+_AFTER = re.compile(r"After (.+?): (\d+) layers\s*$")
+_FUSING = re.compile(r"(?:\w+: )?Fusing .+ with .+$")
+_ROW = re.compile(r"\s(\d+\.\d\d)\s+(\d+\.\d{4})\s+(\d+\.\d{4})\s+\d+\.\d\s+(\S.*)$")
+_LINE = re.compile(r"^Name: (.*?), LayerType: (\w+), Inputs: \[.*\], Outputs: \[.*\]")
+
+
+def told_by_eye(text: str, begins: bool, ends: bool) -> Iterator[Fact]:
+    """What whole lines of a text tell, in another way than the readers': the facts that must not be lost."""
+    lines = text.split("\n")
+    inner = lines[0 if begins else 1 : None if ends else -1]
+    for line in inner:
+        if found := _AFTER.search(line):
+            yield "pass", found[1], int(found[2])
+        elif (found := _LINE.match(line)) and "[profile" not in text:
+            yield "layer", found[1]
+        elif (found := _ROW.search(line)) and found[4] != "Total":
+            yield "time", found[4].strip(), float(found[3])
+
+
+def truths(path: Path, text: str) -> set[Fact]:
+    """What is true of a file: all that it tells as a whole, and what single lines of it say of other builds."""
+    told: set[Fact] = set()
+    for select in (None, 0, 1):
+        with contextlib.suppress(ReadError):
+            told |= facts(reading.read({recognise.kind(path): path}, select=select))
+    for line in text.split("\n") if path.suffix == ".log" else ():
+        message = re.sub(r"^(?:\[[^\]]*\] ?)*(?:VERBOSE: )?", "", line)
+        told.add(("decision", message))
+        if found := re.search(r"Tactic:? (\S+) [Tt]ime:? (\S+)$", line) or re.search(
+            r"got cached result: .*, tactic (\S+), (\S+) ms", line
+        ):
+            told.add(("timed", found[1].rstrip(","), float(found[2])))
+        if found := re.search(r"Tactic Name: (\S+) Tactic: (\S+) Time: (\S+)$", line):
+            told.add(("timed", found[2], float(found[3])))
+        for rule in (
+            r"Timing Runner: (.*) \([^()]*\)",
+            r"-+ Timing (.*)\(\d+\)",
+            r"^(.*) \([^()]*\) profiling comp",
+            r"^(.*) \[[^\[\]]*\] got cached",
+        ):
+            if found := re.search(rule, message):
+                told.add(("tuned", found[1]))
+        if found := _AFTER.search(line):
+            told.add(("pass", found[1], int(found[2])))
+            told.add(("pass", found[1], None))
+    return told
+
+
+def spans(text: str) -> Iterator[tuple[int, int, dict[str, object]]]:
+    """The entries of a JSON file with their places, found by counting brackets."""
+    top = text.lstrip()[:1]
+    wanted = 2 if top == "{" else 1
+    depth, inside, escaped, start = 0, False, False, 0
+    for at, char in enumerate(text):
+        if inside:
+            escaped = char == "\\" and not escaped
+            inside = char != '"' or (escaped is False and text[at - 1] == "\\" and text[at - 2] != "\\")
+            continue
+        if char == '"':
+            inside = True
+        elif char in "[{":
+            if char == "{" and depth == wanted:
+                start = at
+            depth += 1
+        elif char in "]}":
+            depth -= 1
+            if char == "}" and depth == wanted:
+                yield start, at + 1, json.loads(text[start : at + 1], strict=False)
+
+
+def cut(rng: random.Random, text: str) -> tuple[int, int]:
+    """Where a piece begins and ends: it lacks its start, its end or both."""
+    a, b = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
+    return rng.choice(((0, b), (a, len(text)), (a, b)))
+
+
+def checked(
+    folder: Path,
+    path: Path,
+    text: str,
+    whole: set[Fact],
+    rng: random.Random,
+    entries: list[tuple[int, int, dict[str, object]]],
+) -> str:
+    """Read a piece of a text in one of its looks; says what came of it, and fails where that is not true."""
+    a, b = cut(rng, text)
+    look = rng.choice(list(LOOKS))
+    piece = folder / f"piece-of-{path.name}"
+    piece.write_text(LOOKS[look](text[a:b]), encoding="utf-8", newline="")
+    where = f"{path.name}[{a}:{b}], {look}"
+    begins, ends = a == 0 or text[a - 1] == "\n", b == len(text) or text[b] == "\n"
+    # The last line within fences has no end of its own.
+    must = set(told_by_eye(text[a:b], begins, ends and look != "fenced"))
+    if path.suffix == ".json":
+        must = {
+            ("layer", str(entry["Name"] if "Name" in entry else entry["name"]))
+            for start, end, entry in entries
+            if a <= start and end <= b and ("Name" in entry or "name" in entry)
+        }
+        must |= {
+            ("inference", float(entry["computeMs"]))
+            for start, end, entry in entries
+            if a <= start and end <= b and "computeMs" in entry
+        }
+    try:
+        found = read(piece)
+    except ReadError as error:
+        words = str(error)
+        assert re.match(r"Cannot [^:]+: .+\. [A-Z\"].+", words, re.DOTALL), f"{where}: {words}"
+        assert not must, f"{where}: refused, and tells {sorted(map(str, must))[:3]}: {words}"
+        return "refused"
+    told = facts(found)
+    wrong = {f for f in told if f not in whole}
+    if any("averages of" in n for n in found.engine.notes):
+        # The summary at the end is cut off: the middle of what was told meanwhile, by whole lines of the piece.
+        means = [float(m) for m in re.findall(r"\n\[.*Average on .* GPU latency: (\S+) ms", "\n" + text[a:b])]
+        # The last may lack its end.
+        middles = {("inference", statistics.median(m)) for m in (means, means[:-1]) if m}
+        assert {f for f in wrong if f[0] == "inference"} <= middles, where
+        wrong = {f for f in wrong if f[0] != "inference"}
+    if text[a:b].count("\n") < 2:
+        # One line without the marks of a logger may lack its start: the name of the rule, and never those of layers.
+        wrong = {
+            f
+            for f in wrong
+            if not (f[0] == "decision" and any(str(w[-1]).endswith(str(f[1])) for w in whole))
+        }
+    if any("what it tells last may be cut off" in n for n in found.engine.notes):
+        # One line without its end: a name may lack its end too, which is said.
+        wrong = {
+            f for f in wrong if not any(f[0] == w[0] and str(w[-1]).startswith(str(f[-1])) for w in whole)
+        }
+    assert not wrong, f"{where}: not in the whole: {sorted(map(str, wrong))[:4]}"
+    lost = {f for f in must if f not in told and f in whole}
+    assert not lost, f"{where}: lost {sorted(map(str, lost))[:4]} of {len(must)}"
+    return "read"
+
+
+def outcomes(path: Path, folder: Path, cuts: int, longest: int) -> Counter[str]:
+    """How often pieces of a file were read and refused; the cuts of a file are the same in every run."""
+    text = path.read_text(encoding="utf-8")
+    whole = truths(path, text)
+    text = text[:longest]
+    entries = [*spans(text)] if path.suffix == ".json" else []
+    rng = random.Random(path.name)  # noqa: S311 - the same cuts in every run
+    return Counter(checked(folder, path, text, whole, rng, entries) for _ in range(cuts))
