@@ -139,7 +139,8 @@ def judgement(result: Result) -> None:
         print(f"\nlayers by {title}")
         print(NounTable(Slice, slices, heads={"name": title}, untold="not told").text())
     if (log := result.log) and log.attempts:
-        print(f"\nlayers after each pass (reported): {' → '.join(map(str, log.attempts[log.chosen].counts))}")
+        counts = " → ".join(map(str, log.attempts[log.chosen].counts))
+        print(f"\nlayers after each pass ({result.engine.origin}): {counts}")
     count = len(result.findings)
     print(f"\n{count or 'no'} finding{'' if count == 1 else 's'}")
     for i, found in enumerate(result.findings, 1):

@@ -160,6 +160,11 @@ class Engine(Noun):
         return NOWHERE if self.target.name == "unknown" else str(self.target)
 
     @property
+    def origin(self) -> Origin:
+        """Where what it tells is from: a compiler reports it, rules predict it."""
+        return "predicted" if self.maker.predicts else "reported"
+
+    @property
     def sync(self) -> int:
         """Steps that only order the streams. They are no layers to a person who counts what runs."""
         return sum(layer.kind in {"signal", "wait"} for layer in self.layers)

@@ -11,8 +11,8 @@ import functools
 import typing
 from typing import Any, Literal
 
-#: Where a number is from.
-Origin = Literal["measured", "reported", "estimated"]
+#: Where a number is from; ``predicted`` is all that an engine tells which rules made, and no compiler.
+Origin = Literal["measured", "reported", "estimated", "predicted"]
 
 
 @dataclasses.dataclass(frozen=True)

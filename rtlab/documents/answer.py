@@ -39,6 +39,7 @@ class NounTable:
     untold: str = "—"
     units: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
     of: Any = None
+    predicted: bool = False
 
     @functools.cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -124,7 +125,7 @@ class NounTable:
 
     def _origins(self, field: Field) -> set[Origin]:
         """Where the numbers of a column are from; what is not known is from nowhere."""
-        return {o for n in self.nouns if (o := field.origin(n, self.of))}
+        return {_told(o, self.predicted) for n in self.nouns if (o := field.origin(n, self.of))}
 
     def _origin(self, field: Field) -> Origin | None:
         """The only one; where there are several, each cell says its own."""
@@ -167,7 +168,7 @@ class NounTable:
             return self.untold
         told = _worded(value, unit)
         origin = field.origin(noun, self.of) if len(origins) > 1 else None
-        return f"{told} ({origin})" if origin else self.called.get(told, told)
+        return f"{told} ({_told(origin, self.predicted)})" if origin else self.called.get(told, told)
 
     def _link(self, noun: Any) -> Link:
         found: dict[str, list[str]] = {"nodes": [], "layers": [], "others": [], "variants": []}
@@ -187,7 +188,12 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in cut)
 
 
-def facts(noun: Any) -> list[Fact]:
+def _told(origin: Origin, predicted: bool) -> Origin:  # noqa: FBT001 - of this module
+    """Where a number is from: of an engine that rules made, nothing is reported."""
+    return "predicted" if predicted and origin == "reported" else origin
+
+
+def facts(noun: Any, *, predicted: bool = False) -> list[Fact]:
     """The fields of a noun that declare a title and are no table, as facts of a panel."""
     found = []
     for f in (f for f in fields(type(noun)) if f.meaning.title and not _inner(f)):
@@ -195,7 +201,8 @@ def facts(noun: Any) -> list[Fact]:
         if value is None and f.meaning.omit:
             continue
         title, unit, note = (said(text, noun) for text in (f.meaning.title, f.meaning.unit, f.meaning.note))
-        found.append(fact(title, _worded(value, unit), f.origin(noun), note))
+        origin = f.origin(noun)
+        found.append(fact(title, _worded(value, unit), _told(origin, predicted) if origin else None, note))
     return found
 
 
@@ -213,6 +220,7 @@ class Answer:
     noun: Any
     called: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
+    predicted: bool = False
 
     @property
     def table(self) -> NounTable | None:
@@ -226,14 +234,19 @@ class Answer:
         shown = [(f, kind) for f, kind in inner if f.meaning.title or f is inner[0][0]]
         return {
             f.meaning.title: NounTable(
-                kind, getattr(self.noun, f.name), self.called, self.nodes, of=self.noun
+                kind,
+                getattr(self.noun, f.name),
+                self.called,
+                self.nodes,
+                of=self.noun,
+                predicted=self.predicted,
             )
             for f, kind in shown
         }
 
     def frame(self) -> pd.DataFrame:
         """The table for pandas: numbers as they are, ``attrs`` tells units and origins; one row without a table."""
-        return (self.table or NounTable(type(self.noun), (self.noun,))).frame()
+        return (self.table or NounTable(type(self.noun), (self.noun,), predicted=self.predicted)).frame()
 
     def plain(self) -> Any:
         """As builtins, for JSON."""
@@ -241,7 +254,7 @@ class Answer:
 
     def parts(self, units: Mapping[str, tuple[str, float]] | None = None) -> dict[str, Any]:
         """Facts, notes, columns, rows and links of a panel; ``units`` are those of ``NounTable``."""
-        told: dict[str, Any] = {"facts": facts(self.noun), "notes": self._notes}
+        told: dict[str, Any] = {"facts": facts(self.noun, predicted=self.predicted), "notes": self._notes}
         if self.table is None:
             return told
         table = dataclasses.replace(self.table, units=units or {})
@@ -252,13 +265,18 @@ class Answer:
         return list(getattr(self.noun, "notes", ()))
 
     def __repr__(self) -> str:
-        lines = [self.title, *(f"{f['key']}: {_marked(f)}" for f in facts(self.noun))]
+        lines = [
+            self.title,
+            *(f"{f['key']}: {_marked(f)}" for f in facts(self.noun, predicted=self.predicted)),
+        ]
         for title, table in self._tables.items():
             lines += ["", *filter(None, [title]), table.text()]
         return "\n".join([*lines, *([""] if self._notes else []), *self._notes])
 
     def _repr_html_(self) -> str:
-        told = "<br>".join(html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun))
+        told = "<br>".join(
+            html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun, predicted=self.predicted)
+        )
         tables = "".join(
             f"{f'<br><b>{html.escape(title)}</b>' if title else ''}{table.html()}"
             for title, table in self._tables.items()

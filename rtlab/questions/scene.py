@@ -117,8 +117,10 @@ class Question:
 
     def answer(self, scene: Scene, noun: Any, title: str = "") -> Answer:
         """The answer by its noun, with what the layers in it are called and which nodes they run."""
-        known = () if scene.facts is None else (scene.called, scene.nodes)
-        return Answer(title or self.title, noun, *known)
+        if scene.facts is None:
+            return Answer(title or self.title, noun)
+        predicts = scene.facts.engine.maker.predicts
+        return Answer(title or self.title, noun, scene.called, scene.nodes, predicts)
 
     def show(self, scene: Scene) -> Panel:
         """The panel: the one that the question draws, or the one that follows from its noun."""
@@ -155,4 +157,11 @@ class Question:
             **parts,
         }
         given["links"] |= links or {}
+        if scene.result.engine.maker.predicts:
+            given |= {k: [_predicted(part) for part in given[k]] for k in ("facts", "columns")}
         return cast("Panel", given)
+
+
+def _predicted(part: dict[str, Any]) -> dict[str, Any]:
+    """A fact or a column of an engine that no compiler made: what a compiler would report, rules predict."""
+    return part | {"origin": "predicted"} if part["origin"] == "reported" else part

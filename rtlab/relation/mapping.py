@@ -16,7 +16,7 @@ from rtlab.core.schema import UNSENT
 from rtlab.relation.flow import Reason
 from rtlab.relation.roles import Role
 
-Evidence = Literal["declared", "inferred", "merged"]
+Evidence = Literal["declared", "inferred", "merged", "predicted"]
 
 
 class Pair(NamedTuple):

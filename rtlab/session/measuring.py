@@ -63,6 +63,8 @@ def planned(job: Job, result: Facts, why: Why = "") -> Facts:
 
 def _never(job: Job, result: Facts, stage: Stage) -> str | None:
     """Why a stage has nothing to find out; None where it has."""
+    if stage is Stage.TIMED and result.engine.maker.predicts:
+        return "not timed: the engine is predicted by rules, and nothing was built"
     if job.runner is None and not _ran_itself(result):
         return "nothing here can run the model"
     if stage is Stage.COMPARED and is_reference(result):

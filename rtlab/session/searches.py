@@ -28,6 +28,7 @@ from rtlab.experiments.why import (
     asked_of,
     neighbours,
     reported,
+    ruled,
     step_of,
     unaskable,
 )
@@ -258,8 +259,9 @@ class Searches(Observations[R]):
                 )
         first, second = neighbours(self.model, node, other)
         keep = functools.partial(self._keep_verdict, variant)
-        if reason := unaskable(facts):
-            found = reported(facts, first, second, reason)
+        reason = unaskable(facts)
+        if reason or facts.engine.maker.predicts:
+            found = reported(facts, first, second, reason) if reason else ruled(facts, first, second)
             keep(found)
             self._changed()
             return found

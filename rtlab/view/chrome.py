@@ -55,8 +55,8 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
     engine = result.engine
     if told := random_words(result):
         yield _item("measured", told, warning=True)
-    made = "read" if result.recorded else "compiled"
-    yield _item("reported", f"{made}: {engine.title}")
+    made = "read" if result.recorded else "predicted" if engine.maker.predicts else "compiled"
+    yield _item(engine.origin, f"{made}: {engine.title}")
     yield from _timed(result)
     if result.recorded and study.model.nodes and engine.layers:
         known = questions.fusion.coverage(result)
@@ -83,8 +83,8 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
     for standing in result.stages.values():
         if standing.more or (standing.stage is Stage.TIMED and standing.text):
             yield _item("measured", standing.text, warning=standing.why == "failed")
-    for note in (*engine.notes, *result.prepared.notes):
-        yield _item("reported", note)
+    yield from (_item(engine.origin, note) for note in engine.notes)
+    yield from (_item("reported", note) for note in result.prepared.notes)
 
 
 def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:

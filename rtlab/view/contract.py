@@ -72,7 +72,8 @@ class Chip(TypedDict):
     ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input,
     in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes
     before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld.
-    ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers.
+    ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that
+    rules made them, and no compiler.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Chip(TypedDict):
     status: ChipStatus
     baseline: bool
     recorded: bool
+    predicted: bool
     nodes: int
     layers: int
     counted: str

@@ -68,6 +68,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
         },
         "engine": {
             "backend": engine.backend,
+            "origin": engine.origin,
             "version": engine.version,
             "target": str(engine.target),
             "device": engine.device or None,
@@ -80,7 +81,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
                 {name: dict(zip(("min", "opt", "max"), shapes, strict=True)) for name, shapes in profile}
                 for profile in engine.profiles
             ],
-            "memory": {"origin": "reported", "bytes": dict(engine.totals)},
+            "memory": {"origin": engine.origin, "bytes": dict(engine.totals)},
             "layers": [
                 {
                     **_picked(
@@ -265,7 +266,7 @@ def _build(result: Facts) -> dict[str, Any] | None:
     if log is None:
         return None
     return {
-        "origin": "reported",
+        "origin": result.engine.origin,
         **_picked(log, "version", "device", "complete"),
         "attempts": [
             {"counts": list(a.counts), "passes": [dataclasses.asdict(p) for p in a.passes]}

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from rtlab import questions
 from rtlab.core.data import RANDOM
+from rtlab.core.phrases import many
 from rtlab.documents.contract import Failure
+from rtlab.documents.figure import SIGNS
 from rtlab.documents.numbers import counted, number
 from rtlab.errors import RtlabError, told
 from rtlab.questions.roofline import estimate_source
@@ -45,6 +47,7 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         status="building" if name == building else "failed" if error else "ready",
         baseline=name == baseline,
         recorded=result is not None and result.recorded,
+        predicted=result is not None and result.engine.maker.predicts,
         nodes=len(result.prepared.model.top) if result else 0,
         layers=len(result.engine.layers) - result.engine.sync if result else 0,
         counted=counted(result.engine) if result else "layer",
@@ -111,11 +114,12 @@ def _row(name: str, result: Facts) -> str:
     if errors is not None and errors.synthetic:
         worst += f", {RANDOM}"
     layers = len(result.engine.layers) - result.engine.sync
+    told = f", {SIGNS['predicted']} predicted" if result.engine.maker.predicts else ""
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),
         # An engine may be shown without its ONNX model.
-        f"{len(result.prepared.model.top) or '—'} → {layers} {counted(result.engine)}{'s' if layers != 1 else ''}",
+        f"{len(result.prepared.model.top) or '—'} → {many(layers, counted(result.engine))}{told}",
         time,
         score,
         worst,

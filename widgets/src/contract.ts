@@ -3,9 +3,9 @@
 export type Family = "convolution" | "activation" | "pool" | "shape" | "normalization" | "quantize" | "matmul" | "control" | "other";
 export type BoxKind = "node" | "layer" | "input" | "output" | "group";
 export type Reason = "folded" | "view" | "shape" | "dead" | "unknown";
-export type Evidence = "declared" | "inferred" | "merged";
+export type Evidence = "declared" | "inferred" | "merged" | "predicted";
 export type Role = "work" | "body" | "scale" | "bias" | "Q" | "DQ" | "Q/DQ" | "cast" | "layout" | "control";
-export type Origin = "measured" | "reported" | "estimated";
+export type Origin = "measured" | "reported" | "estimated" | "predicted";
 export type ChipStatus = "ready" | "building" | "failed";
 export type StageName = "compiled" | "timed" | "compared" | "scored";
 export type StageState = "done" | "partial" | "waiting" | "missing" | "none";
@@ -260,7 +260,7 @@ export interface Contest {
   margin: number | null;
 }
 
-/** What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it is *reported*. */
+/** What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it has one ``origin``. */
 export interface BuildStory {
   title: string;
   counts: number[];
@@ -270,6 +270,7 @@ export interface BuildStory {
   contests: Contest[];
   memory: Detail[];
   notes: string[];
+  origin: Origin;
 }
 
 /** One calibrator's choice for one value, estimated from the value's histogram. ``amax`` is the threshold in the value's unit. ``clipped`` is the share of all elements, zeros included, whose magnitude lies beyond it. ``sqnr`` is the signal-to-noise ratio in decibels of quantizing all elements with it; infinite where there is no noise. Above 65 dB it says no more than that. ``choice`` is what ``auto`` took; ``doubt`` says in words what is wrong with a threshold that clips more than is healthy, empty otherwise. */
@@ -501,7 +502,7 @@ export interface Standing {
   basis: string;
 }
 
-/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. */
+/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that rules made them, and no compiler. */
 export interface Chip {
   id: string;
   label: string;
@@ -511,6 +512,7 @@ export interface Chip {
   status: ChipStatus;
   baseline: boolean;
   recorded: boolean;
+  predicted: boolean;
   nodes: number;
   layers: number;
   counted: string;

@@ -2,7 +2,12 @@ import type { Box, Chip, Evidence, Family, OpChip, Origin, Reason, Role } from "
 
 export const NONE = "—";
 
-export const GLYPH: Record<Origin, string> = { measured: "●", reported: "◐", estimated: "○" };
+export const GLYPH: Record<Origin, string> = {
+  measured: "●",
+  reported: "◐",
+  estimated: "○",
+  predicted: "◇",
+};
 
 export const REASON_GLYPH: Record<Reason | "", string> = {
   "": "",
@@ -42,6 +47,7 @@ export const EVIDENCE_WORDS: Record<Evidence, string> = {
   declared: "declared by the compiler",
   inferred: "inferred from inputs and outputs",
   merged: "merged with a sibling",
+  predicted: "predicted by a rule",
 };
 
 /** Three significant digits, with a true minus sign; "—" for what is not a number. */

@@ -116,6 +116,7 @@ describe("a choice and the variant on screen", () => {
     status: "ready",
     baseline: false,
     recorded: false,
+    predicted: false,
     nodes: 1,
     layers: 1,
     time: null,

@@ -128,6 +128,7 @@ export function story(part: Partial<BuildStory>): BuildStory {
     passes: [],
     steps: [],
     attempts: 1,
+    origin: "reported",
     contests: [],
     memory: [],
     notes: [],

@@ -10,12 +10,13 @@ from rtlab.core.protocols import Builder
 from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.why.cutting import paths, way
 from rtlab.experiments.why.reported import reported
+from rtlab.experiments.why.ruled import ruled
 from rtlab.experiments.why.search import WhyApart
 from rtlab.experiments.why.together import WhyTogether
 from rtlab.questions.fusion import related
 from rtlab.questions.why.missed import steps_of
 
-__all__ = ["WhyApart", "WhyTogether", "asked_of", "neighbours", "reported", "step_of", "unaskable"]
+__all__ = ["WhyApart", "WhyTogether", "asked_of", "neighbours", "reported", "ruled", "step_of", "unaskable"]
 
 
 def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
@@ -68,14 +69,22 @@ def step_of(facts: Facts, given: str) -> str:
     return max(steps, key=lambda i: len(relation.run(i)))
 
 
+#: Why nobody experiments with rules.
+_RULES = (
+    "its engine is predicted by rules, which no experiment would find out better. Ask study.why about two nodes, which "
+    "names the rule; or build a variant with a compiler, and ask about that."
+)
+
+
 def asked_of(facts: Facts) -> Builder:
     """The compiler that a variant's engine is of.
 
     Raises:
-        VariantError: the engine was read from files of another machine, or built with what parts cannot have.
+        VariantError: the engine was read from files of another machine, is predicted by rules, or was built with what
+            parts cannot have.
         Unavailable: it is not installed here.
     """
-    if why := unaskable(facts):
+    if why := unaskable(facts) or (_RULES if facts.engine.maker.predicts else ""):
         raise VariantError(f'Cannot ask the compiler of "{facts.name}": {why}')
     found: Builder = role(facts.engine.backend, "builds", "build")
     return found

@@ -9,7 +9,7 @@ from typing import Annotated
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import Meaning, Origin
 from rtlab.questions.build.replay import ReplayedStep, replay
 from rtlab.questions.build.tactics import Contest, contests
 from rtlab.questions.cards.picture import Detail
@@ -42,7 +42,8 @@ class BuildPass:
 class BuildStory:
     """What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes.
 
-    ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it is *reported*.
+    ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it has one
+    ``origin``.
     """
 
     title: Annotated[str, Meaning("Compiler")]
@@ -53,6 +54,7 @@ class BuildStory:
     contests: Annotated[tuple[Contest, ...], Meaning("Contests of tactics")]
     memory: tuple[Detail, ...]
     notes: tuple[str, ...]
+    origin: Origin = "reported"
 
 
 def story(
@@ -67,6 +69,7 @@ def story(
         mapping: The relation of the two.
     """
     played = replay(log, model, engine, mapping)
+    origin = engine.origin if engine else "reported"
     starts = itertools.accumulate((len(p.decisions) for p in played.passes), initial=0)
     return BuildStory(
         title=engine.title if engine and engine.log else _title(log),
@@ -80,6 +83,7 @@ def story(
         contests=contests(log, {y.name: y.id for y in reversed(engine.layers)} if engine else {}),
         memory=tuple(_memory(log)),
         notes=tuple(_notes(log, *played.coverage, nodes=len(model.nodes))),
+        origin=origin,
     )
 
 

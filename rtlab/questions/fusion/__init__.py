@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtlab.core.answers import kept
-from rtlab.core.engine import Engine
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.relation import coverage as _coverage
@@ -22,7 +22,7 @@ def related(engine: Engine, source: Model, built: Model) -> NodeMapping:
 
 def mapping(facts: Facts) -> NodeMapping:
     """Which nodes of the source became which layers of the engine, and how we know."""
-    ask = _inferred if facts.inferred else related
+    ask = _inferred if facts.inferred else _predicted if facts.engine.maker.predicts else related
     return ask(facts.engine, facts.source, facts.prepared.model)
 
 
@@ -31,6 +31,22 @@ def _inferred(engine: Engine, source: Model, built: Model) -> NodeMapping:
     found = related(engine, source, built)
     pairs = (p._replace(evidence="inferred", note=_JOINED) for p in found.pairs)
     return NodeMapping(tuple(pairs), found.missing)
+
+
+@kept
+def _predicted(engine: Engine, source: Model, built: Model) -> NodeMapping:
+    found = related(engine, source, built)
+    notes = {y.id: _rules(y) for y in engine.layers}
+    pairs = (p._replace(evidence="predicted", note=notes[p.layer]) for p in found.pairs)
+    return NodeMapping(tuple(pairs), found.missing)
+
+
+def _rules(layer: Layer) -> str:
+    """By which rules a predicted layer is one, with their sources."""
+    told = layer.attributes
+    if not told:
+        return "No rule changes it."
+    return f"By {told.get('Rules', 'no rule')}. Source: {told.get('Sources', 'not told')}."
 
 
 def measured(facts: Facts) -> NodeMapping | None:

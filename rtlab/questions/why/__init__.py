@@ -68,7 +68,8 @@ class Verdict:
         compiler: Compiler, release and target, of which alone it holds.
         shapes: The shapes of the model's inputs that it holds for.
         basis: ``experiment``, or ``reported`` where its compiler cannot be asked: then the files of the engine tell
-            what is one step, and what may keep two apart was not tried.
+            what is one step, and what may keep two apart was not tried. ``predicted`` is what the rules of
+            an engine tell that no compiler made.
         elsewhere: In how many recorded engines of TensorRT such a pair is one layer; empty where nobody built this.
     """
 
@@ -86,7 +87,7 @@ class Verdict:
     seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
     compiler: Annotated[str, Meaning("Compiler")] = ""
     shapes: Annotated[str, Meaning("Shapes")] = ""
-    basis: Annotated[Literal["experiment", "reported"], Meaning("Basis")] = "experiment"
+    basis: Annotated[Literal["experiment", "reported", "predicted"], Meaning("Basis")] = "experiment"
     elsewhere: Annotated[str, Meaning("In TensorRT")] = ""
 
     @property

@@ -82,7 +82,7 @@ def why(scene: Scene) -> Panel:
         settings=settings,
         work=work,
         facts=[
-            fact("Verdict", found.verdict, "reported", by),
+            fact("Verdict", found.verdict, scene.result.engine.origin, by),
             *([fact("Cause", found.cause)] if found.cause else []),
             *([fact("Smallest change", found.edit, None, _keeps(found))] if found.edit else []),
             *(tried if found.basis == "experiment" else []),
@@ -269,7 +269,15 @@ def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advic
     made = []
     if one is not None:
         pair = {"first": one.first, "second": one.second}
-        label = "Read its files" if reason else "Ask again" if found else "Ask the compiler"
+        label = (
+            "Ask the rules"
+            if facts.engine.maker.predicts
+            else "Read its files"
+            if reason
+            else "Ask again"
+            if found
+            else "Ask the compiler"
+        )
         made.append(Work(work="why", label=label, values=pair, enabled=True, reason=""))
     else:
         label = "Ask about all again" if advice else "Ask about all"
@@ -288,7 +296,11 @@ def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advic
 
 def _unasked(facts: Facts) -> str:
     """Why a compiler cannot be asked; empty where it can."""
-    return "Its engine was read from files of another machine" if facts.recorded else ""
+    if facts.recorded:
+        return "Its engine was read from files of another machine"
+    return (
+        "Its engine is predicted; ask about a pair, and a rule answers" if facts.engine.maker.predicts else ""
+    )
 
 
 def _keeps(found: Verdict) -> str:

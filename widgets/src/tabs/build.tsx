@@ -9,8 +9,11 @@ import { type Column, Rows } from "../ui/rows";
 import { Memory, Tactics } from "../ui/tactics";
 import { Tool } from "../ui/tool";
 
-/** What stands beside everything that a log tells. */
-export const REPORTED = `${GLYPH.reported} reported by the builder in its log`;
+/** Where all that a story tells is from. */
+const saidBy = ({ origin }: Pick<BuildStory, "origin">): string =>
+  origin === "predicted"
+    ? `${GLYPH.predicted} predicted by the documented rules; no builder ran`
+    : `${GLYPH.reported} reported by the builder in its log`;
 
 /** How the engine on screen was built, as its log tells: decisions to step through, and tactics. */
 export default function BuildView({ explorer }: { explorer: ExplorerState }) {
@@ -90,7 +93,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
     <div class="rt-columns rt-story" ref={box} data-at={at}>
       <section>
         <div class="rt-caption">
-          <h4 title={REPORTED}>{GLYPH.reported} Layers</h4>
+          <h4 title={saidBy(story)}>{GLYPH[story.origin]} Layers</h4>
           <span title={story.title}>{story.counts.join(" → ")}</span>
         </div>
         <div class="rt-told">
@@ -230,7 +233,7 @@ const COLUMNS: Column<Numbered>[] = [
     cell: ({ step }) => (
       <td
         class="rt-text rt-wide-cell"
-        title={`${shorten(step.decision.text, 600)}\n${REPORTED}, line ${step.decision.line}`}
+        title={`${shorten(step.decision.text, 600)}\nline ${step.decision.line} of the log`}
       >
         {shorten(printable(step.decision.text), 300)}
       </td>
@@ -298,7 +301,7 @@ function Passes({ story, at, onPick }: PassesProps) {
               class={steps || change !== left ? "" : "rt-quiet"}
               aria-pressed={k === current}
               tabIndex={k === Math.max(0, current) ? 0 : -1}
-              title={`${name}: ${change ?? "layers not told"}${change === left ? " layers" : ""}, ${plural(steps, "decision")}\n${REPORTED}`}
+              title={`${name}: ${change ?? "layers not told"}${change === left ? " layers" : ""}, ${plural(steps, "decision")}\n${saidBy(story)}`}
               onClick={() => onPick(first + steps)}
             >
               <span>{shorten(name, 80)}</span>

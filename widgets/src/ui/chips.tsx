@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Chip } from "../contract";
 import type { ExplorerState } from "../explorerstate";
-import { difference, plural, quantity, shorten, timeOf } from "../format";
+import { difference, GLYPH, plural, quantity, shorten, timeOf } from "../format";
 import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
 import { RandomMark, RandomTag } from "./random";
@@ -143,6 +143,7 @@ function ChipView({ explorer, chip, current, compared, tagged, open, onMenu }: C
 }
 
 const LONGEST_TARGET = 22;
+const PREDICTED = "by the documented rules of TensorRT: no compiler made these layers";
 /** What fades at the edges of the row. */
 const EDGE = 28;
 
@@ -248,6 +249,11 @@ function Facts({ chip }: { chip: Chip }) {
         {chip.nodes > 0 && `${chip.nodes} → `}
         {plural(chip.layers, chip.counted)}
       </span>
+      {chip.predicted && (
+        <span class="rt-quiet" title={PREDICTED}>
+          {GLYPH.predicted} predicted
+        </span>
+      )}
       {chip.estimate_gpu && (
         <span class="rt-strong rt-estimate">
           ○ {chip.estimate_gpu} {chip.estimate === null ? "withheld" : quantity(chip.estimate, "ms")}

@@ -1,0 +1,98 @@
+"""A predicted engine as a variant: marked wherever it stands, never timed, and asked by rule."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import rtlab
+from rtlab.errors import VariantError
+from rtlab.questions.panels import QUESTIONS
+from rtlab.questions.scene import Scene
+from rtlab.view import chrome, document
+from rtlab.view.table import study_html
+
+
+@pytest.fixture(scope="module")
+def study() -> rtlab.Study:
+    """The digits with a predicted variant and one of ONNX Runtime."""
+    made = rtlab.Study(rtlab.samples.load("digits_inception").model)
+    made.add("classic", precision="fp32", backend="classic")
+    made.add("cpu", precision="fp32", target="cpu")
+    made.run(budget_s=0)
+    made.run(["classic"])
+    return made
+
+
+def test_it_is_marked_wherever_it_stands(study: rtlab.Study) -> None:
+    snapshot = study.snapshot()
+    chip = next(c for c in chrome.chips(snapshot, baseline="cpu") if c["id"] == "classic")
+    assert chip["predicted"]
+    assert 15 == chip["layers"]
+    told = list(chrome.status(snapshot, "classic"))
+    assert {"predicted"} == {
+        s["origin"] for s in told if "Classic TensorRT" in s["text"] or "rules" in s["text"][:40]
+    }
+    assert "◇ predicted" in study_html(snapshot)
+    assert study["classic"].engine.title.startswith("Classic TensorRT, predicted")
+    build = study.ask("build", variant="classic")
+    assert "predicted" == build.noun.origin
+    assert "reported" not in repr(build)
+    assert "reported" not in study.ask("engine", variant="classic")._repr_html_()
+
+
+def test_no_panel_says_that_a_compiler_reported_it(study: rtlab.Study) -> None:
+    snapshot, facts = study.snapshot(), study["classic"].facts
+    for question in QUESTIONS:
+        if question.shared or question.sent is not None:
+            continue
+        try:
+            panel = question.show(Scene(snapshot, facts))
+        except rtlab.errors.RtlabError:
+            continue
+        assert "reported" not in {p["origin"] for p in (*panel["facts"], *panel["columns"])}, question.name
+
+
+def test_json_says_so(study: rtlab.Study) -> None:
+    told = document.document(study["classic"].facts, study.model)
+    assert "predicted" == told["engine"]["origin"] == told["build"]["origin"]
+    assert "reported" not in json.dumps(told["build"])
+
+
+def test_it_is_never_timed(study: rtlab.Study) -> None:
+    result = study["classic"]
+    assert result.timing is None
+    assert "predicted by rules" in result.stages[rtlab.study.Stage.TIMED].text
+
+
+def test_why_is_told_by_rule_with_its_source(study: rtlab.Study) -> None:
+    model = study.model
+    conv = next(n for n in model.top if n.op == "Conv")
+    (after,) = model.consumers[conv.outputs[0]]
+    told = study.why(conv.id, after.id, variant="classic")
+    assert ("fused", "predicted", 0) == (told.verdict, told.basis, told.builds)
+    assert "Layer Fusion Catalog" in told.text
+    words = study.explain(conv.id, variant="classic")
+    assert "(predicted)" in words
+    assert "Source: TensorRT documentation" in words
+    pool = next(n for n in model.top if n.op == "MaxPool")
+    maker = model.producers[pool.inputs[0]]
+    apart = study.why(maker.id, pool.id, variant="classic")
+    assert apart.verdict in {"never", "blocked"}
+    with pytest.raises(VariantError, match="predicted by rules"):
+        study.advise("classic")
+
+
+def test_it_is_compared_like_any_other(study: rtlab.Study) -> None:
+    """Its layers are related to the model's nodes, and to those of another engine."""
+    assert not [m for m in study["classic"].mapping.missing if m.reason == "unknown"]
+    assert study.graph("classic", "cpu") is not None
+
+
+def test_nobody_gets_one_unasked() -> None:
+    """It is no builder that is chosen for want of another."""
+    from rtlab.backends import choosing
+
+    assert "classic" != choosing.usual_builder()
+    assert "classic" != choosing.builder_for(None, "sm86")
