@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load
 
+Kernel = int | tuple[int, int]
 #: One channel of so many is kept.
 _SHARE = 8
 
@@ -139,4 +140,88 @@ def googlenet() -> Model:
         x = net.concat([one, three, five, pool], f"{at}/output")
     x = net.pool(x, "pool5/7x7_s1", 7, 1, op="AveragePool")
     x = net.conv(x, "loss3/classifier", 1000, 1)
+    return net.model(net.node("Softmax", "prob", [x], net.width[x], axis=1))
+
+
+def vgg19() -> Model:
+    """K. Simonyan and A. Zisserman, Very deep convolutional networks, ICLR 2015, table 1, column E.
+
+    Dropout, which does nothing, is left out; fully connected layers are convolutions over all that they read.
+    """
+    net, x = PublishedNet("vgg19", 224), "data"
+    for stage, (width, count) in enumerate(((64, 2), (128, 2), (256, 4), (512, 4), (512, 4)), start=1):
+        for i in range(1, count + 1):
+            x = net.relu(net.conv(x, f"conv{stage}_{i}", width, 3), f"relu{stage}_{i}")
+        x = net.pool(x, f"pool{stage}", 2, 2)
+    for name, kernel in (("6", 7), ("7", 1)):
+        x = net.relu(net.conv(x, f"fc{name}", 4096, kernel, pads=0), f"relu{name}")
+    x = net.conv(x, "fc8", 1000, 1)
+    return net.model(net.node("Softmax", "prob", [x], net.width[x], axis=1))
+
+
+def resnet152() -> Model:
+    """K. He et al., Deep residual learning, CVPR 2016, table 1, as its authors published it for Caffe.
+
+    There a normalization and its scale are two layers, which are two normalizations here.
+    """
+    net = PublishedNet("resnet152", 224)
+
+    def conv(x: str, name: str, width: int, kernel: int, stride: int = 1) -> str:
+        x = net.conv(x, f"res{name}", width, kernel, stride=stride, bias=False)
+        return net.norm(net.norm(x, f"bn{name}"), f"scale{name}")
+
+    x = net.relu(conv("data", "conv1", 64, 7, 2), "conv1_relu")
+    x = net.pool(x, "pool1", 3, 2, (1, 1))
+    for stage, (width, blocks) in enumerate(((64, 3), (128, 8), (256, 36), (512, 3)), start=2):
+        for block in range(blocks):
+            at, stride = f"{stage}b{block}", 2 if stage > 2 and block == 0 else 1
+            short = conv(x, f"{at}_branch1", 4 * width, 1, stride) if block == 0 else x
+            y = net.relu(conv(x, f"{at}_branch2a", width, 1, stride), f"res{at}_branch2a_relu")
+            y = net.relu(conv(y, f"{at}_branch2b", width, 3), f"res{at}_branch2b_relu")
+            y = conv(y, f"{at}_branch2c", 4 * width, 1)
+            x = net.relu(net.node("Add", f"res{at}", [short, y], net.width[y]), f"res{at}_relu")
+    x = net.conv(net.pool(x, "pool5", 7, 1, op="AveragePool"), "fc1000", 1000, 1)
+    return net.model(net.node("Softmax", "prob", [x], net.width[x], axis=1))
+
+
+def inception_v3() -> Model:
+    """C. Szegedy et al., Rethinking the Inception architecture, CVPR 2016, without the auxiliary classifier."""
+    net = PublishedNet("inception_v3", 299)
+
+    def conv(
+        x: str, name: str, width: int, kernel: int | tuple[int, int], stride: int = 1, *, valid: bool = False
+    ) -> str:
+        x = net.conv(x, name, width, kernel, stride=stride, pads=0 if valid else None, bias=False)
+        return net.relu(net.norm(x, f"{name}_bn"), f"{name}_relu")
+
+    def chain(x: str, at: str, *steps: tuple[int, int | tuple[int, int]]) -> str:
+        for i, (width, kernel) in enumerate(steps, start=1):
+            x = conv(x, f"{at}_{i}", width, kernel)
+        return x
+
+    def mean(x: str, at: str) -> str:
+        return net.pool(x, f"{at}_pool", 3, 1, (1, 1), op="AveragePool")
+
+    x = conv(conv("data", "conv_1a", 32, 3, 2, valid=True), "conv_2a", 32, 3, valid=True)
+    x = net.pool(conv(x, "conv_2b", 64, 3), "pool_1", 3, 2)
+    x = net.pool(conv(conv(x, "conv_3b", 80, 1), "conv_4a", 192, 3, valid=True), "pool_2", 3, 2)
+    for at, width in (("5b", 32), ("5c", 64), ("5d", 64)):
+        parts = [conv(x, f"{at}_1x1", 64, 1), chain(x, f"{at}_5x5", (48, 1), (64, 5))]
+        parts += [chain(x, f"{at}_dbl", (64, 1), (96, 3), (96, 3)), conv(mean(x, at), f"{at}_proj", width, 1)]
+        x = net.concat(parts, f"mixed_{at}")
+    y = conv(chain(x, "6a_dbl", (64, 1), (96, 3)), "6a_dbl_3", 96, 3, 2, valid=True)
+    x = net.concat([conv(x, "6a_3x3", 384, 3, 2, valid=True), y, net.pool(x, "6a_pool", 3, 2)], "mixed_6a")
+    for at, w in (("6b", 128), ("6c", 160), ("6d", 160), ("6e", 192)):
+        parts = [conv(x, f"{at}_1x1", 192, 1), chain(x, f"{at}_7x7", (w, 1), (w, (1, 7)), (192, (7, 1)))]
+        parts += [chain(x, f"{at}_dbl", (w, 1), (w, (7, 1)), (w, (1, 7)), (w, (7, 1)), (192, (1, 7)))]
+        x = net.concat([*parts, conv(mean(x, at), f"{at}_proj", 192, 1)], f"mixed_{at}")
+    y = conv(conv(x, "7a_3x3_1", 192, 1), "7a_3x3_2", 320, 3, 2, valid=True)
+    z = conv(chain(x, "7a_7x7", (192, 1), (192, (1, 7)), (192, (7, 1))), "7a_7x7_4", 192, 3, 2, valid=True)
+    x = net.concat([y, z, net.pool(x, "7a_pool", 3, 2)], "mixed_7a")
+    for at in ("7b", "7c"):
+        parts = [conv(x, f"{at}_1x1", 320, 1)]
+        for y in (conv(x, f"{at}_3x3_1", 384, 1), chain(x, f"{at}_dbl", (448, 1), (384, 3))):
+            parts += [conv(y, f"{y}_a", 384, (1, 3)), conv(y, f"{y}_b", 384, (3, 1))]
+        x = net.concat([*parts, conv(mean(x, at), f"{at}_proj", 192, 1)], f"mixed_{at}")
+    x = net.conv(net.pool(x, "pool_3", 8, 1, op="AveragePool"), "logits", 1000, 1)
     return net.model(net.node("Softmax", "prob", [x], net.width[x], axis=1))

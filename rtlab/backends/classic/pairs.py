@@ -117,28 +117,30 @@ def outputs(network: Network) -> None:
 
 
 def _close(network: Network, layer: NetworkLayer) -> NetworkLayer:
-    """A quantized layer with the DequantizeLinear of a sum's other operand, and with the QuantizeLinear behind it."""
-    for value in _added(network, layer):
-        other = network.writer.get(value)
-        if other is None or other.kind != _DQ:
-            for reader in network.following(layer):
-                if reader.kind == _Q:
-                    why = f'"{value}", which it adds, is not quantized'
-                    network.refuse(layer.nodes, reader, "QuantizeDoubleInputNodes", why)
-            return layer
+    """A quantized layer with the DequantizeLinear of a sum's other operand, and with the QuantizeLinear behind it.
+
+    What is added is quantized where the output is, and only there: else the sum is one of floating point.
+    """
+    after = network.following(layer)
+    quantized = [r for r in after if r.kind == _Q]
+    if not quantized:
+        return layer
+    added = _added(network, layer)
+    plain = [v for v in added if (w := network.writer.get(v)) is None or w.kind != _DQ]
+    why = sole(network, layer, quantized[0]) or (
+        f'"{plain[0]}", which it adds, is not quantized' if plain else ""
+    )
+    if why:
+        network.refuse(layer.nodes, quantized[0], "QuantizeDoubleInputNodes", why)
+        return layer
+    for value in added:
+        other = network.writer[value]
         if _own(network, other, layer):
             layer = network.absorb(layer, [other], "QuantizeDoubleInputNodes")
         else:
             network.share(layer, other, "QuantizeDoubleInputNodes")
-    after = network.following(layer)
-    quantized = [r for r in after if r.kind == _Q]
-    if len(after) == 1 and quantized and not sole(network, layer, after[0]):
-        layer = network.absorb(layer, after, "QuantizeDoubleInputNodes")
-        layer.narrow = True
-    elif quantized:
-        network.refuse(
-            layer.nodes, quantized[0], "QuantizeDoubleInputNodes", sole(network, layer, quantized[0])
-        )
+    layer = network.absorb(layer, quantized, "QuantizeDoubleInputNodes")
+    layer.narrow = True
     return layer
 
 
