@@ -6,10 +6,12 @@ import dataclasses
 from typing import Annotated
 
 from rtlab.core.schema import Meaning
+from rtlab.documents.numbers import number
 from rtlab.questions.why import Outcome, Verdict
 
 #: Shares of a whole inference below this are no difference of estimates.
 _NOTHING = 1e-3
+_REST = "The others are like one of these that never is one step, or came too late."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +39,14 @@ class Remedy:
         return None if self.milliseconds is None else self.milliseconds[0] - self.milliseconds[1]
 
     @property
+    def words(self) -> str:
+        """What it does to the whole model."""
+        gain = "" if self.gain is None else f", {number(self.gain, 'ms')} less (estimated)"
+        same = "" if self.keeps else ", outputs differ"
+        least = "" if self.pays else ": does not pay"
+        return f"{self.layers[0]} → {self.layers[1]} layers (reported){gain}{same}{least}"
+
+    @property
     def pays(self) -> bool:
         """Whether the engine is better with it: by the time that is estimated, or by layers where that says nothing."""
         if self.milliseconds is None or self.gain is None or abs(self.gain) < _NOTHING * self.milliseconds[0]:
@@ -55,13 +65,33 @@ class Cause:
 
     verdict: Annotated[Outcome, Meaning("Verdict")]
     cause: Annotated[str, Meaning("Cause")]
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
-    pairs: Annotated[tuple[tuple[str, str], ...], Meaning()]
+    nodes: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
     count: Annotated[int, Meaning("Pairs")]
     stake: Annotated[float | None, Meaning("At stake", "ms", "estimated")]
     edit: Annotated[str, Meaning("Smallest change")]
-    text: Annotated[str, Meaning("Answer")]
+    text: str
     remedy: Remedy | None = None
+
+    @property
+    def at(self) -> Annotated[str, Meaning("Nodes")]:
+        """The first two of the nodes that it is."""
+        return ", ".join(self.nodes[:2])
+
+    @property
+    def remedied(self) -> Annotated[str, Meaning("Remedy on the whole model")]:
+        """What its remedy does, in words; empty where there is none."""
+        return self.remedy.words if self.remedy else ""
+
+    @property
+    def apart(self) -> Annotated[tuple[str, ...], Meaning(links="nodes")]:
+        """The nodes of all its pairs."""
+        return tuple(dict.fromkeys(n for pair in self.pairs for n in pair))
+
+    @property
+    def note(self) -> str:
+        """The answer in full."""
+        return self.text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +111,24 @@ class Advice:
 
     causes: tuple[Cause, ...]
     missed: Annotated[int, Meaning("Missed fusions")]
-    asked: Annotated[int, Meaning("Asked about")]
+    asked: Annotated[int, Meaning("Asked about", note=_REST)]
     every: Remedy | None
     verdicts: Annotated[tuple[Verdict, ...], Meaning(unsent=True)]
     builds: Annotated[int, Meaning("Builds")]
     seconds: Annotated[float, Meaning("Took", "s", "measured")]
-    compiler: Annotated[str, Meaning("Compiler")]
+    compiler: str
+
+    @property
+    def remedied(self) -> Annotated[str | None, Meaning("With all remedies", note="{self.forms}", omit=True)]:
+        """What they do together."""
+        return self.every.words if self.every else None
+
+    @property
+    def forms(self) -> str:
+        """The nodes that are written anew then."""
+        return ", ".join(self.every.rewrites) if self.every else ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Of what it holds."""
+        return (f"Holds for {self.compiler}.",)

@@ -30,9 +30,26 @@ _BYTES = {"fp16": 2, "bf16": 2, "int8": 1, "fp8": 1, "uint8": 1, "bool": 1, "int
 class Missed:
     """A pair that is not one step; ``stake`` is what its value takes to be written and read, in milliseconds."""
 
-    first: Annotated[str, Meaning("First node", links="nodes")]
-    second: Annotated[str, Meaning("Second node", links="nodes")]
+    first: str
+    second: str
+    stake: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedPair:
+    """The same by the titles of both nodes, with what was found out about it; ``places`` are where they run."""
+
+    first: str
+    second: str
+    one: Annotated[str, Meaning("First node")]
+    other: Annotated[str, Meaning("Second node")]
     stake: Annotated[float | None, Meaning("At stake", "ms", "estimated")]
+    verdict: Annotated[str, Meaning("Verdict")]
+    cause: Annotated[str, Meaning("Cause")]
+    places: Annotated[tuple[str, ...], Meaning(links="nodes")]
+
+
+_STAKE = "At stake: what the value between takes to be written and read once, at the bandwidth of the GPU."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +57,8 @@ class MissedFusions:
     """All pairs of neighbours that are not one step, the costliest first."""
 
     count: Annotated[int, Meaning("Missed fusions")]
-    pairs: tuple[Missed, ...]
+    pairs: tuple[ListedPair, ...]
+    notes: tuple[str, ...] = (_STAKE,)
 
 
 def steps_of(relation: Mapping, node: str) -> tuple[str, ...]:

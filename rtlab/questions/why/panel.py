@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rtlab.core.variant import Rewrite
 from rtlab.documents.answer import NounTable
-from rtlab.documents.contract import Fact, Panel, Row, Setting, Work
+from rtlab.documents.contract import Panel, Setting, Work
 from rtlab.documents.numbers import number
-from rtlab.documents.panel import choices, column, fact, link
+from rtlab.documents.panel import choices, fact, link
 from rtlab.errors import VariantError
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.why import FusionTrial, Verdict
-from rtlab.questions.why.advice import Advice, Cause
+from rtlab.questions.why.advice import Advice
 from rtlab.questions.why.joined import Joined, Parting
-from rtlab.questions.why.missed import Missed, MissedFusions, missed
+from rtlab.questions.why.missed import ListedPair, Missed, MissedFusions, missed
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -26,6 +25,7 @@ _LEAD = (
     "Each row is a pair of neighbours that are not one step. Choose one and ask: rtlab builds parts of the model with "
     "one thing changed, and the compiler itself shows what keeps the two apart."
 )
+_CAUSES = "One row for each cause, with all pairs that it keeps apart. A remedy was built on the whole model."
 #: Pairs in the list to choose from; those with less at stake are found through the graph.
 _LISTED = 200
 _ALL = "all"
@@ -60,8 +60,12 @@ def why(scene: Scene) -> Panel:
     found = verdicts.get((one.first, one.second)) if one else None
     work = _work(facts, one, found, scene.study.advice.get(facts.name))
     if one is None:
-        return _overview(scene, list(pairs.values()), settings, work)
-    places = _places(scene, one)
+        noun = _of_all(scene)
+        causes = noun.causes if isinstance(noun, Advice) else ()
+        links = {f"row {i}": link(_places(scene, *c.apart)) for i, c in enumerate(causes)}
+        lead = _CAUSES if isinstance(noun, Advice) else _LEAD
+        return WHY.panel(scene, noun, lead=lead, settings=settings, work=work, links=links)
+    places = _places(scene, one.first, one.second)
     if found is None:
         return WHY.panel(
             scene,
@@ -150,120 +154,6 @@ def _pair(scene: Scene, chosen: str) -> Missed | None:
     return Missed(first, second, None) if first in known and second in known else None
 
 
-def _overview(scene: Scene, pairs: Sequence[Missed], settings: list[Setting], work: list[Work]) -> Panel:
-    advice = scene.study.advice.get(scene.result.name)
-    if advice is not None:
-        return _causes(scene, advice, settings, work)
-    verdicts = scene.study.verdicts.get(scene.result.name, {})
-    rows = [
-        Row(
-            key=_key(m),
-            cells=[
-                scene.model.by_id[m.first].title,
-                scene.model.by_id[m.second].title,
-                None if m.stake is None else m.stake * 1e3,
-                v.verdict if (v := verdicts.get((m.first, m.second))) else "not asked",
-                v.cause if v else "",
-            ],
-            note="",
-        )
-        for m in pairs
-    ]
-    return WHY.panel(
-        scene,
-        lead=_LEAD,
-        settings=settings,
-        work=work,
-        facts=[fact("Missed fusions", str(len(pairs)))],
-        columns=[
-            column("First node"),
-            column("Second node"),
-            column("At stake", "µs", "estimated"),
-            column("Verdict"),
-            column("Cause"),
-        ],
-        rows=rows,
-        links={_key(m): link(_places(scene, m)) for m in pairs},
-        notes=[
-            "At stake: what the value between takes to be written and read once, at the bandwidth of the GPU."
-        ],
-    )
-
-
-def _causes(scene: Scene, advice: Advice, settings: list[Setting], work: list[Work]) -> Panel:
-    rows = [
-        Row(
-            key=f"cause {i}",
-            cells=[
-                c.verdict,
-                c.cause,
-                ", ".join(c.nodes[:2]),
-                c.count,
-                None if c.stake is None else c.stake * 1e3,
-                c.edit,
-                _remedied(c),
-            ],
-            note=c.text,
-        )
-        for i, c in enumerate(advice.causes)
-    ]
-    known = scene.model.where
-    return WHY.panel(
-        scene,
-        lead="One row for each cause, with all pairs that it keeps apart. A remedy was built on the whole model.",
-        settings=settings,
-        work=work,
-        facts=_facts(advice),
-        columns=[
-            column("Verdict"),
-            column("Cause"),
-            column("Nodes"),
-            column("Pairs", numeric=True),
-            column("At stake", "µs", "estimated"),
-            column("Smallest change"),
-            column("Remedy on the whole model"),
-        ],
-        rows=rows,
-        links={
-            f"cause {i}": link(
-                [p for pair in c.pairs for n in pair if n in scene.model.by_id for p in known(n)]
-            )
-            for i, c in enumerate(advice.causes)
-        },
-        notes=[f"Holds for {advice.compiler}."],
-    )
-
-
-def _facts(advice: Advice) -> list[Fact]:
-    asked = f"{advice.asked} asked about; the others are like one of these that never is one step, or came too late"
-    found = [
-        fact("Missed fusions", str(advice.missed), None, asked),
-        fact("Builds", str(advice.builds)),
-        fact("Took", number(advice.seconds, "s"), "measured"),
-    ]
-    if advice.every is not None:
-        before, after = advice.every.layers
-        found.append(
-            fact(
-                "With all remedies",
-                f"{before} → {after} layers",
-                "reported",
-                ", ".join(advice.every.rewrites),
-            )
-        )
-    return found
-
-
-def _remedied(cause: Cause) -> str:
-    remedy = cause.remedy
-    if remedy is None:
-        return ""
-    before, after = remedy.layers
-    gain = "" if remedy.gain is None else f", {number(remedy.gain, 'ms')} less (estimated)"
-    same = "" if remedy.keeps else ", outputs differ"
-    return f"{before} → {after} layers (reported){gain}{same}{'' if remedy.pays else ': does not pay'}"
-
-
 def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advice | None) -> list[Work]:
     reason = _unasked(facts)
     made = []
@@ -313,9 +203,9 @@ def _keeps(found: Verdict) -> str:
     )
 
 
-def _places(scene: Scene, one: Missed) -> list[str]:
-    """Where the two nodes run."""
-    return [p for n in (one.first, one.second) for p in scene.model.where(n)]
+def _places(scene: Scene, *nodes: str) -> tuple[str, ...]:
+    """Where nodes of the model run."""
+    return tuple(p for n in nodes if n in scene.model.by_id for p in scene.model.where(n))
 
 
 def _label(scene: Scene, one: Missed) -> str:
@@ -342,8 +232,22 @@ def answer(scene: Scene) -> Verdict | Joined | Advice | MissedFusions:
             f'Cannot tell why "{pair}" is not one step: nobody asked the compiler yet. Ask with '
             f"study.why({first!r}, {second!r}, variant={name!r})."
         )
-    pairs = missed(scene.result)
-    return known or scene.study.advice.get(name) or MissedFusions(len(pairs), pairs)
+    return known or _of_all(scene)
+
+
+def _of_all(scene: Scene) -> Advice | MissedFusions:
+    """The advice on all pairs, else which there are, with what was found out about them."""
+    name, by_id, pairs = scene.result.name, scene.model.by_id, missed(scene.result)
+    if name in scene.study.advice:
+        return scene.study.advice[name]
+    known, rows = scene.study.verdicts.get(name, {}), []
+    for m in pairs:
+        found, one, other = known.get((m.first, m.second)), by_id[m.first].title, by_id[m.second].title
+        told = (found.verdict, found.cause) if found else ("not asked", "")
+        rows.append(
+            ListedPair(m.first, m.second, one, other, m.stake, *told, _places(scene, m.first, m.second))
+        )
+    return MissedFusions(len(rows), tuple(rows))
 
 
 WHY = Question("why", tab="why", label="Why", title=_TITLE, lead=_LEAD, noun=answer, drawn=why)

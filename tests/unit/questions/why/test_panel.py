@@ -89,7 +89,18 @@ def test_advice_is_a_row_for_each_cause(study) -> None:
     found = study.advise("fp32")
     told = panel(study)
     assert len(found.causes) == len(told["rows"])
-    assert found.missed == sum(r["cells"][3] for r in told["rows"])
+    column = {c["title"]: i for i, c in enumerate(told["columns"])}
+    assert found.missed == sum(r["cells"][column["Pairs"]] for r in told["rows"])
+    assert [c.text for c in found.causes] == [r["note"] for r in told["rows"]]
+    # A row selects the nodes of all its pairs, which stand where they are called in a model without functions.
+    for cause, row in zip(found.causes, told["rows"], strict=True):
+        assert {n for pair in cause.pairs for n in pair} == {*told["links"][row["key"]]["nodes"]}
+    assert {"Missed fusions": str(found.missed), "Asked about": str(found.asked)}.items() <= {
+        f["key"]: f["value"] for f in told["facts"]
+    }.items()
+    assert ("µs", "estimated") == next(
+        (c["unit"], c["origin"]) for c in told["columns"] if c["title"] == "At stake"
+    )
     assert found is study.ask("why", variant="fp32").noun
 
 
