@@ -25,18 +25,15 @@ _WIDEST = 60
 class NounTable:
     """Nouns of one kind, a row each: the fields that declare a title are its columns, a field ``note`` is its hover.
 
-    ``called`` are the titles of ids that link, ``nodes`` gives those of a layer; ``heads`` are other headings, by
-    field, and ``untold`` stands for an empty text. Times, bytes and shares stand in the unit that reads best;
-    ``units`` are others, by that of the declaration: their name, and by what values are multiplied. ``of`` is the noun
-    that the nouns are of, which headings may name.
+    ``called`` are the titles of ids that link, ``nodes`` gives those of a layer. Times, bytes and shares stand in the
+    unit that reads best; ``units`` are others, by that of the declaration: their name, and by what values are
+    multiplied. ``of`` is the noun that the nouns are of, which headings may name.
     """
 
     kind: type
     nouns: Sequence[Any]
     called: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
-    heads: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    untold: str = "—"
     units: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
     of: Any = None
     predicted: bool = False
@@ -53,7 +50,7 @@ class NounTable:
         """For a panel."""
         return [
             column(
-                said(self.heads.get(f.name, f.meaning.title), of=self.of),
+                said(f.meaning.title, of=self.of),
                 self._unit(f)[0],
                 self._origin(f),
                 numeric=_numeric(f),
@@ -107,7 +104,7 @@ class NounTable:
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Headings, with where their numbers are from, and rows as text, every number with its unit."""
         # Names of variants keep their letters.
-        small = (said(self.heads.get(f.name, f.meaning.title).lower(), of=self.of) for f in self.fields)
+        small = (said(f.meaning.title.lower(), of=self.of) for f in self.fields)
         head = [_headed(title, c["origin"]) for title, c in zip(small, self.columns(), strict=True)]
         told = [(f, said(f.meaning.unit, of=self.of), self._origins(f)) for f in self.fields]
         return head, [[self._text(noun, *one) for one in told] for noun in self.nouns]
@@ -163,10 +160,7 @@ class NounTable:
         return len(value) if isinstance(value, tuple) else self.called.get(str(value), str(value))
 
     def _text(self, noun: Any, field: Field, unit: str, origins: set[Origin]) -> str:
-        value = getattr(noun, field.name)
-        if value == "":
-            return self.untold
-        told = _worded(value, unit)
+        told = _worded(getattr(noun, field.name), unit)
         origin = field.origin(noun, self.of) if len(origins) > 1 else None
         return f"{told} ({_told(origin, self.predicted)})" if origin else self.called.get(told, told)
 

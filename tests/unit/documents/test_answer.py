@@ -31,15 +31,13 @@ MOVES = (
     Move("0:a", ("n", "m"), 0.5, 0.25, math.inf, last=False, why="", beside=("9:z",)),
     Move("1:b", (), None, None, -3.0, last=True, why="x\x1b[2Jy"),
 )
-TABLE = NounTable(
-    Move, MOVES, {"0:a": "Conv", "1:b": "Pool"}, lambda layer: [f"of {layer}"], {"why": "Reason"}, "none"
-)
+TABLE = NounTable(Move, MOVES, {"0:a": "Conv", "1:b": "Pool"}, lambda layer: [f"of {layer}"])
 
 
 def test_columns_have_the_unit_that_reads_best_and_the_noun_s_own_origin() -> None:
     assert [
         ("Layer", "", False, ""), ("Nodes", "", True, ""), ("Time", "µs", True, "reported"),
-        ("Share", "%", True, "estimated"), ("SQNR", "dB", True, ""), ("Last", "", False, ""), ("Reason", "", False, ""),
+        ("Share", "%", True, "estimated"), ("SQNR", "dB", True, ""), ("Last", "", False, ""), ("Why", "", False, ""),
     ] == [(c["title"], c["unit"], c["numeric"], c["origin"]) for c in TABLE.columns()]  # fmt: skip
 
 
@@ -66,11 +64,11 @@ def test_rows_of_one_layer_have_keys_of_their_own() -> None:
 
 def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
     head, rows = TABLE.cells()
-    assert ["layer", "nodes", "time, reported", "share, estimated", "sqnr", "last", "reason"] == head
+    assert ["layer", "nodes", "time, reported", "share, estimated", "sqnr", "last", "why"] == head
     assert "<th>Time, reported</th><th>Share, estimated</th>" in TABLE.html()
     # Of the second nobody knows a time: a heading would claim one.
     assert ["time", "share"] == NounTable(Move, MOVES[1:]).cells()[0][2:4]
-    assert ["Conv", "2", "500 µs", "25 %", "—", "no", "none"] == rows[0]
+    assert ["Conv", "2", "500 µs", "25 %", "—", "no", "—"] == rows[0]
     assert ["layer", "Pool"] == [TABLE.text().splitlines()[i].split()[0] for i in (0, 2)]
     assert "\x1b" not in TABLE.text()
     assert "a" * 59 + "…" == aligned(["h"], [["a" * 61]]).splitlines()[1]
