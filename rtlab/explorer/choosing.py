@@ -107,16 +107,16 @@ class Choosing(Showing):
 
     def calibrate(self) -> Self:
         """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
-        return self._work(self._calibrate, "calibrate")
+        return self._work(functools.partial(self._seen, self.study.observe), "calibrate")
 
     def rank(self) -> Self:
         """Try every calibrator on the task, on a thread."""
-        return self._work(self._rank, "rank the calibrators")
+        return self._work(functools.partial(self._seen, self.study.rank), "rank the calibrators")
 
     def sweep(self) -> Self:
         """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
         name = self.state.variant
-        return self._work(lambda progress: self._sweep(name, progress), _WORKS["sweep"])
+        return self._work(lambda progress: self.study.sweep(name, progress=progress), _WORKS["sweep"])
 
     def vary(self, what: str) -> Self:
         """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
@@ -192,20 +192,12 @@ class Choosing(Showing):
         # Whoever only compiles and then asks for numbers wants some.
         self.study.measure(name, progress=progress, budget_s=self._budget or BUDGET_S)
 
-    def _calibrate(self, progress: Reporting) -> None:
+    def _seen(self, work: Callable[..., object], progress: Reporting) -> None:
         try:
-            self.study.observe(progress=progress)
+            work(progress=progress)
         finally:
+            # What a stopped one saw is kept, and shown.
             self._tell_calibration()
-
-    def _rank(self, progress: Reporting) -> None:
-        try:
-            self.study.rank(progress=progress)
-        finally:
-            self._tell_calibration()
-
-    def _sweep(self, name: str, progress: Reporting) -> None:
-        self.study.sweep(name, progress=progress)
 
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
         # Targets and options change nothing of what the CPU runs.
@@ -269,7 +261,7 @@ class Choosing(Showing):
         # A choice of several, or one option with its value.
         what = values.get("what") or "=".join(next(iter(values.items()), ("", "")))
         works: dict[WorkName, Callable[[Reporting], object]] = {
-            "sweep": lambda progress: self._sweep(variant, progress),
+            "sweep": lambda progress: self.study.sweep(variant, progress=progress),
             "rebuild": lambda progress: self._vary(variant, what, progress),
             "tune": lambda progress: self._tune(values, progress),
             "peaks": lambda progress: self.study.measure_peaks(progress=progress),
