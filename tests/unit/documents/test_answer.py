@@ -130,6 +130,23 @@ def test_texts_of_a_declaration_name_fields_of_the_noun_and_of_the_one_around() 
     assert told._repr_html_().endswith("<br>It rained.")
 
 
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Two sizes and two times."""
+
+    large: Annotated[int, Meaning("Large", "B")]
+    small: Annotated[int, Meaning("Small", "B")]
+    long: Annotated[float, Meaning("Long", "ms")]
+    short: Annotated[float, Meaning("Short", "ms")]
+
+
+def test_times_of_a_row_share_a_unit_and_sizes_have_that_of_their_column() -> None:
+    """A difference is read beside what it is of; weights say nothing of activations."""
+    table = NounTable(Held, (Held(3 << 20, 2 << 10, 2.0, 0.5), Held(1 << 10, 1 << 10, 1.0, 0.5)))
+    assert ["MiB", "KiB", "ms", "ms"] == [c["unit"] for c in table.columns()]
+    assert [3.0, 2.0, 2.0, 0.5] == table.rows()[0]["cells"]
+
+
 def test_a_column_of_two_origins_says_in_each_cell_which() -> None:
     """A heading would claim one of them for both."""
     race = Race(2.0, "Ann", "ms", "", (Lap(3.0, 5, "measured"), Lap(4.0, None, "estimated")))

@@ -432,6 +432,15 @@ def test_a_difference_answers_in_words_and_numbers(study) -> None:
         n for n in (" fp32, measured ", " int8·auto, measured ") if n in head
     ]
     assert ("fp32", [0.4, 0.6]) == (told.plain()["before"], told.plain()["milliseconds"])
+    # A row selects layers of the variant shown, and of the other one beside.
+    shown = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))
+    groups = {(*g.first.layers, "→", *g.second.layers): g for g in made.difference("fp32", "int8").groups}
+    assert len(groups) == len(shown["rows"])
+    for row in shown["rows"]:
+        stands = shown["links"][row["key"]]
+        known = groups[(*stands["others"], "→", *stands["layers"])]
+        assert [len(known.first.layers), len(known.second.layers)] == row["cells"][1:3]
+        assert known.cause == row["cells"][-1]
     # The other way round it has the other sign; without a choice the first of the others is taken.
     back = made.ask("difference", variant="fp32").noun
     assert -noun.outside == pytest.approx(back.outside)
@@ -456,6 +465,12 @@ def test_the_samples_answer_in_words_and_numbers(study) -> None:
     told, times = study.ask("samples", variant="fp32"), study["fp32"].timing
     assert np.percentile(times.samples, [0, 25, 50, 75, 100]).tolist() == list(told.noun.milliseconds)
     assert [len(times.samples), times.warmup] == [told.noun.count, told.noun.warmup]
+    factor, unit = (1e3, "µs") if times.total < 1 else (1, "ms")
+    for percent in (90, 95, 99):
+        # One that no sample lies beyond says nothing.
+        known = len(times.samples) * (100 - percent) >= 100
+        words = f"{np.percentile(times.samples, percent) * factor:.4g} {unit}" if known else None
+        assert words == getattr(told.noun, f"p{percent}")
     frame = told.frame()
     assert [times.samples[i - 1] for i in frame.number] == frame.took.tolist()
     assert len(frame) == told.noun.apart

@@ -173,6 +173,9 @@ def test_one_layer_shows_all_its_candidates_with_the_reasons_of_those_that_faile
         ["im2col", 2, None, None, None, None, 0.5, 2e-5, 10, "refused: it differs"],
     ] == [r["cells"] for r in panel["rows"]]
     assert all([node] == link["nodes"] for link in panel["links"].values())
+    (bars,) = panel["figures"][0]["data"]
+    rows = {r["key"]: r["cells"][2] for r in panel["rows"] if r["cells"][2] is not None}
+    assert dict(zip(bars["ids"], bars["x"], strict=True)) == rows
     # A layer that is gone, as after another model was tuned, shows all.
     assert len(nodes()) == len(formulations(scene(tuned(nodes()), layer="gone"))["rows"])
 
@@ -203,6 +206,9 @@ def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
     one = checked(formulations(scene(log=told, contest="one")))
     assert ["tactic 0", "Cask", "0x0", 1.0, None, None, None, "a"] == one["rows"][0]["cells"]
     assert ["tactic 1", "Cask", "0x1", 1.5, 0.5, 50.0, 10.0, "b"] == one["rows"][1]["cells"]
+    # A bar and its row are one thing.
+    (bars,) = one["figures"][0]["data"]
+    assert dict(zip(bars["ids"], bars["x"], strict=True)) == {r["key"]: r["cells"][3] for r in one["rows"]}
 
 
 def test_tuning_answers_in_words_with_its_own_origins() -> None:
