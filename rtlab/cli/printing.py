@@ -137,7 +137,7 @@ def judgement(result: Result) -> None:
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
         print(f"\nlayers by {title}")
-        print(NounTable(Slice, slices).text())
+        print(NounTable(Slice, slices, untold="not told").text())
     if (log := result.log) and log.attempts:
         counts = " → ".join(map(str, log.attempts[log.chosen].counts))
         print(f"\nlayers after each pass ({result.engine.origin}): {counts}")

@@ -25,15 +25,16 @@ _WIDEST = 60
 class NounTable:
     """Nouns of one kind, a row each: the fields that declare a title are its columns, a field ``note`` is its hover.
 
-    ``called`` are the titles of ids that link, ``nodes`` gives those of a layer. Times, bytes and shares stand in the
-    unit that reads best; ``units`` are others, by that of the declaration: their name, and by what values are
-    multiplied. ``of`` is the noun that the nouns are of, which headings may name.
+    ``called`` are the titles of ids that link, ``nodes`` gives those of a layer; ``untold`` stands for an empty text.
+    Times, bytes and shares stand in the unit that reads best; ``units`` are others, by that of the declaration: their
+    name, and by what values are multiplied. ``of`` is the noun that the nouns are of, which headings may name.
     """
 
     kind: type
     nouns: Sequence[Any]
     called: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
+    untold: str = "—"
     units: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
     of: Any = None
     predicted: bool = False
@@ -160,7 +161,8 @@ class NounTable:
         return len(value) if isinstance(value, tuple) else self.called.get(str(value), str(value))
 
     def _text(self, noun: Any, field: Field, unit: str, origins: set[Origin]) -> str:
-        told = _worded(getattr(noun, field.name), unit)
+        value = getattr(noun, field.name)
+        told = self.untold if value == "" else _worded(value, unit)
         origin = field.origin(noun, self.of) if len(origins) > 1 else None
         return f"{told} ({_told(origin, self.predicted)})" if origin else self.called.get(told, told)
 

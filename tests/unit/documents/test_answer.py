@@ -31,7 +31,7 @@ MOVES = (
     Move("0:a", ("n", "m"), 0.5, 0.25, math.inf, last=False, why="", beside=("9:z",)),
     Move("1:b", (), None, None, -3.0, last=True, why="x\x1b[2Jy"),
 )
-TABLE = NounTable(Move, MOVES, {"0:a": "Conv", "1:b": "Pool"}, lambda layer: [f"of {layer}"])
+TABLE = NounTable(Move, MOVES, {"0:a": "Conv", "1:b": "Pool"}, lambda layer: [f"of {layer}"], "none")
 
 
 def test_columns_have_the_unit_that_reads_best_and_the_noun_s_own_origin() -> None:
@@ -68,7 +68,7 @@ def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
     assert "<th>Time, reported</th><th>Share, estimated</th>" in TABLE.html()
     # Of the second nobody knows a time: a heading would claim one.
     assert ["time", "share"] == NounTable(Move, MOVES[1:]).cells()[0][2:4]
-    assert ["Conv", "2", "500 µs", "25 %", "—", "no", "—"] == rows[0]
+    assert ["Conv", "2", "500 µs", "25 %", "—", "no", "none"] == rows[0]
     assert ["layer", "Pool"] == [TABLE.text().splitlines()[i].split()[0] for i in (0, 2)]
     assert "\x1b" not in TABLE.text()
     assert "a" * 59 + "…" == aligned(["h"], [["a" * 61]]).splitlines()[1]

@@ -84,8 +84,9 @@ def test_the_command_line_and_its_json_use_the_titles_of_the_screen(
     """It said int8 where every chip said int8·auto; a program finds the key that it gave beside the title."""
     arguments = ["compare", "fp32", "int8", "--model", "digits_gru", "--target", "cpu"]
     assert 0 == main(arguments)
-    first = capsys.readouterr().out.splitlines()[0]
-    assert re.match(r"fp32 [\d.]+ .s → int8·auto [\d.]+ .s: ", first), first
+    first, latency, *_ = capsys.readouterr().out.splitlines()
+    assert "From fp32 to int8·auto: measured on cpu" == first
+    assert re.fullmatch(r"Latency: [\d.]+ → [\d.]+ .s \(measured\)", latency), latency
     assert 0 == main([*arguments, "--json"])
     told = json.loads(capsys.readouterr().out)["variants"]
     assert [("fp32", "fp32"), ("int8", "int8·auto")] == [(v["name"], v["title"]) for v in told]
