@@ -69,7 +69,7 @@ def facts(found: Recording) -> set[Fact]:
             told |= {("decision", d.text) for d in step.decisions}
     for tuning in log.tunings if log else ():
         told |= {("timed", t.tactic, t.milliseconds) for t in tuning.timed}
-        told |= {("tuned", tuning.layer)} if tuning.timed else set()
+        told |= {("tuned", tuning.layer)} if tuning.timed and tuning.layer else set()
     return told
 
 
@@ -110,6 +110,8 @@ def truths(path: Path, text: str) -> set[Fact]:
             r"got cached result: .*, tactic (\S+), (\S+) ms", line
         ):
             told.add(("timed", found[1].rstrip(","), float(found[2])))
+        if found := re.search(r"\(foreignNode\)\s+\d+, ([\d.]+), .*, (0x[0-9a-f]+),", line):
+            told.add(("timed", found[2], float(found[1])))
         if found := re.search(r"Tactic Name: (\S+) Tactic: (\S+) Time: (\S+)$", line):
             told.add(("timed", found[2], float(found[3])))
         for rule in (

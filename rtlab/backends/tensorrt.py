@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rtlab.backends.live import building, driver, timing_cache
 from rtlab.backends.live.running import EngineRunner
+from rtlab.backends.log import operators as tables
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.engine import Engine
 from rtlab.core.optional import PACKAGES
@@ -64,7 +65,7 @@ class TensorRT(EngineRunner):
 
     def operators(self, log: str) -> tuple[Operator, ...]:
         """The operators of TensorRT's graph compiler that the verbose log of a build lists."""
-        return timing_cache.operators(log)
+        return tables.operators(log)
 
     def remembered(
         self, cache: str | Path, keys: Sequence[str], progress: Progress | None = None

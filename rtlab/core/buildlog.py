@@ -113,7 +113,9 @@ class Tuning:
     ``chosen`` is the tactic that this runner would use, empty where none was valid; ``timed`` is empty then too. Only
     the best ``timed`` may be kept, the fastest first; ``count`` tells how many there were. It is 0 where a result came
     from a timing cache: ``timed`` holds that one then. ``won`` says that the builder told to have taken this runner for
-    these formats, ``attempt`` is a position in ``BuildLog.attempts``.
+    these formats, ``attempt`` is a position in ``BuildLog.attempts``. Where a layer is a region that a compiler of its
+    own takes whole, ``operator`` names the operator within that was tuned, and ``nodes`` are the labels of its ONNX
+    nodes.
     """
 
     layer: str
@@ -125,6 +127,8 @@ class Tuning:
     line: int
     won: bool = False
     attempt: int = 0
+    operator: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,6 +92,7 @@ class TacticListing:
         found += [
             LayerTactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
             for contest in (contests(log) if log is not None else ())
+            if not contest.operator
         ]
         return tuple(found)
 

@@ -251,7 +251,7 @@ export interface Candidate {
   name: string;
 }
 
-/** The candidates of one layer, the fastest first, at most ``KEPT`` of ``count``. There is at least one. Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name, ``id`` that of the engine's layer which bears it, empty where none does or no engine is known. */
+/** The candidates of one layer, the fastest first, at most ``KEPT`` of ``count``. There is at least one. Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name, ``id`` that of the engine's layer which bears it, empty where none does or no engine is known. Within a region that a compiler of its own takes whole, each operator has a contest: ``operator`` is its name, which stands in ``layer`` before that of the region. */
 export interface Contest {
   layer: string;
   candidates: Candidate[];

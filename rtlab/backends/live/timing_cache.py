@@ -8,8 +8,6 @@ Only the verbose log of the build that timed an operator tells its key and its t
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,8 @@ from typing import Any
 from rtlab.backends import vendor
 from rtlab.backends.live import child, listening
 from rtlab.backends.live.running import EngineRunner
-from rtlab.backends.log import listing
 from rtlab.core import files
-from rtlab.core.buildlog import Entry, Operator, TacticTime
+from rtlab.core.buildlog import Entry
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import ReadError, VariantError
@@ -28,12 +25,6 @@ from rtlab.errors import ReadError, VariantError
 FLAG = "EDITABLE_TIMING_CACHE"
 #: What a cache answers for a key that it does not have.
 _NONE = 2**64 - 1
-_OPERATOR = re.compile(
-    r"Autotuning op (?P<name>.+?)(?:\(key: (?P<key>0x[0-9a-fA-F]{32})\))?:(?:\s*(?P<labels>\[ONNX Layer: .*))?\s*$"
-)
-_ROW = re.compile(
-    r"(?:^|\s)\d+, (?P<time>[^,\s]+), [^,\s]+, [^,\s]+, (?P<name>.+?), (?P<tactic>0x[0-9a-fA-F]{1,16}),"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,33 +44,6 @@ class Edited:
 
     entries: tuple[Entry, ...]
     content: bytes
-
-
-def operators(log: str) -> tuple[Operator, ...]:
-    """The operators whose tactics a verbose log lists, in its order; one for each key, and each table without one."""
-    found: dict[str, tuple[Operator, list[TacticTime]]] = {}
-    rows: list[TacticTime] = []
-    for line in log.splitlines():
-        if "Autotuning op " in line and (head := _OPERATOR.search(line)):
-            key, nodes = (head["key"] or "").lower(), tuple(listing.origins(head["labels"] or ""))
-            # What was timed again counts as it was last.
-            rows = []
-            found[key or f"table {len(found)}"] = (Operator(head["name"], key, nodes, ()), rows)
-        elif found and (row := _ROW.search(line)) and (time := _time(row["time"])) is not None:
-            rows.append(TacticTime(row["tactic"], row["name"], time))
-    return tuple(
-        dataclasses.replace(operator, timed=tuple(sorted(timed, key=lambda t: t.milliseconds)))
-        for operator, timed in found.values()
-        if timed
-    )
-
-
-def _time(text: str) -> float | None:
-    try:
-        time = float(text)
-    except ValueError:
-        return None
-    return time if math.isfinite(time) and time >= 0 else None
 
 
 def read(

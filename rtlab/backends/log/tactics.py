@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-import operator
 import re
+from operator import attrgetter
 
+from rtlab.backends.log.operators import HEAD, operator
 from rtlab.core.buildlog import TacticTime, Tuning
 
 #: How many tactics of one contest are kept.
@@ -20,7 +21,7 @@ _WAITING = 5_000
 _NAMED = re.compile(rb"Set Tactic Name: (?P<name>\S+)(?: Tactic: (?P<tactic>-?\w+))?")
 _SCRATCH = re.compile(rb"[Ss]cratch requested: (\d{1,18})")
 _ONLY = re.compile(rb"Tactic (-?\w+) is the only option")
-_speed = operator.attrgetter("milliseconds")
+_speed = attrgetter("milliseconds")
 _NUMBERED = re.compile(r"\[0x[0-9a-fA-F]*\]$")
 
 
@@ -42,6 +43,34 @@ class TacticRows:
         self._count, self._only = 0, ""
         self._best: list[TacticTime] = []
         self._names: dict[bytes | str, str] = {}
+        #: The head of the table of an operator within a region, its line, and the rows that follow; None outside.
+        self._operator: tuple[re.Match[str], int] | None = None
+        self._inside: list[str] = []
+
+    def inside(self, line: bytes, number: int) -> None:
+        """A line of a region's own compiler, which times the operators within."""
+        if b"Autotuning op " in line:
+            self._settle()
+            head = HEAD.search(line.decode("utf-8", "replace"))
+            self._operator = (head, number) if head else None
+        elif self._operator:
+            self._inside.append(line.decode("utf-8", "replace"))
+
+    def _settle(self) -> None:
+        """The table of an operator is over."""
+        if self._operator is not None:
+            head, line = self._operator
+            found = operator(head, self._inside)
+            if found.timed:
+                self.found.append(
+                    Tuning(
+                        self._layer if self._open else "", self._runner if self._open else "", self._formats,
+                        found.timed[:KEPT], found.timed[0].tactic, len(found.timed), line, attempt=self.attempt,
+                        operator=self._same(found.name), nodes=found.nodes,
+                    )
+                )  # fmt: skip
+        self._operator = None
+        self._inside.clear()
 
     def formats(self, text: str) -> None:
         """A combination of formats is tried from here on; empty when the next layer begins."""
@@ -91,12 +120,13 @@ class TacticRows:
         self.close()
         for index in range(len(self.found) - 1, self._since - 1, -1):
             tuning = self.found[index]
-            if tuning.runner == runner and (tuning.timed or tuning.chosen):
+            if tuning.runner == runner and not tuning.operator and (tuning.timed or tuning.chosen):
                 self.found[index] = dataclasses.replace(tuning, chosen=tactic, won=True)
                 return
 
     def close(self, chosen: str | None = None) -> None:
         """End the contest that is open, if one is."""
+        self._settle()
         if self.rows:
             self._digest()
         if not self._open:

@@ -155,8 +155,9 @@ class _Reading:
             if mark == tactic and offset:
                 rows.append(line)
                 continue
-            # A region's own compiler tells thousands of lines on kernels without a layer.
+            # A region's own compiler tells thousands of lines on its kernels.
             if mark == region and offset and b"(Sparsity)" not in line:
+                self.build.tactics.inside(line, number)
                 continue
             key = line[offset:stop]
             if not offset or not mark.startswith(tail) or key[:1] in b"[ ":
@@ -358,7 +359,9 @@ class _Reading:
         return True
 
     def _sparsity(self, text: str) -> bool:
-        if found := _SPARSITY.match(text):
+        if text.startswith("(foreignNode)") and "(Sparsity)" not in text:
+            self.build.tactics.inside(text.encode("utf-8", "replace"), self.line)
+        elif found := _SPARSITY.match(text):
             attempt = self.build.attempt
             names = attempt.names(found["names"], found["eligible"] or found["chosen"])
             if found["found"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -16,6 +17,8 @@ from rtlab.core.schema import UNSENT, Meaning
 KEPT = 20
 #: Copies between formats, which the builder times to know their cost, not to choose a layer's tactic.
 _COPIES = frozenset({"Reformat"})
+#: What Myelin puts behind the name of an operator where it becomes a layer.
+_MYELIN = re.compile(r"_myl\d+_\d+$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +42,16 @@ class Contest:
 
     Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another
     combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name,
-    ``id`` that of the engine's layer which bears it, empty where none does or no engine is known.
+    ``id`` that of the engine's layer which bears it, empty where none does or no engine is known. Within a region that
+    a compiler of its own takes whole, each operator has a contest: ``operator`` is its name, which stands in ``layer``
+    before that of the region.
     """
 
     layer: Annotated[str, Meaning("Layer")]
     candidates: tuple[Candidate, ...]
     count: Annotated[int, Meaning("Timed", origin="reported")]
     id: str = ""
+    operator: Annotated[str, UNSENT] = ""
 
     @property
     def winner(self) -> Candidate:
@@ -82,8 +88,8 @@ class Price:
 
 
 def total(found: Sequence[Contest]) -> float:
-    """Milliseconds of the fastest candidates of all layers, one after the other."""
-    return math.fsum(contest.winner.tactic.milliseconds for contest in found)
+    """Milliseconds of the fastest candidates of all layers, one after the other; a region counts as a whole."""
+    return math.fsum(contest.winner.tactic.milliseconds for contest in found if not contest.operator)
 
 
 def prices(contest: Contest, engine: float) -> tuple[Price, ...]:
@@ -117,7 +123,7 @@ def second_best(found: Sequence[Contest]) -> float:
     return math.fsum(
         second.tactic.milliseconds - contest.winner.tactic.milliseconds
         for contest in found
-        if (second := contest.runner_up) is not None
+        if (second := contest.runner_up) is not None and not contest.operator
     )
 
 
@@ -129,19 +135,30 @@ def contests(log: BuildLog, ids: Mapping[str, str] | None = None) -> tuple[Conte
     A builder that tries several networks times a layer once and remembers; so times of all attempts count, for layers
     that the chosen one has. Copies between formats are left out: the builder times them for every tensor.
     """
-    tried: dict[str, None] = {}
-    table: defaultdict[str, list[Tuning]] = defaultdict(list)
+    tried: dict[tuple[str, str], None] = {}
+    table: defaultdict[tuple[str, str], list[Tuning]] = defaultdict(list)
     for tuning in log.tunings:
         if tuning.runner in _COPIES:
             continue
-        table[tuning.layer].append(tuning)
+        table[tuning.layer, tuning.operator].append(tuning)
         if tuning.attempt == log.chosen:
-            tried[tuning.layer] = None
-    found = (_contest(layer, table[layer], (ids or {}).get(layer, "")) for layer in tried)
+            tried[tuning.layer, tuning.operator] = None
+    # What a region has within, only the attempt tells that timed it first.
+    regions = {layer for layer, _ in tried}
+    tried |= dict.fromkeys(key for key in table if key[1] and key[0] in regions)
+    places = {layer: place for place, layer in enumerate(dict.fromkeys(layer for layer, _ in tried))}
+    order = sorted(tried, key=lambda key: (places[key[0]], key[1] != ""))
+    known = {_MYELIN.sub("", name): id_ for name, id_ in (ids or {}).items()} | dict(ids or {})
+    found = (
+        _contest(
+            layer, operator, table[layer, operator], known.get(operator or layer) or known.get(layer, "")
+        )
+        for layer, operator in order
+    )
     return tuple(contest for contest in found if contest is not None)
 
 
-def _contest(layer: str, tunings: list[Tuning], id_: str) -> Contest | None:
+def _contest(layer: str, operator: str, tunings: list[Tuning], id_: str) -> Contest | None:
     timed: dict[tuple[str, str, str], Candidate] = {}
     cached: dict[tuple[str, str, str], Candidate] = {}
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -157,4 +174,7 @@ def _contest(layer: str, tunings: list[Tuning], id_: str) -> Contest | None:
                 table[key] = candidate
     fresh = [candidate for key, candidate in cached.items() if key not in timed]
     best = heapq.nsmallest(KEPT, [*timed.values(), *fresh], key=lambda c: c.tactic.milliseconds)
-    return Contest(layer, tuple(best), sum(counts.values()) + len(fresh), id_) if best else None
+    if not best:
+        return None
+    name = " in ".join(filter(None, (operator, layer)))
+    return Contest(name, tuple(best), sum(counts.values()) + len(fresh), id_, operator)

@@ -102,7 +102,8 @@ def _builder(scene: Scene, settings: list[Setting]) -> Panel:
 
 def _contests(scene: Scene) -> tuple[Contest, ...]:
     log = questions.build.log(scene.result)
-    return contests(log, {y.name: y.id for y in reversed(scene.result.engine.layers)}) if log else ()
+    found = contests(log, {y.name: y.id for y in reversed(scene.result.engine.layers)}) if log else ()
+    return tuple(c for c in found if not c.operator)
 
 
 def _sources(scene: Scene) -> dict[str, str]:

@@ -10,7 +10,8 @@ import pytest
 
 import fake_trt
 from fake_gpu import VERSIONS, Here
-from rtlab.backends.live.timing_cache import FLAG, Entry, Operator, force, operators, read
+from rtlab.backends.live.timing_cache import FLAG, Entry, force, read
+from rtlab.backends.log.operators import Operator, operators
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.buildlog import TacticTime
 from rtlab.core.engine import Engine

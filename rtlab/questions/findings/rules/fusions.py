@@ -197,17 +197,32 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
     """Regions that the compiler reports as one layer."""
     layers = reading.of("region")
     if layers and reading.matters(layers, _LEAST):
+        inside = {y.id: reading.inside(y) for y in layers}
         said = {
-            y.id: f"holds {many(n, 'node')} of the model" if (n := len(reading.nodes([y]))) else ""
+            y.id: ", ".join(
+                [
+                    *([f"holds {many(n, 'node')} of the model"] if (n := len(reading.nodes([y]))) else []),
+                    *(f"{t.operator} was fastest with {t.timed[0].name}" for t in inside[y.id]),
+                ]
+            )
             for y in layers
         }
+        told = sum(map(len, inside.values()))
+        lists = sum(map(bool, inside.values()))
+        what = (
+            f"the log tells the tactics of {many(told, 'operator')} inside"
+            + (f" {lists} of them" if lists < len(layers) else "")
+            if told
+            else "what runs inside is not listed"
+        )
         yield reading.finding(
             "opaque-region",
             "",
             layers,
-            f"{many(len(layers), 'region is', 'regions are')} told as one layer each: what runs inside is not listed.",
+            f"{many(len(layers), 'region is', 'regions are')} told as one layer each: {what}.",
             evidence=f"Names of the layers: {reading.quote(layers, said)}",
-            fix=f"{_opened(reading)} with Nsight Systems, which shows its kernels.",
+            fix=("Their tactics stand beside those of the layers. " if told else "")
+            + f"{_opened(reading)} with Nsight Systems, which shows its kernels.",
         )
 
 

@@ -76,7 +76,7 @@ class Reading:
     @functools.cached_property
     def _tunings(self) -> Mapping[str, tuple[Tuning, ...]]:
         table: dict[str, tuple[Tuning, ...]] = {}
-        for tuning in self.log.tunings if self.log else ():
+        for tuning in (t for t in (self.log.tunings if self.log else ()) if not t.operator):
             # A builder may have tried other networks; only the one that became the engine counts.
             if self.log is None or tuning.attempt != self.log.chosen:
                 continue
@@ -132,6 +132,16 @@ class Reading:
     def tunings(self, layer: Layer) -> tuple[Tuning, ...]:
         """What the build log tells of the tactics that were timed for a layer."""
         return self._tunings.get(layer.name, ())
+
+    def inside(self, layer: Layer) -> tuple[Tuning, ...]:
+        """The operators in a region whose tactics the log lists, each by the fastest table of all attempts."""
+        best: dict[str, Tuning] = {}
+        for tuning in self.log.tunings if self.log else ():
+            if tuning.operator and tuning.layer == layer.name:
+                other = best.get(tuning.operator)
+                if other is None or tuning.timed[0].milliseconds < other.timed[0].milliseconds:
+                    best[tuning.operator] = tuning
+        return tuple(best.values())
 
     def microseconds(self, layers: Iterable[Layer]) -> float | None:
         """The measured time of layers together; None where none of them has one."""

@@ -16,8 +16,11 @@ from judged import (
     tensor,
     timed,
 )
-from rtlab.backends.makers import TENSORRT_RTX
-from rtlab.core.engine import Engine
+from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
+from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.variant import Target
+from rtlab.questions.findings.rank import findings
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.testing import tiny_model
 
@@ -198,3 +201,29 @@ def test_sums_that_nobody_quantizes_are_no_finding() -> None:
     assert [] == of(engine(step("correlation", x, y, name="conv")), "requantized-outside")
     relu = step("kgen", y, tensor("z", "fp32"), name="__myl_MulAddRelu_myl0_1")
     assert [] == of(engine(step("correlation", x, y, name="conv"), relu), "requantized-outside")
+
+
+def test_a_region_whose_operators_the_log_times_names_them_and_their_fastest_kernels() -> None:
+    """Two tables of one operator, in two formats: the faster counts, and nobody says that nothing is listed."""
+    region = Engine(
+        "trtexec",
+        "10.16.1",
+        Target("sm90"),
+        (Layer("0", "{ForeignNode[a...c]}", "Myelin", 0),),
+        maker=TENSORRT,
+    )
+    rows = [("slow_kernel", 0.5), ("fast_kernel", 0.25)]
+    log = BuildLog(
+        tunings=tuple(
+            Tuning(
+                region.layers[0].name, "Myelin", "", (TacticTime("0x1", n, t),), "0x1", 1, 1, operator="dense"
+            )
+            for n, t in rows
+        )
+    )
+    (bare,) = (f for f in findings(region) if f.rule == "opaque-region")
+    (told,) = (f for f in findings(region, log=log) if f.rule == "opaque-region")
+    assert "what runs inside is not listed" in bare.title
+    assert "the log tells the tactics of 1 operator inside" in told.title
+    assert "dense was fastest with fast_kernel" in told.evidence
+    assert "slow_kernel" not in told.evidence
