@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rtlab.cli import compilers, opening, printing
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
-from rtlab.errors import RtlabError, boundary, see_room
+from rtlab.errors import RtlabError, VariantError, boundary, see_room
 
 if TYPE_CHECKING:
     from rtlab.study import Study
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "read": _read,
             "compare": _compare,
             "why": _why,
+            "bisect": _bisect,
             "rules": _rules,
             "prepare": _prepare,
             "report": _report,
@@ -143,7 +144,7 @@ def _releases(given: argparse.Namespace) -> int:
 
     study, name = opening.first(given)
     found = study.releases(name)
-    print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False) if given.json else found)
+    print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False) if given.json else found.told())
     return 0
 
 
@@ -175,6 +176,35 @@ def _rules(given: argparse.Namespace) -> int:
         print(rules.written(found), end="")
     else:
         printing.rules(found)
+    return 0
+
+
+def _bisect(given: argparse.Namespace) -> int:
+    from rtlab.documents.crossing import plain
+
+    if len(given.compiler) != 2:
+        raise VariantError(
+            f"Cannot look for what changed: {len(given.compiler)} compiler was named. Give two, as --compiler 1.6 1.7."
+        )
+    study = opening.opened(given)
+    for release in given.compiler:
+        study.add(
+            release,
+            precision={"*": given.precision, **opening.pins(given.pin)},
+            calibrator=given.calibrator,
+            target=given.target,
+            weights=given.weights,
+            sparsity=given.sparsity,
+            scales=given.scales,
+            compiler=release,
+        )
+    found = study.bisect(*given.compiler, folder=given.output, builds=given.builds, seconds=given.seconds)
+    if given.json:
+        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
+        return 0
+    print(found.told())
+    if given.output:
+        print(f"wrote {Path(given.output) / 'report.md'}")
     return 0
 
 

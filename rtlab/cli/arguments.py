@@ -85,6 +85,7 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     both.add_argument("--json", action="store_true", help="print one JSON object")
 
     _why_arguments(commands)
+    _bisect_arguments(commands)
     _rules_arguments(commands)
 
     ready = commands.add_parser(
@@ -205,6 +206,40 @@ def _rules_arguments(commands: Any) -> None:
         help="also write the table: .json to read again, or .md",
     )
     asked.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _bisect_arguments(commands: Any) -> None:
+    asked = commands.add_parser(
+        "bisect",
+        help="find what changed from one release of the compiler to another, and the smallest parts that show it",
+    )
+    asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    asked.add_argument(
+        "--compiler",
+        nargs="+",
+        action=_OneOrTwo,
+        required=True,
+        metavar="RELEASE",
+        help="the two, such as 1.6 1.7",
+    )
+    asked.add_argument(
+        "-o",
+        "--output",
+        default=None,
+        metavar="FOLDER",
+        help="a text for a bug report, parts and logs go here",
+    )
+    asked.add_argument(
+        "--builds", type=int, default=200, help="how many parts may be built (default: %(default)s)"
+    )
+    asked.add_argument(
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="how long it may take, without the whole builds (default: %(default)g)",
+    )
+    asked.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(asked)
 
 
 def _answer_arguments(parser: argparse.ArgumentParser) -> None:

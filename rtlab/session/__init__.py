@@ -25,16 +25,16 @@ from rtlab.quantize.sparsity import SparseWeight
 from rtlab.questions.findings.listed import beside
 from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
+from rtlab.session.bisecting import Bisections
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
-from rtlab.session.runs import Runs
 from rtlab.session.searches import Searches
 from rtlab.session.watching import watching
 
 R = TypeVar("R")
 
 
-class Session(Runs[R], Recordings[R], Searches[R]):
+class Session(Bisections[R], Recordings[R], Searches[R]):
     """One model, several variants. ``R`` is how it hands out what is known of one: ``rtlab.Result`` in a notebook.
 
     Args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import releases
@@ -11,6 +13,7 @@ from rtlab.backends.live import kept
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
+from rtlab.documents.crossing import plain
 from rtlab.errors import BuildError, Cancelled, VariantError
 
 #: Layers by sample, precision and release, counted in logs of each release alone; None where it refuses.
@@ -57,6 +60,9 @@ def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
 
     found = study.releases("int8")
 
+    told = json.loads(json.dumps(plain(found), allow_nan=False))["releases"]
+    assert [(r.layers, r.refused) for r in found.releases] == [(r["layers"], r["refused"]) for r in told]
+    assert all(f"{r.variant}: {r.refused}" in found.told() for r in found.releases if r.refused)
     rows = {r.compiler.split()[-3] if r.layers else r.compiler: r for r in found.releases}
     own = next(c for c in rtlab.compilers.known() if c.own)
     assert len(rtlab.compilers.known()) == len(found.releases)
@@ -118,3 +124,48 @@ def test_a_release_of_another_backend_is_refused() -> None:
         study.add("fp16", compiler=own.version, backend="onnxruntime")
     with pytest.raises(VariantError, match='cannot build for target "cpu"'):
         study.add("fp16", compiler=own.version, target="cpu")
+
+
+def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) -> None:
+    """RTX 1.7 averages where it brings the tensor into order, which took 1.6 two steps: 21 layers against 20."""
+    needs(releases.QUICK)
+    own = next(c for c in rtlab.compilers.known() if c.own).version
+    if own != "1.7.1.116":
+        pytest.skip(f"what changed is known of 1.7.1.116, and here is {own}")
+    study = rtlab.Study(samples.load("digits_inception").model)
+    for version in (releases.QUICK, own):
+        study.add(version, precision="fp16", compiler=version, target="sm86")
+
+    found = study.bisect(releases.QUICK, own, folder=tmp_path)
+
+    (change,) = found.changes
+    assert {"/pool3/GlobalAveragePool", "/classifier/Gemm"} == {*change.nodes}
+    assert "__myl_Tran" in change.first
+    assert "__myl_TranMean" in change.second
+    part = rtlab.load(tmp_path / "1" / "part.onnx")
+    assert change.part == len(part.top) <= 6
+    again = rtlab.Study(part)
+    for version in (releases.QUICK, own):
+        again.add(version, precision="fp32", compiler=version, target="sm86")
+    again.run(compare=False)
+    kernels = {v: {y.name.partition("_myl0")[0] for y in again[v].engine.layers} for v in again}
+    assert "__myl_TranMean" in kernels[own] - kernels[releases.QUICK]
+
+
+def test_what_an_earlier_release_refuses_is_one_convolution(tmp_path) -> None:
+    needs(releases.QUICK)
+    given = samples.load("digits_inception")
+    study = rtlab.Study(given.model, data=given.calibration)
+    for version in (releases.QUICK, "1.7"):
+        study.add(version, precision="int8", compiler=version, target="sm86")
+    found = study.bisect(releases.QUICK, "1.7", folder=tmp_path)
+    assert "first" == found.refused
+    assert ["Conv"] == [study.model.by_id[n].op for n in found.changes[0].nodes]
+    part = rtlab.load(tmp_path / "1" / "part.onnx")
+    assert {"Conv", "QuantizeLinear", "DequantizeLinear", "MaxPool"} == {n.op for n in part.top}
+    again = rtlab.Study(part)
+    again.add("old", compiler=releases.QUICK, target="sm86")
+    again.add("new", compiler="1.7", target="sm86")
+    with pytest.raises(BuildError, match="the builder refused"):
+        again.run(compare=False)
+    assert ["new"] == [*again.facts]

@@ -60,7 +60,7 @@ def around(model: Model, nodes: Iterable[str], hops: int) -> Model:
         fresh = [n for at in edge for n in _near(model, at) if n not in chosen]
         chosen.update(dict.fromkeys(fresh))
         edge = fresh
-    return _cut(model, chosen)
+    return cut(model, chosen)
 
 
 def alone(model: Model, nodes: Iterable[str]) -> Model:
@@ -71,10 +71,10 @@ def alone(model: Model, nodes: Iterable[str]) -> Model:
         before = [n for n in _writers(model, todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
         todo += [n for n in before if n not in chosen]
         chosen.update(dict.fromkeys(before))
-    return _cut(model, chosen, whole=False)
+    return cut(model, chosen, whole=False)
 
 
-def _cut(model: Model, chosen: dict[str, None], *, whole: bool = True) -> Model:
+def cut(model: Model, chosen: dict[str, None], *, whole: bool = True) -> Model:
     """Some nodes with what computes their weights; ``whole`` keeps who else reads their values."""
     every = dict(chosen)
     for node in chosen:

@@ -61,7 +61,7 @@ class Oracle:
         self.rig.check(DOING)
         self.builds += 1
         try:
-            engine = _built(self.rig.tool, BuildRequest(model, self.variant, several=True), Under(self.rig))
+            engine = built(self.rig.tool, BuildRequest(model, self.variant, several=True), Under(self.rig))
         except BuildError as error:
             self.rig.count(builds=1)
             taken = time.monotonic() - began
@@ -82,7 +82,7 @@ _lock = threading.Lock()
 _KEPT, _LARGEST = 256, 200
 
 
-def _built(builder: Builder, request: BuildRequest, progress: Progress) -> Engine:
+def built(builder: Builder, request: BuildRequest, progress: Progress) -> Engine:
     """What a compiler makes of a graph, which it is asked once: a release is a compiler of its own."""
     if len(request.model.nodes) > _LARGEST or not isinstance(builder, Hashable):
         return builder.build(request, progress)

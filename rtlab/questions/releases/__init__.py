@@ -40,7 +40,7 @@ class Releases:
 
     releases: tuple[Release, ...]
 
-    def __str__(self) -> str:
+    def told(self) -> str:
         """The table in aligned columns, and below it in full what was refused."""
         short = [dataclasses.replace(r, refused="yes" if r.refused else "") for r in self.releases]
         told = [f"{r.variant}: {r.refused}" for r in self.releases if r.refused]

@@ -1,0 +1,216 @@
+"""What changed from one engine of a model to another: the few groups of nodes, and a part that still shows each."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import html
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated, Literal, TypeAlias
+
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.facts import Facts
+from rtlab.core.model import Model
+from rtlab.core.phrases import many
+from rtlab.core.schema import UNSENT, Meaning
+from rtlab.documents.answer import NounTable
+from rtlab.questions import difference, fusion, roofline
+from rtlab.questions.difference import diff
+from rtlab.questions.difference.diff import Group, Side
+from rtlab.questions.why.missed import readers, together
+from rtlab.relation.mapping import Mapping
+
+#: Milliseconds below which a difference is that of rounding.
+_NOTHING = 1e-6
+#: What is left of a layer's name without the number of its program and its place in it.
+_PLACE = re.compile(r"_myl\d+_\d+$")
+#: What an engine does with some nodes: for each step that works for them which of them, its kind, type and kernel.
+Doing: TypeAlias = "collections.Counter[tuple[frozenset[str], str, str, str]]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """The smallest part found that shows a change: its models and logs, first and second; one model may be both."""
+
+    models: tuple[Model, Model]
+    logs: tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """Nodes that two engines run in other steps.
+
+    ``first`` and ``second`` are the steps, by their kernels; ``cause`` says what differs; ``delta`` is what the second
+    takes more, in milliseconds on the GPU of each. ``part`` counts the nodes of the smallest part that still shows it,
+    None where none was built.
+    """
+
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    title: Annotated[str, Meaning("First node")]
+    first: Annotated[str, Meaning("Before", origin="reported")]
+    second: Annotated[str, Meaning("After", origin="reported")]
+    cause: Annotated[str, Meaning("What differs")]
+    delta: Annotated[float | None, Meaning("Difference", "ms", "estimated")] = None
+    part: Annotated[int | None, Meaning("Part", note="Nodes of the smallest part that still shows it.")] = (
+        None
+    )
+    shown: Annotated[Reproduction | None, UNSENT] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Bisection:
+    """What changed from one engine to another.
+
+    ``refused`` is which of the two compilers refuses the model, ``first`` or ``second``, in the words of ``said``;
+    ``changes`` has one row then, the nodes that it refuses.
+    """
+
+    first: Annotated[str, Meaning("First")]
+    second: Annotated[str, Meaning("Second")]
+    changes: tuple[Changed, ...]
+    text: Annotated[str, Meaning("Answer")]
+    refused: Annotated[Literal["", "first", "second"], Meaning("Refused by")] = ""
+    said: Annotated[str, Meaning("In its words")] = ""
+    builds: Annotated[int, Meaning("Builds")] = 0
+    seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self.text)}</p>{NounTable(Changed, self.changes, untold='').html()}"
+
+    def told(self) -> str:
+        """The answer, and a table of what changed."""
+        table = NounTable(Changed, self.changes, untold="").text() if self.changes else ""
+        taken = f"{many(self.builds, 'build')} in {self.seconds:.2g} s (measured here)" if self.builds else ""
+        return "\n\n".join(filter(None, (self.text, table, self.said, taken)))
+
+
+def doing(relation: Mapping, engine: Engine, nodes: Iterable[str]) -> Doing:
+    """What an engine does with some nodes, layouts that it brings their inputs into included."""
+    wanted = frozenset(nodes)
+    return collections.Counter(
+        (frozenset(relation.nodes(y.id)) & wanted, y.kind, y.precision, kernel(y))
+        for y in serving(relation, engine, wanted)
+    )
+
+
+def serving(relation: Mapping, engine: Engine, nodes: Collection[str]) -> list[Layer]:
+    """The layers that work for some nodes, and those that bring their inputs into a layout and name no node."""
+    mine = {y.id for y in engine.layers if not {*relation.nodes(y.id)}.isdisjoint(nodes)}
+    fed = {t.name for y in engine.layers if y.id in mine for t in y.inputs}
+    return [
+        y
+        for y in engine.layers
+        if y.id in mine or (not relation.nodes(y.id) and any(t.name in fed for t in y.outputs))
+    ]
+
+
+def kernel(layer: Layer) -> str:
+    """A layer's name without its place, which every layer before it moves."""
+    return _PLACE.sub("", layer.name)
+
+
+def changed(before: Facts, after: Facts) -> tuple[Changed, ...]:
+    """The groups of nodes that two engines of one model run in other steps; neighbours that changed are one.
+
+    Those that take most more or less come first.
+    """
+    maps = [fusion.mapping(f) for f in (before, after)]
+    able = all(roofline.estimate(f) is not None for f in (before, after))
+    plain = [Side(f.name, f.engine, m) for f, m in zip((before, after), maps, strict=True)]
+    found = (
+        difference.of(before, after, gpu="target")
+        if able
+        else diff.difference(plain[0], plain[1], before.source)
+    )
+    engines = (before.engine, after.engine)
+    if not before.source.nodes:
+        return tuple(_unmapped(g, engines) for g in found.groups if g.cause != "the same layers")
+    groups = [g for g in found.groups if g.nodes]
+    other = [g for g in groups if doing(maps[0], engines[0], g.nodes) != doing(maps[1], engines[1], g.nodes)]
+    made = []
+    steps = [{(k, y.id) for k in (0, 1) for y in serving(maps[k], engines[k], g.nodes)} for g in other]
+    for several in _neighbours(before.source, [g.nodes for g in other], steps):
+        members = [other[i] for i in several]
+        nodes = tuple(n for g in members for n in g.nodes)
+        known = [g.delta for g in members if g.delta is not None]
+        was, now = (doing(m, e, nodes) for m, e in zip(maps, engines, strict=True))
+        made.append(
+            Changed(
+                nodes,
+                members[0].title,
+                _said(was - now),
+                _said(now - was),
+                _cause(before.source, maps, engines, nodes),
+                total if known and abs(total := sum(known)) > _NOTHING else None,
+            )
+        )
+    return tuple(sorted(made, key=lambda c: -abs(c.delta or 0.0)))
+
+
+def _said(steps: Doing) -> str:
+    """Kernels of steps, in words."""
+    return ", ".join(
+        sorted(f"{count} x {name}" if count > 1 else name for (_, _, _, name), count in steps.items())
+    )
+
+
+def _cause(model: Model, maps: Sequence[Mapping], engines: Sequence[Engine], nodes: Sequence[str]) -> str:
+    """What differs: pairs that became one step, or two; or what the same steps do besides."""
+    inside, joined, parted = frozenset(nodes), [], []
+    for node in nodes:
+        for value in model.by_id[node].outputs:
+            for reader in readers(model, value):
+                if reader in inside:
+                    was, now = (together(m, node, reader) for m in maps)
+                    pair = f"{node} and {reader}"
+                    joined += [pair] * (was is False and now is True)
+                    parted += [pair] * (was is True and now is False)
+    told = [f"one step now: {', '.join(joined)}"] * bool(joined)
+    told += [f"apart now: {', '.join(parted)}"] * bool(parted)
+    counts = [sum(doing(m, e, nodes).values()) for m, e in zip(maps, engines, strict=True)]
+    if counts[0] != counts[1]:
+        told.append(f"{many(counts[0], 'step')} became {counts[1]}")
+    types = [
+        dict.fromkeys(y.precision for y in serving(m, e, inside) if y.precision)
+        for m, e in zip(maps, engines, strict=True)
+    ]
+    if all(types) and {*types[0]} != {*types[1]}:
+        told.append(f"{'/'.join(types[0])} became {'/'.join(types[1])}")
+    return "; ".join(told) or "other kernels"
+
+
+def _unmapped(group: Group, engines: Sequence[Engine]) -> Changed:
+    """A group of layers of two engines whose model nobody gave."""
+    one, two = (
+        ", ".join(kernel(engine.layer(i)) for i in half.layers)
+        for half, engine in zip((group.first, group.second), engines, strict=True)
+    )
+    return Changed((), group.title, one, two, group.cause, group.delta)
+
+
+def _neighbours(
+    model: Model, groups: Sequence[Sequence[str]], steps: Sequence[Collection[tuple[int, str]]]
+) -> list[list[int]]:
+    """Groups of which one reads what the other writes, or that a step works for in common, together."""
+    home = {n: i for i, nodes in enumerate(groups) for n in nodes}
+    whole = list(range(len(groups)))
+
+    def root(i: int) -> int:
+        while whole[i] != i:
+            i = whole[i]
+        return i
+
+    for node, i in home.items():
+        for value in model.by_id[node].outputs:
+            for reader in model.consumers.get(value, ()):
+                if reader.id in home:
+                    whole[root(home[reader.id])] = root(i)
+    first: dict[tuple[int, str], int] = {}
+    for i, several in enumerate(steps):
+        for step in several:
+            whole[root(i)] = root(first.setdefault(step, i))
+    found: dict[int, list[int]] = {}
+    for i in range(len(groups)):
+        found.setdefault(root(i), []).append(i)
+    return list(found.values())

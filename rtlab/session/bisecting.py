@@ -1,0 +1,91 @@
+"""What changed from one variant of a study to another."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import TypeVar
+
+from rtlab import backends
+from rtlab.backends.roles import role
+from rtlab.core.protocols import Builder, Progress
+from rtlab.errors import BackendError, Unavailable, VariantError, boundary
+from rtlab.experiments.bisecting import Bisecting, BisectionSide
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.why import asked_of
+from rtlab.questions.bisection import Bisection
+from rtlab.session import bug_report
+from rtlab.session.runs import Runs
+from rtlab.session.watching import watching
+
+R = TypeVar("R")
+
+
+class Bisections(Runs[R]):
+    """Looks for what changed."""
+
+    @boundary("look for what changed")
+    def bisect(
+        self,
+        first: str,
+        second: str,
+        *,
+        folder: str | Path | None = None,
+        builds: int = 200,
+        seconds: float = 60.0,
+        progress: Progress | None = None,
+    ) -> Bisection:
+        """What changed from one variant to another: groups of nodes, and for each the smallest part that shows it.
+
+        The two may differ in their compiler, their precision or their options; of a compiler that refuses the model
+        the fewest nodes are found that it refuses. Of engines from files the groups alone are told. What is not built
+        yet is built first. What was found before a cancel, or within the budget, is the answer.
+
+        Args:
+            first: A variant.
+            second: Another one.
+            folder: Where a text for a bug report goes, with the parts and their logs; None writes nothing.
+            builds: How many parts may be built.
+            seconds: How long it may take, but for a build that is at work by then.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant.
+            Cancelled: stopped before anything was found.
+            RtlabError: the folder cannot be written.
+        """
+        for name in (first, second):
+            self._known(name, "bisect")
+        with watching(progress) as watched:
+            one, two = (self._side(name, watched) for name in (first, second))
+            if one.title == two.title:
+                one, two = (
+                    dataclasses.replace(s, title=f"{n} ({s.title})") for s, n in ((one, first), (two, second))
+                )
+            rig: Rig[object] = Rig(None, watched, Allowance(seconds, builds))
+            found = carry_out(Bisecting(one, two), rig)
+        if folder is not None:
+            releases = [
+                backends.get(s.variant.backend).availability().version if s.variant.backend else ""
+                for s in (one, two)
+            ]
+            bug_report.written(found, self.model, folder, releases)
+        return found
+
+    def _side(self, name: str, progress: Progress) -> BisectionSide:
+        """A variant as a bisection takes it, built where it is not yet."""
+        if name not in self.facts:
+            with contextlib.suppress(BackendError):
+                self.run([name], progress=progress, compare=False)
+        variant, facts = self.variants[name], self.facts.get(name)
+        if facts is None:
+            made = self.prepare(name, progress=progress).model
+            asked: Builder = role(variant.backend or "", "builds", "build")
+            version = backends.get(variant.backend or "").availability().version
+            title = f"{backends.get(variant.backend or '').capabilities().maker.title} {version} · {variant.target}"
+            return BisectionSide(title, made, variant, asked, None, str(self.failures[name]))
+        builder: Builder | None = None
+        with contextlib.suppress(VariantError, Unavailable):
+            builder = asked_of(facts)
+        return BisectionSide(facts.engine.title, facts.prepared.model, facts.variant, builder, facts)
