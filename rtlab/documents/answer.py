@@ -98,7 +98,7 @@ class NounTable:
         )
         made.attrs = {
             "units": {f.name: unit for f in known if (unit := said(f.meaning.unit, of=self.of))},
-            "origins": {f.name: ", ".join(sorted(o)) for f in known if (o := self._origins(f))},
+            "origins": {f.name: ", ".join(o) for f in known if (o := sorted(filter(None, self._origins(f))))},
         }
         return made
 
@@ -121,9 +121,10 @@ class NounTable:
         body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
         return f"<table><tr>{head}</tr>{body}</table>"
 
-    def _origins(self, field: Field) -> set[Origin]:
+    def _origins(self, field: Field) -> set[Origin | None]:
         """Where the numbers of a column are from; what is not known is from nowhere."""
-        return {_told(o, self.predicted) for n in self.nouns if (o := field.origin(n, self.of))}
+        known = (field.origin(n, self.of) for n in self.nouns if getattr(n, field.name) is not None)
+        return {o and _told(o, self.predicted) for o in known}
 
     def _origin(self, field: Field) -> Origin | None:
         """The only one; where there are several, each cell says its own."""
@@ -160,7 +161,7 @@ class NounTable:
             return None
         return len(value) if isinstance(value, tuple) else self.called.get(str(value), str(value))
 
-    def _text(self, noun: Any, field: Field, unit: str, origins: set[Origin]) -> str:
+    def _text(self, noun: Any, field: Field, unit: str, origins: set[Origin | None]) -> str:
         value = getattr(noun, field.name)
         told = self.untold if value == "" else _worded(value, unit)
         origin = field.origin(noun, self.of) if len(origins) > 1 else None

@@ -97,7 +97,8 @@ class Question:
     that say what is to be seen, are its head. ``noun`` gives the noun that answers, from whose fields the panel, JSON,
     frame and text follow; ``drawn`` the same with a figure, or with something to choose.
     ``concerns`` says of which models there is anything to ask. ``sent`` is the type of the noun where the page draws
-    it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant.
+    it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant,
+    ``each`` that its rows are of an engine each, and tell themselves what of it is predicted.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Question:
     drawn: Callable[[Scene], Panel] | None = None
     sent: type | None = None
     shared: bool = False
+    each: bool = False
     concerns: Callable[[Model], bool] = lambda _: True
 
     def ask(self, scene: Scene) -> Answer:
@@ -119,7 +121,7 @@ class Question:
         """The answer by its noun, with what the layers in it are called and which nodes they run."""
         if scene.facts is None:
             return Answer(title or self.title, noun)
-        predicts = scene.facts.engine.maker.predicts
+        predicts = scene.facts.engine.maker.predicts and not self.each
         return Answer(title or self.title, noun, scene.called, scene.nodes, predicts)
 
     def show(self, scene: Scene) -> Panel:
@@ -157,7 +159,7 @@ class Question:
             **parts,
         }
         given["links"] |= links or {}
-        if scene.result.engine.maker.predicts:
+        if scene.result.engine.maker.predicts and not self.each:
             given |= {k: [_predicted(part) for part in given[k]] for k in ("facts", "columns")}
         return cast("Panel", given)
 

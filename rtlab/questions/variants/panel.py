@@ -37,17 +37,19 @@ class BuiltVariant:
     precision: Annotated[str, Meaning("Precision")]
     target: Annotated[str, Meaning("Target")]
     options: Annotated[str, Meaning("Options")]
-    layers: Annotated[int | None, Meaning("Layers", omit=True)]
-    regions: Annotated[int | None, Meaning("Regions", omit=True)]
+    layers: Annotated[int | None, Meaning("Layers", origin="{self.counted}", omit=True)]
+    regions: Annotated[int | None, Meaning("Regions", origin="{self.counted}", omit=True)]
     steps: Annotated[int | None, Meaning("{of.kind}", omit=True)]
     streams: Annotated[int, Meaning("Streams")]
-    memory: Annotated[int | None, Meaning("Memory", "B", "reported")]
-    weights: Annotated[int | None, Meaning("Weights", "B", "reported")]
+    memory: Annotated[int | None, Meaning("Memory", "B", "{self.told}")]
+    weights: Annotated[int | None, Meaning("Weights", "B", "{self.told}")]
     build: Annotated[float | None, Meaning("Build", "s", "{self.built}")]
     latency: Annotated[float | None, Meaning("Latency", "ms", "measured")]
     processor: Annotated[str, Meaning("Measured on")]
     score: Annotated[str, Meaning("Score")]
     built: Annotated[Origin, UNSENT]
+    told: Annotated[Origin, UNSENT]
+    counted: Annotated[str, UNSENT]
     note: Annotated[str, UNSENT]
 
 
@@ -117,6 +119,8 @@ def _row(result: Facts, title: str) -> BuiltVariant:
         processor=times.processor if times else "",
         score=f"{result.score.value:.4g} {result.score.unit}" if result.score else "",
         built="reported" if result.recorded else "measured",
+        told=engine.origin,
+        counted="predicted" if engine.maker.predicts else "",
         note=engine.title,
     )
 
@@ -154,7 +158,8 @@ def _figure(scene: Scene) -> Figure:
         **same,
         "x": layers,
         "text": layers,
-        "hovertemplate": f"%{{y}}: %{{x}} {kind}s<extra>reported</extra>",
+        "customdata": [r.engine.origin for r in results],
+        "hovertemplate": f"%{{y}}: %{{x}} {kind}s<extra>%{{customdata}}</extra>",
     }
     memory = {
         **same,
@@ -169,7 +174,7 @@ def _figure(scene: Scene) -> Figure:
         [bars, memory] if told else [bars],
         # Room for the numbers beside the longest bars.
         xaxis=axis(
-            f"{kind}s, reported",
+            f"{kind}s, {' or '.join(dict.fromkeys(r.engine.origin for r in results))}",
             domain=[0, 0.48 if told else 1],
             range=[0, 1.18 * max(n for n in layers if n is not None)],
         ),
@@ -194,6 +199,8 @@ def _notes(results: list[Facts]) -> list[str]:
         notes.append(
             f"The time of the build is reported in the files of {', '.join(told)}, and measured of the others."
         )
+    if (made := [r.name for r in results if r.engine.maker.predicts]) and len(made) < len(results):
+        notes.append(f"The layers of {', '.join(made)} are predicted by rules: no compiler made them.")
     untold = (r.engine for r in results if r.variant.sparsity and r.engine.maker.tunes == "load")
     notes += dict.fromkeys(
         f"{engine.compiler}'s listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
@@ -217,4 +224,5 @@ VARIANTS = Question(
     lead=_LEAD,
     noun=told,
     drawn=variants,
+    each=True,
 )

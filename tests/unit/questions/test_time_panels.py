@@ -13,6 +13,7 @@ import rtlab
 from profiles import retimed
 from rtlab import questions
 from rtlab import samples as models
+from rtlab.backends import makers
 from rtlab.errors import ModelError, VariantError
 from rtlab.questions.panels import answer
 from rtlab.questions.scene import Scene
@@ -511,6 +512,34 @@ def test_nodes_of_onnx_runtime_are_not_called_layers(study) -> None:
     assert ["ONNX Runtime nodes before", "ONNX Runtime nodes after"] == [
         c["title"] for c in shown["columns"][1:3]
     ]
+
+
+def test_what_rules_predict_stands_as_that_beside_what_compilers_report() -> None:
+    """Whichever of the two is shown: a table that is asked about a predicted engine is no prediction of the others."""
+    made = rtlab.Study(models.load("digits_light").model)
+    made.add("ort", precision="fp32", target="cpu", backend="onnxruntime")
+    made.add("rules", precision="fp32", target="sm86", backend="classic")
+    made.run(compare=False)
+    read = dataclasses.replace(made["ort"].facts, name="read")
+    engine = dataclasses.replace(made["rules"].engine, maker=makers.TENSORRT, totals={"activation": 4096})
+    made._adopt(dataclasses.replace(read, engine=engine))
+    for name in made.results:
+        told = made.ask("variants", variant=name)
+        rows = {
+            line.split()[0].strip("▸"): line for line in repr(told).replace("▸ ", "▸").splitlines() if line
+        }
+        count = len(made["rules"].engine.layers)
+        assert f" {count} (predicted) " in rows["rules"]
+        assert f" {count}  " in rows["read"]
+        assert "memory, reported" in rows["variant"]
+        shown = answer("variants", Scene(made.snapshot(), made[name].facts))
+        assert ("", "reported") == tuple(
+            next(c["origin"] for c in shown["columns"] if c["title"] == title)
+            for title in ("Layers", "Memory")
+        )
+        assert "The layers of rules are predicted by rules: no compiler made them." in shown["notes"]
+        (layers, _) = shown["figures"][0]["data"]
+        assert ["reported", "predicted", "reported"] == layers["customdata"]
 
 
 rtx = pytest.mark.skipif(
