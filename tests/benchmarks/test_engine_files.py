@@ -93,11 +93,11 @@ def test_five_thousand_layers_are_read_related_and_packed_in_time(benchmark, car
         "names and tensors": lambda e: without_labels(e, tensors=True),
         "names": lambda e: without_labels(e, tensors=False),
     }[told]
-    runs = [pieces(folder, model, change) for _ in range(care.size(4, 1))]
+    runs = [pieces(folder, model, change) for _ in range(care.size(4, 0))]
+    runs.append(benchmark.pedantic(lambda: pieces(folder, model, change), rounds=1))
     best = {k: min(times[k] for times, _ in runs) for k in runs[0][0]}
     result = runs[0][1]
     ours = sum(v for k, v in best.items() if k != "json")
-    benchmark.pedantic(lambda: pieces(folder, model, change), rounds=1)
     benchmark.extra_info |= {f"{k.replace(' ', '_')}_ms": round(1e3 * v) for k, v in best.items()}
     benchmark.extra_info |= {"nodes": len(model.nodes), "layers": len(result.engine.layers)}
     benchmark.extra_info |= {"ours_ms": round(1e3 * ours), "times_json": round(ours / best["json"], 1)}

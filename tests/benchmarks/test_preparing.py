@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import subprocess
 import sys
@@ -22,6 +23,11 @@ from rtlab.quantize import prepare, quantizable
 
 ROOT = Path(rtlab.__file__).parents[1]
 MIX = {"*": "fp16", "op:Conv": "int8", "op:Gemm": "int8"}
+
+
+@functools.cache
+def model_of(name: str) -> Model:
+    return rtlab.samples.load(name).model
 
 
 def least(work: Callable[[], object], rounds: int) -> float:
@@ -61,11 +67,11 @@ def test_preparing_costs_little_beside_its_arithmetic_and_one_conversion(
     benchmark, care, name: str, precision: str | dict[str, str], most: float
 ) -> None:
     """The graph is never converted: the floor is the weights' arithmetic, and one turn through a proto beside it."""
-    model = rtlab.samples.load(name).model
+    model = model_of(name)
     scales = {v: Scale(8.0) for v in quantizable(model)}
     variant = Variant.of(precision, calibrator=None if precision == "fp16" else "minmax")
     kind = np.float16 if precision == "fp16" else np.int8
-    rounds = care.size(5, 2)
+    rounds = care.size(5, 1)
     floor = least(lambda: (arithmetic(model, kind), turn(model)), rounds)
     found = benchmark.pedantic(
         lambda: least(lambda: prepare(model, variant, scales=scales), rounds), rounds=1, iterations=1

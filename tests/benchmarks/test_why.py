@@ -63,7 +63,7 @@ def test_planted_misses_are_found(care, record_property) -> None:
 
     Of two things planted at once, one may do alone to part the pair, or its removal to join it.
     """
-    count = care.size(100, 6)
+    count = care.size(100, 4)
     right, builds, seconds, wrong = 0, [], [], []
     for miss, engine in misses(7):
         search = WhyApart(miss.model, engine, VARIANT, miss.edge.first, miss.edge.second)

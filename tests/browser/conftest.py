@@ -44,7 +44,23 @@ PATIENCE = 60_000
 VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
 FAILED = pytest.StashKey[bool]()
 #: So many notebooks are opened in one page, one after the other.
-NOTEBOOKS = 25
+NOTEBOOKS = 40
+#: Milliseconds between two looks at a page. Without them Playwright looks at every frame, and has each one drawn.
+LOOK = 50
+
+#: Leaves a kernel as new but for the modules that it has imported, or raises.
+TIDY = """
+import ipywidgets, threading
+for _widget in list(ipywidgets.widgets.widget._instances.values()):
+    if hasattr(_widget, "cancel"):
+        _widget.cancel()
+for _thread in threading.enumerate():
+    if _thread.name in {"rtlab-build", "rtlab-inspect"}:
+        _thread.join(5)
+        assert not _thread.is_alive(), _thread.name
+ipywidgets.Widget.close_all()
+get_ipython().reset(new_session=False)
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +87,8 @@ class LabPage:
         self.console_errors: list[str] = []
         self.shown = 0
         self._cleared = False
+        self._kernel: dict[str, str] | None = None
+        self._alone = False
         page.set_default_timeout(PATIENCE)
         # Not routed: that would take the cache from the browser, which reads JupyterLab's scripts for each page.
         page.on("request", self._request)
@@ -91,43 +109,78 @@ class LabPage:
         if message.type == "error":
             self.console_errors.append(f"{message.text} ({message.location.get('url', '')})")
 
-    def open(self, notebook: str | Path | list[str]) -> None:
-        """Open a notebook, given as a file or as the sources of its code cells, and wait for its kernel."""
+    def open(self, notebook: str | Path | list[str], *, alone: bool = False) -> None:
+        """Open a notebook, given as a file or as the sources of its code cells, and wait for its kernel.
+
+        On a page that others used it is their kernel, tidied up, unless it is to have one ``alone``: whose cells change
+        rtlab itself.
+        """
         path = self.place(notebook)
+        if alone:
+            self.end_kernels()
         if self._cleared:
             self._cleared = False
-            opened = (
-                "path => window.jupyterapp.commands.execute('docmanager:open', {path, factory: 'Notebook'})"
+            where = {"path": path.name, "factory": "Notebook", "kernel": self._kernel}
+            self.page.evaluate(
+                "where => { window.jupyterapp.commands.execute('docmanager:open', where) }", where
             )
-            self.page.evaluate(f"path => {{ ({opened})(path) }}", path.name)
-            self.page.wait_for_function(f"path => {WIDGET}?.context?.path === path", arg=path.name)
+            self.wait(f"path => {WIDGET}?.context?.path === path", path.name)
         else:
             self.page.goto(f"{self.lab.url}/{self.lab.tree}/{quote(path.name)}?reset&token={self.lab.token}")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.wait_idle()
+        self._alone = alone
+
+    def wait(self, condition: str, argument: object = None, timeout: float = PATIENCE) -> None:
+        """Wait until a function of the page is true."""
+        self.page.wait_for_function(condition, arg=argument, timeout=timeout, polling=LOOK)
+
+    def end_kernels(self) -> None:
+        """End every kernel of the server."""
+        self._kernel = None
+        # Not sessions: of those that have one kernel the second is not found when the first has ended it.
+        self.page.evaluate("() => window.jupyterapp?.serviceManager.kernels.shutdownAll()")
+
+    def forget(self) -> None:
+        """Forget rtlab's code, which a page keeps for all that it shows, as if nothing had been shown."""
+        self.page.evaluate("() => window.rtlabScripts?.clear()")
+
+    def _tidied(self) -> dict[str, str] | None:
+        """The kernel of the notebook in front, as new but for what it has imported, where it can be that."""
+        if self._alone:
+            return None
+        return self.page.evaluate(
+            f"""async code => {{
+              const kernel = {WIDGET}?.sessionContext?.session?.kernel;
+              if (kernel?.status !== 'idle') return null;
+              const reply = await kernel.requestExecute({{code, silent: true}}).done;
+              return reply.content.status === 'ok' ? {{id: kernel.id, name: kernel.name}} : null;
+            }}""",
+            TIDY,
+        )
 
     def clear(self) -> bool:
-        """Close all notebooks and end their kernels, so that the next test finds the page as new; whether it could.
+        """Close all notebooks and tidy up their kernel, so that the next test finds them as new; whether it could.
 
-        What JupyterLab loads and starts is half of what a test would take with a page of its own.
+        What JupyterLab, a kernel and a compiler's process load when they start is most of what a test would take with
+        a page and a kernel of its own.
         """
         self.page.set_viewport_size(VIEWPORT)
         try:
             if self.page.evaluate("() => document.body.dataset.jpThemeLight !== 'true'"):
                 self.theme(dark=False)
+            self._kernel = self._tidied()
             self.page.evaluate(
-                """async () => {
-                  const {shell, serviceManager} = window.jupyterapp;
-                  for (const widget of [...shell.widgets('main')]) {
+                """() => {
+                  for (const widget of [...window.jupyterapp.shell.widgets('main')]) {
                     if (widget.context) widget.context.model.dirty = false;
                     widget.close();
                   }
-                  await serviceManager.sessions.shutdownAll();
                 }""",
             )
-            self.page.wait_for_function(
-                "() => !document.querySelector('.jp-Notebook, .jp-Dialog')", timeout=10_000
-            )
+            if self._kernel is None:
+                self.end_kernels()
+            self.wait("() => !document.querySelector('.jp-Notebook, .jp-Dialog')", timeout=10_000)
         except PlaywrightError:
             return False
         self.left_machine.clear()
@@ -152,14 +205,12 @@ class LabPage:
 
     def wait_idle(self, timeout: float = PATIENCE) -> None:
         """Wait until the kernel has nothing to do. ``timeout`` is in milliseconds, here and below."""
-        self.page.wait_for_function(
-            f"() => {WIDGET}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=timeout
-        )
+        self.wait(f"() => {WIDGET}?.sessionContext?.session?.kernel?.status === 'idle'", timeout=timeout)
 
     def run_all(self, timeout: float = 2 * PATIENCE) -> None:
         """Run all cells and wait until each has run; fails with the traceback of a cell that raised."""
         self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
-        self.page.wait_for_function(
+        self.wait(
             f"""() => {{
               const cells = {WIDGET}.content.widgets.filter(cell => cell.model.type === 'code');
               const errors = cells.flatMap(cell => cell.model.outputs.toJSON())
@@ -424,6 +475,8 @@ def pages() -> Iterator[list[LabPage]]:
     found: list[LabPage] = []
     yield found
     for page in found:
+        # A server that ends with kernels waits for them.
+        page.end_kernels()
         page.page.close()
 
 
@@ -433,10 +486,12 @@ def lab_page(
 ) -> Iterator[LabPage]:
     """A page of JupyterLab: as new, though the page may have shown other notebooks before.
 
-    After a failure, and after some notebooks, the next test has another page.
+    After a failure, and after some notebooks, the next test has another page. Its user asks for little motion, as each
+    frame is work for the processor; on the other fixtures' pages everything moves.
     """
     if not pages:
         pages.append(LabPage(lab, profile.new_page()))
+        pages[0].page.emulate_media(reduced_motion="reduce")
     page = pages[0]
     yield page
     page.shown += 1
@@ -447,7 +502,7 @@ def lab_page(
 
 @pytest.fixture
 def fresh_lab_page(lab: Lab, profile: BrowserContext) -> Iterator[LabPage]:
-    """A page of JupyterLab that nothing was shown in, for what happens when a page is loaded or loses its kernel."""
+    """A page of JupyterLab that nothing was shown in, for what happens when a page is loaded."""
     yield from _page(lab, profile)
 
 

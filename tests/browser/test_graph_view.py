@@ -16,7 +16,7 @@ STUDY = [
     (
         "import rtlab\nsample = rtlab.samples.load('digits_inception')\n"
         "study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)\n"
-        "study.add('fp32', target='cpu')\nstudy.add('fp16', target='cpu')\nstudy.run()\n"
+        "study.add('fp32', target='cpu')\nstudy.add('fp16', target='cpu')\nstudy.run(compare=False)\n"
         "explorer = study.explore(height=820)"
     ),
     "explorer",

@@ -36,11 +36,11 @@ def answered(page, panel: str) -> None:
 
 
 def test_a_restart_in_the_middle_of_a_build_ends_all_that_was_under_way_and_says_how_to_go_on(
-    fresh_lab_page,
+    lab_page,
 ) -> None:
-    fresh_lab_page.open([GATED, "explorer"])
-    fresh_lab_page.run_all()
-    page = fresh_lab_page.page
+    lab_page.open([GATED, "explorer"], alone=True)
+    lab_page.run_all()
+    page = lab_page.page
     page.wait_for_selector(f"{BUILD}:not([disabled])")
     allow(page, "inf")
     page.click(BUILD)
@@ -48,7 +48,7 @@ def test_a_restart_in_the_middle_of_a_build_ends_all_that_was_under_way_and_says
     page.click(f'{EXPLORER} [data-tab="memory"]')
     answered(page, "memory")
     # A command is on its way, and then the kernel is gone.
-    fresh_lab_page.python("setattr(type(explorer), '_panel', lambda *asked: None)")
+    lab_page.python("setattr(type(explorer), '_panel', lambda *asked: None)")
     page.click(f'{EXPLORER} [data-tab="streams"]')
     page.wait_for_selector(f'{EXPLORER} [data-panel="schedule"][aria-busy="true"]')
     page.evaluate(f"() => {{ {KERNEL}.restart() }}")
@@ -68,17 +68,17 @@ def test_a_restart_in_the_middle_of_a_build_ends_all_that_was_under_way_and_says
     page.click(f'{EXPLORER} [data-tab="timing"]')
     stage = page.wait_for_selector(f'{EXPLORER} [data-stage="timed"]', state="attached")
     assert "Not timed: the kernel is gone." == stage.text_content()
-    shown = Explorer(fresh_lab_page)
+    shown = Explorer(lab_page)
     shown.click("node", "/stem/relu/Relu")
     shown.wait_data("selection", ["/stem/relu/Relu"])
 
-    fresh_lab_page.wait_idle()
-    fresh_lab_page.run_all()
+    lab_page.wait_idle()
+    lab_page.run_all()
     page.wait_for_selector(f"{BUILD}:not([disabled])")
     assert 0 == page.locator(TOLD).count()
     page.click(BUILD)
-    fresh_lab_page.wait_python("explorer.build['running']")
-    assert [] == fresh_lab_page.console_errors
+    lab_page.wait_python("explorer.build['running']")
+    assert [] == lab_page.console_errors
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_a_restart_in_the_middle_of_a_build_ends_all_that_was_under_way_and_says
         ("shut down", "The kernel of this view no longer runs."),
     ],
 )
-def test_every_view_says_that_its_kernel_is_gone_and_can_be_looked_at(fresh_lab_page, how, words) -> None:
-    fresh_lab_page.open([STUDY, "explorer", "graph"])
-    fresh_lab_page.run_all()
-    page = fresh_lab_page.page
+def test_every_view_says_that_its_kernel_is_gone_and_can_be_looked_at(lab_page, how, words) -> None:
+    lab_page.open([STUDY, "explorer", "graph"])
+    lab_page.run_all()
+    page = lab_page.page
     page.wait_for_selector('.rt-graph[data-ready="1"]')
     if how == "killed":
-        os.kill(fresh_lab_page.python("__import__('os').getpid()"), signal.SIGKILL)
+        os.kill(lab_page.python("__import__('os').getpid()"), signal.SIGKILL)
         page.click(".jp-Dialog .jp-mod-accept")
     else:
         command(page, "notebook:shutdown-kernel")
@@ -102,29 +102,29 @@ def test_every_view_says_that_its_kernel_is_gone_and_can_be_looked_at(fresh_lab_
     for view in (EXPLORER, ".rt-graph"):
         told = page.wait_for_selector(f"{view} {TOLD}").inner_text()
         assert told.startswith(f"{words} {AGAIN}")
-    shown = Explorer(fresh_lab_page)
+    shown = Explorer(lab_page)
     shown.click("node", "stem/Relu")
     shown.wait_data("selection", ["stem/Relu"])
     assert shown.listed("layers")
 
     page.evaluate(f"() => {SESSION}.session ? 0 : {SESSION}.startKernel()")
-    fresh_lab_page.wait_idle()
-    fresh_lab_page.run_all()
+    lab_page.wait_idle()
+    lab_page.run_all()
     page.wait_for_selector(TOLD, state="detached")
     shown.ready()
-    fresh_lab_page.wait_python("explorer.state.variant == 'fp32'")
+    lab_page.wait_python("explorer.state.variant == 'fp32'")
     shown.click("node", "stem/Relu")
-    fresh_lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
-    assert [] == fresh_lab_page.console_errors
+    lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
+    assert [] == lab_page.console_errors
 
 
-def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_so(fresh_lab_page) -> None:
-    go = fresh_lab_page.lab.root / "free"
+def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_so(lab_page) -> None:
+    go = lab_page.lab.root / "free"
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)"
-    fresh_lab_page.open([STUDY, "explorer", wait])
-    page = fresh_lab_page.page
+    lab_page.open([STUDY, "explorer", wait])
+    page = lab_page.page
     command(page, "notebook:run-all-cells")
-    shown = Explorer(fresh_lab_page)
+    shown = Explorer(lab_page)
     shown.ready()
     page.click(f'{EXPLORER} [data-tab="memory"]')
     busy = page.wait_for_selector(f'{EXPLORER} [data-control="busy"]:not([hidden])')
@@ -133,7 +133,7 @@ def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_s
     go.touch()
     answered(page, "memory")
     page.wait_for_selector(f'{EXPLORER} [data-control="busy"]', state="hidden")
-    fresh_lab_page.wait_idle()
+    lab_page.wait_idle()
     go.unlink()
 
     # The socket is closed, and no other is opened until it is asked for.
@@ -148,8 +148,8 @@ def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_s
     answered(page, "schedule")
     assert not page.is_disabled(BUILD)
     shown.click("node", "stem/Relu")
-    fresh_lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
-    assert [] == fresh_lab_page.console_errors
+    lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
+    assert [] == lab_page.console_errors
 
 
 HELD = """
@@ -160,11 +160,12 @@ while time.monotonic() - started < 120 and not pathlib.Path("go on").exists():
 """
 
 
-def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_not(fresh_lab_page) -> None:
+def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_not(lab_page) -> None:
     """It is no part of what the picture waits for; a tab that is first opened later needs no kernel for its code."""
-    fresh_lab_page.open([STUDY, "explorer"])
-    fresh_lab_page.run_all()
-    page = fresh_lab_page.page
+    lab_page.open([STUDY, "explorer"], alone=True)
+    lab_page.forget()
+    lab_page.run_all()
+    page = lab_page.page
     page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
     names = "[...window.rtlabScripts.keys()].map(key => key.split(' ')[0])"
     page.wait_for_function(f"() => {names}.filter(name => name.startsWith('tab-')).length === 6")
@@ -182,10 +183,11 @@ def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_no
         page.wait_for_selector(f"{EXPLORER} .rt-bottom {content}")
 
 
-def test_a_tab_opens_though_the_kernel_runs_the_next_cell(fresh_lab_page) -> None:
+def test_a_tab_opens_though_the_kernel_runs_the_next_cell(lab_page) -> None:
     """Run All goes on after the Explorer is shown, and a busy kernel hears nobody who asks for code."""
-    fresh_lab_page.open([STUDY, "explorer", HELD])
-    page = fresh_lab_page.page
+    lab_page.open([STUDY, "explorer", HELD], alone=True)
+    lab_page.forget()
+    page = lab_page.page
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
     page.click(f'{EXPLORER} [data-tab="table"]')

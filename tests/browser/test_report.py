@@ -67,7 +67,7 @@ def path(study, tmp_path_factory) -> Path:
     return study.to_html(tmp_path_factory.mktemp("a folder with spaces") / "report é #1.html")
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=["light"])
 def report(request, chromium, path):
     context = chromium.new_context(
         viewport={"width": 1400, "height": 900}, color_scheme=request.param, offline=True
@@ -76,6 +76,7 @@ def report(request, chromium, path):
     context.close()
 
 
+@pytest.mark.parametrize("report", ["light", "dark"], indirect=True)
 def test_a_report_is_explored_without_kernel_and_network(report, study) -> None:
     """Click a node, change the variant, click a row: all of it is in the file."""
     opened, scheme = report

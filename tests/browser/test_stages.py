@@ -16,7 +16,7 @@ SHOW = "explorer"
 @pytest.fixture
 def waiting(opened, lab_page):
     """An Explorer that builds int8 on the press of the button; its stages wait."""
-    lab_page.open([GATED, SHOW])
+    lab_page.open([GATED, SHOW], alone=True)
     lab_page.run_all()
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="build"]:not([disabled])')
     # Waiting at a gate takes of the time that a stage has.
@@ -76,7 +76,7 @@ def test_cancel_in_a_stage_keeps_the_earlier_ones_and_offers_to_go_on(waiting, s
 
 
 def test_only_compile_leaves_measuring_to_a_button(opened, lab_page) -> None:
-    lab_page.open([GATED + "\n[g.set() for g in gates.values()]", SHOW])
+    lab_page.open([GATED + "\n[g.set() for g in gates.values()]", SHOW], alone=True)
     lab_page.run_all()
     page = lab_page.page
     allow(page, "0")
