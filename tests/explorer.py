@@ -9,7 +9,7 @@ from pathlib import Path
 EXPLORER = ".rt-explorer"
 READY = f'{EXPLORER}[data-ready="1"]'
 
-#: Each stage waits at its gate, and hears of a cancel there as it does in its work.
+#: Each stage waits at its gate, and hears of a cancel there as it does in its work, until ``ungate()``.
 GATED = """
 import threading
 import rtlab
@@ -25,8 +25,13 @@ def gated(name, work):
         return work(self, within)
     return waiting
 
-for name in gates:
-    setattr(measuring._Measuring, name, gated(name, getattr(measuring._Measuring, name)))
+def ungate():
+    for name, work in stages.items():
+        setattr(measuring._Measuring, name, work)
+
+stages = {name: getattr(measuring._Measuring, name) for name in gates}
+for name, work in stages.items():
+    setattr(measuring._Measuring, name, gated(name, work))
 
 sample = rtlab.samples.load("digits_inception")
 study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)

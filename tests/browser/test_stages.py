@@ -16,14 +16,15 @@ SHOW = "explorer"
 @pytest.fixture
 def waiting(opened, lab_page):
     """An Explorer that builds int8 on the press of the button; its stages wait."""
-    lab_page.open([GATED, SHOW], alone=True)
+    lab_page.open([GATED, SHOW])
     lab_page.run_all()
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="build"]:not([disabled])')
     # Waiting at a gate takes of the time that a stage has.
     allow(lab_page.page, "inf")
     lab_page.page.click(f'{EXPLORER} [data-control="build"]')
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="waiting"]')
-    return lab_page
+    yield lab_page
+    lab_page.python("ungate()")
 
 
 def test_the_engine_is_on_screen_before_anything_is_measured_and_each_stage_follows(waiting) -> None:
@@ -76,7 +77,7 @@ def test_cancel_in_a_stage_keeps_the_earlier_ones_and_offers_to_go_on(waiting, s
 
 
 def test_only_compile_leaves_measuring_to_a_button(opened, lab_page) -> None:
-    lab_page.open([GATED + "\n[g.set() for g in gates.values()]", SHOW], alone=True)
+    lab_page.open([GATED + "\n[g.set() for g in gates.values()]", SHOW])
     lab_page.run_all()
     page = lab_page.page
     allow(page, "0")
@@ -87,4 +88,5 @@ def test_only_compile_leaves_measuring_to_a_button(opened, lab_page) -> None:
     assert lab_page.python("study[explorer.state.variant].timing") is None
     page.click(f'{EXPLORER} [data-control="measure"] >> nth=0')
     lab_page.wait_python("not study[explorer.state.variant].missing")
+    lab_page.python("ungate()")
     assert [] == lab_page.console_errors
