@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.phrases import quoted
 from rtlab.core.variant import Rewrite
 from rtlab.errors import VariantError
 from rtlab.quantize import passes
+from rtlab.quantize.merging import merge, siblings
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -33,6 +35,8 @@ def possible(model: Model, nodes: Iterable[str]) -> Iterator[Rewrite]:
             yield Rewrite("pool", node)
         if _idle(model, model.by_id[node]):
             yield Rewrite("drop", node)
+        if siblings(model, model.by_id[node]):
+            yield Rewrite("merge", node)
 
 
 def words(model: Model, rewrite: Rewrite) -> str:
@@ -42,6 +46,8 @@ def words(model: Model, rewrite: Rewrite) -> str:
         return f'fold "{node.id}" into the weights of "{model.producers[node.inputs[0]].id}"'
     if rewrite.kind == "drop":
         return f'leave out {node.op} "{node.id}", which does nothing'
+    if rewrite.kind == "merge":
+        return f"write {quoted(siblings(model, node))} as one wider convolution and a Split"
     return f'write "{node.id}" as AveragePool over {"×".join(map(str, _area(model, node)))}'
 
 
@@ -98,6 +104,8 @@ class Rewriting:
                 _fold(edit, rewrite.node)
             elif rewrite.kind == "drop":
                 _drop(edit, rewrite.node)
+            elif rewrite.kind == "merge":
+                _merge(edit, rewrite.node, siblings(model, model.by_id[rewrite.node]))
             else:
                 _pool(edit, rewrite.node, _area(model, model.by_id[rewrite.node]))
 
@@ -108,6 +116,8 @@ def _why_not(model: Model, rewrite: Rewrite) -> str:
     node = model.by_id[rewrite.node]
     if rewrite.kind == "drop":
         return f"it is {node.op}, and does something here"
+    if rewrite.kind == "merge":
+        return "it is not the first of several convolutions that read one value through equal windows"
     wanted = _NORMAL if rewrite.kind == "fold" else _GLOBAL
     if node.op != wanted:
         return f"it is {node.op}, and this form is one of {wanted}"
@@ -202,6 +212,12 @@ def _pool(edit: Edit, node: str, area: tuple[int, ...]) -> None:
     _takes(edit, made.outputs[0], was)
     made.name = title
     edit.settle()
+
+
+def _merge(edit: Edit, node: str, group: tuple[str, ...]) -> None:
+    parts = merge(edit, node, group)
+    for name, part in zip(group, parts, strict=True):
+        _takes(edit, part, edit.nodes[name])
 
 
 def _drop(edit: Edit, node: str) -> None:

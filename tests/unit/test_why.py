@@ -222,7 +222,7 @@ def test_a_cast_there_and_back_is_one_obstacle_and_a_pair_of_neighbours() -> Non
 
 @pytest.mark.parametrize("written", ["fold", "turn /a", "", " bn"])
 def test_a_form_that_there_is_not_is_refused_in_words(written) -> None:
-    with pytest.raises(rtlab.errors.VariantError, match="a form is one of fold, pool, drop"):
+    with pytest.raises(rtlab.errors.VariantError, match="a form is one of fold, pool, drop, merge"):
         Rewrite.of(written)
 
 

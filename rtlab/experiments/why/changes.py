@@ -332,6 +332,9 @@ def rewritten(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
     """Nodes, and normalizations behind them, in another form that computes the same: these are the remedies."""
     normal = (r.id for n in nodes for r in _behind(model, n) if r.op == "BatchNormalization")
     for rewrite in rewrites.possible(model, (*nodes, *normal)):
+        if rewrite.kind == "merge":
+            # It changes what stands beside a node, not what the node is joined with.
+            continue
         stands = rewrites.merged(model, rewrite)
         yield Change(
             "normalization" if rewrite.kind == "fold" else "operator",

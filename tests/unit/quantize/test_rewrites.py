@@ -126,3 +126,52 @@ def test_a_variant_says_what_is_rewritten_in_its_name_and_its_id() -> None:
     variant = Variant.of("fp16", rewrites=["pool p", "fold a", "fold a"])
     assert (Rewrite("fold", "a"), Rewrite("pool", "p")) == variant.rewrites
     assert ("fp16 · 2 rewritten", "fp16 fold a pool p@cpu") == (variant.name, variant.id)
+
+
+def block(*, opset: int = 17, biases: tuple[bool, ...] = (True, True, True), stride: int = 1) -> Model:
+    """Three convolutions of one value, the second with a stride of its own where one is given, and their sum."""
+    rng = np.random.default_rng(5)
+    widths, nodes, weights = (2, 5, 3), [], {}
+    for i, (width, bias) in enumerate(zip(widths, biases, strict=True)):
+        weights[f"w{i}"] = rng.normal(0, 1, (width, 4, 3, 3))
+        weights |= {f"c{i}": rng.normal(0, 1, width)} if bias else {}
+        strides = {"strides": [stride, stride]} if i == 1 and stride > 1 else {}
+        inputs = ["x", f"w{i}", *([f"c{i}"] if bias else [])]
+        nodes.append(
+            helper.make_node("Conv", inputs, [f"v{i}"], name=f"conv{i}", pads=[1, 1, 1, 1], **strides)
+        )
+        nodes.append(helper.make_node("ReduceMean", [f"v{i}"], [f"m{i}"], name=f"mean{i}", axes=[2, 3]))
+    nodes.append(helper.make_node("Concat", ["m0", "m1", "m2"], ["y"], name="join", axis=1))
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4, 9, 7])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 10, 1, 1])],
+        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
+    )
+    return rtlab.load(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), name="net"
+    )
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("biases", [(True, True, True), (False, True, False), (False, False, False)])
+def test_merged_siblings_compute_the_same(opset, biases) -> None:
+    """One convolution of 2 + 5 + 3 channels and a Split; values keep their names."""
+    model = block(opset=opset, biases=biases)
+    made = rewrites.rewritten(model, [Rewrite("merge", "conv0")])
+    assert ["Conv", "Split"] == [n.op for n in made.top if n.op in {"Conv", "Split"}]
+    assert {"v0", "v1", "v2"} <= set(made.values)
+    assert 10 == made.known[next(n for n in made.top if n.op == "Conv").inputs[1]].shape[0]
+    assert np.allclose(outputs(model), outputs(made), rtol=1e-5, atol=1e-5)
+
+
+def test_only_siblings_of_one_window_are_merged() -> None:
+    """Another stride is no sibling, and a group is named by its first."""
+    assert ["conv0"] == [
+        r.node for r in rewrites.possible(block(), ["conv0", "conv1", "conv2"]) if r.kind == "merge"
+    ]
+    made = rewrites.rewritten(block(stride=2), [Rewrite("merge", "conv0")])
+    assert ["conv1"] == [n.id for n in made.top if n.id.startswith("conv") and "/" not in n.id]
+    with pytest.raises(VariantError, match="not the first of several convolutions"):
+        rewrites.rewritten(block(), [Rewrite("merge", "conv1")])

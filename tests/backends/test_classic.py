@@ -1,0 +1,46 @@
+"""The middle of the famous figure on a real builder: sibling convolutions merged by hand, before and after."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import rtlab
+from rtlab import backends
+from rtlab.quantize import rewrites
+
+HERE = backends.get("tensorrt-rtx").availability().ok
+
+
+@pytest.mark.skipif(not HERE, reason="TensorRT-RTX is not installed")
+def test_merged_siblings_build_and_compute_the_same() -> None:
+    """As many convolutions fewer in the engine as were merged in two blocks, and the outputs stay."""
+    model = rtlab.samples.load("digits_inception").model
+    merges = [r for r in rewrites.possible(model, [n.id for n in model.top]) if r.kind == "merge"]
+    assert 2 == len(merges)
+    study = rtlab.Study(model)
+    study.add("apart", precision="fp32", target="sm86")
+    study.add("merged", precision="fp32", target="sm86", rewrites=[str(r) for r in merges])
+    study.run(budget_s=0)
+    assert not study.failures
+    before, after = (sum(n.op == "Conv" for n in study[v].prepared.model.top) for v in ("apart", "merged"))
+    products = {
+        v: sum(y.kind in {"correlation", "runtime_fusion"} for y in study[v].engine.layers) for v in study
+    }
+    assert before - after == products["apart"] - products["merged"] == 4
+    assert study["apart"].estimate is not None
+    assert study["merged"].estimate is not None
+    x = {
+        n: np.random.default_rng(0).standard_normal(model.input_shape(n)).astype(np.float32)
+        for n in model.inputs
+    }
+    one, other = (
+        ort.InferenceSession(m.bytes(), providers=["CPUExecutionProvider"]).run(None, x)[0]
+        for m in (model, study["merged"].prepared.model)
+    )
+    assert np.abs(one - other).max() < 1e-5 * np.abs(one).max()
+    # The rules merge the same groups.
+    study.add("classic", precision="fp32", backend="classic")
+    study.run(["classic"], budget_s=0)
+    assert 2 == sum(" || " in y.name and y.kind == "Conv" for y in study["classic"].engine.layers)
