@@ -51,6 +51,16 @@ def usual_builder() -> str:
     return "onnxruntime"
 
 
+def predicting() -> tuple[str, ...]:
+    """The backends that predict engines by rules, which nobody gets unasked."""
+    return able(lambda c: c.builds and c.maker.predicts)
+
+
+def beside(backend: str | None) -> str | None:
+    """The name of a backend that is chosen beside the usual one: an added release, or one that predicts; else None."""
+    return backend if backend in predicting() else compilers.added(backend)
+
+
 def opener_for(backend: str | Backend | None) -> str:
     """The backend that is asked for, or the best one that opens serialized engines."""
     if backend is not None:

@@ -37,7 +37,8 @@ def variant(result: Result, study: Study) -> None:
         shown = f"; {known.nodes} of {known.all_nodes} nodes are in a layer, {known.explained} more explained"
         print(f"read: {engine.title}{shown if study.model.nodes and engine.layers else ''}")
     else:
-        print(f"compiled: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
+        made = "predicted" if engine.maker.predicts else "compiled"
+        print(f"{made}: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
     _print_times(result)
     if result.score:
         print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.backends import compilers
+from rtlab.backends.choosing import beside
 from rtlab.core.progress import Reporting
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
@@ -155,7 +156,7 @@ class Choosing(Showing):
         study = self.study.snapshot()
         for name, variant in study.variants.items():
             if not self._is_recorded(name) and (
-                dataclasses.replace(variant, backend=compilers.added(variant.backend)) == wanted
+                dataclasses.replace(variant, backend=beside(variant.backend)) == wanted
             ):
                 return name
         self.study.add(

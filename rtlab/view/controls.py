@@ -7,7 +7,7 @@ from typing import Any
 
 from rtlab import backends, samples
 from rtlab.backends import compilers
-from rtlab.backends.choosing import default_target, usual_builder
+from rtlab.backends.choosing import beside, default_target, predicting, usual_builder
 from rtlab.core.model import Model
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.documents.commands import Choice, Pin
@@ -59,7 +59,7 @@ def wanted(chosen: Mapping[str, Any]) -> Variant:
         target=chosen["target"] or None,
         weights=chosen.get("weights") or "channel",
         sparsity=tuple(chosen.get("sparsity") or ()),
-        backend=compilers.added(chosen.get("backend")),
+        backend=beside(chosen.get("backend")),
     )
 
 
@@ -94,7 +94,8 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
         compilers=[
             _option(c.backend, f"{capable.maker.title} {c.version}", why=none)
             for c in compilers.releases(usual_builder())
-        ],
+        ]
+        + [_option(n, backends.get(n).capabilities().maker.title, why=none) for n in predicting()],
     )
 
 

@@ -96,3 +96,17 @@ def test_nobody_gets_one_unasked() -> None:
 
     assert "classic" != choosing.usual_builder()
     assert "classic" != choosing.builder_for(None, "sm86")
+
+
+def test_the_explorer_offers_it_as_a_compiler() -> None:
+    """Chosen beside the usual one, it makes a variant of its own."""
+    study = rtlab.Study(rtlab.samples.load("digits_inception").model)
+    explorer = study.explore()
+    offered = {o["id"]: o["label"] for o in explorer.controls["compilers"]}
+    assert "Classic TensorRT, predicted" == offered["classic"]
+    explorer.choice = {**explorer.choice, "backend": "classic"}
+    name = explorer._planned()
+    assert "classic" == study.variants[name].backend
+    assert name == explorer._planned()
+    explorer.choice = {**explorer.choice, "backend": "tensorrt-rtx"}
+    assert name != explorer._planned()

@@ -322,8 +322,12 @@ function compilers(explorer: ExplorerState, dead: string): Item[] {
   ];
 }
 
-/** The release that is chosen, where it is not the usual one. */
-const release = (explorer: ExplorerState): string => explorer.choice.value.backend.split(":")[1] ?? "";
+/** The compiler that is chosen, where it is not the usual one: its release, or what it is. */
+function release(explorer: ExplorerState): string {
+  const { backend } = explorer.choice.value;
+  const others = explorer.controls.value.compilers.slice(1);
+  return backend.split(":")[1] ?? others.find(({ id }) => id === backend)?.label ?? "";
+}
 
 /** Where the view holds the seconds that measuring may take, and what can be chosen. */
 const BUDGET = "run.budget_s";
