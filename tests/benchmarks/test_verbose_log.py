@@ -50,7 +50,13 @@ def large(path: Path, wanted: int) -> int:
         for copy in range(copies):
             file.write(body.replace(b"node_", b"block%d_node_" % copy))
         file.write(text[end:])
-    timings = [part.count(b" Time: ") - part.count(b"Fastest Tactic") for part in (body, text)]
+    # Inside of a region each row of a table is one, and ends with the tactic.
+    timings = [
+        part.count(b" Time: ")
+        - part.count(b"Fastest Tactic")
+        + sum(b"(foreignNode)" in line and b", 0x" in line for line in part.splitlines())
+        for part in (body, text)
+    ]
     return (copies - 1) * timings[0] + timings[1]
 
 
