@@ -100,6 +100,11 @@ def operator(word: str) -> str:
     return end if end.isidentifier() and not _OWN.match(word) else ""
 
 
+def own(word: str) -> bool:
+    """Whether a word is TensorRT's own, which names no node."""
+    return bool(_OWN.match(word))
+
+
 class Names:
     """Finds the nodes of a model in the names of an engine's layers."""
 

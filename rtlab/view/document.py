@@ -150,6 +150,7 @@ def compared(found: Difference, model: Model, called: Mapping[str, str] | None =
         "outside_layers_ms": found.rest,
         "unexplained": found.unexplained,
         "doubts": list(found.doubts),
+        "overlap": {"paired": list(found.overlap.paired), "of": list(found.overlap.of)},
         "groups": [
             {
                 "title": g.title,

@@ -399,10 +399,48 @@ def test_compare_says_what_it_needs(capsys) -> None:
 
 
 @recorded.present
+def test_compare_refuses_engines_of_two_models_with_what_they_share(capsys) -> None:
+    """Their groups would be chance; a shell must see it too."""
+    folders = [
+        str(recorded.FOLDER / f)
+        for f in ("trex-resnet18-pytorch-a100-fp16", "trex-mobilenetv2-titanrtx-int8-qat")
+    ]
+    for more in ((), ("--json",)):
+        code, out, err = run(capsys, "compare", *folders, *more)
+        assert 1 == code
+        assert "only 0 of 21 and 0 of 53" in (out if more else err)
+
+
+@recorded.present
+def test_compare_says_how_each_pair_is_known(capsys) -> None:
+    """A pair that was inferred must not look like one that was told."""
+    folders = [
+        str(recorded.FOLDER / f"trex-resnet18-pytorch-a100-{p}") for p in ("fp16", "int8-qat-residual")
+    ]
+    _, out, _ = run(capsys, "compare", *folders)
+    (fused,) = (line for line in out.splitlines() if line.startswith("Conv_0 "))
+    assert fused.split()[-1] == "fused"
+    assert "72.7 µs" in fused
+    assert "\n  fused: What one engine runs in parts" in out
+    assert "\n  names: " not in out
+    _, out, _ = run(capsys, "compare", *folders, "--json")
+    found = json.loads(out)
+    assert {"paired": [21, 21], "of": [21, 21]} == found["overlap"]
+    (group,) = (g for g in found["groups"] if g["title"] == "Conv_0")
+    assert [
+        ["1:Conv_0 + Relu_1", "2:MaxPool_2"],
+        ["1:conv1.weight + QuantizeLinear_7 + Conv_9 + MaxPool_12"],
+    ] == [*group["layers"]]
+    assert "fused" == group["basis"]
+    assert group["difference_ms"] == pytest.approx(group["ms"][1] - group["ms"][0], abs=1e-9)
+
+
+@recorded.present
 def test_compare_doubts_times_of_two_processors(capsys) -> None:
     """An A100 beside a TITAN RTX is a comparison of GPUs; whoever reads only the number takes it for the compiler's."""
     folders = [
-        str(recorded.FOLDER / f) for f in ("trex-resnet18-pytorch-a100-fp32", "trex-resnet50-tf-rtx3090-fp32")
+        str(recorded.FOLDER / f)
+        for f in ("trex-mobilenetv2-titanrtx-int8-qat", "fuzzy-mobilenet_v2-rtx3060laptop-fp16")
     ]
     _, out, _ = run(capsys, "compare", *folders)
     assert 1 == out.count("measured on two processors")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rtlab.core.facts import Facts
 from rtlab.core.peaks import Peaks
 from rtlab.documents.numbers import number
+from rtlab.errors import VariantError
 from rtlab.questions import fusion, roofline, timing
 from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Difference, Side
@@ -42,11 +43,18 @@ def of(before: Facts, after: Facts, *, gpu: str | Peaks | None = None) -> Differ
             each one of the GPUs that it was built for.
 
     Raises:
-        VariantError: the GPU is not known.
+        VariantError: the GPU is not known, or the engines are of different models.
         ModelError: a dimension has no size.
     """
     sides = [side(f, usual(f.engine) if gpu == "target" else gpu) for f in (before, after)]
-    return diff.difference(sides[0], sides[1], before.source)
+    found = diff.difference(sides[0], sides[1], before.source)
+    if not found.overlap.enough:
+        raise VariantError(
+            f'Cannot compare "{before.name}" with "{after.name}": of the layers that multiply, only {found.overlap} '
+            "have one of the same kernel and shapes in the other engine, so they are of different models. Compare "
+            "engines of one model, or give its ONNX file to both with model=, or --model on the command line."
+        )
+    return found
 
 
 def unexplained(found: Difference) -> str:

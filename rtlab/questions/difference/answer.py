@@ -11,18 +11,11 @@ from rtlab.core.model import Model
 from rtlab.core.schema import UNSENT, Meaning, Origin
 from rtlab.documents.numbers import counted, steps, time_unit
 from rtlab.questions.difference import unexplained
-from rtlab.questions.difference.diff import Difference, Group, Half, Side
+from rtlab.questions.difference.diff import BASES, INFERRED, Difference, Group, Half, Side
 from rtlab.questions.scene import Scene
 from rtlab.questions.titles import titled, titles
 from rtlab.relation.mapping import Mapping, placed
 
-BASIS = {
-    "nodes": "They run the same ONNX nodes.",
-    "names": "Their layers' names tell the same nodes.",
-    "order": "No names in common: they stand at the same place among layers of this kind and shape (inferred).",
-    "moves": "Layers that only move or retype data, or order streams.",
-    "alone": "Only one of the engines has layers for it.",
-}
 _OUTSIDE = (
     "What whole inferences differ by beyond their layers: gaps between layers, and the cost of timing them."
 )
@@ -42,6 +35,7 @@ class ComparedGroup:
     after: Annotated[float | None, Meaning("{of.after}{of.alone}", "ms", "{of.origin}")]
     difference: Annotated[float | None, Meaning("Difference", "ms", "{of.origin}")]
     cause: Annotated[str, Meaning("What differs")]
+    basis: Annotated[str, Meaning("Known by", note="How the layers of both came side by side.")]
     note: str
     nodes: Annotated[tuple[str, ...], Meaning(links="nodes")]
     layers: Annotated[tuple[str, ...], Meaning(links="layers")]
@@ -150,7 +144,8 @@ def _groups(found: Difference, groups: Sequence[Group], scene: Scene) -> tuple[C
         rows.append(
             ComparedGroup(
                 group_title(group, model), len(group.first.layers), len(group.second.layers), group.first.time,
-                group.second.time, None if found.unexplained else group.delta, group.cause, BASIS[group.basis],
+                group.second.time, None if found.unexplained else group.delta, group.cause, group.basis,
+                BASES[group.basis],
                 tuple(places), layers, others,
             )
         )  # fmt: skip
@@ -183,11 +178,15 @@ def _notes(found: Difference) -> list[str]:
             f"They run on {streams[0]} and {streams[1]} streams: a sum of layers does not tell what runs side by side. "
             "The tab Streams does."
         )
-    if any(g.basis == "order" for g in found.groups):
+    used = {g.basis for g in found.groups}
+    if used & INFERRED:
         notes.append(
-            "The two engines come from files that share no names of nodes; layers of one kind and shape were set side "
-            "by side in their order (inferred). Give both the same model= to compare by nodes."
+            "Not all layers have names that both engines share: some were set side by side by what they do and where "
+            "they stand (inferred). Give both the same model= to compare by nodes."
         )
+    if used - {"nodes", "moves", "alone"}:
+        told = (f"{basis}: {text[:1].lower()}{text[1:-1]}" for basis, text in BASES.items() if basis in used)
+        notes.append(f"Known by {'; '.join(told)}.")
     names = [s.engine.title for s in (found.first, found.second)]
     if names[0] != names[1]:
         notes.append(f"{found.first.name}: {names[0]}; {found.second.name}: {names[1]}.")

@@ -2,18 +2,18 @@
 
 Nodes and the layers of both engines are one graph; each of its connected components is a group: the least set of nodes
 that both engines run in layers of their own. A layer that only quantizes for a node does not join that node. What a
-group costs in one engine can then be set against what it costs in the other, whatever was fused in which.
+group costs in one engine can then be set against what it costs in the other, whatever was fused in which. Layers of
+which no node is known are set side by side by what they do and what stands around them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,16 +21,39 @@ from rtlab.core.engine import NOWHERE, Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.schema import Origin
 from rtlab.relation import dataflow
+from rtlab.relation.align import align
+from rtlab.relation.likeness import PRODUCTS, Signature, signatures
 from rtlab.relation.mapping import Mapping as NodeMapping
-from rtlab.relation.names import operator, words
+from rtlab.relation.names import operator, own, words
 from rtlab.relation.roles import SERVING
+from rtlab.relation.shared_words import shared
 
-#: How the layers of both sides came into one group: they run the same nodes, bear the same names, stand at the same
-#: place in the order of like layers; or they only move data, or stand alone.
-Basis = Literal["nodes", "names", "order", "moves", "alone"]
+#: How the layers of both sides came into one group, as ``BASES`` says in words.
+Basis = Literal[
+    "nodes", "names", "shapes", "neighbours", "fused", "order", "kinds", "converts", "moves", "alone"
+]
+
+#: Why the layers of a group stand side by side.
+BASES: Mapping[Basis, str] = {
+    "nodes": "They run the same ONNX nodes.",
+    "names": "Their layers' names tell the same nodes.",
+    "shapes": "No other layers of either engine have this kernel and these shapes.",
+    "neighbours": "They have one kernel and the same shapes, and stand next to the same layers.",
+    "fused": "What one engine runs in parts the other runs as a whole: it reads and writes the same shapes.",
+    "order": "They stand at the same place among layers of this kind, kernel and shape (inferred).",
+    "kinds": "They stand at the same place among layers of this kind; the files tell no shapes (inferred).",
+    "converts": "Only one of the engines has a step of its own here that quantizes.",
+    "moves": "Layers that only move or retype data, or order streams.",
+    "alone": "Only one of the engines has layers for it.",
+}
+
+#: What tells the same place, and not the same work: a guess.
+INFERRED: frozenset[Basis] = frozenset({"order", "kinds"})
 
 #: The part of a latency below which a difference is that of rounding.
 _NOTHING = 1e-6
+#: The part of the layers that multiply below which two engines of one name may still be of two models.
+_ALIKE = 0.9
 
 #: A layer of the first or the second engine (0 or 1) by id, or a node (2).
 _Vertex: TypeAlias = tuple[int, str]
@@ -61,12 +84,17 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Half:
-    """What one engine does with a group: its layers in order of execution, and their time in milliseconds."""
+    """What one engine does with a group: its layers in order of execution, and their time in milliseconds.
+
+    ``reads`` is how many tensors its only convolution reads: two where it adds the second to its result; None where
+    there are several, or none that tells.
+    """
 
     layers: tuple[str, ...]
     time: float | None
     precisions: tuple[str, ...]
     tactics: tuple[str, ...]
+    reads: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,17 +123,49 @@ class Group:
         return _cause(self.first, self.second)
 
 
+@dataclasses.dataclass(frozen=True)
+class Overlap:
+    """How many of the layers that multiply stand beside some of the other engine: of the first, and of the second.
+
+    ``of`` are all that can be judged: not those that stand side by side because nothing of them is told but their kind.
+    ``told`` says of each engine whether its layers can be missed in the other, which a region of untold steps in that
+    one forbids.
+    """
+
+    paired: tuple[int, int]
+    of: tuple[int, int]
+    told: tuple[bool, bool] = (True, True)
+
+    #: The least part by which two engines are of one model.
+    LEAST: ClassVar[float] = 0.5
+
+    @property
+    def share(self) -> float | None:
+        """The lower of both parts, from 0 to 1; None where neither can be judged."""
+        known = [p / n for p, n, told in zip(self.paired, self.of, self.told, strict=True) if n and told]
+        return min(known, default=None)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the two may be engines of one model."""
+        return self.share is None or self.share >= self.LEAST
+
+    def __str__(self) -> str:
+        return f"{self.paired[0]} of {self.of[0]} and {self.paired[1]} of {self.of[1]}"
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Difference:
     """All groups, in order of execution, and what is left.
 
-    ``rest`` is what the whole inferences differ by beyond their layers, in milliseconds: with it the differences of the
-    groups add up to ``delta``.
+    ``overlap`` tells how much of each engine the other has too. ``rest`` is what the whole inferences differ by beyond
+    their layers, in milliseconds: with it the differences of the groups add up to ``delta``.
     """
 
     first: Side
     second: Side
     groups: tuple[Group, ...]
+    overlap: Overlap
 
     def __repr__(self) -> str:
         return f"<Difference {self.first.name} to {self.second.name}: {len(self.groups)} groups>"
@@ -153,22 +213,36 @@ class Difference:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why the difference of the times is not that of the engines alone: other processors, other batches."""
-        if self.totals is None:
-            return ()
+        """Why the difference is not that of the engines alone: other processors, batches, perhaps models."""
         sides = (self.first, self.second)
         told = []
         places = [s.engine.place for s in sides]
-        if self.origin == "measured" and places[0] != places[1] and NOWHERE not in places:
+        if (
+            self.totals is not None
+            and self.origin == "measured"
+            and places[0] != places[1]
+            and NOWHERE not in places
+        ):
             told.append(
                 f"The times were measured on two processors, {places[0]} and {places[1]}: they tell which engine is "
                 "faster there, not what the compiler changed."
             )
         batches = [next((t.shape[0] for t in s.engine.inputs if t.shape), 0) for s in sides]
-        if min(batches) > 0 and batches[0] != batches[1]:
+        if self.totals is not None and min(batches) > 0 and batches[0] != batches[1]:
             told.append(
                 f"One inference of {self.first.name} is a batch of {batches[0]}, one of {self.second.name} a batch of "
                 f"{batches[1]}: build both for the same."
+            )
+        share = self.overlap.share
+        if share is None and any(g.basis == "kinds" for g in self.groups):
+            told.append(
+                "Nothing tells whether both engines are of one model: they share no names, and files tell no shapes. "
+                "Build with detailed verbosity (--profilingVerbosity=detailed)."
+            )
+        elif share is not None and share < _ALIKE:
+            told.append(
+                f"Of the layers that multiply, {self.overlap} stand beside some of the other engine: the two models "
+                "may differ."
             )
         return tuple(told)
 
@@ -181,21 +255,26 @@ class Difference:
 def difference(first: Side, second: Side, model: Model) -> Difference:
     """Compare two engines of one model by the nodes that their layers run.
 
-    Without a model, names of nodes are taken from the names of the layers. What then stands on one side only is set
-    beside what stands at the same place of the other among layers of the same kind and output shape, as after an export
-    that numbers its nodes anew.
+    Without a model, names of nodes and weights are taken from the names of the layers, as far as both engines mean the
+    same by them. What then stands on one side only is aligned by kind, kernel, shapes and neighbours, as after an
+    export that numbers its nodes anew.
     """
     halves = (_Named(first, model), _Named(second, model))
+    signs = signatures((first.engine, second.engine))
+    told: Sequence[Mapping[str, Sequence[str]]]
+    if model.nodes:
+        told = [{y.id: half.homed(y.id) for y in half.computing} for half in halves]
+    else:
+        one, two = ({y.id: half.words[y.id] for y in half.computing} for half in halves)
+        told = shared((one, two), signs)
     edges = [
-        ((number, layer.id), (2, node))
-        for number, half in enumerate(halves)
-        for layer in half.computing
-        for node in half.homed(layer.id)
+        ((n, layer), (2, word))
+        for n, mine in enumerate(told)
+        for layer, words in mine.items()
+        for word in words
     ]
     alone = ((number, layer.id) for number, half in enumerate(halves) for layer in half.computing)
-    parts = [_Part.of(part) for part in _components(edges, alone)]
-    if not model.nodes:
-        parts = _aligned(parts, halves)
+    parts = _aligned([_Part.of(part) for part in _components(edges, alone)], halves, model, signs)
     order = {n.id: n.index for n in model.nodes}
     groups = [_group(part, halves, order) for part in parts]
     groups.sort(key=lambda g: _place(g, halves))
@@ -203,7 +282,25 @@ def difference(first: Side, second: Side, model: Model) -> Difference:
     if any(moved):
         title = "Data movement and bookkeeping"
         groups.append(Group(title, (), halves[0].half(moved[0]), halves[1].half(moved[1]), "moves"))
-    return Difference(first, second, tuple(groups))
+    return Difference(first, second, tuple(groups), _overlap(groups, signs))
+
+
+#: What the layers of both engines do, by their ids.
+_Signs: TypeAlias = tuple[Mapping[str, Signature], Mapping[str, Signature]]
+
+
+def _overlap(groups: Sequence[Group], signs: _Signs) -> Overlap:
+    paired, of, told = [], [], []
+    for number, mine in enumerate(signs):
+        products = {i for i, s in mine.items() if s.kind in PRODUCTS}
+        beside: dict[bool, set[str]] = {True: set(), False: set()}
+        for g in groups:
+            if g.first.layers and g.second.layers:
+                beside[g.basis == "kinds"].update((g.first, g.second)[number].layers)
+        paired.append(len(products & beside[False]))
+        of.append(len(products - beside[True]))
+        told.append(all(s.kind != "region" for s in signs[1 - number].values()))
+    return Overlap((paired[0], paired[1]), (of[0], of[1]), (told[0], told[1]))
 
 
 def _components(edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Vertex]) -> list[list[_Vertex]]:
@@ -232,10 +329,15 @@ class _Named:
     def __init__(self, side: Side, model: Model) -> None:
         self.side = side
         self.at = {y.id: i for i, y in enumerate(side.engine.layers)}
-        self.nodes: dict[str, tuple[str, ...]] = {
-            y.id: side.mapping.nodes(y.id) if model.nodes and side.mapping else _spoken(y)
-            for y in side.engine.layers
-        }
+        self.words: dict[str, tuple[str, ...]] = {}
+        if model.nodes and side.mapping:
+            self.nodes = {y.id: side.mapping.nodes(y.id) for y in side.engine.layers}
+        else:
+            self.words = {y.id: _spoken(y) for y in side.engine.layers}
+            self.nodes = {
+                y.id: y.origins or tuple(w for w in self.words[y.id] if operator(w))
+                for y in side.engine.layers
+            }
         self.moves = [
             y
             for y in side.engine.layers
@@ -271,6 +373,7 @@ class _Named:
             time,
             tuple(dict.fromkeys(y.precision for y in layers if y.precision)),
             tuple(dict.fromkeys(y.tactic for y in layers if y.tactic)),
+            _reads(layers),
         )
 
 
@@ -292,42 +395,49 @@ class _Part:
         return cls(first, second, nodes)
 
 
+def _reads(layers: Sequence[Layer]) -> int | None:
+    """How many tensors the only convolution reads."""
+    found = [len(y.inputs) for y in layers if "Convolution" in str(y.attributes.get("ParameterType"))]
+    return found[0] if len(found) == 1 else None
+
+
 def _spoken(layer: Layer) -> tuple[str, ...]:
-    """Names of nodes in the labels or in the name of a layer, TensorRT's own words apart."""
-    return layer.origins or tuple(w for w in words(layer.name) if operator(w))
+    """Names of nodes and of weights in the labels or in the name of a layer, TensorRT's own words apart."""
+    return layer.origins or tuple(dict.fromkeys(w for w in words(layer.name) if not own(w)))
 
 
-def _aligned(parts: Sequence[_Part], halves: tuple[_Named, _Named]) -> list[_Part]:
-    """What bears one side's names only, joined with its like in the order of the other."""
-    kept = [dataclasses.replace(p, basis="names") for p in parts if p.first and p.second]
-    lone: list[list[_Part]] = []
-    signs: list[list[tuple[object, ...]]] = []
-    for number, half in enumerate(halves):
-        mine = [p for p in parts if (p.first, p.second)[number] and not (p.first, p.second)[1 - number]]
-        places = {id(p): min(half.at[i] for i in (p.first, p.second)[number]) for p in mine}
-        lone.append(sorted(mine, key=lambda p, places=places: places[id(p)]))  # type: ignore[misc]
-        signs.append([_sign((p.first, p.second)[number], half) for p in lone[-1]])
-    joined: tuple[set[int], set[int]] = (set(), set())
-    for block in difflib.SequenceMatcher(None, signs[0], signs[1], autojunk=False).get_matching_blocks():
-        for i, j in zip(
-            range(block.a, block.a + block.size), range(block.b, block.b + block.size), strict=True
-        ):
-            one, two = lone[0][i], lone[1][j]
-            kept.append(_Part(one.first, two.second, one.nodes | two.nodes, "order"))
-            joined[0].add(i)
-            joined[1].add(j)
-    for number in (0, 1):
-        kept += [p for i, p in enumerate(lone[number]) if i not in joined[number]]
-    return kept
-
-
-def _sign(ids: Iterable[str], half: _Named) -> tuple[object, ...]:
-    """What likens layers of two engines: what they do, and the shape of what they write last."""
-    layers = sorted((half.side.engine.layer(i) for i in ids), key=lambda y: half.at[y.id])
-    works = [dataflow.work(y) for y in layers]
-    main = next((w for w in works if w in {"convolution", "deconvolution", "matmul"}), works[0])
-    last = layers[-1]
-    return main, last.outputs[0].shape if last.outputs else None
+def _aligned(
+    parts: Sequence[_Part], halves: tuple[_Named, _Named], model: Model, signs: _Signs
+) -> list[_Part]:
+    """What one side alone tells of, joined with its like in the other."""
+    basis: Basis = "nodes" if model.nodes else "names"
+    kept = [dataclasses.replace(p, basis=basis) for p in parts if p.first and p.second]
+    lone = [p for p in parts if not (p.first and p.second)]
+    # With a model, layers of different nodes are different layers, whatever they look like: one of a pair has to tell
+    # no node. What several layers run stays together.
+    free = [p for p in lone if not model.nodes or len(p.first | p.second) == 1]
+    nodes = [{i: p.nodes for p in (*kept, *free) for i in (p.first, p.second)[n]} for n in (0, 1)]
+    silent = [any(ids and not p.nodes for p in free for ids in [(p.first, p.second)[n]]) for n in (0, 1)]
+    if model.nodes and not any(silent):
+        return [*kept, *lone]
+    found = align(
+        (halves[0].side.engine, halves[1].side.engine),
+        signs,
+        (nodes[0].keys(), nodes[1].keys()),
+        [(p.first, p.second) for p in kept],
+        may=(lambda i, j: not (nodes[0][i] and nodes[1][j])) if model.nodes else None,
+    )
+    joined = [
+        _Part(
+            frozenset(m.first),
+            frozenset(m.second),
+            frozenset().union(*(nodes[n][i] for n, ids in enumerate((m.first, m.second)) for i in ids)),
+            basis if m.reason == "known" else m.reason,
+        )
+        for m in found
+    ]
+    taken = [{i for p in joined for i in (p.first, p.second)[n]} for n in (0, 1)]
+    return [*joined, *(p for p in lone if not (p.first & taken[0] or p.second & taken[1]))]
 
 
 def _group(part: _Part, halves: tuple[_Named, _Named], order: Mapping[str, int]) -> Group:
@@ -336,7 +446,10 @@ def _group(part: _Part, halves: tuple[_Named, _Named], order: Mapping[str, int])
         for names, half in zip((part.first, part.second), halves, strict=True)
     )
     nodes = sorted(part.nodes, key=lambda n: (order.get(n, len(order)), n)) if order else _said(ids, halves)
-    basis: Basis = part.basis if ids[0] and ids[1] else "alone"
+    basis: Basis = part.basis
+    if not (ids[0] and ids[1]):
+        own = (halves[n].side.engine.layer(i) for n, mine in enumerate(ids) for i in mine)
+        basis = "converts" if all(dataflow.work(y) == "quantization" for y in own) else "alone"
     title = nodes[0] if nodes else halves[0 if ids[0] else 1].side.engine.layer((ids[0] or ids[1])[0]).name
     return Group(title, tuple(nodes) if order else (), halves[0].half(ids[0]), halves[1].half(ids[1]), basis)
 
@@ -369,4 +482,6 @@ def _cause(first: Half, second: Half) -> str:
         said.append(f"{len(first.layers)} layer{'s' * (len(first.layers) != 1)} became {len(second.layers)}")
     elif first.tactics != second.tactics and first.tactics and second.tactics:
         said.append("another tactic")
+    if None not in {first.reads, second.reads} and first.reads != second.reads:
+        said.append(f"{first.reads} input{'s' * (first.reads != 1)} became {second.reads}")
     return ", ".join(said) or "the same layers"

@@ -14,7 +14,6 @@ from rtlab.documents.panel import choices
 from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.difference import unexplained
 from rtlab.questions.difference.answer import (
-    BASIS,
     TimeDifference,
     group_title,
     more,
@@ -22,7 +21,7 @@ from rtlab.questions.difference.answer import (
     time_difference,
     unit_of,
 )
-from rtlab.questions.difference.diff import Difference, Group
+from rtlab.questions.difference.diff import BASES, Difference, Group
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.titles import titled, titles
 
@@ -299,7 +298,7 @@ def _hover(group: Group, model: Model, unit: _Unit) -> str:
         if group.delta is not None
         else ""
     )
-    return f"{group_title(group, model)}<br>{group.cause}{times}<br>{BASIS[group.basis]}"
+    return f"{group_title(group, model)}<br>{group.cause}{times}<br>{BASES[group.basis]}"
 
 
 DIFFERENCE = Question(

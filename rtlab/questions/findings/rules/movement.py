@@ -16,7 +16,10 @@ from rtlab.questions.reformats.reasons import Reformat, Source, reformats
 from rtlab.relation.dataflow import Work
 
 _SERVES = ", only for a quantize or dequantize step that stands alone"
-_WITH_THEM = "Be rid of the lone quantize and dequantize steps that they serve: then these go too."
+_WITH_THEM = (
+    "Be rid of the lone quantize and dequantize steps that they serve: then the layers around them may agree on "
+    "one layout."
+)
 #: Numbers in a tensor whose copy takes no longer than a launch.
 _SMALL = 4096
 #: Moves below this share of the time are not worth a change.

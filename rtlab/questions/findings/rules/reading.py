@@ -12,6 +12,7 @@ from rtlab.core.buildlog import BuildLog, Tuning
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
+from rtlab.questions.reformats.reasons import layout
 from rtlab.questions.timing.times import Timing
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Dataflow, Work
 from rtlab.relation.mapping import Mapping as NodeMapping
@@ -164,14 +165,26 @@ class Reading:
         return bool(layers) if share is None else share >= least
 
     def cost(self, layers: Sequence[Layer], *, saved: bool = False) -> str:
-        """What layers take, in a sentence; ``saved`` if the remedy leaves nothing of them."""
+        """What layers take, in a sentence; ``saved`` if the remedy leaves nothing of them but what changes layouts."""
         time, share = self.microseconds(layers), self.share(layers)
         if time is None or self.timing is None:
             return "Cost unknown: no times."
         part = f", {100 * share:.2g} % of the sum of all layers" if share is not None else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
-        more = ", all of which could go" if saved else ""
+        more = self._could_go(layers) if saved else ""
         return f"{subject} {microseconds(time)}{part} (measured, {self.timing.source}){more}."
+
+    def _could_go(self, layers: Sequence[Layer]) -> str:
+        """How much of what layers take a remedy saves: a step that changes a layout too may stay as a copy."""
+        laid = [y for y in layers if _lays_out(y)]
+        others = [y for y in layers if not _lays_out(y)]
+        if not laid:
+            return ", all of which could go"
+        if not others:
+            subject = "it also changes the layout" if len(laid) == 1 else "all also change layouts"
+            return f"; how much could go is not known: {subject}, which a copy may have to do instead"
+        sure, rest = (microseconds(self.microseconds(part) or 0.0) for part in (others, laid))
+        return f", of which {sure} could go; the other {rest} change layouts too, which a copy may have to do instead"
 
     def finding(
         self,
@@ -205,6 +218,12 @@ class Reading:
         text = "; ".join(f'"{short(y.name)}" {say.get(y.id, "")}'.rstrip() for y in first)
         more = len(layers) - len(first)
         return f"{text}{f'; and {more} more' if more else ''}."
+
+
+def _lays_out(layer: Layer) -> bool:
+    """Whether a step is told to write another layout than it reads."""
+    told = [layout(t[0].format) for t in (layer.inputs, layer.outputs) if t]
+    return len(told) == 2 and all(told) and told[0] != told[1]
 
 
 def short(name: str) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
 import recorded
+import rtlab
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import absent, load
 from rtlab.core.variant import Target
+from rtlab.errors import VariantError
 from rtlab.questions.difference.diff import Side, difference
+from rtlab.questions.panels import answer
+from rtlab.questions.scene import Scene
 from rtlab.relation.mapping import Mapping, Pair
 from strategies import chain
 
@@ -121,7 +126,7 @@ def test_fp32_and_fp16_of_one_export_are_joined_by_the_names_of_their_nodes() ->
 
 
 @recorded.present
-def test_an_export_that_numbers_its_nodes_anew_is_joined_by_order() -> None:
+def test_an_export_that_numbers_its_nodes_anew_is_joined_by_kernels_and_neighbours() -> None:
     """The INT8 engine of this network is no faster than FP16: it wins in convolutions what its Q layers cost."""
     sides = []
     for folder in ("trex-resnet18-pytorch-a100-fp16", "trex-resnet18-pytorch-a100-int8-qat"):
@@ -130,14 +135,61 @@ def test_an_export_that_numbers_its_nodes_anew_is_joined_by_order() -> None:
     found = difference(*sides, absent())
     convolutions = [g for g in found.groups if g.first.layers and g.title.startswith("Conv")]
     assert 20 == len(convolutions)
-    assert {"order"} == {g.basis for g in convolutions}
-    # Every pair has one output shape, which independent numbering cannot give by chance.
+    assert {"shapes", "neighbours"} == {g.basis for g in convolutions}
+    # Every pair has one kernel and output shape, which independent numbering cannot give by chance.
     for g in convolutions:
         a, b = (s.engine.layer(h.layers[-1]) for s, h in ((found.first, g.first), (found.second, g.second)))
         assert a.outputs[0].shape == b.outputs[0].shape
+        assert a.attributes["Kernel"] == b.attributes["Kernel"]
     added = [g for g in found.groups if g.title.startswith("QuantizeLinear")]
+    assert {"converts"} == {g.basis for g in added}
     assert sum(g.delta for g in added) > 0.2
     assert sum(g.delta for g in convolutions if g.title != "Conv_0") < -0.2
+    assert (21, 21) == found.overlap.paired == found.overlap.of
+
+
+@recorded.present
+def test_engines_of_two_models_are_not_compared() -> None:
+    """No group of ResNet18 beside MobileNetV2 would mean anything; what they share is said."""
+    study = rtlab.Study(absent())
+    for name, folder in (
+        ("res", "trex-resnet18-pytorch-a100-fp16"),
+        ("mobile", "trex-mobilenetv2-titanrtx-int8-qat"),
+    ):
+        study.read(name, *(p for k, p in recorded.files(recorded.FOLDER / folder).items() if k != "times"))
+    with pytest.raises(VariantError) as told:
+        study.difference("res", "mobile")
+    assert 'Cannot compare "res" with "mobile"' in str(told.value)
+    assert "only 0 of 21 and 0 of 53 have one of the same kernel and shapes" in str(told.value)
+    assert "model=" in str(told.value)
+    shown = answer("difference", Scene(study.snapshot(), study["mobile"].facts, study["res"].facts))
+    assert str(told.value) == shown["problem"]
+    assert "from" in {s["key"] for s in shown["settings"]}
+
+
+@recorded.present
+def test_no_two_recorded_engines_of_two_models_are_alike_enough() -> None:
+    """And every two of one model are: nothing between a half and all is recorded."""
+    families = ("resnet18", "resnet50", "mobilenet", "alexnet", "mnist", "written", "detr")
+    sides = [Side(f.name, recorded.read(f)[0]) for f in recorded.REAL]
+    for one, two in itertools.combinations(sides, 2):
+        same = any(f in one.name and f in two.name for f in families)
+        found = difference(one, two, absent())
+        assert same == found.overlap.enough, (one.name, two.name, found.overlap)
+        assert not same or found.overlap.share == 1.0
+
+
+def test_layers_without_nodes_stand_beside_what_does_the_same_work(model) -> None:
+    """An engine from elsewhere may bear names that tell nothing of the model; nodes that are told stay apart."""
+    a, b, c = (n.id for n in model.nodes)
+    first = side("x", engine("p", "q"), {"p": [a], "q": [b, c]}, {"p": 2.0, "q": 1.0})
+    second = side("y", engine("r", "s"), {"s": [b, c]}, {"r": 0.5, "s": 0.75})
+    found = {
+        (g.first.layers, g.second.layers, g.basis, g.nodes) for g in difference(first, second, model).groups
+    }
+    assert {(("p",), ("r",), "kinds", (a,)), (("q",), ("s",), "nodes", (b, c))} == found
+    apart = side("y", engine("r", "s"), {"r": [b], "s": [c]}, {"r": 0.5, "s": 0.75})
+    assert {"alone", "nodes"} == {g.basis for g in difference(first, apart, model).groups}
 
 
 @pytest.mark.parametrize(

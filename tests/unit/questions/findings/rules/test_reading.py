@@ -31,6 +31,32 @@ def test_layers_without_a_time_cost_nothing_that_is_known() -> None:
     assert "Cost unknown: no times." == Reading(found).cost([first])
 
 
+def test_what_changes_a_layout_too_is_not_said_to_go() -> None:
+    """A conversion that also makes 32 channels lie side by side leaves that to do, to a copy perhaps."""
+    found = chain(3)
+    laid = tuple(
+        dataclasses.replace(
+            y,
+            inputs=(Tensor("i", "fp32", (1, 32), "Row major linear FP32"),),
+            outputs=(Tensor("o", "int8", (1, 32), after),),
+        )
+        for y, after in zip(
+            found.layers,
+            ("Row major Int8 format", "Thirty-two wide channel vectorized row major Int8 format", ""),
+            strict=True,
+        )
+    )
+    engine = dataclasses.replace(found, layers=laid)
+    reading = Reading(engine, timing=timed(engine, 3.0, 44.0, 0.3))
+    kept, moved, untold = laid
+    assert reading.cost([kept, untold], saved=True).endswith(", all of which could go.")
+    assert ", of which 3.3 µs could go; the other 44 µs change layouts too" in reading.cost(
+        [*laid], saved=True
+    )
+    assert "; how much could go is not known: it also changes the layout" in reading.cost([moved], saved=True)
+    assert "could" not in reading.cost([moved])
+
+
 def test_a_share_decides_where_times_are_known() -> None:
     """Without times, every layer may matter."""
     found = chain(2)

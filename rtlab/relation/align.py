@@ -1,0 +1,360 @@
+"""The layers of two engines of one model set side by side, by what they do and what stands before and behind them.
+
+Seeds are layers that are known to be the same, and those of a kind, kernel and shape that each engine has once. From
+each, what reads its result is compared. What is left between two pairs is matched in its order, at least cost; two or
+three layers may be the parts of one. At last, what stands on one side only joins the layers that it was fused into.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from rtlab.core.engine import Engine
+from rtlab.relation.fused import join_fused
+from rtlab.relation.grouping import EngineSide, Grouping, Reason, alike
+from rtlab.relation.likeness import PRODUCTS, Signature, sizes
+
+#: Pairs in a table of costs that holds all of a gap; and layers of each engine in one of a larger gap: at first, and at
+#: most.
+_SMALL, _WINDOW, _WIDEST = 2048, 12, 192
+#: Costs: of a layer that stays alone, of what is only like it, of each side on which the neighbours are known to be
+#: others, of one that pads or pools by itself, of parts of a whole.
+_ALONE, _LIKE, _ELSEWHERE, _NEAR, _PARTS = 5, 2, 1, 4, 3
+#: Layers that may be the parts of one.
+_MOST_PARTS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """Layers of both engines that do the same work, by id, in order of execution."""
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    reason: Reason
+
+    @property
+    def turned(self) -> Match:
+        """Seen from the other engine."""
+        return Match(self.second, self.first, self.reason)
+
+
+def align(
+    engines: tuple[Engine, Engine],
+    signs: tuple[Mapping[str, Signature], Mapping[str, Signature]],
+    working: tuple[Collection[str], Collection[str]],
+    known: Iterable[tuple[Collection[str], Collection[str]]] = (),
+    *,
+    may: Callable[[str, str], bool] | None = None,
+) -> list[Match]:
+    """Groups of layers that do the same work in both engines; a layer in none of them stands alone.
+
+    Args:
+        engines: Of one model.
+        signs: What each of their layers does.
+        working: Ids of the layers of each that do work; the others only move data, and are seen through.
+        known: Layers that are known to be the same.
+        may: Whether a layer of the first and one of the second may be a pair. Where it is given, no layers are joined
+            to be the parts of one.
+    """
+    # Which engine is called the first must not matter where costs are equal.
+    turned = _rank(engines[0]) > _rank(engines[1])
+    if turned:
+        engines, signs, working = engines[::-1], signs[::-1], working[::-1]
+        known = [(b, a) for a, b in known]
+    allowed = may if may is None or not turned else (lambda a, b: may(b, a))
+    search = _Search(engines, signs, working, allowed)
+    search.run(known)
+    one, two = search.sides
+    found = [
+        Match(
+            tuple(one.layers[i].id for i in sorted(first)),
+            tuple(two.layers[j].id for j in sorted(second)),
+            search.ground(number),
+        )
+        for number, (first, second) in enumerate(search.groups)
+    ]
+    return [m.turned for m in found] if turned else found
+
+
+def _rank(engine: Engine) -> tuple[object, ...]:
+    return len(engine.layers), tuple(y.name for y in engine.layers), tuple(y.precision for y in engine.layers)
+
+
+class _Search(Grouping):
+    """The groups of two engines, and what is kept to find them."""
+
+    def __init__(
+        self,
+        engines: tuple[Engine, Engine],
+        signs: tuple[Mapping[str, Signature], Mapping[str, Signature]],
+        working: tuple[Collection[str], Collection[str]],
+        may: Callable[[str, str], bool] | None,
+    ) -> None:
+        super().__init__(engines, signs, working, may)
+        self.likeness: dict[tuple[int, int], int | None] = {}
+        self.wholes: dict[tuple[int, ...], bool] = {}
+        #: How many groups have been followed to their neighbours, and whether backwards too.
+        self.extended, self.back = 0, False
+
+    def run(self, known: Iterable[tuple[Collection[str], Collection[str]]]) -> None:
+        """Find all groups, the known ones first and in their order."""
+        one, two = self.sides
+        for first, second in known:
+            self.join([one.at[i] for i in first], [two.at[j] for j in second], "known")
+        self._unique(one.mains, two.mains)
+        self._beyond((one.entries, two.entries), (one.readers, two.readers))
+        self._extend()
+        # What writes is told less surely than what reads, where the other branch of a sum was given the sum.
+        self.back, self.extended = True, 0
+        self._extend()
+        self._gaps()
+        self._unique(one.mains, two.mains, left=True)
+        self._extend()
+        self._gaps()
+        if self.may is None:
+            join_fused(self)
+
+    def _unique(self, first: Iterable[int], second: Iterable[int], *, left: bool = False) -> None:
+        """Pairs of what each engine has once: a kind, a kernel and shapes.
+
+        Of what is ``left`` the layers before must not be known to differ, even where a sum may have been moved.
+        """
+        once = []
+        for side, among in zip(self.sides, (first, second), strict=True):
+            free = side.free(among)
+            count = Counter(side.sorts[i] for i in free)
+            once.append({side.sorts[i]: i for i in free if count[side.sorts[i]] == 1})
+        for sort, i in once[0].items():
+            j, sign = once[1].get(sort), self.signs[sort]
+            if j is None or not sign.whole or not self.free(i, j):
+                continue
+            if (sign.kind in PRODUCTS and not left) or not self.elsewhere(i, j):
+                self.join([i], [j], "shapes")
+
+    def _extend(self) -> None:
+        """From every new group on to what reads its results, or writes for it: pairs that nothing else is like."""
+        one, two = self.sides
+        while self.extended < len(self.groups):
+            first, second = self.groups[self.extended]
+            self.extended += 1
+            readers = [r for i in first for r in one.readers[i]], [r for j in second for r in two.readers[j]]
+            self._beyond(readers, (one.readers, two.readers))
+            if self.back:
+                writers = (
+                    [w for i in first for w in one.source[i]],
+                    [w for j in second for w in two.source[j]],
+                )
+                self._beyond(writers, (one.source, two.source), closely=True)
+
+    def _beyond(
+        self,
+        near: tuple[Sequence[int], Sequence[int]],
+        further: tuple[Sequence[Collection[int]], Sequence[Collection[int]]],
+        *,
+        closely: bool = False,
+    ) -> None:
+        """Pairs among the neighbours of one group: alike in what they do, then in what their next neighbours do.
+
+        Args:
+            near: Neighbours in both engines.
+            further: The next neighbours of every layer.
+            closely: Whether the next neighbours have to be alike at once.
+        """
+        one, two = self.sides
+        for next_too in (True,) if closely else (False, True):
+            mine, theirs = (
+                s.free(n for n in among if n >= 0) for s, among in zip(self.sides, near, strict=True)
+            )
+            if not (mine and theirs):
+                return
+            known = alike(one, mine, further[0] if next_too else None)
+            equal = alike(two, theirs, further[1] if next_too else None)
+            for key, found in known.items():
+                like = equal.get(key, [])
+                single = len(found) == len(like) == 1
+                if single and self.signs[key[0]].whole and self.free(found[0], like[0]):
+                    self.join(found, like, "neighbours")
+
+    def _gaps(self) -> None:
+        """What is left between two pairs, in its order and at least cost; then what stands there in another order."""
+        for first, second in self._open():
+            self._gap(first, second)
+            self._unique(first, second, left=True)
+        self._extend()
+
+    def _gap(self, first: Sequence[int], second: Sequence[int]) -> None:
+        """Match two rows of layers, a window at a time: from each pair on, most others follow by what they read."""
+        rows = first, second
+        places = {i: n for n, i in enumerate(first)}, {j: n for n, j in enumerate(second)}
+        at, size = [0, 0], _WINDOW
+        while at[0] < len(first) and at[1] < len(second):
+            if self._passed(0, rows, places, at) or self._passed(1, rows, places, at):
+                continue
+            if (len(first) - at[0]) * (len(second) - at[1]) <= _SMALL:
+                size = _SMALL
+            runs = [_run(self.sides[n], rows[n][at[n] : at[n] + size]) for n in (0, 1)]
+            cut = [len(runs[n]) == size and at[n] + size < len(rows[n]) for n in (0, 1)]
+            found = self._cheapest(runs[0], runs[1], cut)
+            if any(cut):
+                # What stands at a window's end may have its like behind it.
+                found = found[: max(1, len(found) * 2 // 3)]
+            for mine, theirs in found:
+                self.join(mine, theirs, "order" if len(mine) == len(theirs) == 1 else "fused")
+            if found:
+                size = _WINDOW
+                self._extend()
+            elif any(cut) and size < _WIDEST:
+                size *= 2
+            else:
+                at, size = [a + len(run) for a, run in zip(at, runs, strict=True)], _WINDOW
+
+    def _passed(
+        self,
+        number: int,
+        rows: tuple[Sequence[int], Sequence[int]],
+        places: tuple[Mapping[int, int], Mapping[int, int]],
+        at: list[int],
+    ) -> bool:
+        """Go on behind a layer that has been matched, and behind its like, which ends a part of the gap."""
+        other = 1 - number
+        if at[number] >= len(rows[number]):
+            return False
+        group = self.sides[number].group[rows[number][at[number]]]
+        if group is None:
+            return False
+        at[number] += 1
+        mates = [places[other][j] for j in self.groups[group][other] if j in places[other]]
+        at[other] = max([at[other], *(m + 1 for m in mates)])
+        return True
+
+    def _open(self) -> list[tuple[list[int], list[int]]]:
+        """The layers of both engines between pairs that stand in the same order in both."""
+        one, two = self.sides
+        ends = [(min(g[0]), min(g[1])) for g in self.groups if g[0] and g[1]]
+        kept = _rising(sorted(ends))
+        cuts = [*kept, (len(one.layers), len(two.layers))]
+        found: list[tuple[list[int], list[int]]] = [([], []) for _ in cuts]
+        for number, side in enumerate(self.sides):
+            starts = [c[number] for c in cuts]
+            for i in side.free(side.mains):
+                found[bisect.bisect_left(starts, i)][number].append(i)
+        return [f for f in found if f[0] and f[1]]
+
+    def _cheapest(
+        self, first: Sequence[int], second: Sequence[int], cut: Sequence[bool]
+    ) -> list[tuple[list[int], list[int]]]:
+        """Pairs, and parts with their whole, in one order and at least cost (Needleman and Wunsch's recurrence).
+
+        Where more of an engine follows, the last of the other may have their like there, and cost nothing alone.
+        """
+        wide = len(second) + 1
+        costs = [float(_ALONE * col) for col in range(wide)]
+        ways = [[(0, 1)] * wide]
+        rows = [costs]
+        for row in range(1, len(first) + 1):
+            costs, way = [rows[row - 1][0] + _ALONE], [(1, 0)]
+            for col in range(1, wide):
+                best, by = rows[row - 1][col] + _ALONE, (1, 0)
+                if (cost := costs[col - 1] + _ALONE) < best:
+                    best, by = cost, (0, 1)
+                for up, left, price in self._ends(first, second, row, col):
+                    if (cost := rows[row - up][col - left] + price) < best:
+                        best, by = cost, (up, left)
+                costs.append(best)
+                way.append(by)
+            rows.append(costs)
+            ways.append(way)
+        found = []
+        ends = [(len(first), len(second))]
+        ends += [(len(first), c) for c in range(wide) if cut[0]]
+        ends += [(r, len(second)) for r in range(len(rows)) if cut[1]]
+        row, col = min(ends, key=lambda end: (rows[end[0]][end[1]], -sum(end)))
+        while row and col:
+            up, left = ways[row][col]
+            if up and left:
+                found.append(([*first[row - up : row]], [*second[col - left : col]]))
+            row, col = row - up, col - left
+        return found[::-1]
+
+    def _ends(
+        self, first: Sequence[int], second: Sequence[int], row: int, col: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """How the first ``row`` and ``col`` layers can end other than with one alone, and what that costs."""
+        cost = self._cost(first[row - 1], second[col - 1])
+        if cost is not None:
+            yield 1, 1, cost
+        # Whichever of the two is the whole, both end alike.
+        one, two = (
+            s.signs[k].writes for s, k in zip(self.sides, (first[row - 1], second[col - 1]), strict=True)
+        )
+        if one == two and self.may is None and (cost is None or cost >= _PARTS):
+            for parts in range(2, _MOST_PARTS + 1):
+                if row >= parts and self._whole(0, first[row - parts : row], second[col - 1]):
+                    yield parts, 1, _PARTS
+                if col >= parts and self._whole(1, second[col - parts : col], first[row - 1]):
+                    yield 1, parts, _PARTS
+
+    def _cost(self, i: int, j: int) -> int | None:
+        """Of a pair; None where it cannot be one."""
+        key = self.sides[0].sorts[i], self.sides[1].sorts[j]
+        if key not in self.likeness:
+            a, b = (self.signs[k] for k in key)
+            self.likeness[key] = 0 if a == b else _LIKE if a.like(b) else _NEAR if a.near(b) else None
+        cost = self.likeness[key]
+        if cost is None or not self.free(i, j):
+            return None
+        one, two = self.sides
+        for near, others in ((one.source, two.source), (one.readers, two.readers)):
+            known = one.labels(near[i]), two.labels(others[j])
+            cost += _ELSEWHERE * (any(known) and not known[0] & known[1])
+        return cost
+
+    def _whole(self, number: int, parts: Sequence[int], whole: int) -> bool:
+        """Whether a chain of layers of one engine reads and writes what one layer of the other does."""
+        side, other = self.sides[number], self.sides[1 - number]
+        key = (other.sorts[whole], *(side.sorts[p] for p in parts))
+        if key not in self.wholes:
+            self.wholes[key] = _makes([self.signs[k] for k in key[1:]], self.signs[key[0]])
+        return self.wholes[key] and all(a in side.before[b] for a, b in itertools.pairwise(parts))
+
+
+def _run(side: EngineSide, row: Sequence[int]) -> list[int]:
+    """The layers of a row up to the first that has been matched."""
+    return list(itertools.takewhile(lambda i: side.group[i] is None, row))
+
+
+def _makes(parts: Sequence[Signature], whole: Signature) -> bool:
+    """Whether layers in a row can be parts of one: by the ends of the row, and by what of them multiplies."""
+    products = [p for p in parts if p.kind in PRODUCTS]
+    return (
+        whole.whole
+        and sizes(parts[0].reads) == sizes(whole.reads)
+        and parts[-1].writes == whole.writes
+        and len(products) == (whole.kind in PRODUCTS)
+        and all(p.kind == whole.kind and p.same_kernel(whole) for p in products)
+    )
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The most of these pairs, sorted by their first number, that rise in their second too."""
+    tails: list[int] = []
+    at: list[int] = []
+    back: list[int] = []
+    for n, (_, second) in enumerate(pairs):
+        place = bisect.bisect_left(tails, second)
+        back.append(at[place - 1] if place else -1)
+        if place == len(tails):
+            tails.append(second)
+            at.append(n)
+        else:
+            tails[place], at[place] = second, n
+    found = []
+    n = at[-1] if at else -1
+    while n >= 0:
+        found.append(pairs[n])
+        n = back[n]
+    return found[::-1]

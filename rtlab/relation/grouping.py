@@ -1,0 +1,175 @@
+"""The layers of two engines, what stands before and behind each, and the groups into which they are put."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal
+
+from rtlab.core.engine import Engine
+from rtlab.relation.likeness import Signature
+from rtlab.relation.writers import Writers
+
+#: Why layers are one group: nodes or names that both tell; one kernel and shape that each engine has once; the same
+#: work next to the same layers; parts of one layer; the same place among layers of one kind and shape, or of one kind
+#: where no shapes are told.
+Reason = Literal["known", "shapes", "neighbours", "fused", "order", "kinds"]
+
+#: Stand for what enters and leaves an engine.
+_ENTRY, _EXIT = -1, -2
+
+
+class EngineSide:
+    """One engine: the layers that work, what each does, and which stand before and behind it.
+
+    Layers are numbered in order of execution. ``source`` is what writes the tensor that a layer reads first. Equal
+    signatures have one number in ``sorts``, which counts for both engines.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        signs: Mapping[str, Signature],
+        working: Collection[str],
+        numbers: dict[Signature, int],
+    ) -> None:
+        self.layers = [y for y in engine.layers if y.id in working]
+        self.at = {y.id: i for i, y in enumerate(self.layers)}
+        self.signs = [signs[y.id] for y in self.layers]
+        self.sorts = [numbers.setdefault(s, len(numbers)) for s in self.signs]
+        self.converts = [s.kind == "quantization" for s in self.signs]
+        self.mains = [i for i, c in enumerate(self.converts) if not c]
+        self.before, self.source, self.after = self._neighbours(engine)
+        self.readers: list[list[int]] = [[] for _ in self.layers]
+        self.entries: list[int] = []
+        for i in self.mains:
+            for p in self.source[i]:
+                (self.readers[p] if p >= 0 else self.entries).append(i)
+        self.group: list[int | None] = [None] * len(self.layers)
+
+    def _neighbours(
+        self, engine: Engine
+    ) -> tuple[list[frozenset[int]], list[frozenset[int]], list[frozenset[int]]]:
+        """Who writes what a layer reads and reads what it writes, through what only moves or converts."""
+        writers = Writers(engine)
+        entries, exits = ({t.name for t in s} for s in (engine.inputs, engine.outputs))
+        main = [self.at.get(y.id, -1) for y in engine.layers]
+        main = [-1 if m < 0 or self.converts[m] else m for m in main]
+        reads: list[list[list[int]]] = []
+        read_by: list[list[int]] = [[] for _ in main]
+        for place, layer in enumerate(engine.layers):
+            reads.append([])
+            for tensor in layer.inputs:
+                earlier = [w for w in writers.of(place, tensor) if w < place]
+                reads[-1].append(earlier or ([_ENTRY] if tensor.name in entries else []))
+                for w in earlier:
+                    read_by[w].append(place)
+        none: frozenset[int] = frozenset()
+        back, first = [none] * len(main), [none] * len(main)
+        for place, tensors in enumerate(reads):
+            found = [self._seen(w, main, back) for w in tensors]
+            back[place] = none.union(*found)
+            first[place] = next((f for f in found if f), none)
+        ahead = [none] * len(main)
+        for place in range(len(main) - 1, -1, -1):
+            leaves = any(t.name in exits for t in engine.layers[place].outputs)
+            ahead[place] = self._seen(read_by[place], main, ahead) | ({_EXIT} if leaves else none)
+        places = [p for p, y in enumerate(engine.layers) if y.id in self.at]
+        return [back[p] for p in places], [first[p] for p in places], [ahead[p] for p in places]
+
+    @staticmethod
+    def _seen(
+        places: Iterable[int], main: Sequence[int], through: Sequence[frozenset[int]]
+    ) -> frozenset[int]:
+        found: set[int] = set()
+        for place in places:
+            if place < 0:
+                found.add(place)
+            elif main[place] >= 0:
+                found.add(main[place])
+            else:
+                found |= through[place]
+        return frozenset(found)
+
+    def labels(self, neighbours: Iterable[int]) -> frozenset[int]:
+        """The groups of those neighbours that are in one, and what enters and leaves."""
+        found = (n if n < 0 else self.group[n] for n in neighbours)
+        return frozenset(f for f in found if f is not None)
+
+    def free(self, among: Iterable[int]) -> list[int]:
+        """Those that are in no group yet."""
+        return [i for i in among if self.group[i] is None]
+
+
+class Grouping:
+    """The groups of layers of two engines, as they are found: the numbers of layers of both, and the reason.
+
+    ``signs`` are all signatures by their numbers.
+    """
+
+    def __init__(
+        self,
+        engines: tuple[Engine, Engine],
+        signs: tuple[Mapping[str, Signature], Mapping[str, Signature]],
+        working: tuple[Collection[str], Collection[str]],
+        may: Callable[[str, str], bool] | None,
+    ) -> None:
+        numbers: dict[Signature, int] = {}
+        one, two = (EngineSide(e, s, w, numbers) for e, s, w in zip(engines, signs, working, strict=True))
+        self.sides = one, two
+        self.signs = list(numbers)
+        self.groups: list[tuple[list[int], list[int]]] = []
+        self.reasons: list[Reason] = []
+        self.may = may
+
+    def join(self, first: Iterable[int], second: Iterable[int], reason: Reason) -> None:
+        """Put layers that are in no group yet into a new one."""
+        group = list(first), list(second)
+        for side, layers in zip(self.sides, group, strict=True):
+            for i in layers:
+                side.group[i] = len(self.groups)
+        self.groups.append(group)
+        self.reasons.append(reason)
+
+    def widen(self, group: int, number: int, layer: int) -> None:
+        """Add a layer of one engine to a group: a part of what the other engine runs as a whole."""
+        self.sides[number].group[layer] = group
+        self.groups[group][number].append(layer)
+        self.reasons[group] = "fused"
+
+    def free(self, i: int, j: int) -> bool:
+        """Whether two layers may become a pair."""
+        one, two = self.sides
+        return (
+            one.group[i] is None
+            and two.group[j] is None
+            and (self.may is None or self.may(one.layers[i].id, two.layers[j].id))
+        )
+
+    def elsewhere(self, i: int, j: int) -> bool:
+        """Whether two layers are known to read what different layers write."""
+        one, two = self.sides
+        a, b = one.labels(one.source[i]), two.labels(two.source[j])
+        return bool(a and b) and not a & b
+
+    def ground(self, number: int) -> Reason:
+        """The strongest reason of a group, once all are known."""
+        reason, group = self.reasons[number], self.groups[number]
+        if reason in {"known", "fused", "shapes"}:
+            return reason
+        (i,), (j,) = group
+        one, two = self.sides
+        if not (one.signs[i].whole and two.signs[j].whole):
+            return "kinds"
+        near = (one.before[i], two.before[j]), (one.after[i], two.after[j])
+        return "neighbours" if any(one.labels(a) & two.labels(b) for a, b in near) else "order"
+
+
+def alike(
+    side: EngineSide, among: Iterable[int], further: Sequence[Collection[int]] | None = None
+) -> dict[tuple[int, ...], list[int]]:
+    """Layers by what they do, and where their next neighbours are given by what those do."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for i in dict.fromkeys(among):
+        told = () if further is None else sorted(side.sorts[n] if n >= 0 else n for n in further[i])
+        found.setdefault((side.sorts[i], *told), []).append(i)
+    return found

@@ -1,0 +1,180 @@
+"""What two layers of two engines have to share to be the same work: its kind, its kernel and its shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.relation import dataflow
+from rtlab.relation.names import operator, words
+
+#: What multiplies: the layers by which a network is known.
+PRODUCTS = frozenset({"product", "deconvolution"})
+#: One word for what compilers do in several kinds of layers: a product of matrices is a convolution of one point, and
+#: the mean over all points is a pooling or a reduction.
+_KINDS: Mapping[str, str] = {"convolution": "product", "matmul": "product", "reduce": "pooling"}
+#: Operators in names, of ONNX and of PyTorch, where nothing else tells what a layer does.
+_OPERATORS: tuple[tuple[str, str], ...] = (
+    ("convtranspose", "deconvolution"), ("conv", "product"), ("gemm", "product"), ("matmul", "product"),
+    ("matrix_multiply", "product"), ("quantizelinear", "quantization"), ("maxpool", "pooling"),
+    ("averagepool", "pooling"), ("softmax", "softmax"), ("concat", "concat"),
+)  # fmt: skip
+
+Shape = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A layer's work, without what a batch, a precision or a layout changes; None where a file does not tell.
+
+    ``kernel``, ``stride`` and ``groups`` are a convolution's, empty, empty and 1 where one point is multiplied by a
+    matrix. ``reads`` and ``writes`` are the shapes of the first tensor, for one sample, without ones at the end.
+    """
+
+    kind: str
+    kernel: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+    groups: int | None = None
+    reads: Shape | None = None
+    writes: Shape | None = None
+
+    @functools.cached_property
+    def whole(self) -> bool:
+        """Whether everything is told by which layers of this kind differ."""
+        shapes = bool(self.reads and self.writes) and min(*self.reads, *self.writes) >= 0  # type: ignore[misc]
+        return shapes and (self.kind not in PRODUCTS or self.kernel is not None)
+
+    def like(self, other: Signature) -> bool:
+        """Whether two may be the same work: nothing that both tell differs."""
+        return (
+            _kinds_agree(self.kind, other.kind)
+            and self.same_kernel(other)
+            and _agree(self.reads, other.reads)
+            and _agree(self.writes, other.writes)
+        )
+
+    def near(self, other: Signature) -> bool:
+        """Whether two products are the same although one reads what was padded, or writes what was pooled, by itself.
+
+        The kernel has to be told, and the other shape, and the channels on both ends.
+        """
+        return (
+            self.kind == other.kind
+            and self.kind in PRODUCTS
+            and None not in {self.kernel, other.kernel, self.reads, other.reads, self.writes, other.writes}
+            and self.same_kernel(other)
+            and _first(self.reads) == _first(other.reads)
+            and _first(self.writes) == _first(other.writes)
+            and (self.reads == other.reads or self.writes == other.writes)
+        )
+
+    def same_kernel(self, other: Signature) -> bool:
+        """Whether no difference of kernel, stride or groups is told."""
+        return all(
+            a is None or b is None or a == b
+            for a, b in (
+                (self.kernel, other.kernel),
+                (self.stride, other.stride),
+                (self.groups, other.groups),
+            )
+        )
+
+    def contradicts(self, other: Signature) -> bool:
+        """Whether two products cannot be the same node, however they were fused: kernel or all channels differ."""
+        if self.kind not in PRODUCTS or other.kind not in PRODUCTS:
+            return False
+        ends = [(self.reads, other.reads), (self.writes, other.writes)]
+        told = [(_first(a), _first(b)) for a, b in ends if a and b]
+        return not self.same_kernel(other) or (len(told) == 2 and all(a != b for a, b in told))
+
+
+def signatures(engines: tuple[Engine, Engine]) -> tuple[dict[str, Signature], dict[str, Signature]]:
+    """What each layer does, by its id; of two engines for other sizes of inputs, without the sizes of images."""
+    scaled = _samples(engines[0]) != _samples(engines[1])
+    first, second = (
+        {y.id: _signature(y, max(1, batch), scaled=scaled) for y in engine.layers}
+        for engine in engines
+        for batch in [next((t.shape[0] for t in engine.inputs if t.shape), 0)]
+    )
+    return first, second
+
+
+def sizes(shape: Shape | None) -> Shape | None:
+    """The sizes of a shape in no order, as of channels that come first or last."""
+    return None if shape is None else tuple(sorted(shape))
+
+
+def _samples(engine: Engine) -> tuple[Shape | None, ...]:
+    """The shapes of an engine's inputs without the batch, in the order of their sizes."""
+    found = [None if t.shape is None else t.shape[1:] for t in engine.inputs]
+    return tuple(sorted(found, key=str))
+
+
+def _signature(layer: Layer, batch: int, *, scaled: bool) -> Signature:
+    work: str = dataflow.work(layer)
+    kind = _by_name(layer.name) if work == "other" else _KINDS.get(work, work)
+    reads, writes = (_shape(t, batch, scaled=scaled) for t in (layer.inputs, layer.outputs))
+    if kind not in PRODUCTS:
+        return Signature(kind, reads=reads, writes=writes)
+    # One layer that convolves and pools prefixes what it tells of each.
+    kernel, stride = (_dims(layer, key) for key in ("Kernel", "Stride"))
+    groups = layer.attributes.get("Groups", layer.attributes.get("ConvGroups"))
+    groups = groups if isinstance(groups, int) else None
+    if (kernel is not None and set(kernel) <= {1} and set(stride or ()) <= {1} and groups in {None, 1}) or (
+        kernel is None and work == "matmul"
+    ):
+        kernel, stride, groups = (), (), 1
+    return Signature(kind, kernel, stride, groups, reads, writes)
+
+
+def _by_name(name: str) -> str:
+    """The kind of what a name's operators tell: of the first product, else all of them."""
+    told = [operator(w).lower() for w in words(name)]
+    kinds = [k for word in told for o, k in _OPERATORS if o in word]
+    return next(
+        (k for k in kinds if k in PRODUCTS), kinds[0] if kinds else f"?{'+'.join(filter(None, told))}"
+    )
+
+
+def _dims(layer: Layer, key: str) -> tuple[int, ...] | None:
+    found = layer.attributes.get(key, layer.attributes.get(f"Conv{key}"))
+    return tuple(found) if isinstance(found, (list, tuple)) else None
+
+
+def _shape(tensors: tuple[Tensor, ...], batch: int, *, scaled: bool) -> Shape | None:
+    shape = tensors[0].shape if tensors else None
+    if not shape:
+        return None
+    # Steps between layers merge the batch with what follows it, and cut it off again.
+    if shape[0] == batch:
+        shape = shape[1:]
+    elif shape[0] > 0 and shape[0] % batch == 0:
+        shape = (shape[0] // batch, *shape[1:])
+    while shape and shape[-1] == 1:
+        shape = shape[:-1]
+    if scaled:
+        shape = shape[:1] if len(shape) > 2 else shape[-1:]
+    return shape
+
+
+def _kinds_agree(first: str, second: str) -> bool:
+    """Whether two kinds may be one: what only a name tells without saying a product may be anything but one."""
+    if first == second:
+        return True
+    untold = [k.startswith("?") for k in (first, second)]
+    return untold[0] != untold[1] and not PRODUCTS & {first, second}
+
+
+def _agree(first: Shape | None, second: Shape | None) -> bool:
+    """Whether two shapes may be one; sizes below 0 are not told."""
+    if first is None or second is None or first == second:
+        return True
+    return len(first) == len(second) and all(
+        a == b or min(a, b) < 0 for a, b in zip(first, second, strict=True)
+    )
+
+
+def _first(shape: Shape | None) -> int | None:
+    return shape[0] if shape else None

@@ -1,0 +1,84 @@
+"""Which words of their layers' names two engines share, as far as these words can be believed.
+
+Exporters number operators through the whole graph: after a change, such as Q/DQ put in between, ``Conv_84`` is another
+convolution. Names of weights and of modules stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from rtlab.relation.likeness import Signature
+from rtlab.relation.names import operator
+
+#: The part of the layers with one word that may do different work before all words of this sort are doubted.
+_DOUBT = 0.05
+#: A number that an exporter gave.
+_NUMBERED = re.compile(r"_\d+$")
+
+
+def shared(
+    told: tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]],
+    signs: tuple[Mapping[str, Signature], Mapping[str, Signature]],
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """The words that join the layers of both engines, by the id of the layer.
+
+    Operators may be told by several layers of an engine; other words, such as those of weights, count where one layer
+    of each has them.
+
+    Args:
+        told: The words of each layer.
+        signs: What each layer does.
+    """
+    told = _counted(told)
+    one, two = (_where(side) for side in told)
+    kinds: dict[bool, set[str]] = {True: set(), False: set()}
+    for word in one.keys() & two.keys():
+        if len(one[word]) == len(two[word]) == 1 or operator(word):
+            kinds[bool(_NUMBERED.search(word))].add(word)
+    # What has no number is believed first, and tells which layers with one numbered word are not the same.
+    believed: set[str] = set()
+    for numbered in (False, True):
+        doubted = judged = 0
+        for word in kinds[numbered]:
+            if len(one[word]) == len(two[word]) == 1:
+                i, j = one[word][0], two[word][0]
+                steady = [kinds[False].intersection(told[n][k]) for n, k in ((0, i), (1, j))]
+                judged += 1
+                doubted += signs[0][i].contradicts(signs[1][j]) or (numbered and steady[0] != steady[1])
+        if doubted <= _DOUBT * judged:
+            believed |= kinds[numbered]
+    first, second = (
+        {i: tuple(w for w in mine if w in believed) for i, mine in side.items()} for side in told
+    )
+    return first, second
+
+
+def _counted(
+    told: tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]],
+) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
+    """The same, but where each engine has a layer of one name equally often: then the first, the second, and so on."""
+    often = [Counter(tuple(mine) for mine in side.values()) for side in told]
+    twice = {t for t, n in often[0].items() if t and n > 1 and often[1].get(t) == n}
+    if not twice:
+        return told
+    seen = Counter[tuple[int, tuple[str, ...]]]()
+
+    def numbered(number: int, mine: Sequence[str]) -> Sequence[str]:
+        if (key := tuple(mine)) not in twice:
+            return mine
+        seen[number, key] += 1
+        return [f"{word} ({seen[number, key]})" for word in mine]
+
+    first, second = ({i: numbered(n, mine) for i, mine in side.items()} for n, side in enumerate(told))
+    return first, second
+
+
+def _where(told: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for layer, mine in told.items():
+        for word in mine:
+            found[word].append(layer)
+    return found
