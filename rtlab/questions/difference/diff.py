@@ -39,7 +39,7 @@ BASES: Mapping[Basis, str] = {
     "names": "Their layers' names tell the same nodes.",
     "shapes": "No other layers of either engine have this kernel and these shapes.",
     "neighbours": "They have one kernel and the same shapes, and stand next to the same layers.",
-    "fused": "What one engine runs in parts the other runs as a whole: it reads and writes the same shapes.",
+    "fused": "What one engine runs in parts is one layer of the other, by the shapes of its ends or by what is around.",
     "order": "They stand at the same place among layers of this kind, kernel and shape (inferred).",
     "kinds": "They stand at the same place among layers of this kind; the files tell no shapes (inferred).",
     "converts": "Only one of the engines has a step of its own here that quantizes.",
