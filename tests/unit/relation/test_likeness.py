@@ -1,0 +1,91 @@
+"""What a layer does, in one word and a few numbers, whatever compiler tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rtlab.backends.makers import TENSORRT
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.variant import Target
+from rtlab.relation.likeness import Signature, signatures
+
+
+def layer(kind: str, reads, writes, name: str = "y", **attributes) -> Layer:
+    shapes = [tuple(Tensor(f"t{s}", "fp16", s) for s in side) for side in (reads, writes)]
+    return Layer(name, name, kind, 0, *shapes, attributes=attributes)
+
+
+def told(*layers: Layer, batch: int = 1) -> list[Signature]:
+    made = Engine(
+        "tensorrt", "10", Target("sm86"), layers, (Tensor("x", "fp16", (batch, 3, 8, 8)),), maker=TENSORRT
+    )
+    return [signatures((made, made))[0][y.id] for y in layers]
+
+
+CONVOLUTION = {"ParameterType": "Convolution", "Kernel": [3, 3], "Stride": [1, 1], "Groups": 1}
+
+
+def test_a_batch_is_no_part_of_what_a_layer_does() -> None:
+    """Nor where a step has merged it with what follows, as a product of sequences does."""
+    (one,) = told(layer("CaskConvolution", [(1, 8, 4, 4)], [(1, 16, 4, 4)], **CONVOLUTION))
+    (many,) = told(layer("CaskConvolution", [(32, 8, 4, 4)], [(32, 16, 4, 4)], **CONVOLUTION), batch=32)
+    assert one == many == Signature("product", (3, 3), (1, 1), 1, (8, 4, 4), (16, 4, 4))
+    (merged,) = told(layer("gemm", [(4 * 128, 64)], [(4 * 128, 64)]), batch=4)
+    assert merged == told(layer("gemm", [(128, 64)], [(128, 64)]))[0]
+
+
+def test_a_product_of_matrices_is_a_convolution_of_one_point() -> None:
+    """TensorRT 8 runs a Gemm as a 1x1 convolution, Myelin as a gemm without any attribute."""
+    point = CONVOLUTION | {"Kernel": [1, 1]}
+    assert told(layer("CaskConvolution", [(1, 512, 1, 1)], [(1, 1000, 1, 1)], **point)) == told(
+        layer("gemm", [(1, 512)], [(1, 1000)])
+    )
+    assert told(layer("Reduce", [(1, 8, 7, 7)], [(1, 8)])) == told(
+        layer("CaskPooling", [(1, 8, 7, 7)], [(1, 8, 1, 1)])
+    )
+
+
+def test_a_layer_that_pools_too_tells_its_convolution_under_other_keys() -> None:
+    both = {"ConvKernel": [7, 7], "ConvStride": [2, 2], "ConvGroups": 1, "PoolingStride": [2, 2]}
+    (whole,) = told(layer("ConvActPool", [(1, 3, 8, 8)], [(1, 8, 2, 2)], ParameterType="ConvActPool", **both))
+    assert whole == Signature("product", (7, 7), (2, 2), 1, (3, 8, 8), (8, 2, 2))
+    part = Signature("product", (7, 7), (2, 2), 1, (3, 8, 8), (8, 4, 4))
+    assert not part.like(whole)
+    assert part.near(whole)
+
+
+@pytest.mark.parametrize(
+    ("other", "like", "near", "contradicts"),
+    [
+        (Signature("product", (3, 3), (1, 1), 1, (8, 4, 4), (16, 4, 4)), True, True, False),
+        # What is not told contradicts nothing, and is too little to be near.
+        (Signature("product", None, None, None, (8, 4, 4), (16, 4, 4)), True, False, False),
+        (Signature("product"), True, False, False),
+        (Signature("product", (3, 3), (1, 1), 1, (-1, 4, 4), (16, -1, 4)), True, False, False),
+        # A padding of its own in front; a fused pooling behind.
+        (Signature("product", (3, 3), (1, 1), 1, (8, 6, 6), (16, 4, 4)), False, True, False),
+        (Signature("product", (1, 1), (1, 1), 1, (8, 4, 4), (16, 4, 4)), False, False, True),
+        (Signature("product", (3, 3), (2, 2), 1, (8, 4, 4), (16, 4, 4)), False, False, True),
+        (Signature("product", (3, 3), (1, 1), 8, (8, 4, 4), (16, 4, 4)), False, False, True),
+        (Signature("product", (3, 3), (1, 1), 1, (9, 4, 4), (17, 4, 4)), False, False, True),
+        # A concatenation that was eliminated shows its own channels.
+        (Signature("product", (3, 3), (1, 1), 1, (8, 4, 4), (64, 4, 4)), False, False, False),
+        (Signature("pooling", reads=(8, 4, 4), writes=(16, 4, 4)), False, False, False),
+    ],
+)
+def test_what_may_be_the_same_work(other, like, near, contradicts) -> None:
+    mine = Signature("product", (3, 3), (1, 1), 1, (8, 4, 4), (16, 4, 4))
+    assert (like, near, contradicts) == (mine.like(other), mine.near(other), mine.contradicts(other))
+    assert (like, near, contradicts) == (other.like(mine), other.near(mine), other.contradicts(mine))
+
+
+def test_a_name_tells_the_kind_where_nothing_else_does() -> None:
+    """Engines built without detailed verbosity."""
+    names = ["Conv_0 + Relu_1", "MaxPool_2", "Relu_3", "/fc/Gemm", "QuantizeLinear_4"]
+    kinds = [s.kind for s in told(*(layer("", [], [], n) for n in names))]
+    assert ["product", "pooling", "?relu", "product", "quantization"] == kinds
+    relu, scale = told(layer("", [], [], "Relu_3"), layer("Scale", [], [], "Mul_1"))
+    assert relu.like(scale)
+    assert scale.like(relu)
+    assert not relu.like(Signature("product"))
+    assert not any(s.whole for s in told(*(layer("", [], [], n) for n in names)))
