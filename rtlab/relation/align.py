@@ -119,9 +119,9 @@ class _Search(Grouping):
             join_fused(self)
 
     def _unique(self, first: Iterable[int], second: Iterable[int], *, left: bool = False) -> None:
-        """Pairs of what each engine has once: a kind, a kernel and shapes.
+        """Pairs of what each engine has once: what multiplies, by kind, kernel and shapes.
 
-        Of what is ``left`` the layers before must not be known to differ, even where a sum may have been moved.
+        Of what is ``left``, other kinds too, where the layers before are not known to differ.
         """
         once = []
         for side, among in zip(self.sides, (first, second), strict=True):
@@ -132,7 +132,9 @@ class _Search(Grouping):
             j, sign = once[1].get(sort), self.signs[sort]
             if j is None or not sign.whole or not self.free(i, j):
                 continue
-            if (sign.kind in PRODUCTS and not left) or not self.elsewhere(i, j):
+            if left and not self.elsewhere(i, j):
+                self.join([i], [j], "order")
+            elif not left and sign.kind in PRODUCTS:
                 self.join([i], [j], "shapes")
 
     def _extend(self) -> None:
@@ -204,9 +206,13 @@ class _Search(Grouping):
                 found = found[: max(1, len(found) * 2 // 3)]
             for mine, theirs in found:
                 self.join(mine, theirs, "order" if len(mine) == len(theirs) == 1 else "fused")
+                count = len(self.groups)
+                self._extend()
+                if len(self.groups) > count:
+                    # What follows from this pair is surer than the rest of the table.
+                    break
             if found:
                 size = _WINDOW
-                self._extend()
             elif any(cut) and size < _WIDEST:
                 size *= 2
             else:
@@ -232,10 +238,10 @@ class _Search(Grouping):
         return True
 
     def _open(self) -> list[tuple[list[int], list[int]]]:
-        """The layers of both engines between pairs that stand in the same order in both."""
+        """The layers of both engines between pairs that stand in the same order in both, and on no branch."""
         one, two = self.sides
-        ends = [(min(g[0]), min(g[1])) for g in self.groups if g[0] and g[1]]
-        kept = _rising(sorted(ends))
+        ends = [(min(g[0]), min(g[1])) for g in self.groups]
+        kept = _rising(sorted(e for e in ends if one.alone[e[0]] and two.alone[e[1]]))
         cuts = [*kept, (len(one.layers), len(two.layers))]
         found: list[tuple[list[int], list[int]]] = [([], []) for _ in cuts]
         for number, side in enumerate(self.sides):
@@ -308,9 +314,11 @@ class _Search(Grouping):
         if cost is None or not self.free(i, j):
             return None
         one, two = self.sides
-        for near, others in ((one.source, two.source), (one.readers, two.readers)):
-            known = one.labels(near[i]), two.labels(others[j])
-            cost += _ELSEWHERE * (any(known) and not known[0] & known[1])
+        before = one.labels(one.source[i]), two.labels(two.source[j])
+        behind = one.labels(one.readers[i]), two.labels(two.readers[j])
+        # Of like layers the one whose writer is known to be the same is the likeliest.
+        cost += _ELSEWHERE * (not before[0] & before[1])
+        cost += _ELSEWHERE * (any(behind) and not behind[0] & behind[1])
         return cost
 
     def _whole(self, number: int, parts: Sequence[int], whole: int) -> bool:
@@ -332,6 +340,7 @@ def _makes(parts: Sequence[Signature], whole: Signature) -> bool:
     products = [p for p in parts if p.kind in PRODUCTS]
     return (
         whole.whole
+        and all(p.kind != "concat" for p in parts)
         and sizes(parts[0].reads) == sizes(whole.reads)
         and parts[-1].writes == whole.writes
         and len(products) == (whole.kind in PRODUCTS)

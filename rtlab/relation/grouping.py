@@ -16,13 +16,15 @@ Reason = Literal["known", "shapes", "neighbours", "fused", "order", "kinds"]
 
 #: Stand for what enters and leaves an engine.
 _ENTRY, _EXIT = -1, -2
+#: Layers that a connection passes at most as a branch of a block.
+_SKIPS = 32
 
 
 class EngineSide:
     """One engine: the layers that work, what each does, and which stand before and behind it.
 
-    Layers are numbered in order of execution. ``source`` is what writes the tensor that a layer reads first. Equal
-    signatures have one number in ``sorts``, which counts for both engines.
+    Layers are numbered in order of execution. ``alone`` are those beside which no branch runs. ``source`` writes
+    what a layer reads first. Equal signatures have one number in ``sorts``, in both engines.
     """
 
     def __init__(
@@ -44,7 +46,19 @@ class EngineSide:
         for i in self.mains:
             for p in self.source[i]:
                 (self.readers[p] if p >= 0 else self.entries).append(i)
+        self.alone = self._alone()
         self.group: list[int | None] = [None] * len(self.layers)
+
+    def _alone(self) -> list[bool]:
+        """Whether no other layer is before and behind a layer at once: branches run in any order.
+
+        Connections that skip many layers are none of a branch.
+        """
+        furthest, found = -1, []
+        for i, readers in enumerate(self.after):
+            found.append(furthest <= i)
+            furthest = max(furthest, max((r for r in readers if r - i <= _SKIPS), default=-1))
+        return found
 
     def _neighbours(
         self, engine: Engine

@@ -307,6 +307,10 @@ def test_recorded_engines_are_compared_without_their_model(opened) -> None:
     where = show(shown, "compare", "difference")
     figure(shown, where)
     told = lab.python("explorer.panel('difference')")
+    assert "Known by" == shown.page.locator(f"{where} thead th").last.inner_text().strip()
+    known = {r["cells"][-1] for r in told["rows"]}
+    assert {"shapes", "neighbours", "converts"} <= known
+    assert {*shown.page.locator(f"{where} tbody tr td:last-child").all_inner_texts()} <= known
     key = next(r["key"] for r in told["rows"][:6] if told["links"].get(r["key"], {}).get("layers"))
     link = told["links"][key]
     row = f"{where} [data-row={json.dumps(key)}]"

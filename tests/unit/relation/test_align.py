@@ -114,6 +114,27 @@ def test_what_a_convolution_is_has_to_agree(differs: dict) -> None:
     assert not compared(one, two).overlap.enough
 
 
+def test_an_activation_behind_another_layer_is_another_activation() -> None:
+    """One of each shape in either engine, and yet not the same."""
+    one = engine(conv("a", "x", "a", SAME, 3), step("relu", "a", "b", SAME), conv("b", "b", "y", SAME, 5))
+    two = engine(conv("a'", "x", "a", SAME, 3), conv("b'", "a", "b", SAME, 5), step("relu'", "b", "y", SAME))
+    found = compared(one, two)
+    assert not any({"relu", "relu'"} == {*g.first.layers, *g.second.layers} for g in found.groups)
+    assert {("a", "a'"), ("b", "b'")} <= {(g.first.layers[0], g.second.layers[0]) for g in found.groups}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hundreds_of_equal_blocks_keep_their_order(seed: int) -> None:
+    """More than one table of costs holds: matched window by window, between pairs that are known."""
+    ops = network(150, stages=1)
+    one, runs = build(ops, Habits(shorts=0.5, splits=0.3), "a", seed)
+    two, others = build(ops, Habits(splits=0.3, quantizes=0.2, counts=2), "b", seed + 50)
+    for group in compared(one, two).groups:
+        assert {p for i in group.first.layers for p in runs.get(i, ())} == {
+            p for i in group.second.layers for p in others.get(i, ())
+        }
+
+
 def test_neighbours_tell_like_layers_apart_whatever_runs_first() -> None:
     """Two equal convolutions of one tensor: what reads their results is told apart."""
 
