@@ -441,7 +441,7 @@ def test_a_difference_answers_in_words_and_numbers(study) -> None:
         stands = shown["links"][row["key"]]
         known = groups[(*stands["others"], "→", *stands["layers"])]
         assert [len(known.first.layers), len(known.second.layers)] == row["cells"][1:3]
-        assert known.cause == row["cells"][-1]
+        assert [known.cause, known.basis] == row["cells"][-2:]
     # The other way round it has the other sign; without a choice the first of the others is taken.
     back = made.ask("difference", variant="fp32").noun
     assert -noun.outside == pytest.approx(back.outside)
