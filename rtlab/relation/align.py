@@ -66,7 +66,7 @@ def align(
         engines, signs, working = engines[::-1], signs[::-1], working[::-1]
         known = [(b, a) for a, b in known]
     allowed = may if may is None or not turned else (lambda a, b: may(b, a))
-    search = _Search(engines, signs, working, allowed)
+    search = _Aligner(engines, signs, working, allowed)
     search.run(known)
     one, two = search.sides
     found = [
@@ -84,7 +84,7 @@ def _rank(engine: Engine) -> tuple[object, ...]:
     return len(engine.layers), tuple(y.name for y in engine.layers), tuple(y.precision for y in engine.layers)
 
 
-class _Search(Grouping):
+class _Aligner(Grouping):
     """The groups of two engines, and what is kept to find them."""
 
     def __init__(
