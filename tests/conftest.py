@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import hypothesis
 import pytest
 
@@ -13,6 +15,15 @@ from rtlab.core.model import Model
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, max_examples=40, database=None)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("fixed")
+
+
+@pytest.fixture(autouse=True)
+def _own_records(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a test finds out is kept for that test alone, and what was found before it is not known to it."""
+    own = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    monkeypatch.setenv("RTLAB_RECORDS", str(tmp_path_factory.getbasetemp() / "records" / own))
 
 
 @pytest.fixture(scope="session")

@@ -150,11 +150,28 @@ def _releases(given: argparse.Namespace) -> int:
 
 def _why(given: argparse.Namespace) -> int:
     from rtlab.documents.crossing import plain
+    from rtlab.questions.why import Verdict
 
     study = opening.built(given, [given.precision])
+    if given.replay is not None:
+        replay = study.replay(given.replay, variant=given.precision)
+        if given.json:
+            print(json.dumps(plain(replay), allow_nan=False, ensure_ascii=False))
+        else:
+            printing.replay(replay)
+        return 0
+    if given.node is None:
+        raise RtlabError("Cannot ask why: no node is named. Give one or two, or --replay with a record.")
     found = study.why(
-        given.node, given.other, variant=given.precision, builds=given.builds, seconds=given.seconds
+        given.node,
+        given.other,
+        variant=given.precision,
+        builds=given.builds,
+        seconds=given.seconds,
+        again=given.again,
     )
+    if given.output is not None and isinstance(found, Verdict):
+        study.record(found, given.output, variant=given.precision)
     if given.json:
         print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
     else:

@@ -175,7 +175,23 @@ def _why_arguments(commands: Any) -> None:
     )
     asked.add_argument("--json", action="store_true", help="print one JSON object")
     _model_arguments(asked)
-    asked.add_argument("node", help="one of two neighbours, by its id; alone, why it is one step with others")
+    asked.add_argument(
+        "--again",
+        action="store_true",
+        help="ask anew what was asked before, rather than tell what was found then",
+    )
+    asked.add_argument(
+        "-o", "--output", default=None, metavar="R.json", help="also write the verdict as a record"
+    )
+    asked.add_argument(
+        "--replay", default=None, metavar="R.json", help="make the experiments of a record again, and compare"
+    )
+    asked.add_argument(
+        "node",
+        nargs="?",
+        default=None,
+        help="one of two neighbours, by its id; alone, why it is one step with others",
+    )
     asked.add_argument("other", nargs="?", default=None, help="the other one")
     asked.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"

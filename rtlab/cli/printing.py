@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rtlab.questions.rules import FusionRules
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.joined import Joined
+    from rtlab.questions.why.record import Replay
     from rtlab.study import Result, Study
 
 
@@ -163,6 +164,21 @@ def fusion(found: Verdict | Joined) -> None:
     print(f"{taken}holds for {found.compiler}, {found.shapes}")
     if isinstance(found, Verdict) and found.elsewhere:
         print(found.elsewhere)
+    if isinstance(found, Verdict) and found.recalled:
+        print(f"{found.dated}; --again asks anew")
+
+
+def replay(found: Replay) -> None:
+    """A record beside the same question asked again."""
+    from rtlab.documents.answer import NounTable
+    from rtlab.questions.why.record import Replayed
+
+    print(
+        f"then {found.before} ({found.compiler}, {found.asked[:10]}), now {found.after} ({found.compiler_now}): "
+        f"{'the same' if found.same else 'not the same'}"
+    )
+    if found.experiments:
+        print(f"\n{NounTable(Replayed, found.experiments).text()}")
 
 
 def rules(found: FusionRules) -> None:

@@ -254,7 +254,7 @@ class Choosing(Showing):
         if "layer" in values:
             self.study.why(values["layer"], variant=variant, progress=progress)
         else:
-            self.study.why(*pair, variant=variant, progress=progress)
+            self.study.why(*pair, variant=variant, again=known, progress=progress)
 
     def _worked(self, asked: StartWork) -> None:
         self._check_known(asked.variant)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.reference import evaluator, runner_of, stand_in
+from rtlab.core import files
 from rtlab.core.facts import Ranked
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Progress
@@ -41,7 +42,8 @@ from rtlab.questions.variants.variations import given
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
 from rtlab.questions.why.joined import Joined
-from rtlab.session import forcing
+from rtlab.questions.why.record import Replay, replayed
+from rtlab.session import forcing, records
 from rtlab.session.observations import Observations
 from rtlab.session.watching import watching
 
@@ -205,13 +207,13 @@ class Searches(Observations[R]):
     @overload
     def why(
         self, node: str, other: str, *, variant: str, builds: int = 60, seconds: float = 60.0,
-        progress: Progress | None = None,
+        again: bool = False, progress: Progress | None = None,
     ) -> Verdict: ...  # fmt: skip
 
     @overload
     def why(
         self, node: str, other: None = None, *, variant: str, builds: int = 60, seconds: float = 60.0,
-        progress: Progress | None = None,
+        again: bool = False, progress: Progress | None = None,
     ) -> Joined: ...  # fmt: skip
 
     @boundary("ask why nodes are one step, or why not")
@@ -223,13 +225,15 @@ class Searches(Observations[R]):
         variant: str,
         builds: int = 60,
         seconds: float = 60.0,
+        again: bool = False,
         progress: Progress | None = None,
     ) -> Verdict | Joined:
         """Why two neighbouring nodes are not one step of a variant's engine, or why those of one step are one.
 
         The compiler of the variant is asked, by experiment. What was found before a cancel, or within the budget, is
         kept. Where it cannot be asked, as of an engine that was read from files, what these report of two nodes is
-        told.
+        told. A verdict on two nodes is kept in the user's cache too: asked once more of the same model, compiler and
+        target, it is told at once, with the date on which it was found.
 
         Args:
             node: One of two neighbours; or without ``other`` a node, or a layer by its id, whose step is asked about.
@@ -237,6 +241,7 @@ class Searches(Observations[R]):
             variant: A built variant.
             builds: How many parts may be built.
             seconds: How long it may take, but for a build that is at work by then.
+            again: Whether to ask anew what was asked before.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -265,9 +270,48 @@ class Searches(Observations[R]):
             keep(found)
             self._changed()
             return found
+        builder = asked_of(facts)
+        if not again and (before := records.recall(facts, first, second)) is not None:
+            keep(before)
+            self._changed()
+            return before
         experiment = WhyApart(facts.prepared.model, facts.engine, facts.variant, first, second)
         with watching(progress) as watched:
-            return self._search(experiment, Rig(asked_of(facts), watched, Allowance(seconds, builds)), keep)
+            found = self._search(experiment, Rig(builder, watched, Allowance(seconds, builds)), keep)
+        records.keep(facts, found)
+        return found
+
+    @boundary("write a record")
+    def record(self, found: Verdict, path: str | Path, *, variant: str) -> Path:
+        """Write a verdict as JSON, with all that it holds for; gives the path.
+
+        Raises:
+            VariantError: the variant is not built.
+            RtlabError: the file cannot be written there.
+        """
+        text = records.recorded(self.facts_of(variant), found).text()
+        return files.write(path, text.encode(), what="the record", model=self.model)
+
+    @boundary("replay a record")
+    def replay(self, path: str | Path, *, variant: str, progress: Progress | None = None) -> Replay:
+        """Make the experiments of a record again, with the compiler of a variant, and lay both beside each other.
+
+        The compiler may be another release than that of the record; the model has to be the same.
+
+        Raises:
+            ReadError: the file is no record.
+            VariantError: the variant is not built, or of another model than the record.
+            Unavailable: its compiler is not installed here.
+        """
+        facts, there = self.facts_of(variant), records.opened(path)
+        if there.digest != facts.prepared.model.digest:
+            raise VariantError(
+                f'Cannot replay "{path}": it is of "{there.model}" as {there.variant}, and "{variant}" was built from '
+                "another graph or with other weights. Load that model, and choose a variant in that precision."
+            )
+        told = there.verdict
+        now = self.why(told.first, told.second, variant=variant, again=True, progress=progress)
+        return replayed(there, now)
 
     def _keep_verdict(self, variant: str, found: Verdict) -> None:
         self._change(lambda kept: kept.judged(variant, found))
@@ -301,7 +345,13 @@ class Searches(Observations[R]):
             self._change(lambda kept: kept.advised(variant, found))
 
         with watching(progress) as watched:
-            adviser = Adviser(asked_of(facts), evaluator() if able else None, batch)
+            adviser = Adviser(
+                asked_of(facts),
+                evaluator() if able else None,
+                batch,
+                functools.partial(records.recall, facts),
+                functools.partial(records.keep, facts),
+            )
             return self._search(
                 Advising(facts, facts.ranges), Rig(adviser, watched, Allowance(seconds)), keep
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 
@@ -19,8 +20,9 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.questions.why.missed import together
+from rtlab.questions.why.missed import missed, together
 from rtlab.relation.relate import relate
+from rtlab.session import records
 from rtlab.testing import tiny_model
 
 RTX = backends.get("tensorrt-rtx")
@@ -239,3 +241,54 @@ def test_the_command_line_tells_verdict_cause_edit_and_experiments(tmp_path, cap
     assert "the two alone" in words
     assert 1 == cli.main(["why", str(path), "soft", "nothing", "--json"])
     assert "no node has this id" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_what_was_asked_before_is_told_at_once_with_its_date_and_asked_again_when_wanted(tmp_path) -> None:
+    """Another study of the same model, as another session has one; another target is another question."""
+    model = rtlab.samples.load("digits_inception").model
+    pair = ("/stem/relu/Relu", "/pool1/MaxPool")
+    first = study(model).why(*pair, variant="fp32")
+    assert (False, True) == (first.recalled, first.builds > 0)
+    made = study(rtlab.samples.load("digits_inception").model)
+    second = made.why(*reversed(pair), variant="fp32")
+    assert second.recalled
+    assert dataclasses.replace(first, recalled=True) == second
+    assert second is made.snapshot().verdicts["fp32"][pair]
+    assert second.dated == f"asked on {first.asked[:16].replace('T', ' ')} UTC, 0 builds now"
+    anew = made.why(*pair, variant="fp32", again=True)
+    assert not anew.recalled
+    assert [(t.change, t.where, t.layers, t.fused) for t in first.experiments] == [
+        (t.change, t.where, t.layers, t.fused) for t in anew.experiments
+    ]
+    made.add("sm89", precision="fp32", target="sm89", backend="tensorrt-rtx")
+    made.run(["sm89"], compare=False)
+    assert not made.why(*pair, variant="sm89").recalled
+
+    # A record is replayed, and refused for another model.
+    path = made.record(anew, tmp_path / "why.json", variant="fp32")
+    replay = made.replay(path, variant="fp32")
+    assert replay.same
+    assert len(anew.experiments) == len(replay.experiments)
+    assert all(e.reached for e in made.replay(path, variant="sm89").experiments)
+    with pytest.raises(
+        VariantError, match='it is of "digits_inception" as fp32, and "fp32" was built from another'
+    ):
+        study(tiny_model()).replay(path, variant="fp32")
+
+
+def test_a_record_that_was_damaged_is_no_answer() -> None:
+    made = study(tiny_model())
+    pair = next((m.first, m.second) for m in missed(made["fp32"].facts))
+    asked = made.why(*pair, variant="fp32")
+    assert "unknown" != asked.verdict
+    (file,) = records.folder().iterdir()
+    file.write_text(file.read_text("utf-8")[:-9], "utf-8")
+    assert not made.why(*pair, variant="fp32").recalled
+
+
+def test_advice_takes_what_is_known_of_a_pair(inception) -> None:
+    first = inception.advise("fp32")
+    second = inception.advise("fp32")
+    assert [v.verdict for v in first.verdicts] == [v.verdict for v in second.verdicts]
+    assert all(v.recalled for v in second.verdicts if v.verdict != "unknown")
+    assert second.builds < first.builds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -39,11 +39,16 @@ _SECONDS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Adviser:
-    """What advice is made with: a compiler, and what computes outputs on one batch, where there is any."""
+    """What advice is made with: a compiler, and what computes outputs on one batch, where there is any.
+
+    ``recall`` tells what was found before of two nodes, ``keep`` keeps what is found now; None for neither.
+    """
 
     builder: Builder
     evaluator: Evaluator | None
     batch: Batch
+    recall: Callable[[str, str], Verdict | None] | None = None
+    keep: Callable[[Verdict], None] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,12 +133,17 @@ class _Advising:
         return (*(n.op for n in steps), *(model.values[n.outputs[0]].dtype for n in steps))
 
     def _ask(self, one: Missed) -> Verdict:
+        tool = self.rig.tool
+        if tool.recall is not None and (before := tool.recall(one.first, one.second)) is not None:
+            return before
         left = self.rig.allowance.seconds - (time.monotonic() - self.began)
         inner = Rig(self.rig.tool.builder, Under(self.rig), Allowance(max(min(left, _SECONDS), 1.0), _BUILDS))
         facts = self.facts
         why = WhyApart(self.model, facts.engine, facts.variant, one.first, one.second)
         found = carry_out(why, inner)
         self.rig.count(builds=inner.builds)
+        if tool.keep is not None:
+            tool.keep(found)
         return found
 
     def _rewrites(self, verdict: Verdict) -> list[Rewrite]:

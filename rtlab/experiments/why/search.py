@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -70,6 +71,7 @@ class _Search:
     def __init__(self, asked: WhyApart, rig: Rig[Builder]) -> None:
         self.asked, self.rig = asked, rig
         self.oracle = Oracle(asked.variant, rig)
+        self.asked_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.trials: list[FusionTrial] = []
         self.memo: dict[tuple[object, ...], bool | None] = {}
         self.relation = related(asked.engine, asked.model, asked.model)
@@ -358,6 +360,7 @@ class _Search:
             compiler=asked.engine.title,
             shapes=inputs_of(asked.model),
             elsewhere=self._elsewhere_said(),
+            asked=self.asked_at,
             **more,
         )
 

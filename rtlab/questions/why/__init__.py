@@ -89,6 +89,13 @@ class Verdict:
     shapes: Annotated[str, Meaning("Shapes")] = ""
     basis: Annotated[Literal["experiment", "reported", "predicted"], Meaning("Basis")] = "experiment"
     elsewhere: Annotated[str, Meaning("In TensorRT")] = ""
+    asked: Annotated[str, Meaning("Asked on")] = ""
+    recalled: Annotated[bool, Meaning("Asked before")] = False
+
+    @property
+    def dated(self) -> str:
+        """When it was asked, in words; what is built now is told where that is nothing."""
+        return f"asked on {self.asked[:16].replace('T', ' ')} UTC{', 0 builds now' if self.recalled else ''}"
 
     @property
     def cause(self) -> Annotated[str, Meaning()]:
