@@ -21,7 +21,14 @@ from rtlab.core.model import load as load_model
 from rtlab.core.phrases import quoted
 from rtlab.core.task import Task
 from rtlab.errors import ModelError
-from rtlab.samples.architectures import googlenet, inception_chain, mobilenet_v2, pictures, resnet50
+from rtlab.samples.architectures import (
+    csp_detector,
+    googlenet,
+    inception_chain,
+    mobilenet_v2,
+    pictures,
+    resnet50,
+)
 from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, halves
 from rtlab.samples.transformers import bert, sentence_input, sentences, transformer_stack
 
@@ -136,10 +143,16 @@ def _trait(
 
 
 def _imagenet_like(
-    samples: int | None, *, name: str, title: str, make: Callable[[], Model], description: str
+    samples: int | None,
+    *,
+    name: str,
+    title: str,
+    make: Callable[[], Model],
+    description: str,
+    size: int = 224,
 ) -> Sample:
     count = 16 if samples is None else samples
-    data = CalibrationData({"image": pictures(count, 224)}, source="1/f noise pictures", synthetic=True)
+    data = CalibrationData({"image": pictures(count, size)}, source="1/f noise pictures", synthetic=True)
     return Sample(name, title, make(), data, None, description)
 
 
@@ -187,6 +200,17 @@ _SAMPLES: dict[str, Callable[[int | None], Sample]] = {
         title="MobileNetV2, synthetic weights",
         make=mobilenet_v2,
         description=f"MobileNetV2 at 224x224: 17 blocks with a depthwise convolution each. {_SYNTHETIC}",
+    ),
+    "csp_detector": functools.partial(
+        _imagenet_like,
+        name="csp_detector",
+        title="A detector of CSP blocks with SiLU, synthetic weights",
+        make=csp_detector,
+        size=256,
+        description=(
+            "60 convolutions, 57 SiLU, eight CSP blocks and a pyramid of three maps at 256x256, of the layers and "
+            f"widths of YOLOv5n. {_SYNTHETIC}"
+        ),
     ),
     "bert": _bert,
     "dynamic_shapes": functools.partial(

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from rtlab.samples.writer import SEED, SampledValue, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rtlab.core.model import Model
     from rtlab.samples.writer import Array
@@ -129,6 +129,37 @@ def mobilenet_v2() -> Model:
     return net.classify(conv(x, "/last", 1280, 1), 1000)
 
 
+def csp_detector() -> Model:
+    """A detector of CSP blocks (Wang et al., 2020) with SiLU, of the layers and widths of YOLOv5n for 80 classes.
+
+    It gives the raw numbers of three anchors at each place of three maps; boxes are not decoded.
+    """
+    net = _Network("csp_detector", pictures(_PICTURES, 256))
+    conv = functools.partial(net.convolve, silu=True)
+    x = conv(net.input, "/stem", 16, 6, stride=2)
+    kept = []
+    for stage, (width, blocks) in enumerate(((32, 1), (64, 2), (128, 3), (256, 1)), start=1):
+        x = conv(x, f"/stage{stage}/down", width, 3, stride=2)
+        x = net.cross_stage(x, f"/stage{stage}", width, blocks, short=True)
+        kept.append(x)
+    pooled = [conv(x, "/pyramid/reduce", 128, 1)]
+    for i in range(3):
+        pooled.append(net.pool(pooled[-1], f"/pyramid/pool{i + 1}", stride=1, pads=(2, 2), kernel=5))
+    x = conv(net.concatenate(pooled, "/pyramid"), "/pyramid/expand", 256, 1)
+    tops = []
+    for level, (width, short) in enumerate(((128, kept[2]), (64, kept[1])), start=1):
+        top = conv(x, f"/up{level}/reduce", width, 1)
+        tops.append(top)
+        x = net.concatenate([net.double(top, f"/up{level}"), short], f"/up{level}")
+        x = net.cross_stage(x, f"/up{level}", width, 1, short=False)
+    maps = [x]
+    for level, (width, top) in enumerate(((64, tops[1]), (128, tops[0])), start=1):
+        x = net.concatenate([conv(x, f"/down{level}/down", width, 3, stride=2), top], f"/down{level}")
+        x = net.cross_stage(x, f"/down{level}", 2 * width, 1, short=False)
+        maps.append(x)
+    return net.detect(maps, 3 * (80 + 5))
+
+
 def inception_chain(*, nodes: int = 1000) -> Model:
     """A runnable chain of small Inception blocks with about ``nodes`` nodes (20 to a block), for graph tests.
 
@@ -188,10 +219,11 @@ class _Network:
         stride: int = 1,
         norm: bool = True,
         relu: bool = True,
+        silu: bool = False,
         ceiling: float = np.inf,
         gamma: float = 1.0,
     ) -> SampledValue:
-        """Convolution with batch normalisation (or a bias) and, unless told otherwise, ReLU up to a ceiling."""
+        """Convolution with batch normalisation (or a bias) and, unless told otherwise, ReLU to a ceiling or SiLU."""
         patches, size = _unfold(x.data, kernel, stride)
         weight = self._filters(patches, channels)
         raw: Array = weight @ patches
@@ -213,6 +245,8 @@ class _Network:
             inputs = [x.name, put(f"{at}/weight", weight), put(f"{at}/bias", beta - mean * scale)]
             name = self.writer.node("Conv", inputs, at, **layout)
         y = SampledValue(name, raw)
+        if silu:
+            return self.silu(y, where)
         return self.relu(y, where, ceiling=ceiling) if relu else y
 
     def filter_channels(self, x: SampledValue, where: str, *, stride: int, ceiling: float) -> SampledValue:
@@ -273,20 +307,69 @@ class _Network:
             )
         return SampledValue(self.writer.node("Relu", [x.name], f"{where}/relu"), np.maximum(x.data, 0))
 
+    def silu(self, x: SampledValue, where: str) -> SampledValue:
+        """Multiply by the own sigmoid (Elfwing et al., 2018), as exporters write it."""
+        gate = self.writer.node("Sigmoid", [x.name], f"{where}/act")
+        name = self.writer.node("Mul", [x.name, gate], f"{where}/act")
+        return SampledValue(name, x.data / (1 + np.exp(-x.data)))
+
+    def cross_stage(
+        self, x: SampledValue, where: str, channels: int, blocks: int, *, short: bool
+    ) -> SampledValue:
+        """A CSP block: half of the channels go through bottlenecks, half around them; ``short`` adds shortcuts."""
+        conv = functools.partial(self.convolve, silu=True)
+        y = conv(x, f"{where}/through", channels // 2, 1)
+        for i in range(blocks):
+            at = f"{where}/block{i + 1}"
+            deep = conv(conv(y, f"{at}/conv1", channels // 2, 1), f"{at}/conv2", channels // 2, 3)
+            y = self.add(deep, y, at) if short else deep
+        around = conv(x, f"{where}/around", channels // 2, 1)
+        return conv(self.concatenate([y, around], f"{where}/halves"), f"{where}/join", channels, 1)
+
+    def concatenate(self, parts: Sequence[SampledValue], where: str) -> SampledValue:
+        """Put the channels of several maps behind each other."""
+        name = self.writer.node("Concat", [p.name for p in parts], where, axis=1)
+        return SampledValue(name, np.concatenate([p.data for p in parts], axis=1))
+
+    def double(self, x: SampledValue, where: str) -> SampledValue:
+        """A map of twice the size, each number four times."""
+        scales = self.writer.weight("twice", np.array([1, 1, 2, 2], np.float32))
+        told = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        name = self.writer.node("Resize", [x.name, "", scales], where, **told)
+        return SampledValue(name, x.data.repeat(2, axis=2).repeat(2, axis=3))
+
+    def detect(self, maps: Sequence[SampledValue], numbers: int) -> Model:
+        """So many numbers for each place of each map, behind each other; ends the network."""
+        shape = self.writer.weight("places", np.array([0, numbers, -1], np.int64))
+        flat, places = [], 0
+        for i, x in enumerate(maps):
+            found = self.convolve(x, f"/detect{i + 1}", numbers, 1, norm=False, relu=False)
+            flat.append(self.writer.node("Reshape", [found.name, shape], f"/detect{i + 1}"))
+            places += found.data[0, 0].size
+        name = self.writer.node("Concat", flat, "/detect", axis=2)
+        given = ("N", *self.input.data.shape[1:])
+        return self.writer.model(("image", given), name, ("detections", ("N", numbers, places)))
+
     def add(self, x: SampledValue, y: SampledValue, where: str) -> SampledValue:
         """Add a residual branch and its shortcut."""
         return SampledValue(self.writer.node("Add", [x.name, y.name], where), x.data + y.data)
 
-    def pool(self, x: SampledValue, where: str, *, stride: int, pads: tuple[int, int]) -> SampledValue:
-        """Maximum over 3x3; ``pads`` before and after, the same for rows and columns."""
+    def pool(
+        self, x: SampledValue, where: str, *, stride: int, pads: tuple[int, int], kernel: int = 3
+    ) -> SampledValue:
+        """Maximum over a square; ``pads`` before and after, the same for rows and columns."""
         edges = ((0, 0), (0, 0), pads, pads)
         data = np.pad(x.data, edges, constant_values=-np.inf)
         # Along one axis, then along the other: a maximum over windows takes twenty times as long.
         for axis in (2, 3):
-            windows = np.moveaxis(sliding_window_view(data, 3, axis=axis), -1, 0)
+            windows = np.moveaxis(sliding_window_view(data, kernel, axis=axis), -1, 0)
             data = np.maximum.reduce(windows)
             data = data[:, :, ::stride] if axis == 2 else data[:, :, :, ::stride]
-        layout = {"kernel_shape": [3, 3], "strides": [stride] * 2, "pads": [pads[0]] * 2 + [pads[1]] * 2}
+        layout = {
+            "kernel_shape": [kernel] * 2,
+            "strides": [stride] * 2,
+            "pads": [pads[0]] * 2 + [pads[1]] * 2,
+        }
         return SampledValue(self.writer.node("MaxPool", [x.name], where, **layout), data)
 
     def normalise_locally(self, x: SampledValue, where: str) -> SampledValue:
@@ -309,8 +392,7 @@ class _Network:
             branches.append(conv(conv(x, f"{at}/reduce", reduce, 1), at, width, size))
         at = f"{where}/branch_pool"
         branches.append(conv(self.pool(x, at, stride=1, pads=(1, 1)), at, pooled, 1))
-        name = self.writer.node("Concat", [b.name for b in branches], where, axis=1)
-        return SampledValue(name, np.concatenate([b.data for b in branches], axis=1))
+        return self.concatenate(branches, where)
 
     def classify(self, x: SampledValue, classes: int, *, names: Mapping[str, str] | None = None) -> Model:
         """Global average pooling and a dense layer with standardised logits; ends the network.
@@ -334,15 +416,15 @@ class _Network:
 
 
 def _layout(kernel: int, stride: int) -> dict[str, list[int]]:
-    return {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+    return {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [(kernel - 1) // 2] * 4}
 
 
 def _unfold(x: Array, kernel: int, stride: int) -> tuple[Array, tuple[int, int]]:
-    """Patches under an odd kernel with "same" padding, and the size of the map that they make.
+    """Patches under a kernel with "same" padding, an even one with less, and the size of the map that they make.
 
     Shape of the patches: ``(N, C * kernel**2, rows * columns)``.
     """
-    pad = kernel // 2
+    pad = (kernel - 1) // 2
     padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad))) if pad else x
     windows = sliding_window_view(padded, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]
     size = windows.shape[2:4]

@@ -80,3 +80,25 @@ def test_planted_misses_are_found(care, record_property) -> None:
     record_property("right, builds (median, most), seconds (median, most)", told)
     assert right >= 0.95 * count, wrong
     assert statistics.median(builds) <= 12
+
+
+@pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
+@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet50", "bert", "csp_detector"])
+def test_advice_covers_a_network_in_a_minute(care, record_property, name) -> None:
+    """All missed fusions are asked about or like one that was, and each remedy was built on the whole model."""
+    if name not in care.size((name,), ("mobilenet_v2",)):
+        pytest.skip("One network is enough to see that it works.")
+    sample = rtlab.samples.load(name, samples=1)
+    study = rtlab.Study(sample.model, data=sample.calibration)
+    study.add("fp32", precision="fp32", target="sm86", backend="tensorrt-rtx")
+    study.run(compare=False)
+    found = study.advise("fp32", seconds=care.most(60.0))
+    record_property(
+        "missed, asked, builds, seconds", (found.missed, found.asked, found.builds, found.seconds)
+    )
+    assert found.missed == sum(c.count for c in found.causes)
+    offered = [
+        c for c in found.causes if c.verdict == "blocked" and c.edit.startswith(("fold", "write", "leave"))
+    ]
+    assert all(c.remedy is not None and c.remedy.keeps for c in offered)
+    assert found.seconds < care.most(60.0)

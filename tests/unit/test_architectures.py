@@ -22,6 +22,11 @@ from rtlab.samples.transformers import sentences
 #: Operators, and parameters without the running statistics of normalisation, as the papers and torchvision count.
 EXPECTED = {
     "mobilenet_v2": ({"Conv": 52, "Clip": 35, "Add": 10, "Gemm": 1}, 3_504_872),
+    # YOLOv5n of Ultralytics' release 6 for 80 classes, before its normalizations are folded.
+    "csp_detector": (
+        {"Conv": 60, "Sigmoid": 57, "Mul": 57, "MaxPool": 3, "Resize": 2, "Concat": 14},
+        1_872_157,
+    ),
     # 7,087,872 in each encoder layer of BERT-base, and its embeddings for fewer words.
     "bert": ({"MatMul": 32, "LayerNormalization": 9, "Softmax": 4, "Gather": 1}, 4 * 7_087_872 + 8_322 * 768),
 }

@@ -376,3 +376,24 @@ def test_a_graph_is_built_once_for_each_target() -> None:
     assert len(first.experiments) == len(asked) == len({*asked}) > 0
     joined(found, 0, Counted())
     assert 2 * len({*asked}) == len(asked)
+
+
+def test_advice_asks_about_one_of_each_that_stand_alike() -> None:
+    """Four convolutions whose values a pooling reads too: the first reads an input, the last ends the model."""
+    nodes, at = [], "x"
+    for i in range(4):
+        nodes += [
+            conv(at, f"c{i}"),
+            node("Relu", f"c{i}", f"r{i}"),
+            node("MaxPool", f"c{i}", f"p{i}", kernel_shape=[1, 1]),
+        ]
+        at = f"r{i}"
+    study = rtlab.Study(model(*nodes, outputs=("p0", "p1", "p2", "p3", "r3")))
+    study.add("ruled", backend=Ruled())
+    study.run(compare=False)
+    found = study.advise("ruled")
+    # Convolution and ReLU at both ends and once between, convolution and pooling, ReLU and convolution.
+    assert (4 + 4 + 3, 3 + 1 + 1) == (found.missed, found.asked)
+    causes = {("blocked", "another reader", 4), ("never", "the compiler", 4), ("never", "the compiler", 3)}
+    assert causes == {(c.verdict, c.cause, c.count) for c in found.causes}
+    assert len(found.verdicts) == found.asked

@@ -88,42 +88,78 @@ class _Advising:
     def advice(self) -> Iterator[Advice]:
         rig = self.rig
         rig.phase("Asking why fusions do not happen", len(self.missed))
-        never: dict[tuple[str, ...], Missed] = {}
+        known: dict[object, Missed] = {}
+        offered: dict[Rewrite, None] = {}
         yield self._advice()
         for one in rig.each(self.missed, _DOING):
-            like = self.signatures[one]
-            if like in never:
-                self.alike[one] = never[like]
-            else:
+            like = known.get(self.signatures[one]) or known.get(self._surroundings(one))
+            if like is not None:
+                self.alike[one] = like
+            elif self._room(len(offered)):
                 self.verdicts[one] = found = self._ask(one)
+                own = self._rewrites(found)
+                offered.update(dict.fromkeys(own))
                 if found.verdict == "never":
-                    never[like] = one
+                    known[self.signatures[one]] = one
+                elif not own:
+                    # What has a remedy has one of its own nodes; all else is told of those that stand alike.
+                    known[self._surroundings(one)] = one
             rig.advance()
             yield self._advice()
-        offered = dict.fromkeys(r for v in self.verdicts.values() for r in self._rewrites(v))
         rig.phase("Trying remedies on the whole model", len(offered))
-        for rewrite in rig.each(offered, _DOING):
-            self._try((rewrite,))
+        for chosen in rig.each([tuple(sorted(offered)), *((r,) for r in offered)], _DOING):
+            if chosen:
+                self._try(chosen)
+                self.every = self._better(chosen)
             rig.advance()
             yield self._advice()
         yield from self._all(offered)
 
+    def _room(self, offered: int) -> bool:
+        """Whether there is time to ask about another pair, and to try what was offered until then."""
+        build = self.facts.engine.seconds or 0.0
+        left = self.rig.allowance.seconds - (time.monotonic() - self.began)
+        return left > (offered + 1) * 2 * build
+
+    def _better(self, chosen: tuple[Rewrite, ...]) -> Remedy | None:
+        """The best of what was taken so far and these, of those that keep the outputs and pay."""
+        new = self.tried.get(chosen)
+        if new is None or not new.keeps or not new.pays:
+            return self.every
+        best = self.every
+        return new if best is None or _gained(new) > _gained(best) else best
+
     def _all(self, offered: Iterable[Rewrite]) -> Iterator[Advice]:
-        """Those that pay, together; one that spoils what the others won is left out."""
+        """Those that pay, together; and where that is worse than one of them, one after the other."""
         paying = [r for r in offered if (t := self.tried.get((r,))) is not None and t.keeps and t.pays]
+        together = tuple(sorted(paying))
+        if len(paying) < 2 or self.rig.over:
+            return
+        self._try(together)
+        if (found := self._better(together)) is self.tried.get(together):
+            self.every = found
+            yield self._advice()
+            return
         chosen: tuple[Rewrite, ...] = ()
-        for rewrite in self.rig.each(sorted(paying, key=lambda r: -(self._gain((r,)) or 0.0)), _DOING):
+        for rewrite in self.rig.each(sorted(paying, key=lambda r: -self._gain((r,))), _DOING):
             more = tuple(sorted((*chosen, rewrite)))
             self._try(more)
-            if (self._gain(more) or -math.inf) > (self._gain(chosen) or 0.0):
-                chosen, self.every = more, self.tried[more]
+            if self._gain(more) > max(self._gain(chosen), 0.0):
+                chosen, self.every = more, self._better(more)
             yield self._advice()
 
-    def _gain(self, chosen: tuple[Rewrite, ...]) -> float | None:
+    def _gain(self, chosen: tuple[Rewrite, ...]) -> float:
         found = self.tried.get(chosen)
-        if found is None:
-            return None
-        return found.gain if found.gain is not None else float(found.layers[0] - found.layers[1])
+        return -math.inf if found is None else _gained(found)
+
+    def _surroundings(self, one: Missed) -> tuple[object, ...]:
+        """The signature of a pair with what stands around it: who else reads and writes there, by operators."""
+        model = self.model
+        first, second = model.by_id[one.first], model.by_id[one.second]
+        written = [model.producers[v].op for n in (first, second) for v in n.inputs if v in model.producers]
+        read = [r.op for n in (first, second) for v in n.outputs for r in model.consumers.get(v, ())]
+        ends = sum(v in model.outputs for n in (first, second) for v in n.outputs)
+        return (self.signatures[one], tuple(sorted(written)), tuple(sorted(read)), ends)
 
     def _signature(self, one: Missed) -> tuple[str, ...]:
         """What the compiler sees of a pair, but for sizes: operators, what stands between, and types."""
@@ -246,3 +282,8 @@ class _Advising:
             verdict.text,
             self.tried.get((own[0],)) if own else None,
         )
+
+
+def _gained(found: Remedy) -> float:
+    """What a remedy gains in milliseconds, else in layers."""
+    return found.gain if found.gain is not None else float(found.layers[0] - found.layers[1])
