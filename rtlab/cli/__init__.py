@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "compare": _compare,
             "why": _why,
             "bisect": _bisect,
+            "advise": _advise,
             "rules": _rules,
             "prepare": _prepare,
             "report": _report,
@@ -176,6 +177,18 @@ def _why(given: argparse.Namespace) -> int:
         print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
     else:
         printing.fusion(found)
+    return 0
+
+
+def _advise(given: argparse.Namespace) -> int:
+    from rtlab.documents.crossing import plain
+
+    study = opening.built(given, [given.precision])
+    found = study.advise(given.precision, seconds=given.seconds)
+    if given.json:
+        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
+    else:
+        printing.advice(found)
     return 0
 
 

@@ -86,6 +86,7 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
 
     _why_arguments(commands)
     _bisect_arguments(commands)
+    _advise_arguments(commands)
     _rules_arguments(commands)
 
     ready = commands.add_parser(
@@ -197,6 +198,25 @@ def _why_arguments(commands: Any) -> None:
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )
     _release_argument(asked)
+    asked.set_defaults(no_run=True, budget=BUDGET_S)
+
+
+def _advise_arguments(commands: Any) -> None:
+    asked = commands.add_parser(
+        "advise", help="ask the compiler about all missed fusions, and try remedies on the whole model"
+    )
+    asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    asked.add_argument(
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="how long it may take, without the whole build (default: %(default)g)",
+    )
+    asked.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(asked)
+    asked.add_argument(
+        "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
+    )
     asked.set_defaults(no_run=True, budget=BUDGET_S)
 
 

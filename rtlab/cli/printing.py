@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rtlab.questions.roofline.roofs import Point
     from rtlab.questions.rules import FusionRules
     from rtlab.questions.why import Verdict
+    from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import Joined
     from rtlab.questions.why.record import Replay
     from rtlab.study import Result, Study
@@ -179,6 +180,25 @@ def replay(found: Replay) -> None:
     )
     if found.experiments:
         print(f"\n{NounTable(Replayed, found.experiments).text()}")
+
+
+def advice(found: Advice) -> None:
+    """Why fusions do not happen, cause by cause, and what remedies come to on the whole model."""
+    from rtlab.documents.answer import NounTable
+    from rtlab.questions.why.advice import Cause, Remedy
+
+    covered = sum(c.count for c in found.causes)
+    print(
+        f"{found.missed} missed fusions, {covered} of them explained by {found.asked} questions: {found.builds} builds "
+        f"in {found.seconds:.2g} s (measured here); holds for {found.compiler}"
+    )
+    if found.causes:
+        print(f"\n{NounTable(Cause, found.causes).text()}")
+    remedies = [c.remedy for c in found.causes if c.remedy is not None]
+    if remedies:
+        print(f"\nremedies on the whole model\n{NounTable(Remedy, remedies).text()}")
+    if found.every is not None:
+        print(f"\ntogether: {', '.join(found.every.rewrites)}")
 
 
 def rules(found: FusionRules) -> None:

@@ -14,6 +14,7 @@ from rtlab.core.files import named, write
 from rtlab.core.trtexec import command, flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
+from rtlab.quantize import rewrites
 from rtlab.quantize.cache import CalibrationCache
 
 if TYPE_CHECKING:
@@ -33,15 +34,19 @@ VERSION = "101601"
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """Files that were written, and the commands that build an engine of them elsewhere."""
+    """Files that were written, and the commands that build an engine of them elsewhere.
+
+    ``patch`` is a script of its own that writes nodes of the original file in the forms that the variant gives them.
+    """
 
     model: Path
     scales: Path | None
     cache: Path | None
     commands: tuple[str, ...]
+    patch: Path | None = None
 
     def __repr__(self) -> str:
-        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache) if p)
+        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache, self.patch) if p)
         return f"<Exported {files}>\n" + "\n".join(self.commands)
 
 
@@ -131,6 +136,9 @@ def export(
 ) -> Exported:
     """Write the prepared model, its scales beside it, and on demand a calibration cache.
 
+    Where the variant has nodes in another form, a script beside it does that to the original file; their precision is
+    no part of it.
+
     A file that the model was read from is never written to. ``version`` is what the head of the cache names.
 
     Raises:
@@ -146,6 +154,9 @@ def export(
     if table is not None:
         made = cache_of(variant, prepared, version)
         files.append((table, made.encode(), "the calibration cache"))
+    patch = path.with_name(f"{path.stem}.patch.py") if variant.rewrites else None
+    if patch is not None:
+        files.append((patch, rewrites.patch(model, variant.rewrites).encode("utf-8"), "the patch script"))
     if len({p.resolve() for p, *_ in files}) < len(files):
         raise RtlabError(
             f'Cannot write two files to "{path}". Give the model and the cache names of their own.'
@@ -153,7 +164,7 @@ def export(
     for target, content, what in files:
         write(target, content, what=what, model=model)
     lines = commands(model, variant, path.name, table.name if table else None)
-    return Exported(path, scales, table, lines)
+    return Exported(path, scales, table, lines, patch)
 
 
 def _shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +64,27 @@ def rewritten(model: Model, rewrites: Sequence[Rewrite]) -> Model:
         VariantError: there is no such node, or it has no such form.
     """
     return passes.run(model, [Rewriting(tuple(rewrites))], source=True) if rewrites else model
+
+
+def patch(model: Model, rewrites: Sequence[Rewrite]) -> str:
+    """A Python script that does the same to the file of a model, without rtlab, and compares what both compute.
+
+    Raises:
+        VariantError: there is no such node, or it has no such form.
+    """
+    check(model, rewrites)
+    edits = []
+    for rewrite in rewrites:
+        node = model.by_id[rewrite.node]
+        area = list(_area(model, node)) if rewrite.kind == "pool" else []
+        edits.append((rewrite.kind, node.outputs[0], area))
+    shapes = {n: list(model.input_shape(n)) for n in model.inputs}
+    text = (resources.files(__package__) / "patcher.txt").read_text("utf-8")
+    for name, value in (("EDITS", edits), ("SHAPES", shapes)):
+        head, rest = text.split(f"\n{name}: ", 1)
+        kind, rest = rest.split(" = ", 1)
+        text = f"{head}\n{name}: {kind} = {value!r}{rest[rest.index(chr(10)) :]}"
+    return text
 
 
 def check(model: Model, rewrites: Iterable[Rewrite]) -> None:

@@ -292,3 +292,22 @@ def test_advice_takes_what_is_known_of_a_pair(inception) -> None:
     assert [v.verdict for v in first.verdicts] == [v.verdict for v in second.verdicts]
     assert all(v.recalled for v in second.verdicts if v.verdict != "unknown")
     assert second.builds < first.builds
+
+
+def test_the_command_line_advises_and_keeps_records(tmp_path, capsys) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(tiny_model().bytes())
+    how = ["--target", "sm86", "--backend", "tensorrt-rtx"]
+    assert 0 == cli.main(["advise", str(path), *how, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["missed"] == sum(c["count"] for c in told["causes"]) > 0
+    first, second = told["causes"][0]["pairs"][0]
+    record = tmp_path / "why.json"
+    assert 0 == cli.main(["why", str(path), first, second, *how, "-o", str(record)])
+    assert "0 builds now; --again asks anew" in capsys.readouterr().out
+    assert 0 == cli.main(["why", str(path), "--replay", str(record), *how])
+    assert capsys.readouterr().out.splitlines()[0].endswith(": the same")
+    assert 0 == cli.main(["advise", str(path), *how])
+    assert "missed fusions" in capsys.readouterr().out
+    assert 1 == cli.main(["why", str(path), *how])
+    assert "no node is named" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""The script that an export writes for nodes in other forms: run in a process of its own, on the original file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import rtlab
+from rtlab.core.variant import Rewrite
+from rtlab.quantize import rewrites
+
+FORMS = ("fold bn", "pool mean", "drop same")
+
+
+def network(path: Path) -> Path:
+    """A convolution with a normalization, one of whose numbers is held by a Constant node, a copy and a global mean."""
+    rng = np.random.default_rng(3)
+    numbers = {"w": (8, 3, 3, 3), "c": (8,), "g": (8,), "b": (8,), "m": (8,)}
+    weights = [numpy_helper.from_array(rng.normal(0, 1, s).astype(np.float32), n) for n, s in numbers.items()]
+    variance = numpy_helper.from_array(rng.uniform(0.5, 2, 8).astype(np.float32), "held")
+    nodes = [
+        helper.make_node("Constant", [], ["v"], name="variance", value=variance),
+        helper.make_node("Conv", ["x", "w", "c"], ["conved"], name="conv", pads=[1] * 4),
+        helper.make_node(
+            "BatchNormalization", ["conved", "g", "b", "m", "v"], ["normal"], name="bn", epsilon=1e-3
+        ),
+        helper.make_node("Identity", ["normal"], ["copy"], name="same"),
+        helper.make_node("Relu", ["copy"], ["r"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["r"], ["y"], name="mean"),
+    ]
+    ends = [("x", ["N", 3, 12, 10]), ("y", ["N", 8, 1, 1])]
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in ends]
+    graph = helper.make_graph(nodes, "net", infos[:1], infos[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def run(script: Path, *given: object) -> subprocess.CompletedProcess[str]:
+    # Isolated: nothing of rtlab is on its path but what is installed, and it may not need it.
+    text = script.read_text("utf-8")
+    assert "rtlab" not in text
+    return subprocess.run(
+        [sys.executable, "-I", str(script), *map(str, given)], capture_output=True, text=True, check=False
+    )
+
+
+def computed(path: Path, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+def test_the_script_of_an_export_does_what_the_variant_does(tmp_path) -> None:
+    path = network(tmp_path / "net.onnx")
+    before = path.read_bytes()
+    study = rtlab.Study(rtlab.load(path))
+    study.add("other", rewrites=FORMS, backend="onnxruntime")
+    done = study.export("other", tmp_path / "out.onnx")
+    assert done.patch == tmp_path / "out.patch.py"
+    assert "out.patch.py" in repr(done)
+    ran = run(done.patch, path, tmp_path / "patched.onnx")
+    assert 0 == ran.returncode, ran.stderr
+    assert "outputs differ by at most" in ran.stdout
+    assert before == path.read_bytes(), "a file that was given to read is never written"
+    ops = [n.op_type for n in onnx.load(tmp_path / "patched.onnx").graph.node if n.op_type != "Constant"]
+    assert ["Conv", "Relu", "AveragePool"] == ops
+    assert ops == [n.op for n in rtlab.load(done.model).top if n.op != "Constant"]
+    x = np.random.default_rng(1).normal(0, 1, (2, 3, 12, 10)).astype(np.float32)
+    want = computed(path, x)
+    for file in (tmp_path / "patched.onnx", done.model):
+        np.testing.assert_allclose(want, computed(file, x), atol=1e-5)
+
+
+def test_the_script_of_a_sample_keeps_its_outputs(tmp_path) -> None:
+    model = rtlab.samples.load("digits_inception").model
+    chosen = [Rewrite.of(r) for r in ("fold /stem/norm/BatchNormalization", "pool /pool3/GlobalAveragePool")]
+    script = tmp_path / "patch.py"
+    script.write_text(rewrites.patch(model, chosen), "utf-8")
+    path = tmp_path / "sample.onnx"
+    path.write_bytes(model.bytes())
+    ran = run(script, path, tmp_path / "patched.onnx")
+    assert 0 == ran.returncode, ran.stderr
+    patched = rtlab.load(tmp_path / "patched.onnx")
+    assert "BatchNormalization" not in {n.op for n in patched.top if n.id.startswith("/stem")}
+    assert {*rewrites.rewritten(model, chosen).known} >= {*patched.known} - {
+        v for v in patched.known if "folded" in v
+    }
+
+
+def test_a_script_on_another_model_says_so_and_writes_nothing(tmp_path) -> None:
+    path = network(tmp_path / "net.onnx")
+    script = tmp_path / "patch.py"
+    script.write_text(rewrites.patch(rtlab.load(path), [Rewrite("fold", "bn")]), "utf-8")
+    other = tmp_path / "other.onnx"
+    other.write_bytes(rtlab.samples.load("digits_inception").model.bytes())
+    ran = run(script, other, tmp_path / "out.onnx")
+    assert 1 == ran.returncode
+    assert 'No node writes "normal": this is not the model that the edits are of.' in ran.stderr
+    assert not (tmp_path / "out.onnx").exists()
+    assert 1 == run(script, path, path).returncode
+
+
+def test_a_script_tells_outputs_that_differ(tmp_path) -> None:
+    """Its own comparison: a script that folds with another epsilon than the file has."""
+    path = network(tmp_path / "net.onnx")
+    text = rewrites.patch(rtlab.load(path), [Rewrite("fold", "bn")])
+    script = tmp_path / "patch.py"
+    script.write_text(text.replace("+ epsilon)", "+ 7)"), "utf-8")
+    assert 1 == run(script, path, tmp_path / "out.onnx").returncode
+
+
+@pytest.mark.parametrize("rewritten", [True, False])
+def test_only_a_variant_with_other_forms_has_a_script(tmp_path, rewritten) -> None:
+    study = rtlab.Study(rtlab.load(network(tmp_path / "net.onnx")))
+    study.add("v", rewrites=FORMS if rewritten else (), backend="onnxruntime")
+    done = study.export("v", tmp_path / "out.onnx")
+    assert rewritten == (done.patch is not None) == (tmp_path / "out.patch.py").exists()
