@@ -34,6 +34,7 @@ from rtlab.experiments.why import (
     unaskable,
 )
 from rtlab.experiments.why.advising import Adviser, Advising
+from rtlab.experiments.why.oracle import forget
 from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
@@ -271,7 +272,9 @@ class Searches(Observations[R]):
             self._changed()
             return found
         builder = asked_of(facts)
-        if not again and (before := records.recall(facts, first, second)) is not None:
+        if again:
+            forget(builder)
+        elif (before := records.recall(facts, first, second)) is not None:
             keep(before)
             self._changed()
             return before

@@ -18,7 +18,7 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Rewrite, Variant
 from rtlab.errors import Cancelled, ModelError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import WhyApart, WhyTogether, neighbours
+from rtlab.experiments.why import WhyApart, WhyTogether, neighbours, oracle
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.joined import Joined
 from rtlab.questions.why.missed import together
@@ -376,6 +376,9 @@ def test_a_graph_is_built_once_for_each_target() -> None:
     assert len(first.experiments) == len(asked) == len({*asked}) > 0
     joined(found, 0, Counted())
     assert 2 * len({*asked}) == len(asked)
+    oracle.forget(builder)
+    joined(found, 0, builder)
+    assert 3 * len({*asked}) == len(asked)
 
 
 def test_advice_asks_about_one_of_each_that_stand_alike() -> None:

@@ -101,6 +101,13 @@ def built(builder: Builder, request: BuildRequest, progress: Progress) -> Engine
     return engine
 
 
+def forget(builder: Builder) -> None:
+    """Let a compiler be asked anew what it was asked before."""
+    if isinstance(builder, Hashable):
+        with _lock:
+            _seen.pop(builder, None)
+
+
 class Under:
     """What is built for a search reports nothing of its own, and stops when the search is asked to."""
 
