@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import Joined
-    from rtlab.questions.why.record import Replay
+    from rtlab.questions.why.record import VerdictReplay
     from rtlab.study import Result, Study
 
 
@@ -169,17 +169,17 @@ def fusion(found: Verdict | Joined) -> None:
         print(f"{found.dated}; --again asks anew")
 
 
-def replay(found: Replay) -> None:
+def replay(found: VerdictReplay) -> None:
     """A record beside the same question asked again."""
     from rtlab.documents.answer import NounTable
-    from rtlab.questions.why.record import Replayed
+    from rtlab.questions.why.record import TrialReplay
 
     print(
         f"then {found.before} ({found.compiler}, {found.asked[:10]}), now {found.after} ({found.compiler_now}): "
         f"{'the same' if found.same else 'not the same'}"
     )
     if found.experiments:
-        print(f"\n{NounTable(Replayed, found.experiments).text()}")
+        print(f"\n{NounTable(TrialReplay, found.experiments).text()}")
 
 
 def advice(found: Advice) -> None:

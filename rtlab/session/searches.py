@@ -43,7 +43,7 @@ from rtlab.questions.variants.variations import given
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
 from rtlab.questions.why.joined import Joined
-from rtlab.questions.why.record import Replay, replayed
+from rtlab.questions.why.record import VerdictReplay, replayed
 from rtlab.session import forcing, records
 from rtlab.session.observations import Observations
 from rtlab.session.watching import watching
@@ -296,7 +296,7 @@ class Searches(Observations[R]):
         return files.write(path, text.encode(), what="the record", model=self.model)
 
     @boundary("replay a record")
-    def replay(self, path: str | Path, *, variant: str, progress: Progress | None = None) -> Replay:
+    def replay(self, path: str | Path, *, variant: str, progress: Progress | None = None) -> VerdictReplay:
         """Make the experiments of a record again, with the compiler of a variant, and lay both beside each other.
 
         The compiler may be another release than that of the record; the model has to be the same.

@@ -64,7 +64,7 @@ def read(text: str) -> VerdictRecord:
 
 
 @dataclasses.dataclass(frozen=True)
-class Replayed:
+class TrialReplay:
     """An experiment of a record, and what it gave when it was made again; None where the search did not come to it."""
 
     change: Annotated[str, Meaning("Change")]
@@ -82,7 +82,7 @@ class Replayed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Replay:
+class VerdictReplay:
     """A record and the same question asked again, experiment by experiment."""
 
     before: Annotated[Outcome, Meaning("Verdict then")]
@@ -91,7 +91,7 @@ class Replay:
     compiler_now: Annotated[str, Meaning("Compiler now")]
     asked: Annotated[str, Meaning("Asked on")]
     verdict: Annotated[Verdict, Meaning(unsent=True)]
-    experiments: tuple[Replayed, ...]
+    experiments: tuple[TrialReplay, ...]
 
     @property
     def same(self) -> Annotated[bool, Meaning("Same")]:
@@ -99,7 +99,7 @@ class Replay:
         return self.before == self.after and all(e.same for e in self.experiments)
 
 
-def replayed(record: VerdictRecord, now: Verdict) -> Replay:
+def replayed(record: VerdictRecord, now: Verdict) -> VerdictReplay:
     """Lay the experiments of a record beside those of the same question, asked again."""
     then = record.verdict
     found = {(t.where, t.change): t for t in now.experiments}
@@ -108,6 +108,8 @@ def replayed(record: VerdictRecord, now: Verdict) -> Replay:
         again = found.get((trial.where, trial.change))
         layers, fused = (again.layers, again.fused) if again is not None else (None, None)
         rows.append(
-            Replayed(trial.change, trial.where, trial.layers, trial.fused, layers, fused, again is not None)
+            TrialReplay(
+                trial.change, trial.where, trial.layers, trial.fused, layers, fused, again is not None
+            )
         )
-    return Replay(then.verdict, now.verdict, then.compiler, now.compiler, then.asked, now, tuple(rows))
+    return VerdictReplay(then.verdict, now.verdict, then.compiler, now.compiler, then.asked, now, tuple(rows))
