@@ -217,6 +217,7 @@ def _advise_arguments(commands: Any) -> None:
     asked.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )
+    _release_argument(asked)
     asked.set_defaults(no_run=True, budget=BUDGET_S)
 
 

@@ -42,7 +42,8 @@ class Remedy:
     def words(self) -> str:
         """What it does to the whole model."""
         gain = "" if self.gain is None else f", {number(self.gain, 'ms')} less (estimated)"
-        same = "" if self.keeps else ", outputs differ"
+        much = "" if self.largest is None else f"{self.largest:.1g} of their largest (measured)"
+        same = much and f", outputs {'the same but for' if self.keeps else 'differ by'} {much}"
         least = "" if self.pays else ": does not pay"
         return f"{self.layers[0]} → {self.layers[1]} layers (reported){gain}{same}{least}"
 
