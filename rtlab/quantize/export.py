@@ -137,7 +137,7 @@ def export(
     """Write the prepared model, its scales beside it, and on demand a calibration cache.
 
     Where the variant has nodes in another form, a script beside it does that to the original file; their precision is
-    no part of it.
+    no part of it. Siblings that become one convolution are in the model alone, and then there is no script.
 
     A file that the model was read from is never written to. ``version`` is what the head of the cache names.
 
@@ -154,7 +154,7 @@ def export(
     if table is not None:
         made = cache_of(variant, prepared, version)
         files.append((table, made.encode(), "the calibration cache"))
-    patch = path.with_name(f"{path.stem}.patch.py") if variant.rewrites else None
+    patch = path.with_name(f"{path.stem}.patch.py") if rewrites.scripted(variant.rewrites) else None
     if patch is not None:
         files.append((patch, rewrites.patch(model, variant.rewrites).encode("utf-8"), "the patch script"))
     if len({p.resolve() for p, *_ in files}) < len(files):

@@ -66,6 +66,16 @@ def rewritten(model: Model, rewrites: Sequence[Rewrite]) -> Model:
     return passes.run(model, [Rewriting(tuple(rewrites))], source=True) if rewrites else model
 
 
+#: The forms that the script of ``patch`` knows.
+_SCRIPTED = frozenset({"fold", "pool", "drop"})
+
+
+def scripted(rewrites: Iterable[Rewrite]) -> bool:
+    """Whether there are rewrites, and ``patch`` can write all of them down; siblings that become one it cannot."""
+    kinds = {r.kind for r in rewrites}
+    return bool(kinds) and kinds <= _SCRIPTED
+
+
 def patch(model: Model, rewrites: Sequence[Rewrite]) -> str:
     """A Python script that does the same to the file of a model, without rtlab, and compares what both compute.
 
