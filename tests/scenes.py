@@ -24,7 +24,8 @@ SMALL = sorted(set(rtlab.samples.names()) - LARGE)
 #: Hundreds of names without kinds: checked, and not worth a table.
 UNKEPT = {"detr-names-only"}
 
-#: A test of every sample as ``name``; all of one sample run in one process, where its engines are built once.
+#: A test of every sample as ``name``; those of one sample stand behind each other (``tests/golden/conftest.py``), and
+#: run in one process but where two workers share the rest, so that its engines are built once.
 samples = pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in SMALL])
 #: A test of every recorded engine as ``folder``.
 recorded = pytest.mark.parametrize(

@@ -22,6 +22,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept", action="store_true", help="write the tables of tests/golden anew")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of one sample behind each other: a worker takes neighbours, and builds the engines of a sample once."""
+    at = [i for i, item in enumerate(items) if HERE in item.path.parents]
+    for i, item in zip(at, sorted((items[i] for i in at), key=_group), strict=True):
+        items[i] = item
+
+
+def _group(item: pytest.Item) -> str:
+    mark = item.get_closest_marker("xdist_group")
+    return mark.args[0] if mark else ""
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Compares a table, such as ``cards/digits_vit.txt``, with the one that was kept, or accepts it.
