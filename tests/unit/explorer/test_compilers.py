@@ -1,0 +1,58 @@
+"""The Explorer chooses among the releases of the compiler that are here."""
+
+from __future__ import annotations
+
+import pytest
+
+import rtlab
+import wheels
+from rtlab.backends import compilers
+from rtlab.errors import Unavailable
+from rtlab.testing import tiny_model
+from rtlab.view import controls
+
+own = next((c for c in compilers.known() if c.own), None)
+pytestmark = pytest.mark.skipif(own is None, reason="TensorRT-RTX is not installed")
+
+
+@pytest.fixture
+def release(tmp_path, monkeypatch) -> compilers.Compiler:
+    """One that works as far as starting, and builds nothing."""
+    monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path / "compilers"))
+    wheels.release(tmp_path / "wheels", "0.2.0.1")
+    return compilers.add("0.2", source=tmp_path / "wheels")
+
+
+def test_a_release_is_offered_chosen_and_part_of_the_variant(release) -> None:
+    study = rtlab.Study(tiny_model(batch=1))
+    study.add("fp32", target="sm86")
+    shown = study.explore()
+    # What predicts without a compiler stands behind the releases.
+    offered = [(o["id"], o["label"]) for o in shown.controls["compilers"]][:2]
+    assert [
+        (release.backend, "TensorRT-RTX 0.2.0.1"),
+        (own.backend, f"TensorRT-RTX {own.version}"),
+    ] == offered
+    assert controls.wanted(shown.choice).backend is None
+    shown.choose(compiler="0.2")
+    assert release.backend == controls.wanted(shown.choice).backend
+    shown.run().wait(60)
+    made = study.variants[f"fp32@sm86/{release.backend}"]
+    assert release.backend == made.backend
+    # It is no compiler; what it says is on a card, and the variant stays as one that failed.
+    assert "0.2.0.1" in str(study.failures[f"fp32@sm86/{release.backend}"])
+    shown.choose(compiler=own.version)
+    assert controls.wanted(shown.choice).backend is None
+    with pytest.raises(Unavailable, match=r"rtlab compilers add 0\.9"):
+        shown.choose(compiler="0.9")
+
+
+def test_releases_are_varied_and_told_apart_by_their_titles(release) -> None:
+    study = rtlab.Study(tiny_model(batch=1))
+    study.add("fp16", target="sm86")
+    assert ("fp16 0.2",) == study.vary("fp16", "compilers")
+    assert ("", "Other releases of the compiler") == study.varied("fp16")["compilers"][::-1]
+    compilers.remove("0.2")
+    other = rtlab.Study(tiny_model(batch=1))
+    other.add("fp16", target="sm86")
+    assert "No other release is here: run rtlab compilers add" in other.varied("fp16")["compilers"][1]
