@@ -122,6 +122,9 @@ def truths(path: Path, text: str) -> set[Fact]:
         ):
             if found := re.search(rule, message):
                 told.add(("tuned", found[1]))
+        if found := re.search(r"libnvinfer_builder_resource\w*\.so\.([\d.]+\d)", line):
+            # It may be newer than what trtexec calls itself.
+            told.add(("version", found[1]))
         if found := _AFTER.search(line):
             told.add(("pass", found[1], int(found[2])))
             told.add(("pass", found[1], None))

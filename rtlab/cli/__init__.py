@@ -94,7 +94,11 @@ def _read(given: argparse.Namespace) -> int:
     from rtlab.study import read
 
     named = {kind: path for kind in FILES if (path := getattr(given, kind)) is not None}
-    study = read(*given.files, model=given.model, optimization_profile=given.optimization_profile, **named)
+    piped = sys.stdin.buffer.read() if "-" in given.files else None
+    files = [f for f in given.files if f != "-"]
+    study = read(
+        *files, text=piped, model=given.model, optimization_profile=given.optimization_profile, **named
+    )
     if given.output_html:
         study.to_html(given.output_html)
     if not _told(given, study, "engine"):

@@ -46,7 +46,10 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
 
     heard = commands.add_parser("read", help="read an engine that another machine built, and judge it")
     heard.add_argument(
-        "files", nargs="*", metavar="FILE", help="files of one engine; what each is shows from what is in it"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="files of one engine, whole or in pieces; what each is shows from what is in it; - reads what is piped in",
     )
     for kind, source in FILES.items():
         heard.add_argument(f"--{kind}", default=None, metavar="F", help=source)

@@ -15,6 +15,7 @@ from explorer import EXPLORER, Explorer
 # Recordings live beside the checkout, not in it.
 RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
 MOBILENET = RECORDED / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
+CORPUS = Path(__file__).parents[1] / "corpus"
 A100 = RECORDED / "engines" / "trex-resnet18-pytorch-a100-int8-qat"
 GOOGLENET = RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log"
 pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
@@ -186,6 +187,25 @@ def test_files_chosen_or_dropped_together_become_one_engine(opened) -> None:
     )
     assert lab.python("explorer.failure") is None
     assert lab.python("study[explorer.state.variant].recorded")
+
+
+def test_a_text_that_is_pasted_into_the_explorer_is_read(opened) -> None:
+    """A table of times as people quote it, pasted by the keyboard."""
+    shown = opened(TINY)
+    page, lab = shown.page, shown.lab
+    table = (CORPUS / "pasted" / "profile-table.log").read_text(encoding="utf-8")
+    quoted = "".join(f"> {line}\n" for line in table.splitlines())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("text => navigator.clipboard.writeText(text)", quoted)
+    page.locator(f"{EXPLORER} canvas").first.click(position={"x": 5, "y": 5})
+    page.keyboard.press("Control+V")
+    lab.wait_python("len(study.results) == 2 and not explorer.build['running']")
+    assert lab.python("explorer.failure") is None
+    assert [20.0, 49.0, 10.0, 21.0] == lab.python(
+        "[round(t.median * 1e3, 6) for t in study[explorer.state.variant].timing.layers]"
+    )
+    assert lab.python("study[explorer.state.variant].recorded")
+    shown.picture("pasted-table")
 
 
 def test_an_engine_without_its_model_is_shown_alone(opened) -> None:

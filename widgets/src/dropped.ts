@@ -13,7 +13,11 @@ export const ACCEPT =
 export const SAMPLES = ".npz,.npy";
 
 /** What can be opened together. */
-export const OPENABLE = "ONNX model, samples (.npz, .npy), or trtexec's layers, profile, times, log";
+export const OPENABLE =
+  "ONNX model, samples (.npz, .npy), or trtexec's layers, profile, times, log, and pieces of these";
+
+/** What a pasted text is called. */
+const PASTED = "pasted.txt";
 
 type Sized = Pick<File, "name" | "size">;
 
@@ -46,6 +50,17 @@ export function refused(files: readonly Sized[], running: boolean, unusable = ""
       "Type the path of a model or of samples into the model list, or give paths to study.read in a cell instead.",
     details: "",
   };
+}
+
+/** Elements that take what is pasted themselves. */
+export const FIELDS = "input, textarea, select, [contenteditable]";
+
+/** What a paste brings: files, or a text as a file of its own; nothing where it holds neither. */
+export function pastedFiles(data: Pick<DataTransfer, "files" | "getData"> | null): File[] {
+  if (!data) return [];
+  if (data.files.length) return [...data.files];
+  const text = data.getData("text/plain");
+  return text.trim() ? [new File([text], PASTED, { type: "text/plain" })] : [];
 }
 
 /** Files as the command `drop` carries them: their names, and as many buffers in the same order. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { LARGEST_DROP, packedFiles, refused } from "../src/dropped";
+import { LARGEST_DROP, packedFiles, pastedFiles, refused } from "../src/dropped";
 
 const file = (name: string, size: number) => ({ name, size });
 
@@ -43,5 +43,23 @@ describe("files that are dropped", () => {
       kind,
       message,
     ]);
+  });
+});
+
+const clipboard = (text: string, files: File[] = []) =>
+  ({ files, getData: (type: string) => (type === "text/plain" ? text : "") }) as unknown as DataTransfer;
+
+describe("a paste", () => {
+  it("brings files, or its text as a file of its own", async () => {
+    const [pasted] = pastedFiles(clipboard("Original: 9 layers\n"));
+    expect("pasted.txt").toBe(pasted!.name);
+    expect("Original: 9 layers\n").toBe(await pasted!.text());
+    const given = new File(["x"], "a.json");
+    expect([given]).toEqual(pastedFiles(clipboard("a.json", [given])));
+  });
+
+  it("of nothing brings no file", () => {
+    expect([]).toEqual(pastedFiles(clipboard(" \n")));
+    expect([]).toEqual(pastedFiles(null));
   });
 });

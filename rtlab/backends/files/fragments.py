@@ -13,6 +13,7 @@ from rtlab.core.phrases import many
 _OBJECT = re.compile(r'\{\s*"')
 #: A line of a list of names, such as layers without detailed verbosity.
 _NAME = re.compile(r'^[ \t]*[,\[]?[ \t]*("(?:[^"\\\n]|\\.)*")[ \t]*,?[ \t]*\]?[ \t]*$', re.MULTILINE)
+_KEY = re.compile(r'"(?!Layers"|Bindings")[^"\n]*"\s*:')
 _FIRST = re.compile(r'^\s*\{\s*"Layers"\s*:\s*')
 _EDGES = re.compile(r'"Bindings"\s*:\s*\[')
 #: Objects that are tried and found to be cut: those around the cut, as deep as files nest.
@@ -92,6 +93,9 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 def _list(text: str) -> list[object]:
     """Names of layers in a list of names. Those of a few tensors at its end could be taken for such."""
     edges = _EDGES.search(text)
+    # Names have no keys beside those of the lists.
+    if _KEY.search(text):
+        return []
     names: list[object] = [*_names(text)]
     known = text.lstrip().startswith(("{", "[")) or edges is not None
     last = edges is None and re.search(r"\]\s*\}\s*$", text) is not None

@@ -202,6 +202,8 @@ def _table(text: str, path: Path) -> ProfileRows:
     """Rows of a table that trtexec printed, and what its log tells of the device."""
     found = printed.table(text, path.name)
     notes = [f'The times in the table of "{path.name}" are rounded to 0.1 µs.']
+    if not found.ended:
+        notes.append(printed.ENDLESS)
     if not found.whole:
         notes.append(f'The table of "{path.name}" ends before its total, so layers may be missing.')
     told = machine.header(text.splitlines())

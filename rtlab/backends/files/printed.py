@@ -44,6 +44,10 @@ _LINE = re.compile(
     r"Name: (?P<name>.*?), LayerType: (?P<kind>[\w:]+), Inputs: \[(?P<Inputs>.*?)\], "
     r"(?:Constants: \[(?P<Constants>.*?)\], )?Outputs: \[(?P<Outputs>|.*?\})\](?=, \w+: |$)(?P<rest>.*)"
 )
+#: What is left of a key behind the last value, where a row is cut.
+_PART = re.compile(r", [A-Z]?\w*$")
+#: What a reader must know of a text of one line, which may be cut.
+ENDLESS = "The line has no end: what it tells last may be cut off."
 _KEY = re.compile(r", (?P<key>[A-Z]\w*): ")
 _SIDES = ("Inputs", "Outputs", "Constants")
 #: The sections of a listing. Tensors at the edge took the place of bindings in TensorRT 11 and RTX.
@@ -52,12 +56,16 @@ _SECTIONS = frozenset({"Layers:", "Bindings:", "I/O Tensors:"})
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Names and milliseconds of layers, medians or else means, over ``count`` inferences; ``whole`` with its total."""
+    """Names and milliseconds of layers, medians or else means, over ``count`` inferences; ``whole`` with its total.
+
+    ``ended`` is False where all of it is one line without an end, whose name may be cut.
+    """
 
     rows: tuple[tuple[str, float], ...]
     count: int
     medians: bool
     whole: bool
+    ended: bool = True
 
 
 def layers(text: str, file: str) -> Document:
@@ -80,7 +88,8 @@ def layers(text: str, file: str) -> Document:
             + (" behind what is shown of it." if last else ": it is not read.")
         )
     elif not inside and not text.endswith(("\n", "]", "}")):
-        notes.append("The line has no end: what it tells last may be cut off.")
+        notes.append(ENDLESS)
+        lines[-1] = _PART.sub("", lines[-1])
     # What people paste begins with a layer.
     told = _sections(lines, "Layers:" if header.re is ROW else "")
     several = sum(row.startswith("Name: ") for _, row in told["Layers:"]) > 1
@@ -261,7 +270,8 @@ def _headless(text: str) -> Table:
         if name != _TOTAL and not (several and lost):
             time = (row["median"] or row["omedian"]) if medians else (row["mean"] or row["omean"])
             rows.append((name, float(time)))
-    return Table(tuple(rows), 0, medians, whole=False)
+    ended = several or not found or found[-1].end() < len(text)
+    return Table(tuple(rows), 0, medians, whole=False, ended=ended)
 
 
 def times(text: str, file: str) -> list[list[tuple[str, float]]]:

@@ -175,7 +175,7 @@ def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
     times = measured.latencies(given.get("times"), device)
     profile, told = _timed(given, rows, inspected, device, times)
     notes = [*inspected.notes, *(log.notes if log else ()), *told]
-    if not inspected.layers and not (log and log.attempts):
+    if not inspected.layers and not (parsed and parsed.built):
         notes.append(_NO_ENGINE)
     if "plan" in given:
         notes.append(f'"{given["plan"].name}" is a serialized engine; its exported files are shown.')

@@ -23,7 +23,7 @@ _SAMPLED = 1 << 16
 _LONGEST = 1 << 23
 _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: How a logger's line begins: a severity or TensorRT's name in brackets, after a date or a name at most.
-_TAGGED = re.compile(rb"\s*(?:\[[^\[\]]{1,40}\] ?)?\[(?:V|I|W|E|F|TRT|TensorRT)\]")
+TAGGED = re.compile(rb"\s*(?:\[[^\[\]]{1,40}\] ?)?\[(?:V|I|W|E|F|TRT|TensorRT)\]")
 #: How lines end that are whole, where nothing stands behind them: any other may be cut within a number or a name.
 _WHOLE = re.compile(
     rb"(?:\blayers|\bseconds\.?|\bms|\bsec\.|\bMiB|\*{3,}|(?:Layer\([^)]*\): |Name: ).*[\])]|&&&& .*)\s*$",
@@ -160,7 +160,7 @@ def _behead(lines: list[bytes]) -> None:
     told = [i for i, line in enumerate(lines[:20]) if line.strip()][:4]
     if len(told) < 2 or lines[told[0]].startswith(b"&&&&"):
         return
-    first, *others = (_TAGGED.match(lines[i]) for i in told)
+    first, *others = (TAGGED.match(lines[i]) for i in told)
     if first is None and all(others):
         lines[told[0]] = b""
 

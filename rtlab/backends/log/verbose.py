@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rtlab.backends.log import listing
 from rtlab.backends.log.build import Build
-from rtlab.backends.log.lines import LogLines
+from rtlab.backends.log.lines import TAGGED, LogLines
 from rtlab.backends.log.machine import Header, machine
 from rtlab.backends.log.tactics import tactic_time
 from rtlab.core.buildlog import BuildLog, Sparsity
@@ -167,7 +167,8 @@ class _Reading:
                 tail = line[start:offset]
                 tactic, region = tail + b"Tacti", tail + b"(fore"
                 self._trusted = bool(found and found["tag"])
-                self._tagged |= self._trusted
+                # The first line, behind a fence, may be cut off: a word in brackets is no logger's.
+                self._tagged |= self._trusted and (number > 3 or TAGGED.match(line) is not None)
                 key = line[offset:stop]
                 if key == b"Tacti":
                     rows.append(line)

@@ -1,6 +1,7 @@
 import { effect, useComputed } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import type { Tab } from "../contract";
+import { FIELDS, pastedFiles } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
 import { onKeys } from "../keys";
 import { gone } from "../reach";
@@ -75,9 +76,17 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
   const files = (event: DragEvent): boolean =>
     !explorer.saved && Boolean(event.dataTransfer?.types.includes("Files"));
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files; the model list offers the same by path
+    // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files and to paste; the model list offers the same by path
     <div
       class={`rt-frame ${dropping ? "rt-dropping" : ""}`}
+      onPaste={(event) => {
+        const field = event.target instanceof Element && event.target.closest(FIELDS);
+        const pasted = explorer.saved || field ? [] : pastedFiles(event.clipboardData);
+        if (!pasted.length) return;
+        event.preventDefault();
+        event.stopPropagation();
+        void explorer.drop(pasted);
+      }}
       onDragOver={(event) => {
         if (!files(event)) return;
         event.preventDefault();

@@ -26,7 +26,7 @@ export function Start({ explorer }: { explorer: ExplorerState }) {
           </button>
         ))}
       </div>
-      <p>or drop files here: {OPENABLE}</p>
+      <p>or drop files here, or paste what you copied: {OPENABLE}</p>
       <OpenFiles explorer={explorer} />
     </div>
   );

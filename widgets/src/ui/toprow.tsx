@@ -37,7 +37,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
               label="Path of an ONNX file"
               example="path/to/model.onnx"
               button="Open"
-              hint={`or drop files anywhere here: ${OPENABLE}`}
+              hint={`or drop files anywhere here, or paste what you copied: ${OPENABLE}`}
               onEnter={(path) => explorer.open(path)}
               close={close}
             >
