@@ -33,6 +33,13 @@ study = rtlab.read(log={str(GOOGLENET)!r}, model=rtlab.samples.load("googlenet")
 explorer = study.explore()
 explorer.arrange(tab="build")"""
 
+PREDICTED = """import rtlab
+study = rtlab.Study(rtlab.samples.load("digits_inception").model)
+study.add("classic", precision="fp32", backend="classic")
+study.run(compare=False, budget_s=0)
+explorer = study.explore()
+explorer.arrange(tab="build")"""
+
 TINY = """import rtlab
 study = rtlab.Study(rtlab.testing.tiny_model())
 study.add("fp32", target="cpu")
@@ -118,6 +125,20 @@ def test_a_recorded_build_is_replayed_on_the_graph(opened) -> None:
     lab.theme(dark=True)
     shown.picture("build-dark")
     lab.theme(dark=False)
+
+
+def test_a_predicted_build_is_replayed_and_marked(opened) -> None:
+    """The passes step over the graph as those of a log do, and the chip says that no compiler made the layers."""
+    shown = opened(PREDICTED)
+    page = shown.page
+    chip = page.locator(f'{EXPLORER} [data-chip="classic"]')
+    chip.wait_for()
+    assert "◇ predicted" in chip.inner_text()
+    story = page.locator(f"{EXPLORER} .rt-story")
+    story.wait_for()
+    assert "43 → 32 → 19 → 15" in story.inner_text()
+    assert "◇ Layers" in story.inner_text()
+    assert "reported" not in (story.locator("h4").first.get_attribute("title") or "")
 
 
 def test_of_a_large_engine_the_numbers_follow_the_picture(opened, tmp_path) -> None:
