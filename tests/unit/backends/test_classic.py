@@ -88,6 +88,9 @@ NORM = {k: np.ones(4, np.float32) for k in ("s", "b", "m", "v")}
          ["c || d", "c || d copy"]),
         (graph(conv("c", "x", "a"), conv("d", "z", "b"), ("Concat", "j", ["a", "b"], ["y"], {"axis": 1})), ["c", "d"]),
         (graph(conv("c", "x", "a"), conv("d", "x", "b", strides=[2, 2]), outputs=("a", "b")), ["c", "d"]),
+        # Convolutions in groups are not merged.
+        (graph(*(("Conv", n, ["x", "h"], [o], {"group": 2}) for n, o in (("c", "a"), ("d", "b"))), outputs=("a", "b"),
+               h=np.ones((4, 2, 1, 1), np.float32)), ["c", "d"]),
         # Along another axis nothing is written in place.
         (graph(conv("c", "x", "a"), conv("d", "z", "b"), ("Concat", "j", ["a", "b"], ["y"], {"axis": 2})),
          ["c", "d", "j"]),
