@@ -19,7 +19,7 @@ from rtlab.errors import RtlabError
 #: What TensorRT-RTX 1.7.1 printed of samples: the name of the sample is the first word of the file's.
 BUILDS = sorted((Path(__file__).parent / "corpus" / "builds").glob("*.log"))
 #: Samples that are large and made on demand repeat what the small ones have.
-LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert"}
+LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert", "csp_detector"}
 SMALL = sorted(set(rtlab.samples.names()) - LARGE)
 #: Hundreds of names without kinds: checked, and not worth a table.
 UNKEPT = {"detr-names-only"}
