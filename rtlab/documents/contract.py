@@ -17,11 +17,10 @@ Grouping = Literal["none", "layers", "repeats", "scopes", "replay"]
 
 
 class Option(TypedDict):
-    """One thing to choose. A disabled one says why on hover."""
+    """One thing to choose; ``reason`` says why it cannot be, and is empty where it can."""
 
     id: str
     label: str
-    enabled: bool
     reason: str
 
 
@@ -51,13 +50,13 @@ class Setting(TypedDict):
 class Work(TypedDict):
     """A button of a panel that starts work of seconds or minutes, with progress and cancel.
 
-    ``values`` goes with it in the command ``work``; a disabled one says why in ``reason``.
+    ``values`` goes with it in the command ``work``; ``reason`` says why it cannot be started, and is empty where it
+    can.
     """
 
     work: WorkName
     label: str
     values: dict[str, str]
-    enabled: bool
     reason: str
 
 

@@ -28,7 +28,7 @@ def column(
 
 def button(work: WorkName, label: str, why: str = "", **values: str) -> Work:
     """Something that takes a while, with what goes with it; ``why`` it cannot be done, empty where it can."""
-    return Work(work=work, label=label, values=values, enabled=not why, reason=why)
+    return Work(work=work, label=label, values=values, reason=why)
 
 
 def link(nodes: Iterable[str] = (), layers: Iterable[str] = (), others: Iterable[str] = ()) -> Link:
@@ -41,7 +41,7 @@ def stops(key: str, label: str, values: Iterable[int | str], value: int | str) -
     listed = list(values)
     if value not in listed:
         listed = sorted([*listed, value], key=int)
-    options = [Option(id=str(v), label=str(v), enabled=True, reason="") for v in listed]
+    options = [Option(id=str(v), label=str(v), reason="") for v in listed]
     return Setting(key=key, label=label, kind="range", value=str(value), options=options, hint="")
 
 
@@ -52,7 +52,7 @@ def batches(own: int, value: int) -> Setting:
 
 def choices(key: str, label: str, options: Mapping[str, str], value: str) -> Setting:
     """A list to choose from: labels by value."""
-    listed = [Option(id=v, label=text, enabled=True, reason="") for v, text in options.items()]
+    listed = [Option(id=v, label=text, reason="") for v, text in options.items()]
     return Setting(key=key, label=label, kind="select", value=value, options=listed, hint="")
 
 

@@ -101,7 +101,7 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
 
 def _option(id_: str, label: str = "", *, why: str = "") -> Option:
     """Something to choose, unless there is a reason ``why`` not."""
-    return Option(id=id_, label=label or id_, enabled=not why, reason=why)
+    return Option(id=id_, label=label or id_, reason=why)
 
 
 def _pinned(chosen: Mapping[str, Any]) -> list[Precision]:

@@ -79,7 +79,7 @@ def test_an_engine_without_its_model_is_shown_all_the_same(files, tmp_path) -> N
     assert len(result.engine.layers) == sum(b["kind"] == "layer" for b in view["graph"]["boxes"])
     explorer = study.explore()
     assert ["layer"] == list(explorer.state.panes)
-    assert not any(o["enabled"] for o in explorer.controls["precisions"])
+    assert all(o["reason"] for o in explorer.controls["precisions"])
     assert "No ONNX model" in explorer.controls["precisions"][0]["reason"]
     explorer.run().wait()
     assert "No ONNX model" in explorer.failure["message"] or "no ONNX model" in explorer.failure["message"]

@@ -378,11 +378,10 @@ export interface Inspection {
   note: string;
 }
 
-/** One thing to choose. A disabled one says why on hover. */
+/** One thing to choose; ``reason`` says why it cannot be, and is empty where it can. */
 export interface Option {
   id: string;
   label: string;
-  enabled: boolean;
   reason: string;
 }
 
@@ -396,12 +395,11 @@ export interface Setting {
   hint: string;
 }
 
-/** A button of a panel that starts work of seconds or minutes, with progress and cancel. ``values`` goes with it in the command ``work``; a disabled one says why in ``reason``. */
+/** A button of a panel that starts work of seconds or minutes, with progress and cancel. ``values`` goes with it in the command ``work``; ``reason`` says why it cannot be started, and is empty where it can. */
 export interface Work {
   work: WorkName;
   label: string;
   values: Record<string, string>;
-  enabled: boolean;
   reason: string;
 }
 

@@ -106,7 +106,7 @@ def _step(scene: Scene, layer: str, settings: list[Setting]) -> Panel:
     found = scene.study.joined.get(scene.result.name, {}).get(layer)
     reason = _unasked(scene.result)
     label = "Ask again" if found else "Ask the compiler"
-    work = Work(work="why", label=label, values={"layer": layer}, enabled=not reason, reason=reason)
+    work = Work(work="why", label=label, values={"layer": layer}, reason=reason)
     own = link(scene.nodes(layer), [layer])
     if found is None:
         called = scene.called.get(layer, layer)
@@ -168,19 +168,17 @@ def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advic
             if found
             else "Ask the compiler"
         )
-        made.append(Work(work="why", label=label, values=pair, enabled=True, reason=""))
+        made.append(Work(work="why", label=label, values=pair, reason=""))
     else:
         label = "Ask about all again" if advice else "Ask about all"
-        made.append(Work(work="advise", label=label, values={}, enabled=not reason, reason=reason))
+        made.append(Work(work="advise", label=label, values={}, reason=reason))
     forms = (
         found.rewrites if found else advice.every.rewrites if advice and advice.every and one is None else ()
     )
     source = facts.source.by_id
     if forms and all(Rewrite.of(f).node in source for f in forms):
         values = {"rewrites": "\n".join(forms)}
-        made.append(
-            Work(work="remedy", label="Build with the remedy", values=values, enabled=True, reason="")
-        )
+        made.append(Work(work="remedy", label="Build with the remedy", values=values, reason=""))
     return made
 
 

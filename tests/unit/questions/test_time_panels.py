@@ -245,7 +245,7 @@ def test_times_that_cannot_be_had_leave_the_choice_of_others(study, monkeypatch)
 def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -> None:
     """Samples per second are the batch divided by its median, whatever is shown."""
     before = answer("batches", Scene(study.snapshot(), study["fp32"].facts))
-    assert ("sweep", True) == (before["work"][0]["work"], before["work"][0]["enabled"])
+    assert ("sweep", True) == (before["work"][0]["work"], not before["work"][0]["reason"])
     found = study.sweep("fp32", (4, 1, 2))
     assert [1, 2, 4] == [r.batch for r in found.rows]
     shown = answer("batches", Scene(study.snapshot(), study["fp32"].facts))
@@ -290,7 +290,7 @@ def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
         fixed.sweep("fp32")
     shown = answer("batches", Scene(fixed.snapshot(), fixed["fp32"].facts))
     assert "fixed batch dimension" in shown["problem"]
-    assert not shown["work"][0]["enabled"]
+    assert shown["work"][0]["reason"]
 
 
 @recorded.present
@@ -330,9 +330,9 @@ def test_a_choice_that_changes_nothing_says_so(study) -> None:
         w["values"]["what"]: w
         for w in answer("variants", Scene(study.snapshot(), study["int8"].facts))["work"]
     }
-    assert not offered["tf32"]["enabled"]
     assert offered["tf32"]["reason"]
-    assert offered["sparsity"]["enabled"]
+    assert offered["tf32"]["reason"]
+    assert not offered["sparsity"]["reason"]
 
 
 def test_one_row_for_each_variant_that_is_built(study) -> None:

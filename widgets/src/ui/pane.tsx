@@ -102,7 +102,6 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
   const stage = () => paneSet.stages[side];
   const modes = colours.modes.value.map((mode) => ({
     ...mode,
-    enabled: true,
     reason: "",
   }));
 

@@ -20,10 +20,9 @@ export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: r
   const as: Option = {
     id: "",
     label: `as the variant${precision ? ` (${precision})` : ""}`,
-    enabled: true,
     reason: "",
   };
-  const mixed: Option = { id: "mixed", label: "several", enabled: false, reason: "They differ" };
+  const mixed: Option = { id: "mixed", label: "several", reason: "They differ" };
   return (
     <Section title="Precision">
       {now && !others.length && (

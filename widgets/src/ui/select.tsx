@@ -51,7 +51,7 @@ export function Select({
     box.current?.querySelector("button")?.focus();
   };
   const pick = (option: Option | undefined): void => {
-    if (!option?.enabled) return;
+    if (!option || option.reason) return;
     leave();
     if (option.id !== value) onPick(option.id);
   };
@@ -141,15 +141,15 @@ export function Select({
                 role="option"
                 tabIndex={-1}
                 aria-selected={option.id === value}
-                aria-disabled={!option.enabled}
+                aria-disabled={option.reason !== ""}
                 data-value={option.id}
                 class={i === at ? "rt-at" : ""}
-                title={option.enabled ? "" : option.reason}
+                title={option.reason}
                 onPointerMove={() => setAt(i)}
                 onClick={() => pick(option)}
               >
                 {option.label}
-                {!option.enabled && <small>{option.reason}</small>}
+                {option.reason !== "" && <small>{option.reason}</small>}
               </li>
             ))}
           </ul>

@@ -26,7 +26,7 @@ export function Settings({ explorer, panel }: { explorer: ExplorerState; panel: 
         <Start
           key={one.label}
           work={one}
-          reason={busy || (one.enabled ? "" : one.reason) || (stale ? "Wait for this variant's numbers" : "")}
+          reason={busy || one.reason || (stale ? "Wait for this variant's numbers" : "")}
           onStart={() => explorer.work(one, variant)}
         />
       ))}

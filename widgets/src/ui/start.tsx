@@ -7,7 +7,7 @@ const SAMPLES = 3;
 /** What stands in the panes before a model is open. */
 export function Start({ explorer }: { explorer: ExplorerState }) {
   const why = explorer.busy();
-  const samples = explorer.controls.value.models.filter(({ enabled }) => enabled).slice(0, SAMPLES);
+  const samples = explorer.controls.value.models.filter(({ reason }) => !reason).slice(0, SAMPLES);
   return (
     <div class="rt-start">
       <h3>Open a model</h3>

@@ -19,7 +19,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
   const model = explorer.opening.value || choice.model;
   const running = explorer.build.value.running;
   const fixed = explorer.unbuildable();
-  const noCalibrator = calibrators.some(({ enabled }) => enabled)
+  const noCalibrator = calibrators.some(({ reason }) => !reason)
     ? ""
     : calibrators[0]?.reason || `${choice.precision || "This precision"} needs no calibrator`;
   return (
@@ -142,7 +142,7 @@ const HelpTool = ({ explorer }: { explorer: ExplorerState }) => (
 function listed(options: readonly Option[], current: string): readonly Option[] {
   if (!current || options.some(({ id }) => id === current)) return options;
   const label = current.split(/[\\/]/).at(-1) || current;
-  return [{ id: current, label, enabled: true, reason: "" }, ...options];
+  return [{ id: current, label, reason: "" }, ...options];
 }
 
 interface TextFieldProps {
@@ -353,15 +353,15 @@ interface SegmentsProps {
 /** Below this width precisions that cannot be chosen stand in the menu. */
 const ROOMY = 1240;
 
-const folded = (explorer: ExplorerState, { id, enabled }: Option): boolean =>
-  !enabled && id !== explorer.choice.value.precision && explorer.width.value < ROOMY;
+const folded = (explorer: ExplorerState, { id, reason }: Option): boolean =>
+  reason !== "" && id !== explorer.choice.value.precision && explorer.width.value < ROOMY;
 
 function Segments({ explorer, options, value, dead }: SegmentsProps) {
   const box = useRef<HTMLDivElement>(null);
-  const usable = options.filter(({ enabled }) => enabled);
+  const usable = options.filter(({ reason }) => !reason);
   const shown = options.filter((option) => !folded(explorer, option));
   const pick = (option: Option): void => {
-    if (option.enabled && !dead && option.id !== value) explorer.choose({ precision: option.id });
+    if (!option.reason && !dead && option.id !== value) explorer.choose({ precision: option.id });
   };
   useLayoutEffect(() => {
     onKeys(box.current, (event) => {
@@ -392,7 +392,7 @@ function Segments({ explorer, options, value, dead }: SegmentsProps) {
           key={option.id}
           data-value={option.id}
           aria-checked={option.id === value}
-          aria-disabled={!option.enabled || dead !== ""}
+          aria-disabled={option.reason !== "" || dead !== ""}
           tabIndex={option.id === value || !value ? 0 : -1}
           title={dead || option.reason || option.label}
           onClick={() => pick(option)}

@@ -109,7 +109,7 @@ def test_before_tuning_there_is_a_button_and_an_explanation() -> None:
     assert "Which is fastest depends on its shape" in panel["lead"]
     (work,) = panel["work"]
     assert ("tune", "Tune on this CPU (about 30 s)", {"budget_s": "30"}, True) == (
-        work["work"], work["label"], work["values"], work["enabled"],
+        work["work"], work["label"], work["values"], not work["reason"],
     )  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def test_an_engine_without_model_and_log_says_what_would_help() -> None:
     panel = checked(formulations(scene(model=absent())))
     assert "its files hold no verbose build log, and no ONNX model is there" in panel["problem"]
     assert "Give the log of trtexec --verbose as log=..., or the model as model=..." in panel["problem"]
-    assert not panel["work"][0]["enabled"]
+    assert panel["work"][0]["reason"]
     assert "No ONNX model was given" in panel["work"][0]["reason"]
     # With a log there is something to see all the same.
     assert formulations(scene(model=absent(), log=log({"one": [("a", 1.0)]})))["rows"]

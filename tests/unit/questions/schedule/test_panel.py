@@ -264,7 +264,7 @@ def test_an_engine_on_one_stream_is_told_why_and_what_to_try(model) -> None:
 def test_the_slider_offers_to_rebuild_with_so_many_auxiliary_streams(model) -> None:
     panel = schedule(scene(result(model), aux="5"))
     (work,) = panel["work"]
-    assert ("rebuild", {"max_aux_streams": "5"}, True) == (work["work"], work["values"], work["enabled"])
+    assert ("rebuild", {"max_aux_streams": "5"}, True) == (work["work"], work["values"], not work["reason"])
     slider = next(s for s in panel["settings"] if s["key"] == "aux")
     assert ("5", [str(n) for n in range(8)]) == (slider["value"], [o["id"] for o in slider["options"]])
 
@@ -290,7 +290,7 @@ def test_a_rebuild_that_cannot_be_is_disabled_with_the_reason(model, changes, wh
         engine = dataclasses.replace(found.engine, maker=maker)
         found = dataclasses.replace(found, engine=engine, measured=engine)
     (work,) = schedule(scene(dataclasses.replace(found, **changes)))["work"]
-    assert not work["enabled"]
+    assert work["reason"]
     assert why in work["reason"]
 
 
@@ -355,4 +355,4 @@ def test_a_recorded_engine_is_drawn_with_its_own_times(model) -> None:
     checked(panel)
     assert "measured" == next(s["value"] for s in panel["settings"] if s["key"] == "times")
     assert len(engine.layers) == len(panel["rows"])
-    assert not panel["work"][0]["enabled"]
+    assert panel["work"][0]["reason"]
