@@ -19,6 +19,8 @@ class Builder:
     def __init__(self, logger):
         import tensorrt_rtx_libs
         assert tensorrt_rtx_libs.VERSION == __version__
+    def create_builder_config(self):
+        return type("IBuilderConfig", (), {{"all_build_routes": ["fuse=0", "fuse=1"]}})()
 """
 
 

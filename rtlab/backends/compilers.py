@@ -89,14 +89,14 @@ class Compiler:
             return size(self.path)
         return sum(size(Path(self.where) / part) for part in (_OWN, BINDING, f"{_OWN}_libs"))
 
-    def refusal(self, progress: Progress | None = None) -> str:
-        """Why it does not work here, as a child finds that imports it and asks for a builder; empty where it does."""
+    def tried(self, progress: Progress | None = None) -> Started:
+        """What a child finds that imports it and asks for a builder."""
         from rtlab.backends.live import child, compiler
 
         doing = f'Cannot use compiler "{self.version}"'
         path = () if self.path is None else (str(self.path),)
         try:
-            found: str = child.call(
+            found, routes = child.call(
                 compiler.started,
                 _OWN if self.own else BINDING,
                 limits=Limits(seconds=60.0),
@@ -105,8 +105,24 @@ class Compiler:
                 path=path,
             )
         except BackendError as error:
-            return str(error)
-        return "" if found == self.version else f"{doing}: the binding says that it is {found}. Add it again."
+            return Started(str(error))
+        if found != self.version:
+            return Started(f"{doing}: the binding says that it is {found}. Add it again.")
+        return Started(routes=routes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """How a release did when it was tried.
+
+    Attributes:
+        refusal: Why it does not work here; empty where it does.
+        routes: The build routes that it offers, as ``options={"build_route": ...}`` takes them; None where its builder
+            knows of none.
+    """
+
+    refusal: str = ""
+    routes: tuple[str, ...] | None = None
 
 
 def folder() -> Path:
@@ -206,7 +222,7 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         _pip(room, f"{_PARTS[1]}=={exact}", source, doing, progress)
         progress.phase(f"Trying TensorRT-RTX {exact}")
         made = Compiler(exact, f"{BACKEND}:{exact}", room)
-        if why := made.refusal(progress):
+        if why := made.tried(progress).refusal:
             raise Unavailable(
                 f"{doing}: it was installed and does not work here. Choose another version, or another machine.",
                 details=why,

@@ -6,6 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from rtlab.core.phrases import many
+
 if TYPE_CHECKING:
     from rtlab.backends.compilers import Compiler
 
@@ -49,7 +51,7 @@ def _list(given: argparse.Namespace) -> int:
         print(json.dumps({"folder": str(compilers.folder()), "compilers": rows}))
         return 0
     for row in rows:
-        works = row["refusal"] or "works"
+        works = row["refusal"] or f"works, {_routes(row['routes'])}"
         own = " (the environment's own)" if row["own"] else ""
         print(f"{row['version']:<12} {_size(row['bytes']):>7}  {works}{own}  {row['where']}")
     if not rows:
@@ -57,14 +59,22 @@ def _list(given: argparse.Namespace) -> int:
     return 0
 
 
-def _row(compiler: Compiler) -> dict[str, str | int | bool]:
+def _routes(routes: object) -> str:
+    if not isinstance(routes, list):
+        return "knows no build routes"
+    return f"offers {many(len(routes), 'build route')}" if routes else "offers no build routes"
+
+
+def _row(compiler: Compiler) -> dict[str, object]:
+    tried = compiler.tried()
     return {
         "version": compiler.version,
         "backend": compiler.backend,
         "own": compiler.own,
         "where": compiler.where,
         "bytes": compiler.nbytes,
-        "refusal": compiler.refusal(),
+        "refusal": tried.refusal,
+        "routes": None if tried.routes is None else list(tried.routes),
     }
 
 

@@ -181,7 +181,7 @@ class Variants(Generic[R]):
             name: A variant.
             what: ``targets``, ``streams``, ``levels``, ``tf32``, ``sparsity`` or ``compilers`` (each other release that
                 is here: see ``rtlab.compilers``); or an option of TensorRT's builder with its value, such as
-                ``max_aux_streams=2``.
+                ``max_aux_streams=2`` or ``build_route=...``.
 
         Raises:
             VariantError: there is no such choice, or nothing of it would differ.

@@ -15,6 +15,7 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.documents.crossing import plain
 from rtlab.errors import BuildError, Cancelled, VariantError
+from rtlab.testing import tiny_model
 
 #: Layers by sample, precision and release, counted in logs of each release alone; None where it refuses.
 TRUTH = {
@@ -169,3 +170,15 @@ def test_what_an_earlier_release_refuses_is_one_convolution(tmp_path) -> None:
     with pytest.raises(BuildError, match="the builder refused"):
         again.run(compare=False)
     assert ["new"] == [*again.facts]
+
+
+def test_a_build_route_is_chosen_where_a_release_offers_it_and_else_refused_in_words() -> None:
+    """TensorRT-RTX 1.7.1 has the choice and offers none; the reference of its API says so too."""
+    own = next(c for c in rtlab.compilers.known() if c.own)
+    assert ("", ()) == (own.tried().refusal, own.tried().routes)
+    study = rtlab.Study(tiny_model(batch=1))
+    study.add("fp32", target="sm86", backend="tensorrt-rtx")
+    (name,) = study.vary("fp32", "build_route=fuse=0")
+    assert (("build_route", "fuse=0"),) == study.variants[name].options.config
+    with pytest.raises(VariantError, match=r"does not take build_route='fuse=0': it keeps ''"):
+        study.run([name], compare=False)

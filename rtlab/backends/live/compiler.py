@@ -109,8 +109,12 @@ def _rename(items: Any, renamed: dict[str, str]) -> None:
             item.name = renamed[item.name]
 
 
-def started(binding: str, report: Any) -> str:
+def started(binding: str, report: Any) -> tuple[str, tuple[str, ...] | None]:
     """The version of a binding that can be imported and gives a builder; runs in the child process.
+
+    With it the build routes that it offers, combinations of the compiler's own settings that may also change what is
+    fused (TensorRT 11.1 and later: https://docs.nvidia.com/deeplearning/tensorrt/latest/performance/tuning.html); None
+    where its builder has no such choice.
 
     Raises:
         Unavailable: it cannot, in the binding's own words.
@@ -118,12 +122,13 @@ def started(binding: str, report: Any) -> str:
     report.phase("Starting the compiler")
     try:
         trt = vendor.binding(binding)
-        trt.Builder(trt.Logger(trt.ILogger.INTERNAL_ERROR))
+        config = trt.Builder(trt.Logger(trt.ILogger.INTERNAL_ERROR)).create_builder_config()
+        routes = getattr(config, "all_build_routes", None)
     except Exception as error:
         raise Unavailable(
             f"Cannot start the compiler: {type(error).__name__}: {error}. Install it again, or choose another release."
         ) from error
-    return str(trt.__version__)
+    return str(trt.__version__), None if routes is None else tuple(map(str, routes))
 
 
 def compile_plan(order: BuildOrder, report: Any) -> Built:

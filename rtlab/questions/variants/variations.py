@@ -23,6 +23,8 @@ VARIATIONS: Mapping[str, str] = {
     "sparsity": "2:4 sparse weights",
     "compilers": "Other releases of the compiler",
 }
+#: The option whose value is a text: a combination of the compiler's own settings (TensorRT 11.1 and later).
+_ROUTE = "build_route"
 #: What to do where nothing would differ, for a choice that somebody can widen.
 _WIDEN = {"compilers": "No other release is here: run rtlab compilers add 1.6, for example"}
 
@@ -35,7 +37,8 @@ def variations(
     Args:
         name: Of the variant that they derive from.
         variant: The variant itself.
-        what: A key of ``VARIATIONS``, or an option of TensorRT's builder with its value, such as ``max_aux_streams=2``.
+        what: A key of ``VARIATIONS``, or an option of TensorRT's builder with its value, such as ``max_aux_streams=2``
+            or ``build_route=...``, of which ``rtlab compilers list --json`` tells those that a release offers.
         targets: All that the builder compiles for.
 
     Raises:
@@ -94,12 +97,13 @@ def _made(variant: Variant, what: str, targets: Iterable[Target]) -> dict[str, d
         return {c.title: {"backend": c.backend} for c in compilers.releases(mine) if c.backend != mine}
     option, _, value = str(what).partition("=")
     # Other digits than these are digits to Python too, and not all of them are numbers.
-    if not (option and value.isascii() and value.isdigit()):
+    number = value.isascii() and value.isdigit()
+    if not option or not (number or (option == _ROUTE and value)):
         raise VariantError(
             f'Cannot vary "{what}": it is neither one of {", ".join(VARIATIONS)} nor an option with a number. '
             "Write max_aux_streams=2, for example."
         )
-    return {what: {"options": _with(variant, option, int(value))}}
+    return {what: {"options": _with(variant, option, int(value) if number else value)}}
 
 
 def given(variant: Variant) -> dict[str, Any]:
@@ -116,6 +120,6 @@ def given(variant: Variant) -> dict[str, Any]:
     }
 
 
-def _with(variant: Variant, option: str, value: int) -> BuildOptions:
+def _with(variant: Variant, option: str, value: int | str) -> BuildOptions:
     options = variant.options or BuildOptions()
     return dataclasses.replace(options, config=tuple(sorted({**dict(options.config), option: value}.items())))

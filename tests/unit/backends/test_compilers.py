@@ -47,7 +47,7 @@ def test_the_newest_of_a_release_is_installed_whole_and_found_by_its_beginning(s
     assert ("0.2.0.10", "tensorrt-rtx:0.2.0.10", False) == (made.version, made.backend, made.own)
     assert ["0.2.0.10"] == [p.name for p in place.iterdir()]
     assert {"tensorrt_rtx_bindings", "tensorrt_rtx_libs"} <= {p.name for p in place.glob("*/*")}
-    assert "" == made.refusal()
+    assert ("", ("fuse=0", "fuse=1")) == (made.tried().refusal, made.tried().routes)
     assert sum(f.stat().st_size for f in place.rglob("*") if f.is_file()) == made.nbytes
     assert made == compilers.named("0.2") == compilers.named("0.2.0.10") == compilers.add("0.2")
     assert "0.2.0.9" == compilers.add("0.2.0.9", source=source).version
@@ -76,9 +76,10 @@ def test_only_children_that_were_told_import_it(source) -> None:
 
     def version(at: compilers.Compiler) -> tuple[str, int]:
         with kept.lent(Limits(), (str(at.path),)) as process:
-            return process.call(
+            found, _ = process.call(
                 compiler.started, compilers.BINDING, progress=Silent(), doing="Cannot try"
-            ), process.pid
+            )
+            return found, process.pid
 
     (first, one), (second, two), (third, three) = version(nine), version(ten), version(nine)
 
@@ -201,6 +202,9 @@ def test_the_command_adds_lists_and_removes(capsys, source) -> None:
     assert 0 == main(["compilers", "list", "--json"])
     rows = {row["version"]: row for row in json.loads(capsys.readouterr().out)["compilers"]}
     assert (False, "") == (rows["0.2.0.10"]["own"], rows["0.2.0.10"]["refusal"])
+    assert ["fuse=0", "fuse=1"] == rows["0.2.0.10"]["routes"]
+    assert 0 == main(["compilers", "list"])
+    assert "works, offers 2 build routes" in capsys.readouterr().out
     assert 0 == main(["compilers", "remove", "0.2"])
     assert 1 == main(["compilers", "remove", "0.2"])
     assert 'Cannot use compiler "0.2": it is not here' in capsys.readouterr().err
