@@ -40,7 +40,7 @@ class Everything:
     """All that a field may be."""
 
     name: Annotated[str, Meaning("Name")]
-    ratio: Annotated[float, Meaning("Ratio", "dB", "own", infinite=True)]
+    ratio: Annotated[float, Meaning("Ratio", "dB", "{self.origin}", infinite=True)]
     origin: str
     mood: Mood
     calibrator: Calibrator | None
