@@ -15,4 +15,4 @@ TENSORRT_RTX = Maker(
     reports=frozenset({"memory", "streams", "tactics"}),
 )  # fmt: skip
 ONNX_RUNTIME = Maker("ONNX Runtime", step="ONNX Runtime node", memory="running")
-CLASSIC = Maker("Classic TensorRT, predicted", FAMILY, predicts=True)
+CLASSIC = Maker("Predicted TensorRT", FAMILY, predicts=True)

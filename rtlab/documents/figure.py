@@ -17,7 +17,7 @@ MAIN, OTHER, FAINT = "#31688e", "#d95f02", "rgba(128,128,128,0.25)"
 BETTER, WORSE = "#2a8a57", "#c0392b"
 
 #: What stands before numbers, by their origin.
-SIGNS = {"measured": "●", "reported": "◐", "estimated": "○", "predicted": "◇"}
+SIGNS = {"measured": "●", "reported": "◐", "estimated": "○", "predicted": "◌"}
 
 #: Below this ratio of the most to the least a logarithmic axis has ticks at equal distances, so many at most.
 _NARROW, _TICKS = 4, 5

@@ -133,11 +133,11 @@ def test_a_predicted_build_is_replayed_and_marked(opened) -> None:
     page = shown.page
     chip = page.locator(f'{EXPLORER} [data-chip="classic"]')
     chip.wait_for()
-    assert "◇ predicted" in chip.inner_text()
+    assert "◌ predicted" in chip.inner_text()
     story = page.locator(f"{EXPLORER} .rt-story")
     story.wait_for()
     assert "43 → 32 → 19 → 15" in story.inner_text()
-    assert "◇ Layers" in story.inner_text()
+    assert "◌ Layers" in story.inner_text()
     assert "reported" not in (story.locator("h4").first.get_attribute("title") or "")
 
 

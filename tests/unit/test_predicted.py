@@ -32,10 +32,10 @@ def test_it_is_marked_wherever_it_stands(study: rtlab.Study) -> None:
     assert 15 == chip["layers"]
     told = list(chrome.status(snapshot, "classic"))
     assert {"predicted"} == {
-        s["origin"] for s in told if "Classic TensorRT" in s["text"] or "rules" in s["text"][:40]
+        s["origin"] for s in told if "Predicted TensorRT" in s["text"] or "rules" in s["text"][:40]
     }
-    assert "◇ predicted" in study_html(snapshot)
-    assert study["classic"].engine.title.startswith("Classic TensorRT, predicted")
+    assert "◌ predicted" in study_html(snapshot)
+    assert study["classic"].engine.title.startswith("Predicted TensorRT 3 to 10")
     build = study.ask("build", variant="classic")
     assert "predicted" == build.noun.origin
     assert "reported" not in repr(build)
@@ -103,7 +103,7 @@ def test_the_explorer_offers_it_as_a_compiler() -> None:
     study = rtlab.Study(rtlab.samples.load("digits_inception").model)
     explorer = study.explore()
     offered = {o["id"]: o["label"] for o in explorer.controls["compilers"]}
-    assert "Classic TensorRT, predicted" == offered["classic"]
+    assert "Predicted TensorRT" == offered["classic"]
     explorer.choice = {**explorer.choice, "backend": "classic"}
     name = explorer._planned()
     assert "classic" == study.variants[name].backend

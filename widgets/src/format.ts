@@ -6,7 +6,7 @@ export const GLYPH: Record<Origin, string> = {
   measured: "●",
   reported: "◐",
   estimated: "○",
-  predicted: "◇",
+  predicted: "◌",
 };
 
 export const REASON_GLYPH: Record<Reason | "", string> = {

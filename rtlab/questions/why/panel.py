@@ -18,6 +18,7 @@ from rtlab.questions.why.missed import ListedPair, Missed, MissedFusions, missed
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
+    from rtlab.core.node import Node
 
 _TITLE = "Why is it not fused?"
 _STEP_TITLE = "Why is it one step?"
@@ -206,6 +207,11 @@ def _places(scene: Scene, *nodes: str) -> tuple[str, ...]:
     return tuple(p for n in nodes if n in scene.model.by_id for p in scene.model.where(n))
 
 
+def _named(node: Node) -> str:
+    """What a node is called, with its operator where the name does not tell it."""
+    return node.title if node.op.lower() in node.title.lower() else f"{node.op} {node.title}"
+
+
 def _label(scene: Scene, one: Missed) -> str:
     ops = " | ".join(f"{n.op} {n.id}" for n in map(scene.model.by_id.__getitem__, (one.first, one.second)))
     return f"{ops} ({one.stake * 1e3:.3g} µs at stake, estimated)" if one.stake is not None else ops
@@ -240,7 +246,7 @@ def _of_all(scene: Scene) -> Advice | MissedFusions:
         return scene.study.advice[name]
     known, rows = scene.study.verdicts.get(name, {}), []
     for m in pairs:
-        found, one, other = known.get((m.first, m.second)), by_id[m.first].title, by_id[m.second].title
+        found, one, other = known.get((m.first, m.second)), _named(by_id[m.first]), _named(by_id[m.second])
         told = (found.verdict, found.cause) if found else ("not asked", "")
         rows.append(
             ListedPair(m.first, m.second, one, other, m.stake, *told, _places(scene, m.first, m.second))
