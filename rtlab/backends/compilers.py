@@ -32,7 +32,6 @@ __all__ = ["Compiler", "add", "folder", "known", "named", "remove"]
 BACKEND, _OWN, BINDING = "tensorrt-rtx", "tensorrt_rtx", "tensorrt_rtx_bindings"
 #: The parts that are needed, the smallest first; ``tensorrt-rtx`` and ``-cu13`` are but other names of the binding.
 _PARTS = ("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs")
-_PAGE = "https://pypi.org/project/tensorrt-rtx-cu13-libs/#history"
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
 #: Bytes that an installation takes at its height: what is downloaded, and what it is unpacked to.
 _NEEDED = 400_000_000
@@ -318,7 +317,7 @@ def _bring(version: str) -> str:
     exact = version if version.count(".") == 3 else f"{version}.*"
     names = " ".join(f'"{part}=={exact}"' for part in _PARTS)
     return (
-        f"On a machine with a network run pip download --no-deps -d FOLDER {names} (or see {_PAGE}), bring the folder, "
+        f"On a machine with a network run pip download --no-deps -d FOLDER {names}, bring the folder, "
         f"and run rtlab compilers add {version} --from FOLDER."
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -303,6 +304,22 @@ def test_what_holds_together_whatever_is_tried_is_told() -> None:
     told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Stubborn())
     assert [True, False] == [p.fused for p in told.experiments]
     assert 'Conv and Relu are apart once you let another node read "c".' in told.text
+
+
+def test_a_part_in_which_the_step_is_another_one_is_not_asked() -> None:
+    """A compiler that joins nothing in a small graph: only the whole model shows the step, with its sixteen nodes."""
+
+    class Shy(Ruled):
+        def _makers(self, model, node):
+            return super()._makers(model, node) if len(model.top) >= 16 else []
+
+    values = ["x", *(f"{k}{i}" for i in range(8) for k in "cr")]
+    nodes = [conv(a, b) if b.startswith("c") else node("Relu", a, b) for a, b in itertools.pairwise(values)]
+    told = joined(model(*nodes, outputs=("r7",)), 4, Shy())
+    assert ("conv_c4", "Relu_r4") == told.nodes
+    # Eight steps and the one that is parted; eight, that one, and the pooling that reads beside.
+    assert [(9, False), (10, False)] == [(p.layers, p.fused) for p in told.experiments]
+    assert 4 == told.builds, "two parts that do not show it, and two changes of the whole"
 
 
 def test_a_step_of_one_node_and_a_budget_of_one_build() -> None:

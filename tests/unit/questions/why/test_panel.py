@@ -12,9 +12,11 @@ import rtlab
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Target, Variant
+from rtlab.documents.commands import StartWork
 from rtlab.errors import VariantError
 from rtlab.questions.panels import answer
 from rtlab.questions.scene import Scene
+from rtlab.questions.why import Verdict
 from rtlab.questions.why.missed import missed
 from rtlab.testing import tiny_model
 from ruled import Ruled
@@ -161,3 +163,19 @@ def test_a_pair_that_is_one_step_can_be_chosen_too(study) -> None:
     assert (pair, "Ask the compiler") == (told["settings"][0]["value"], told["work"][0]["label"])
     verdict = study.why("stem/Conv", "stem/BatchNormalization", variant="fp32")
     assert ("fused", verdict.text) == (verdict.verdict, panel(study, pair=pair)["lead"])
+
+
+def test_the_graphs_own_question_asks_the_compiler_once_and_the_panels_again(study) -> None:
+    """A click that asks what is known already opens the answer; the button in the panel asks anew."""
+    explorer = study.explore()
+    pair = {"first": "stem/Relu", "second": "left/Conv"}
+
+    def found(values: dict[str, str]) -> Verdict:
+        explorer._receive(explorer, StartWork("why", "fp32", values).crossing(), [])
+        explorer.wait(60)
+        assert not explorer.failure
+        return study.snapshot().verdicts["fp32"]["stem/Relu", "left/Conv"]
+
+    first = found({**pair, "unless": "known"})
+    assert first is found({**pair, "unless": "known"})
+    assert first is not found(pair)
