@@ -8,9 +8,9 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rtlab.cli import compilers, opening, printing
 from rtlab.cli.arguments import FILES, parser
@@ -20,6 +20,7 @@ from rtlab.errors import RtlabError, VariantError, boundary, see_room
 if TYPE_CHECKING:
     from rtlab.study import Study
 
+T = TypeVar("T")
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
 _USAGE, _FAILED = 2, 1
 
@@ -153,18 +154,24 @@ def _releases(given: argparse.Namespace) -> int:
     return 0
 
 
-def _why(given: argparse.Namespace) -> int:
+def _tell(given: argparse.Namespace, found: T, words: Callable[[T], None]) -> int:
+    """Print an answer as JSON, or in words."""
     from rtlab.documents.crossing import plain
+
+    if given.json:
+        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
+    else:
+        words(found)
+    return 0
+
+
+def _why(given: argparse.Namespace) -> int:
     from rtlab.questions.why import Verdict
 
     study = opening.built(given, [given.precision])
     if given.replay is not None:
         replay = study.replay(given.replay, variant=given.precision)
-        if given.json:
-            print(json.dumps(plain(replay), allow_nan=False, ensure_ascii=False))
-        else:
-            printing.replay(replay)
-        return 0
+        return _tell(given, replay, printing.replay)
     if given.node is None:
         raise RtlabError("Cannot ask why: no node is named. Give one or two, or --replay with a record.")
     found = study.why(
@@ -177,23 +184,13 @@ def _why(given: argparse.Namespace) -> int:
     )
     if given.output is not None and isinstance(found, Verdict):
         study.record(found, given.output, variant=given.precision)
-    if given.json:
-        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
-    else:
-        printing.fusion(found)
-    return 0
+    return _tell(given, found, printing.fusion)
 
 
 def _advise(given: argparse.Namespace) -> int:
-    from rtlab.documents.crossing import plain
-
     study = opening.built(given, [given.precision])
     found = study.advise(given.precision, seconds=given.seconds)
-    if given.json:
-        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
-    else:
-        printing.advice(found)
-    return 0
+    return _tell(given, found, printing.advice)
 
 
 def _rules(given: argparse.Namespace) -> int:

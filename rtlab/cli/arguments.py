@@ -168,17 +168,7 @@ def _why_arguments(commands: Any) -> None:
         help="ask the compiler, by building parts, why two neighbours are not one step of the engine, or why nodes are",
     )
     asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
-    asked.add_argument(
-        "--builds", type=int, default=60, help="how many parts may be built (default: %(default)s)"
-    )
-    asked.add_argument(
-        "--seconds",
-        type=float,
-        default=60.0,
-        help="how long it may take, without the whole build (default: %(default)g)",
-    )
-    asked.add_argument("--json", action="store_true", help="print one JSON object")
-    _model_arguments(asked)
+    _allowance_arguments(asked, builds=60)
     asked.add_argument(
         "--again",
         action="store_true",
@@ -269,14 +259,19 @@ def _bisect_arguments(commands: Any) -> None:
         metavar="FOLDER",
         help="a text for a bug report, parts and logs go here",
     )
+    _allowance_arguments(asked, builds=200)
+
+
+def _allowance_arguments(asked: argparse.ArgumentParser, *, builds: int) -> None:
+    """What an experiment with the compiler may take, how it is printed, and the model that it is about."""
     asked.add_argument(
-        "--builds", type=int, default=200, help="how many parts may be built (default: %(default)s)"
+        "--builds", type=int, default=builds, help="how many parts may be built (default: %(default)s)"
     )
     asked.add_argument(
         "--seconds",
         type=float,
         default=60.0,
-        help="how long it may take, without the whole builds (default: %(default)g)",
+        help="how long it may take, without building the whole model (default: %(default)g)",
     )
     asked.add_argument("--json", action="store_true", help="print one JSON object")
     _model_arguments(asked)
