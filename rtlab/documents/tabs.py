@@ -14,8 +14,8 @@ class PageTab:
     """A tab.
 
     ``part`` is the file in ``widgets/src/tabs`` that draws it, empty where the page has no need of one. A tab with
-    panels shows one of them at a time: those that the page draws itself are ``panels`` here, as the chart of the
-    layers; the others name their tab where they are declared (``rtlab.questions.panels``).
+    panels shows one of them at a time: those that the page draws itself are ``panels`` here, as the charts of the
+    layers and of the errors; the others name their tab where they are declared (``rtlab.questions.panels``).
     """
 
     name: Tab
@@ -32,7 +32,7 @@ TABS = (
     PageTab(Tab("streams"), "Streams", "analysis"),
     PageTab(Tab("tuning"), "Tuning", "analysis"),
     PageTab(Tab("recurrence"), "Recurrence", "analysis"),
-    PageTab(Tab("accuracy"), "Accuracy", "analysis"),
+    PageTab(Tab("accuracy"), "Accuracy", "analysis", ("errors",)),
     PageTab(Tab("engine"), "Engine", "engine"),
     PageTab(Tab("build"), "Build", "build"),
     PageTab(Tab("calibration"), "Calibration", "calibration"),

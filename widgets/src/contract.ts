@@ -775,7 +775,7 @@ export const TABS = [
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
   {"name": "tuning", "label": "Tuning", "part": "analysis", "panels": ["formulations"]},
   {"name": "recurrence", "label": "Recurrence", "part": "analysis", "panels": ["recurrence"]},
-  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["accuracy"]},
+  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["errors", "accuracy"]},
   {"name": "engine", "label": "Engine", "part": "engine", "panels": []},
   {"name": "build", "label": "Build", "part": "build", "panels": []},
   {"name": "calibration", "label": "Calibration", "part": "calibration", "panels": []},

@@ -30,7 +30,7 @@ import { fittingHeight } from "./fitting";
 import { EVIDENCE_WORDS, NO_MODEL, plural, REASON_WORDS } from "./format";
 import { LATE_TABS, Late } from "./late";
 import { engineSide } from "./overlay";
-import { chosenIn, type Page, pageOf, usable } from "./panels";
+import { chosenIn, drawnHere, type Page, pageOf, usable } from "./panels";
 import { PaneSet } from "./paneset";
 import type { Surroundings } from "./parts";
 import { loadPlotly, type Plotly } from "./plotly";
@@ -107,6 +107,8 @@ export class ExplorerState {
   });
   /** The tabs, and the panel in front. */
   readonly page: ReadonlySignal<Page>;
+  /** There is room for the chart of the errors beside that of the layers. */
+  readonly roomy: ReadonlySignal<boolean>;
   readonly asking: Asking;
   /** The code of tabs, which comes when one is opened, or when nothing is left to draw. */
   readonly late: Late;
@@ -160,13 +162,14 @@ export class ExplorerState {
       return chip !== undefined && differs(this.choice.value, chip);
     });
     this.sentence = computed(() => spoken(this.study, this.paneSet.reading.value));
+    this.roomy = computed(() => this.width.value >= SIDE_BY_SIDE);
     this.page = computed(() => {
       const { engine, view } = this.study;
       const offered = saved ? saved[view.value.variant] : engine.value?.panels;
       return pageOf(view.value, {
         offered: offered ?? [],
         charts: !this.saved,
-        narrow: this.width.value < SIDE_BY_SIDE,
+        narrow: !this.roomy.value,
         calibrated: this.calibration.value !== null,
       });
     });
@@ -215,7 +218,7 @@ export class ExplorerState {
     const text = computed(() => {
       const { segment } = this.page.value;
       const variant = engine.value?.variant;
-      if (!segment || segment === "layers" || !variant || !(this.saved || this.alive.value)) return "null";
+      if (!segment || drawnHere(segment) || !variant || !(this.saved || this.alive.value)) return "null";
       return JSON.stringify({ panel: segment, variant, settings: chosenIn(segment, view.value.settings) });
     });
     const question = computed((): Question | null => JSON.parse(text.value));

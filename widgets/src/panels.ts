@@ -1,9 +1,12 @@
 import { type Link, PANELS, type Panel, type PanelName, TABS, type Tab, type ViewState } from "./contract";
 
-/** What a tab shows: a panel, or the chart of the layers, which needs no question. */
-export type Segment = PanelName | "layers";
+/** What the page draws itself, and asks nobody for: the charts of the layers and of the errors. */
+const DRAWN = { layers: "Layers", errors: "Errors" } as const;
+/** What a tab shows. */
+export type Segment = PanelName | keyof typeof DRAWN;
 
-export const segmentLabel = (name: Segment): string => (name === "layers" ? "Layers" : PANELS[name]);
+export const drawnHere = (name: Segment): name is keyof typeof DRAWN => name in DRAWN;
+export const segmentLabel = (name: Segment): string => (drawnHere(name) ? DRAWN[name] : PANELS[name]);
 
 /** What is declared of a tab. */
 export interface Declared {
@@ -35,13 +38,15 @@ export interface Page {
 
 export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, stock: Stock): Page {
   const { offered, charts, narrow, calibrated } = stock;
-  const segmentsOf = (name: Tab): Segment[] =>
-    declared(name).panels.filter((one) =>
+  const segmentsOf = (name: Tab): Segment[] => {
+    const asked = declared(name).panels.filter((one) =>
       // The chart of the errors stands where a report has them as a table.
-      one === "layers" ? charts : offered.includes(one) && !(one === "accuracy" && charts),
+      drawnHere(one) ? charts : offered.includes(one) && !(one === "accuracy" && charts),
     );
+    // Alone it stands beside the chart of the layers, where there is room.
+    return narrow || asked.some((one) => one !== "errors") ? asked : [];
+  };
   const there = (name: Tab): boolean => {
-    if (name === "accuracy" && charts) return narrow;
     if (name === "calibration") return charts || calibrated;
     return !declared(name).panels.length || segmentsOf(name).length > 0;
   };

@@ -56,7 +56,7 @@ describe("the tabs", () => {
     // A notebook has a chart of the errors, and draws no second panel of them.
     expect(true).toBe(tabs({ ...saved, offered: ["accuracy"] }).includes("accuracy"));
     expect(false).toBe(tabs({ offered: [...all.offered, "accuracy"] }).includes("accuracy"));
-    expect([]).toEqual(
+    expect(["errors"]).toEqual(
       pageOf({ tab: "accuracy", settings: {} }, { ...all, narrow: true, offered: ["accuracy"] }).segments,
     );
     expect(["roofline"]).toEqual(pageOf({ tab: "timing", settings: {} }, { ...all, ...saved }).segments);

@@ -1,5 +1,5 @@
 import type { ExplorerState } from "../explorerstate";
-import { declared, segmentLabel } from "../panels";
+import { declared, drawnHere, segmentLabel } from "../panels";
 import { LateView } from "./latetab";
 import { LayerChart } from "./layerchart";
 import { RandomBanner } from "./random";
@@ -16,8 +16,8 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
   const found = explorer.findings.value?.items.length;
   const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
   const { label, panels, part } = declared(tab);
-  const late = panels.length && (!segment || segment === "layers") ? "" : part;
-  const wide = !explorer.saved && !tabs.includes("accuracy");
+  const late = panels.length && (!segment || drawnHere(segment)) ? "" : part;
+  const wide = !explorer.saved && explorer.roomy.value;
   const choice = segments.length > 1 && segment && (
     <TabList
       class="rt-segments rt-small rt-parts"
@@ -59,7 +59,15 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
               <Standings explorer={explorer} stages={["timed"]} />
             </div>
           )}
-          {tab === "accuracy" && <Standings explorer={explorer} stages={["compared", "scored"]} />}
+          {segment === "errors" && (
+            <div class="rt-caption">
+              {choice}
+              <Standings explorer={explorer} stages={["compared", "scored"]} />
+            </div>
+          )}
+          {tab === "accuracy" && segment !== "errors" && (
+            <Standings explorer={explorer} stages={["compared", "scored"]} />
+          )}
           {!explorer.saved && (
             <LayerChart
               explorer={explorer}
@@ -68,13 +76,9 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
               hidden={segment !== "layers"}
             />
           )}
-          {!explorer.saved && !wide && <RandomBanner explorer={explorer} hidden={tab !== "accuracy"} />}
-          {!explorer.saved && !wide && (
-            <LayerChart
-              explorer={explorer}
-              name="accuracy"
-              hidden={tab !== "accuracy" || uncompared(explorer)}
-            />
+          {!explorer.saved && <RandomBanner explorer={explorer} hidden={segment !== "errors"} />}
+          {!explorer.saved && segment === "errors" && (
+            <LayerChart explorer={explorer} name="accuracy" hidden={uncompared(explorer)} />
           )}
           {late && (
             <LateView

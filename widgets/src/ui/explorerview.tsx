@@ -4,6 +4,7 @@ import type { Tab } from "../contract";
 import { FIELDS, pastedFiles } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
 import { onKeys } from "../keys";
+import { drawnHere } from "../panels";
 import { gone } from "../reach";
 import { Bottom } from "./bottom";
 import { Chips } from "./chips";
@@ -69,7 +70,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       (explorer.study.pending.value > 0 || explorer.study.preparing.value),
   );
   const { tab, segment } = explorer.page.value;
-  const share = segment && segment !== "layers" ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
+  const share = segment && !drawnHere(segment) ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
   const tall = bottom ?? Math.max(150, Math.round(explorer.tall.value * share));
   const most = explorer.tall.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
