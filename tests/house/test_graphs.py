@@ -18,7 +18,7 @@ CHANGES = {
 #: the parts that a search takes apart.
 HANDS = {
     "experiments/why/changes.py", "quantize/edit.py", "quantize/findings.py", "quantize/integers.py",
-    "quantize/merging.py", "quantize/requantize.py", "quantize/rewrites.py",
+    "quantize/merging.py", "quantize/requantize.py", "quantize/rewrites.py", "quantize/switched.py",
 }  # fmt: skip
 #: Where a graph comes out of a proto or becomes one: a file, a copy of what lies in files, what a vendor reads.
 DOORS = {"core/model.py", "quantize/edit.py", "backends/exposed.py"}
