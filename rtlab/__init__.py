@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
     from rtlab.core.images import Preprocessing
+    from rtlab.core.metrics import Metric
     from rtlab.core.model import Model, load
     from rtlab.core.node import Node
     from rtlab.core.options import BuildOptions
@@ -44,6 +45,7 @@ __all__ = [
     "Layer",
     "Limits",
     "Mapping",
+    "Metric",
     "Model",
     "Node",
     "Peaks",
@@ -89,6 +91,8 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
             from rtlab.core import protocols as home
         case "Mapping":
             from rtlab.relation import mapping as home
+        case "Metric":
+            from rtlab.core import metrics as home
         case "Node":
             from rtlab.core import node as home
         case "Peaks":

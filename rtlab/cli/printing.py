@@ -43,8 +43,10 @@ def variant(result: Result, study: Study) -> None:
         print(f"{made}: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
     _print_times(result)
     if result.score:
-        print(f"{result.score.name}: {result.score.value:.2f} {result.score.unit} "
-              f"(measured on {result.score.samples} held-out samples, {result.score.source})")  # fmt: skip
+        from rtlab import questions
+
+        score = questions.score.words(result.facts, questions.score.reference(study.snapshot(), result.facts))
+        print(f"{result.score.name}: {score} (measured on held-out samples, {result.score.source})")
     for standing in result.missing:
         # Whoever asked for no more than the build knows it.
         if standing.why != "not asked":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 from rtlab.core.answers import Noun
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
+from rtlab.core.metrics import Tally
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.ranges import Ranges
 from rtlab.core.schema import UNSENT, Meaning
 from rtlab.core.stage import Stage, Standing
-from rtlab.core.task import Predictions
+from rtlab.core.task import Predictions, Task
 from rtlab.core.trace import Outputs, Profile
+from rtlab.core.uncertainty import Interval, interval
 from rtlab.core.variant import Calibrator, Precision, Variant
 
 if TYPE_CHECKING:
@@ -48,7 +51,8 @@ class Errors(Noun):
 class Score:
     """The task's metric for one variant, measured on ``samples`` held-out samples.
 
-    ``held`` are the model's outputs on these samples, so that scoring can go on with others.
+    ``higher`` says that more of it is better. ``held`` are the model's outputs on these samples, so that scoring can go
+    on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows.
     """
 
     name: str
@@ -56,9 +60,40 @@ class Score:
     unit: str
     samples: int
     source: str
+    higher: bool = True
     held: Annotated[Predictions, UNSENT] = dataclasses.field(
         default_factory=Predictions, repr=False, compare=False
     )
+    tally: Annotated[Tally | None, UNSENT] = dataclasses.field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, task: Task, held: Predictions, source: str) -> Score:
+        """What a task's metric says of a model's outputs.
+
+        Raises:
+            CalibrationError: it cannot be counted; see ``Task.tally``.
+        """
+        tally = task.tally(held.joined(), held.samples)
+        return cls(
+            task.name,
+            tally.value,
+            task.unit or "",
+            held.samples,
+            source,
+            task.higher is not False,
+            held,
+            tally,
+        )
+
+    @property
+    def better(self) -> float:
+        """The score with a sign by which more is better."""
+        return self.value if self.higher else -self.value
+
+    @functools.cached_property
+    def interval(self) -> Annotated[Interval | None, Meaning("95 % interval")]:
+        """Where the score of all samples of this kind may lie; None where nothing tells."""
+        return None if self.tally is None else interval(self.tally)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtlab.core.data import CalibrationData
+from rtlab.core.metrics import Metric, Tally, broken, named
 from rtlab.core.model import Model
 from rtlab.core.phrases import quoted
 from rtlab.core.value import shape_text
@@ -17,6 +19,10 @@ from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Draws of the samples on which a metric that tells one number is asked again, and seconds that this may take: where
+#: they do not suffice for the fewest draws, it has no interval.
+_DRAWS, _FEWEST, _SECONDS = 400, 100, 2.0
 
 
 class Predictions:
@@ -65,43 +71,100 @@ class Predictions:
 class Task:
     """What the model is for, so that accuracy can be counted: data, labels and a metric.
 
-    ``metric`` takes the outputs of all samples and the labels, and returns one number. A model with one output gives
-    that, of shape ``(N, ...)``; one with several gives a mapping of all by name, as ``Predictions.joined`` makes it.
-    The default counts top-1 hits of the first output in percent. ``unit`` is shown beside the number.
+    ``metric`` is a function of the outputs of all samples and the labels that returns one number; the name of a
+    built-in one, such as "top-5", "psnr" or "wer" (``rtlab.core.metrics.named`` has them all); or a ``Metric``, which
+    has a value for each sample. A function is given the output of a model that has one, of shape ``(N, ...)``, and of
+    one that has several a mapping of all by name, as ``Predictions.joined`` makes it; the others count the first
+    output. The default counts top-1 hits in percent.
+
+    ``name`` and ``unit`` are shown beside the number, ``higher`` says that more of it is better: those of the metric
+    by default, and of a function its name, no unit, and that more is better. ``vocabulary`` are texts by id, of tokens
+    or of classes.
     """
 
     data: CalibrationData
     labels: NDArray[Any]
-    metric: Callable[[Any, NDArray[Any]], float] | None = None
-    name: str = "top-1 accuracy"
-    unit: str = "%"
+    metric: Callable[[Any, NDArray[Any]], float] | str | Metric | None = None
+    name: str = ""
+    unit: str | None = None
+    higher: bool | None = None
+    vocabulary: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        metric = self.counted
+        known = metric or Metric(_called(self.metric), lambda *_: ())
+        object.__setattr__(self, "labels", np.asarray(self.labels))
+        object.__setattr__(self, "name", self.name or known.name)
+        object.__setattr__(self, "unit", known.unit if self.unit is None else self.unit)
+        object.__setattr__(self, "higher", known.higher if self.higher is None else self.higher)
+
+    @property
+    def counted(self) -> Metric | None:
+        """The metric that has a value for each sample; None of a function.
+
+        Raises:
+            CalibrationError: there is no metric of this name.
+        """
+        if self.metric is None or isinstance(self.metric, str):
+            return named(self.metric or "top-1", self.vocabulary)
+        return self.metric if isinstance(self.metric, Metric) else None
 
     def wanted(self, model: Model) -> tuple[str, ...]:
         """The outputs that the metric is given."""
-        return model.outputs if self.metric is not None else model.outputs[:1]
+        return model.outputs if self.counted is None else model.outputs[:1]
 
     def score(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> float:
-        """The metric over the outputs of the first samples.
+        """The metric over the outputs of the first samples, as ``tally`` counts it.
+
+        Raises:
+            CalibrationError: as there.
+        """
+        return self._tally(*self._given(outputs, samples)).value
+
+    def tally(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> Tally:
+        """What the metric counts of the first samples, so that its uncertainty follows.
 
         Args:
             outputs: An array with a row per sample; or the outputs by name, as ``Predictions.joined`` makes them.
             samples: How many there are; the rows of the first output by default.
 
         Raises:
-            CalibrationError: there are fewer labels than samples, the metric raised, or hits cannot be counted.
+            CalibrationError: there are fewer labels than samples, outputs and labels do not fit the metric, or it
+                raised, or returned no number.
         """
+        named, labels = self._given(outputs, samples)
+        found = self._tally(named, labels)
+        return found if self.counted is not None else self._redrawn(found, named, labels)
+
+    def _given(
+        self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None
+    ) -> tuple[Mapping[str, Any], NDArray[Any]]:
+        """Outputs by name, and the labels of their samples."""
         named: Mapping[str, Any] = outputs if isinstance(outputs, Mapping) else {"output": outputs}
         count = len(next(iter(named.values()))) if samples is None else samples
+        if not self.labels.ndim:
+            raise CalibrationError(
+                f'Cannot score "{self.name}": labels are one {type(self.labels.item()).__name__}, no array. Give one '
+                "for each sample."
+            )
         labels = self.labels[:count]
         if len(labels) < count:
             raise CalibrationError(
                 f'Cannot score "{self.name}": there are {len(labels)} labels for {count} samples. '
                 "Give one for each."
             )
-        if self.metric is None:
-            return self._hits(named, labels)
+        return named, labels
+
+    def _tally(self, named: Mapping[str, Any], labels: NDArray[Any]) -> Tally:
+        metric, first = self.counted, next(iter(named.values()))
+        if metric is not None:
+            self._check_rows(next(iter(named)), first, len(labels))
         try:
-            return self._measured(self.metric, named, labels)
+            if metric is not None:
+                return dataclasses.replace(metric, name=self.name).tally(first, labels)
+            value = self._measured(named, labels)
+        except CalibrationError:
+            raise
         except Exception as error:
             shapes = ", ".join(f'"{k}" {_shaped(v)}' for k, v in named.items())
             given = f"outputs of shape {_shaped(next(iter(named.values())))}" if len(named) == 1 else shapes
@@ -110,19 +173,77 @@ class Task:
                 f"{given if len(named) == 1 else f'a mapping of {given}'} and the labels to see where.",
                 details=repr(error),
             ) from error
+        return Tally(self._number(value, first), broken=_nans(first))
 
-    def _measured(
-        self, metric: Callable[[Any, NDArray[Any]], float], named: Mapping[str, Any], labels: NDArray[Any]
-    ) -> float:
+    def _check_rows(self, name: str, first: Any, count: int) -> None:
+        parts = first if isinstance(first, list) else [first]
+        if any(not isinstance(p, np.ndarray) or p.ndim == 0 for p in parts) or count != sum(map(len, parts)):
+            raise CalibrationError(
+                f'Cannot score "{self.name}": the first output, "{name}", has no row per sample. Give '
+                "Task(..., metric=...) with a function, which takes all outputs."
+            )
+
+    def _number(self, value: Any, first: Any) -> float:
+        """What a function returned, where that is one number.
+
+        Raises:
+            CalibrationError: it is something else.
+        """
+        doing = f'Cannot score "{self.name}": its metric returned'
+        found = np.asarray(value)
+        if found.size != 1 or found.dtype.kind not in "biuf":
+            what = f"an array of shape {shape_text(found.shape)}" if found.ndim else type(value).__name__
+            raise CalibrationError(
+                f"{doing} {what}, not one number. Return its mean; or give Metric(name, each=...), which takes a value "
+                "for each sample."
+            )
+        number = float(found.item())
+        if not np.isfinite(number):
+            nans = _nans(first)
+            why = (
+                f"{nans} samples of the first output have NaN: look at the errors of values for the first node that is "
+                "not finite"
+                if nans
+                else "Call it with the outputs and the labels to see why"
+            )
+            raise CalibrationError(f"{doing} {number}, which is no score. {why}.")
+        return number
+
+    def _redrawn(self, found: Tally, named: Mapping[str, Any], labels: NDArray[Any]) -> Tally:
+        """The same with what the metric says of samples drawn anew, where that is soon known."""
+        if any(not isinstance(v, np.ndarray) or v.shape[:1] != (len(labels),) for v in named.values()):
+            return dataclasses.replace(found, why="the outputs have no row per sample to draw from")
+        draws, values, began = np.random.default_rng(0), [], time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for done in range(_DRAWS):
+                taken = draws.integers(len(labels), size=len(labels))
+                try:
+                    value = float(self._measured({k: v[taken] for k, v in named.items()}, labels[taken]))
+                except Exception as error:  # noqa: BLE001 - whatever the metric has against it
+                    why = f"the metric refuses samples drawn anew: {type(error).__name__}: {error}"
+                    return dataclasses.replace(found, why=why)
+                values.append(value)
+                spent = time.monotonic() - began
+                if spent * _FEWEST > _SECONDS * (done + 1) or (done >= _FEWEST and spent > _SECONDS):
+                    break
+        if len(values) < _FEWEST or not np.isfinite(values).all():
+            slow = len(values) < _FEWEST
+            why = "the metric takes too long to ask it again" if slow else "it is no number for some draws"
+            return dataclasses.replace(found, why=why)
+        return dataclasses.replace(found, resampled=np.array(values))
+
+    def _measured(self, named: Mapping[str, Any], labels: NDArray[Any]) -> Any:
+        metric: Any = self.metric
         first = next(iter(named.values()))
         if len(named) == 1:
-            return float(metric(first, labels))
+            return metric(first, labels)
         try:
-            return float(metric(named, labels))
+            return metric(named, labels)
         except Exception:
             # Until 0.2.0 a metric was given the first output, whatever else there was.
             try:
-                value = float(metric(first, labels))
+                value = metric(first, labels)
             except Exception:  # noqa: BLE001 - the first reason is the one to tell
                 value = None
             if value is None:
@@ -136,15 +257,17 @@ class Task:
         )
         return value
 
-    def _hits(self, named: Mapping[str, Any], labels: NDArray[Any]) -> float:
-        name, first = next(iter(named.items()))
-        if not isinstance(first, np.ndarray) or first.ndim == 0 or len(first) != len(labels):
-            raise CalibrationError(
-                f'Cannot count hits for "{self.name}": the first output, "{name}", has no row per sample. Give '
-                "Task(..., metric=...), which takes all outputs."
-            )
-        hits = first.reshape(len(first), -1).argmax(axis=1) == labels
-        return float(100.0 * hits.mean())
+
+def _called(metric: Any) -> str:
+    """What a function is called, where it has a name."""
+    name = getattr(metric, "__name__", "")
+    return name if name.isidentifier() else "metric"
+
+
+def _nans(first: Any) -> int:
+    """How many samples have a NaN in an output, where it is made of arrays."""
+    parts = first if isinstance(first, list) else [first]
+    return broken(first) if all(isinstance(p, np.ndarray) and p.ndim for p in parts) else 0
 
 
 def _shaped(value: Any) -> str:

@@ -66,7 +66,7 @@ class CalibratorRanking:
             )
             rig.advance()
             yield tuple(
-                sorted(found, key=lambda r: (r.score.value if r.score else 0.0, r.sqnr), reverse=True)
+                sorted(found, key=lambda r: (r.score.better if r.score else 0.0, r.sqnr), reverse=True)
             )
 
     @property
@@ -100,7 +100,7 @@ class CalibratorRanking:
         task = self.task
         if task is None:
             return None
-        return Score(task.name, task.score(held.joined(), held.samples), task.unit, held.samples, source)
+        return Score.of(task, held, source)
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:

@@ -16,6 +16,7 @@ from rtlab.questions import (
     reformats,
     roofline,
     schedule,
+    score,
     timing,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "reformats",
     "roofline",
     "schedule",
+    "score",
     "timing",
 ]

@@ -29,6 +29,7 @@ from rtlab.questions.rules.panel import RULES
 from rtlab.questions.samples.panel import SAMPLES
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.panel import SCHEDULE
+from rtlab.questions.score.panel import SCORE
 from rtlab.questions.table.panel import TABLE
 from rtlab.questions.variants.panel import VARIANTS
 from rtlab.questions.why.panel import WHY
@@ -51,6 +52,7 @@ QUESTIONS: tuple[Question, ...] = (
     FORMULATIONS,
     RECURRENCE,
     ACCURACY,
+    SCORE,
     ENGINE,
     BUILD,
     CALIBRATION,

@@ -293,8 +293,7 @@ class _Measuring:
                 within.advance(count)
         finally:
             if held.samples > done:
-                value = task.score(held.joined(), held.samples)
-                score = Score(task.name, value, task.unit, held.samples, str(self.runner.source), held)
+                score = Score.of(task, held, str(self.runner.source))
                 self.result = dataclasses.replace(self.result, score=score)
                 self._stand(Stage.SCORED, held.samples, len(data), "samples")
         self._settle(Stage.SCORED)

@@ -69,9 +69,11 @@ class Chip(TypedDict):
 
     ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen
     for it, spelled as in ``int8·auto``.
-    ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input,
-    in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes
-    before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld.
+    ``score_delta`` is against the baseline; None where there is none. ``score_worse`` says that the samples can tell it
+    is worse than that, ``score_told`` is the score with its interval and the difference, in words. ``random`` says what
+    of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine
+    was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source``
+    where it was withheld.
     ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that
     rules made them, and no compiler.
     """
@@ -96,6 +98,8 @@ class Chip(TypedDict):
     score: float | None
     score_delta: float | None
     score_unit: str
+    score_worse: bool
+    score_told: str
     score_source: str
     random: str
     error: Failure | None

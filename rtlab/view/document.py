@@ -30,9 +30,9 @@ SCHEMA = 1
 def document(result: Facts, model: Model, called: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Everything that is known of a variant; ``called`` are the titles of variants, by their names in the study.
 
-    The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``accuracy``, ``stages``,
-    ``summary``, ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether errors and
-    scales rest on noise (null where there are none).
+    The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``score``, ``accuracy``,
+    ``stages``, ``summary``, ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether
+    errors and scales rest on noise (null where there are none).
     Times are in milliseconds unless their key says another unit, shares go from 0 to 1, errors are in decibel or in
     the value's unit; null where nothing was measured. ``title`` of a layer is what its card says, ``roles`` what it
     does for each of its nodes: the node's "work", or a service such as "Q". An infinite SQNR (equal values) is null
@@ -99,6 +99,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
         },
         "unmapped": plain(questions.fusion.mapping(result).missing),
         "timing": _timing(result),
+        "score": _score(result),
         "accuracy": _accuracy(result),
         "stages": [
             {
@@ -290,16 +291,24 @@ def _build(result: Facts) -> dict[str, Any] | None:
     }
 
 
+def _score(result: Facts) -> dict[str, Any] | None:
+    """Without the errors of values too, which FP32 has none of."""
+    score = result.score
+    if score is None:
+        return None
+    told = _picked(score, "name", "value", "unit", "samples", "higher", "source")
+    return {"origin": "measured"} | told | {"interval": plain(score.interval)}
+
+
 def _accuracy(result: Facts) -> dict[str, Any] | None:
     errors = questions.accuracy.of(result)
     if errors is None:
         return None
-    score = result.score
     return {
         "origin": "measured",
         "source": errors.source,
         "samples": errors.samples,
-        "score": None if score is None else _picked(score, "name", "value", "unit", "samples"),
+        "score": _score(result),
         "values": [
             {
                 **_picked(

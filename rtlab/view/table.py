@@ -34,13 +34,16 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
     variant = study.variants[name]
     score, base = (r.score if r else None for r in (result, study.facts.get(baseline)))
     delta = score.value - base.value if score and base and name != baseline else None
+    before = study.facts.get(baseline) if name != baseline else None
+    paired = questions.score.compared(result, before) if result and before else None
+    called = titles(study)
     estimated, times = (
         (questions.roofline.estimate(result), questions.timing.of(result)) if result else (None, None)
     )
     return Chip(
         id=name,
         choice=variant.name,
-        label=titles(study)[name],
+        label=called[name],
         # Two engines from elsewhere may have one precision; their names tell them apart.
         about=_precision(result) if result and result.recorded else "",
         target=result.engine.place if result and result.recorded else str(variant.target),
@@ -59,7 +62,9 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         score=score.value if score else None,
         score_delta=delta,
         score_unit=score.unit if score else "",
-        score_source=f"{score.name}, measured, {score.source}, {score.samples} samples" if score else "",
+        score_worse=(paired.difference < 0) == score.higher if score and paired and paired.sure else False,
+        score_told=questions.score.words(result, before, called.get(baseline, "")) if result else "",
+        score_source=f"{score.name}, measured, {score.source}" if score else "",
         random=questions.accuracy.random_input(result) if result else "",
         error=failure(error) if error else None,
         stages=list(result.stages.values()) if result and not result.recorded else [],
@@ -105,7 +110,7 @@ def _row(name: str, result: Facts) -> str:
     if (found := questions.roofline.estimate(result)) is not None:
         times.insert(0, f"○ {number(found.estimated, 'ms')} {found.peaks.name}")
     time = ", ".join(times) or "—"
-    score = number(result.score.value, result.score.unit) if result.score else "—"
+    score = questions.score.short(result.score) if result.score else "—"
     finite = [v for v in (errors.values if errors else ()) if v.sqnr != float("inf")]
     lowest = min((v.sqnr for v in finite), default=None)
     worst = "equal" if errors and lowest is None else number(lowest, "dB")

@@ -14,7 +14,7 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "engine" | "build" | "calibration" | "findings" | "table";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "score" | "engine" | "build" | "calibration" | "findings" | "table";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
@@ -298,13 +298,22 @@ export interface CalibratedValue {
   thresholds: Threshold[];
 }
 
-/** The task's metric for one variant, measured on ``samples`` held-out samples. ``held`` are the model's outputs on these samples, so that scoring can go on with others. */
+/** A 95 % interval, in the unit of what it is of; ``method`` says how it was found. */
+export interface Interval {
+  low: number;
+  high: number;
+  method: string;
+}
+
+/** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``held`` are the model's outputs on these samples, so that scoring can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows. */
 export interface Score {
   name: string;
   value: number;
   unit: string;
   samples: number;
   source: string;
+  higher: boolean;
+  interval: Interval | null;
 }
 
 /** One calibrator on the task, measured on the CPU. ``sqnr`` is that of the model's first output in decibel, over ``samples`` samples; ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit. */
@@ -500,7 +509,7 @@ export interface Standing {
   basis: string;
 }
 
-/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that rules made them, and no compiler. */
+/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``score_worse`` says that the samples can tell it is worse than that, ``score_told`` is the score with its interval and the difference, in words. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that rules made them, and no compiler. */
 export interface Chip {
   id: string;
   label: string;
@@ -522,6 +531,8 @@ export interface Chip {
   score: number | null;
   score_delta: number | null;
   score_unit: string;
+  score_worse: boolean;
+  score_told: string;
   score_source: string;
   random: string;
   error: Failure | null;
@@ -775,7 +786,7 @@ export const TABS = [
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
   {"name": "tuning", "label": "Tuning", "part": "analysis", "panels": ["formulations"]},
   {"name": "recurrence", "label": "Recurrence", "part": "analysis", "panels": ["recurrence"]},
-  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["errors", "accuracy"]},
+  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["errors", "accuracy", "score"]},
   {"name": "engine", "label": "Engine", "part": "engine", "panels": []},
   {"name": "build", "label": "Build", "part": "build", "panels": []},
   {"name": "calibration", "label": "Calibration", "part": "calibration", "panels": []},
@@ -785,4 +796,4 @@ export const TABS = [
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
-export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "score": "Task", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};

@@ -115,7 +115,15 @@ describe("the ranking", () => {
     const rank = (calibrator: string, value: number): Ranked => ({
       calibrator,
       precision: "int8",
-      score: { name: "Accuracy", value, unit: "%", samples: 100, source: "a CPU" },
+      score: {
+        name: "Accuracy",
+        value,
+        unit: "%",
+        samples: 100,
+        source: "a CPU",
+        higher: true,
+        interval: null,
+      },
       delta: null,
       sqnr: null,
       samples: 100,

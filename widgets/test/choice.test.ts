@@ -124,6 +124,8 @@ describe("a choice and the variant on screen", () => {
     score: null,
     score_delta: null,
     score_unit: "",
+    score_worse: false,
+    score_told: "",
     score_source: "",
     random: "",
     stages: [],

@@ -46,7 +46,7 @@ def losses(scene: Scene) -> Losses:
     return Losses(
         errors.samples,
         f"{errors.source}, {RANDOM}" if errors.synthetic else errors.source,
-        f"{score.name} {score.value:.4g} {score.unit}, {score.samples} samples" if score else None,
+        f"{score.name} {questions.score.words(result)}" if score else None,
         errors.worst(len(errors.values)),
     )
 

@@ -83,7 +83,7 @@ def calibration(
             if name in observed.ranges.values
         ),
         task=task.name if task is not None else "",
-        unit=task.unit if task is not None else "",
+        unit=(task.unit or "") if task is not None else "",
         ranking=observed.ranking,
         measured=f"measured, {first.source}, {first.samples} samples" if first and first.source else "",
     )

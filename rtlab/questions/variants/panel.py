@@ -117,7 +117,7 @@ def _row(result: Facts, title: str) -> BuiltVariant:
         build=engine.seconds or None,
         latency=times.total if times else None,
         processor=times.processor if times else "",
-        score=f"{result.score.value:.4g} {result.score.unit}" if result.score else "",
+        score=questions.score.short(result.score) if result.score else "",
         built="reported" if result.recorded else "measured",
         told=engine.origin,
         counted="predicted" if engine.maker.predicts else "",

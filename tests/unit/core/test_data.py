@@ -298,7 +298,7 @@ def test_a_metric_that_fails_names_what_it_was_given():
     with pytest.raises(CalibrationError) as caught:
         task.score({"boxes": floats(2, 3), "scores": [1, 2, 3]})
     assert (
-        "Cannot score \"top-1 accuracy\": its metric raised KeyError: 'classes'. Call it with "
+        "Cannot score \"metric\": its metric raised KeyError: 'classes'. Call it with "
         'a mapping of "boxes" 2×3, "scores" list of 3 and the labels to see where.'
     ) == str(caught.value)
 

@@ -261,7 +261,7 @@ function Facts({ chip }: { chip: Chip }) {
       )}
       {chip.time !== null && <span class={chip.estimate_gpu ? "" : "rt-strong"}>{timeOf(chip)}</span>}
       {delta !== null && !chip.baseline ? (
-        <span class={delta <= -0.05 ? "rt-worse" : "rt-quiet"}>{difference(delta, chip.score_unit)}</span>
+        <span class={chip.score_worse ? "rt-worse" : "rt-quiet"}>{difference(delta, chip.score_unit)}</span>
       ) : (
         chip.score !== null && <span class="rt-strong">{quantity(chip.score, chip.score_unit)}</span>
       )}
@@ -273,8 +273,7 @@ function Facts({ chip }: { chip: Chip }) {
 function hint(chip: Chip): string {
   if (chip.status === "failed")
     return chip.error?.message.slice(0, 300) ?? "The build failed; click to see why";
-  const score =
-    chip.score === null ? "" : `Accuracy ${quantity(chip.score, chip.score_unit)}, ${chip.score_source}`;
+  const score = chip.score === null ? "" : `${chip.score_told} (${chip.score_source})`;
   const time = chip.time === null ? "" : `${quantity(chip.time, "ms")}, ${chip.time_source}`;
   const nodes = chip.nodes ? `${plural(chip.nodes, "node")} once prepared for this precision, ` : "";
   const size = nodes + plural(chip.layers, chip.counted);

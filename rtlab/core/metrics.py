@@ -1,0 +1,408 @@
+"""What counts a model's outputs against labels: built-in metrics by name, each with a value for every sample."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from rtlab.core.value import shape_text
+from rtlab.errors import CalibrationError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+#: How the amounts of all samples over their weights become the score: 100 times it, itself, e to the power of it, and
+#: -10 log10 of it.
+Link = Literal["share", "mean", "exp", "decibel"]
+_LINKS: dict[Link, Callable[[Any], Any]] = {
+    "share": lambda x: 100.0 * x,
+    "mean": lambda x: x,
+    "exp": np.exp,
+    "decibel": lambda x: -10.0 * np.log10(x),
+}
+#: What `named` knows, for messages and for help.
+NAMES = 'a "top-K" such as "top-1" or "top-5", "psnr", "mse", "cosine", "perplexity", "wer" or "cer"'
+
+
+def linked(link: Link, ratio: Any) -> Any:
+    """The score of amounts over weights, element by element."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return _LINKS[link](ratio)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tally:
+    """What was counted of each sample, from which the score of any choice of them follows.
+
+    The score is ``link`` of the sum of ``amounts`` over the sum of ``weights``, both float64 of shape ``(N,)``; they
+    are None of a metric that tells one number for all samples. ``hits`` says that amounts are 1 for a hit and 0 for a
+    miss. ``resampled`` is in their place what such a metric says of samples drawn anew, always the same draws.
+    ``broken`` counts the samples whose first output has a NaN, ``why`` says in words why there is no interval.
+    """
+
+    value: float
+    amounts: Floats | None = None
+    weights: Floats | None = None
+    link: Link = "mean"
+    resampled: Floats | None = None
+    broken: int = 0
+    why: str = ""
+
+    @property
+    def hits(self) -> bool:
+        """Whether each sample is a hit or a miss."""
+        return self.amounts is not None and self.link == "share" and bool(np.isin(self.amounts, (0, 1)).all())
+
+    def values(self) -> Floats | None:
+        """The score of each sample alone, of shape ``(N,)``; None where the metric tells none."""
+        if self.amounts is None or self.weights is None:
+            return None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each: Floats = linked("mean" if self.hits else self.link, self.amounts / self.weights)
+        return each
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Metric:
+    """A score that is made of a value for every sample, so that its uncertainty and the samples that flipped follow.
+
+    ``each`` takes the outputs of N samples and their labels, and returns an array of shape ``(N,)``, whose mean is the
+    score, or two of them, amounts and weights: the score is ``link`` of the sum of the amounts over that of the
+    weights. With the link "share" the score is in percent, and amounts of 0 and 1 are misses and hits. ``unit`` is
+    shown beside the score, ``higher`` says that more is better; ``says`` is what a row of the output stands for: the
+    "class" of its largest element, a "sequence" of ids, or neither.
+    """
+
+    name: str
+    each: Callable[[Any, NDArray[Any]], Any]
+    unit: str = ""
+    higher: bool = True
+    link: Link = "mean"
+    says: Literal["class", "sequence", ""] = ""
+
+    def tally(self, outputs: Any, labels: NDArray[Any]) -> Tally:
+        """What each sample counts, and the score of all.
+
+        Raises:
+            CalibrationError: outputs and labels do not fit, ``each`` gave something else than a value for each sample,
+                or one of them is no number.
+        """
+        found = self.each(outputs, labels)
+        amounts, weights = found if isinstance(found, tuple) else (found, None)
+        amounts = np.asarray(amounts, np.float64)
+        weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+        if amounts.shape != (len(labels),) or weights.shape != amounts.shape:
+            raise CalibrationError(
+                f'Cannot score "{self.name}": it gave values of shape {shape_text(amounts.shape)} for '
+                f"{len(labels)} samples. Let it return one value for each sample."
+            )
+        bad = np.flatnonzero(~np.isfinite(amounts) | ~np.isfinite(weights))
+        if len(bad):
+            raise CalibrationError(
+                f'Cannot score "{self.name}": it is not a number in {len(bad)} of {len(labels)} samples, first in '
+                f"sample {bad[0]}. {_where(outputs, labels, int(bad[0]))}"
+            )
+        total = weights.sum()
+        if not total > 0:
+            raise CalibrationError(
+                f'Cannot score "{self.name}": there is nothing to count in the labels. Give labels that are not empty.'
+            )
+        value = float(linked(self.link, amounts.sum() / total))
+        return Tally(value, amounts, weights, self.link, broken=broken(outputs))
+
+
+def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
+    """A built-in metric by its name.
+
+    ``top-K``: share of samples whose label, a class number of shape ``(N,)``, is among the K largest of the first
+    output, ``(N, C)``; of equal ones the lower class counts first, and a NaN is no hit.
+
+    ``mse``: mean over samples of the mean squared error to labels of the output's shape, ``(N, ...)``. ``psnr``:
+    10 log10(peak² / that error), in dB (ITU-T J.247, annex on PSNR); the peak is 255 for labels of type uint8, else 1.
+    ``cosine``: mean over samples of the cosine similarity of output and label.
+
+    ``perplexity``: e to the mean negative log-likelihood of a token (Jelinek et al. 1977); outputs are logits
+    ``(N, T, C)`` or ``(N, C)``, or their softmax where each row sums to 1 and has nothing negative; labels ``(N, T)``
+    or ``(N,)`` stand for what each position should tell; those below 0 do not count.
+
+    ``wer``, ``cer``: word and character error rate in percent: insertions, deletions and substitutions of the shortest
+    edit from label to output (Levenshtein 1966), summed over samples and divided by the length of all labels; above 100
+    where outputs are longer. Outputs are ids ``(N, T)``, or scores ``(N, T, C)``, of which the largest is taken at each
+    position; labels are ids ``(N, L)`` or texts ``(N,)``. Ids below 0 are padding. Without a vocabulary an id is a word
+    and a character; with one ids are joined to text, which is cut at white space into words, or into characters.
+
+    Raises:
+        CalibrationError: there is none of this name.
+    """
+    name = text.strip().lower()
+    if (top := re.fullmatch(r"top-?([1-9]\d*)", name)) is not None:
+        k = int(top[1])
+        title = f"top-{k} accuracy"
+        return Metric(title, lambda y, t: _top(title, y, t, k), "%", link="share", says="class")
+    if name in {"wer", "cer"}:
+        title = "word error rate" if name == "wer" else "character error rate"
+        return Metric(
+            title,
+            lambda y, t: _edits(title, y, t, vocabulary, words=name == "wer"),
+            "%",
+            higher=False,
+            link="share",
+            says="sequence",
+        )
+    known = {
+        "psnr": Metric("PSNR", lambda y, t: _squared("PSNR", y, t, _peak(t)), "dB", link="decibel"),
+        "mse": Metric("mean squared error", lambda y, t: _squared("mean squared error", y, t), higher=False),
+        "cosine": Metric("cosine similarity", _cosine),
+        "perplexity": Metric("perplexity", _likelihood, higher=False, link="exp"),
+    }
+    if name not in known:
+        raise CalibrationError(
+            f'Cannot score "{text}": there is no metric of this name. Choose {NAMES}; or give a function of outputs '
+            "and labels."
+        )
+    return known[name]
+
+
+def broken(outputs: Any) -> int:
+    """How many samples have a NaN in an output."""
+    return sum(bool(np.isnan(row).any()) for row in _rows(outputs) if row.dtype.kind == "f")
+
+
+def _where(outputs: Any, labels: NDArray[Any], bad: int) -> str:
+    """Whose fault a value is that is no number, and what to do."""
+    row = next((r for i, r in enumerate(_rows(outputs)) if i == bad), np.zeros(0))
+    if row.dtype.kind == "f" and not np.isfinite(row).all():
+        return "Its output has NaN or infinity: look at the errors of values for the first node that is not finite."
+    if labels.dtype.kind == "f" and not np.isfinite(labels[bad]).all():
+        return "Its label has NaN or infinity: repair the labels."
+    return "Call the metric with this sample alone to see why."
+
+
+def _rows(outputs: Any) -> Iterator[NDArray[Any]]:
+    """The row of each sample; batches of rows whose shapes differ are a list."""
+    for part in outputs if isinstance(outputs, list) else [outputs]:
+        yield from np.asarray(part)
+
+
+def _array(name: str, outputs: Any, labels: NDArray[Any]) -> NDArray[Any]:
+    """Outputs with one row per sample.
+
+    Raises:
+        CalibrationError: rows differ in shape, or there are none.
+    """
+    if not isinstance(outputs, np.ndarray) or outputs.ndim == 0 or len(outputs) != len(labels):
+        raise CalibrationError(
+            f'Cannot score "{name}": the output has no row of one shape for each of {len(labels)} samples. Give '
+            "Task(..., metric=...) with a function, which takes all outputs."
+        )
+    return outputs
+
+
+def _top(name: str, outputs: Any, labels: NDArray[Any], k: int) -> Floats:
+    given = _array(name, outputs, labels)
+    scores = given.reshape(len(given), -1)
+    wanted = _classes(name, labels, scores.shape[1])
+    own = scores[np.arange(len(scores)), wanted][:, None]
+    before = np.arange(scores.shape[1])[None, :] < wanted[:, None]
+    # The largest first, of equal ones the first, as argmax takes it; a NaN is larger than nothing.
+    rank = ((scores > own) | ((scores == own) & before)).sum(axis=1)
+    # An answer that has a NaN is no answer.
+    sound = ~np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else True
+    hits: Floats = ((rank < k) & sound).astype(np.float64)
+    return hits
+
+
+def _classes(name: str, labels: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """Labels as class numbers.
+
+    Raises:
+        CalibrationError: they are something else.
+    """
+    doing = f'Cannot score "{name}": '
+    if labels.dtype.kind not in "biuf":
+        raise CalibrationError(
+            f"{doing}labels are {_typed(labels)}. Give the number of the class of each sample, counted from 0."
+        )
+    if labels.ndim != 1:
+        remedy = (
+            "labels.argmax(axis=1) makes them of rows with a 1 at the class."
+            if labels.ndim == 2 and labels.shape[1] == count
+            else "A metric of your own takes others: metric=f(outputs, labels)."
+        )
+        raise CalibrationError(
+            f"{doing}labels have shape {shape_text(labels.shape)}, it takes one class number for each sample. {remedy}"
+        )
+    whole = np.isfinite(labels) & (np.floor(labels) == labels) if labels.dtype.kind == "f" else np.True_
+    if not whole.all():
+        raise CalibrationError(
+            f"{doing}label {labels[~whole][0]:g} is no class number. Give whole numbers from 0, or a metric for such "
+            f"labels: {NAMES}."
+        )
+    wanted = labels.astype(np.int64)
+    outside = (wanted < 0) | (wanted >= count)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        raise CalibrationError(
+            f"{doing}label {wanted[first]} of sample {first} is none of the {count} classes of the output, 0 to "
+            f"{count - 1}. Give labels of this model, counted from 0."
+        )
+    return wanted
+
+
+def _typed(labels: NDArray[Any]) -> str:
+    """The type of labels in words."""
+    kind = {"U": "text", "S": "text", "O": "Python objects"}.get(labels.dtype.kind)
+    return kind or str(labels.dtype)
+
+
+def _same(name: str, outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Outputs and labels as rows of numbers.
+
+    Raises:
+        CalibrationError: they are no numbers, or not of one shape.
+    """
+    given = _array(name, outputs, labels)
+    if labels.dtype.kind not in "biuf":
+        raise CalibrationError(
+            f'Cannot score "{name}": labels are {_typed(labels)}. Give numbers of the shape of the output.'
+        )
+    if given.shape != labels.shape:
+        raise CalibrationError(
+            f'Cannot score "{name}": outputs have shape {shape_text(given.shape)}, labels '
+            f"{shape_text(labels.shape)}. Give labels of the shape of the output, a row per sample."
+        )
+    rows = given.reshape(len(given), -1).astype(np.float64)
+    return rows, labels.reshape(len(given), -1).astype(np.float64)
+
+
+def _peak(labels: NDArray[Any]) -> float:
+    return 255.0 if labels.dtype == np.uint8 else 1.0
+
+
+def _squared(name: str, outputs: Any, labels: NDArray[Any], peak: float = 1.0) -> Floats:
+    """Mean squared error of each sample in units of the peak."""
+    y, t = _same(name, outputs, labels)
+    with np.errstate(over="ignore", invalid="ignore"):
+        errors: Floats = ((y - t) ** 2).mean(axis=1) / peak**2
+    return errors
+
+
+def _cosine(outputs: Any, labels: NDArray[Any]) -> Floats:
+    y, t = _same("cosine similarity", outputs, labels)
+    norm = np.linalg.norm(y, axis=1) * np.linalg.norm(t, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found: Floats = np.where(norm == 0, 0.0, (y * t).sum(axis=1) / norm)
+    return found
+
+
+def _likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Negative log-likelihood and number of tokens of each sample."""
+    doing = 'Cannot score "perplexity": '
+    if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2):
+        raise CalibrationError(
+            f"{doing}labels are {_typed(labels)} of shape {shape_text(labels.shape)}. Give token ids, whole numbers of "
+            "shape (N, T); those below 0 do not count."
+        )
+    rows = [r[None] if r.ndim == 1 else r for r in _rows(outputs)]
+    if len(rows) != len(labels) or any(r.ndim != 2 for r in rows):
+        raise CalibrationError(
+            f"{doing}the output has no row of scores by position and token for each of {len(labels)} samples. Make the "
+            "logits of shape (N, T, C) its first output, or give a metric of your own."
+        )
+    whole = all(_is_softmax(r) for r in rows)
+    amounts, weights = np.zeros(len(rows)), np.zeros(len(rows))
+    for i, (row, wanted) in enumerate(zip(rows, labels.reshape(len(labels), -1), strict=True)):
+        known = wanted[: len(row)]
+        if (wanted[len(row) :] >= 0).any() or (known >= row.shape[1]).any():
+            raise CalibrationError(
+                f"{doing}sample {i} has {int((wanted >= 0).sum())} tokens up to id {int(wanted.max())}, its output "
+                f"{len(row)} positions of {row.shape[1]} tokens. Give labels of this model."
+            )
+        at = np.flatnonzero(known >= 0)
+        scores = row[at].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(scores) if whole else scores - _log_sum(scores)
+        amounts[i], weights[i] = -logs[np.arange(len(at)), known[at]].sum(), len(at)
+    return amounts, weights
+
+
+def _is_softmax(row: NDArray[Any]) -> bool:
+    """Whether scores are probabilities already: a sum of logits is 1 everywhere by no accident."""
+    return bool((row >= 0).all() and np.allclose(row.sum(axis=-1), 1.0, atol=1e-3))
+
+
+def _log_sum(scores: Floats) -> Floats:
+    top = scores.max(axis=1, keepdims=True, initial=-math.inf)
+    found: Floats = top + np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
+    return found
+
+
+def _edits(
+    name: str, outputs: Any, labels: NDArray[Any], vocabulary: Sequence[str], *, words: bool
+) -> tuple[Floats, Floats]:
+    """Edits and length of the label of each sample."""
+    rows = list(_rows(outputs))
+    if len(rows) != len(labels) or any(r.ndim not in (1, 2) for r in rows):
+        raise CalibrationError(
+            f'Cannot score "{name}": the output has no sequence for each of {len(labels)} samples. Make ids of shape '
+            "(N, T), or scores (N, T, C), the first output, or give a metric of your own."
+        )
+    told = labels.dtype.kind in "US"
+    if (told and not vocabulary) or (not told and (labels.dtype.kind not in "iu" or labels.ndim != 2)):
+        raise CalibrationError(
+            f'Cannot score "{name}": labels are {_typed(labels)} of shape {shape_text(labels.shape)}. Give ids of '
+            "shape (N, L), filled up with -1; or texts, with Task(..., vocabulary=...) for the ids of the output."
+        )
+    amounts, weights = np.zeros(len(rows)), np.zeros(len(rows))
+    for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
+        if row.dtype.kind == "f" and np.isnan(row).any():
+            amounts[i] = math.nan
+            continue
+        found = _units(name, sequence(row), vocabulary, words=words)
+        wanted = _units(name, str(label) if told else sequence(label), vocabulary, words=words)
+        amounts[i], weights[i] = distance(wanted, found), len(wanted)
+    return amounts, weights
+
+
+def sequence(row: NDArray[Any]) -> list[int]:
+    """The ids of one sample without padding; of scores by position the largest ones."""
+    ids = row.argmax(axis=-1) if row.ndim == 2 else row
+    return [int(i) for i in ids if i >= 0]
+
+
+def spelled(ids: Sequence[int], vocabulary: Sequence[str]) -> str:
+    """Ids as text; as numbers where there is no vocabulary, or none that has them."""
+    if not vocabulary or any(i >= len(vocabulary) for i in ids):
+        return " ".join(map(str, ids))
+    return "".join(vocabulary[i] for i in ids)
+
+
+def _units(name: str, found: str | list[int], vocabulary: Sequence[str], *, words: bool) -> list[Any]:
+    """What is counted of a sequence: ids, or the words or characters of its text."""
+    if isinstance(found, list):
+        if not vocabulary:
+            return list(found)
+        if (wild := max(found, default=0)) >= len(vocabulary):
+            raise CalibrationError(
+                f'Cannot score "{name}": id {wild} is none of the {len(vocabulary)} of the vocabulary. Give all of it.'
+            )
+        found = spelled(found, vocabulary)
+    return found.split() if words else list(found)
+
+
+def distance(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """The fewest insertions, deletions and substitutions that make one sequence of the other (Wagner, Fischer 1974)."""
+    above = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        row = [i]
+        for j, b in enumerate(other, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (a != b)))
+        above = row
+    return above[-1]

@@ -1,0 +1,59 @@
+"""What the task's metric says of a variant, how sure that is, and what became of it since another variant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtlab.core.answers import kept
+from rtlab.core.facts import Facts, Score
+from rtlab.core.uncertainty import Paired, paired
+from rtlab.core.variant import Precision
+from rtlab.questions.score.words import difference_words, interval_words, value_words
+
+if TYPE_CHECKING:
+    from rtlab.questions.snapshot import Snapshot
+
+
+@kept
+def compared(facts: Facts, baseline: Facts) -> Paired | None:
+    """The score of a variant less that of a baseline, on the same samples; None where one of them has none.
+
+    The interval is that of the difference, which is narrower than those of both: what all variants find hard does not
+    count in it.
+    """
+    one, other = baseline.score, facts.score
+    if one is None or other is None or one.tally is None or other.tally is None or facts is baseline:
+        return None
+    if (one.name, one.unit) != (other.name, other.unit):
+        return None
+    return paired(one.tally, other.tally)
+
+
+def reference(study: Snapshot, facts: Facts) -> Facts | None:
+    """What a score is compared with when nobody chose: the first other variant in fp32 that has one."""
+    return next(
+        (
+            f
+            for n, f in study.facts.items()
+            if f is not facts and f.score is not None and study.variants[n].precision is Precision.FP32
+        ),
+        None,
+    )
+
+
+def short(score: Score) -> str:
+    """A score and its interval in words: "72.19 %, 69.2 to 75.0"."""
+    found = score.interval
+    return ", ".join(filter(None, (value_words(score), interval_words(found) if found else "")))
+
+
+def words(facts: Facts, baseline: Facts | None = None, title: str = "") -> str:
+    """All of it in a line: the score, its interval, its samples, and the difference to the baseline of that title."""
+    score = facts.score
+    if score is None:
+        return ""
+    told = f"{short(score)}, {score.samples} samples"
+    found = compared(facts, baseline) if baseline is not None else None
+    if found is None or baseline is None:
+        return told
+    return f"{told}; {difference_words(found, score, title or baseline.name)}"

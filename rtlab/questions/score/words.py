@@ -1,0 +1,61 @@
+"""Scores, intervals and differences as people read them."""
+
+from __future__ import annotations
+
+import math
+
+from rtlab.core.facts import Score
+from rtlab.core.uncertainty import FEWEST, Interval, Paired
+
+CANNOT = "the samples cannot tell"
+
+
+def value_words(score: Score) -> str:
+    """A score with its unit, such as "72.19 %"; one digit more than its interval has."""
+    found = score.interval
+    if score.unit == "%":
+        text = f"{score.value:.2f}"
+    else:
+        text = f"{score.value:.4g}" if found is None else f"{score.value:.{_digits(found) + 1}f}"
+    return f"{_minus(text)} {score.unit}".strip()
+
+
+def interval_words(found: Interval) -> str:
+    """Both ends with as many digits as the width is worth, such as "69.2 to 75.0"."""
+    digits = _digits(found)
+    return _minus(f"{found.low:.{digits}f} to {found.high:.{digits}f}")
+
+
+def difference_words(found: Paired, score: Score, title: str, *, tested: bool = True) -> str:
+    """A difference, its interval and its test: "26.9 points below fp32, 24.0 to 29.8, McNemar p < 1e-9"."""
+    unit = "points" if score.unit == "%" else score.unit
+    told, ends = found.difference, found.interval
+    digits = _digits(ends) if ends is not None else 2
+    size = " ".join(filter(None, (f"{abs(told):.{digits}f}", unit)))
+    text = f"equal to {title}" if told == 0 else f"{size} {'below' if told < 0 else 'above'} {title}"
+    test = f", McNemar {p_words(found.p)}" if found.p is not None and tested else ""
+    if ends is None:
+        return f"{text}, no interval"
+    if found.sure:
+        shown = Interval(-ends.high, -ends.low, ends.method) if told < 0 else ends
+        return f"{text}, {interval_words(shown)}{test}"
+    few = f"{found.samples} samples are too few to conclude anything"
+    between = f"{_minus(f'{ends.low:+.{digits}f}')} to {_minus(f'{ends.high:+.{digits}f}')}"
+    return f"{text}, {between}{test}: {few if found.samples < FEWEST else CANNOT}"
+
+
+def p_words(p: float) -> str:
+    """A p value, such as "p = 0.03" or "p < 1e-9"."""
+    return "p < 1e-9" if p < 1e-9 else f"p = {p:.2g}"
+
+
+def _digits(found: Interval) -> int:
+    """Digits after the point that show two of the width."""
+    width = found.high - found.low
+    if not (width > 0 and math.isfinite(width)):
+        return 2
+    return max(0, min(8, 1 - math.floor(math.log10(width))))
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")

@@ -1,0 +1,219 @@
+"""Built-in metrics by hand, and what bad input is told."""
+
+import math
+
+import numpy as np
+import pytest
+
+import rtlab
+from rtlab.core.data import CalibrationData
+from rtlab.core.facts import Score
+from rtlab.core.metrics import distance, named
+from rtlab.core.task import Predictions, Task
+from rtlab.errors import CalibrationError
+
+
+def test_top_k_counts_the_label_among_the_largest():
+    """The ranks of the labels are 1, 2, 3 and, of equal ones, 2."""
+    outputs = np.array([[9, 1, 0], [5, 4, 0], [5, 4, 0], [7, 7, 0]], np.float32)
+    labels = np.array([0, 1, 2, 1])
+    assert [25.0, 75.0, 100.0] == [score(f"top-{k}", outputs, labels) for k in (1, 2, 3)]
+
+
+def test_a_nan_is_no_hit():
+    """Else a class would be right wherever argmax stops at the first NaN."""
+    outputs = np.array([[np.nan, np.nan], [1, np.nan], [3, 1]], np.float32)
+    found = task("top-1", np.zeros(3, int)).tally(outputs)
+    assert [0, 0, 1] == found.amounts.tolist()
+    assert 2 == found.broken
+
+
+def test_psnr_by_hand():
+    """An error of a tenth: 20 dB; of one step of 255: 48.13 dB; the errors are averaged, and not the decibels."""
+    labels = np.full((4, 8), 0.5)
+    assert 20.0 == pytest.approx(score("psnr", labels + 0.1, labels))
+    assert 48.13 == pytest.approx(
+        score("psnr", np.full((4, 8), 101.0), np.full((4, 8), 100, np.uint8)), abs=0.01
+    )
+    mixed = labels + np.array([0.1, 0.1, 0.3, 0.3])[:, None]
+    assert -10 * math.log10(0.05) == pytest.approx(score("psnr", mixed, labels))
+
+
+def test_squared_error_and_cosine_by_hand():
+    """(3, 4) and (4, 3): errors of 1 and 1, a cosine of 24 / 25."""
+    outputs, labels = np.array([[3.0, 4.0]] * 2), np.array([[4.0, 3.0]] * 2)
+    assert 1.0 == score("mse", outputs, labels)
+    assert 24 / 25 == pytest.approx(score("cosine", outputs, labels))
+
+
+def test_perplexity_by_hand():
+    """Two tokens of probability 1/2 and 1/8: the root of 16; logits or their softmax, and -100 does not count."""
+    chances = np.array([[[0.5, 0.25, 0.25], [0.125, 0.125, 0.75], [1.0, 0.0, 0.0]]])
+    labels = np.array([[0, 1, -100]])
+    assert 4.0 == pytest.approx(score("perplexity", chances, labels))
+    with np.errstate(divide="ignore"):
+        assert 4.0 == pytest.approx(score("perplexity", np.log(chances[:, :2]) + 7, labels[:, :2]))
+    assert 10.0 == pytest.approx(score("perplexity", np.zeros((3, 10)), np.array([1, 2, 3])))
+
+
+def test_perplexity_counts_tokens_and_not_samples():
+    """Three tokens of 1/8 in one sample and one of 1/2 in the other: 2 to the power of 10 / 4."""
+    chances = np.full((2, 3, 8), 1 / 8)
+    chances[1, 0] = [0.5, *[0.5 / 7] * 7]
+    assert 2**2.5 == pytest.approx(score("perplexity", chances, np.array([[1, 2, 3], [0, -1, -1]])))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "edits"),
+    [("kitten", "sitting", 3), ("", "abc", 3), ("abc", "", 3), ("flaw", "lawn", 2), ("same", "same", 0)],
+)
+def test_edits_by_hand(one, other, edits):
+    """The examples of the textbooks."""
+    assert edits == distance(one, other) == distance(other, one)
+
+
+VOCABULARY = ("the", " ", "cat", "sat", "sit", "on", "mat")
+
+
+def test_word_and_character_errors_by_hand():
+    """Said is "the cat sat on the mat" heard "the cat sit on mat": of six words one is another, one missing.
+
+    In characters "a" for "i" and "the " missing: 5 of 22.
+    """
+    said = np.array([[0, 1, 2, 1, 3, 1, 5, 1, 0, 1, 6]])
+    heard = np.array([[0, 1, 2, 1, 4, 1, 5, 1, 6, -1, -1]])
+    texts = np.array(["the cat sat on the mat"])
+    for labels in (said, texts):
+        assert 100 * 2 / 6 == pytest.approx(score("wer", heard, labels, vocabulary=VOCABULARY))
+        assert 100 * 5 / 22 == pytest.approx(score("cer", heard, labels, vocabulary=VOCABULARY))
+    # Without a vocabulary each id counts: 3 as 4, and two ids missing.
+    assert (
+        100 * 3 / 11 == pytest.approx(score("wer", heard, said)) == pytest.approx(score("cer", heard, said))
+    )
+
+
+def test_errors_are_divided_by_the_length_of_all_labels():
+    """One error in a long label weighs no more than one in a short label; scores give their largest id."""
+    outputs = np.eye(4)[[[1, 2, 3], [1, 1, 1]]]
+    labels = np.array([[1, 2, 0], [2, -1, -1]])
+    assert 100 * (1 + 3) / 4 == pytest.approx(score("wer", outputs, labels))
+
+
+def test_rows_of_other_lengths_are_counted_too():
+    """Batches of sequences come as a list where their shapes differ."""
+    held = Predictions()
+    held.add({"ids": np.array([[1, 2]])}, 1)
+    held.add({"ids": np.array([[1, 2, 3]])}, 1)
+    assert 100 * 1 / 5 == pytest.approx(
+        task("wer", np.array([[1, 2, -1], [1, 2, 4]])).score(held.joined(), 2)
+    )
+
+
+def test_each_metric_says_its_unit_and_what_is_better():
+    """So that a drop is a drop and no gain."""
+    told = {n: (m.unit, m.higher) for n in NAMES for m in [named(n)]}
+    assert {
+        "top-5": ("%", True),
+        "psnr": ("dB", True),
+        "mse": ("", False),
+        "cosine": ("", True),
+        "perplexity": ("", False),
+        "wer": ("%", False),
+        "cer": ("%", False),
+    } == told
+
+
+NAMES = ("top-5", "psnr", "mse", "cosine", "perplexity", "wer", "cer")
+
+
+def test_a_metric_of_ones_own_has_values():
+    """Its mean is the score, and its interval follows."""
+    own = rtlab.Metric("overlap", each=lambda y, t: (y > 0).mean(axis=1) * t, unit="IoU")
+    given = Task(DATA, np.ones(4), metric=own)
+    outputs = np.array([[1, -1], [1, 1], [-1, -1], [1, 1]], np.float32)
+    assert (0.625, "overlap", "IoU", True) == (given.score(outputs), given.name, given.unit, given.higher)
+    held = Predictions()
+    held.add({"y": outputs}, 4)
+    found = Score.of(given, held, "here")
+    assert found.interval.low < 0.625 < found.interval.high
+
+
+def test_a_function_is_asked_again_for_its_interval():
+    """A metric of all samples, such as a correlation, has no value for one: the same draws tell for every variant."""
+    rng = np.random.default_rng(1)
+    labels = rng.normal(size=60)
+    outputs = labels + rng.normal(size=60)
+    given = Task(DATA, labels, metric=lambda y, t: float(np.corrcoef(y, t)[0, 1]))
+    one, two = given.tally(outputs), given.tally(outputs)
+    assert one.resampled.tolist() == two.resampled.tolist()
+    # Fisher's z of a correlation: its standard error is 1 / sqrt(n - 3).
+    half = 1.96 / math.sqrt(57)
+    low, high = (math.tanh(math.atanh(one.value) + sign * half) for sign in (-1, 1))
+    assert (low, high) == pytest.approx(np.percentile(one.resampled, (2.5, 97.5)), abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("metric", "outputs", "labels", "words"),
+    [
+        ("top-9000x", np.zeros((3, 4)), np.zeros(3), 'Cannot score "top-9000x": there is no metric of this name'),
+        ("top-1", np.zeros((3, 4)), np.zeros(2), "there are 2 labels for 3 samples. Give one for each."),
+        ("top-1", np.zeros((3, 4)), 7, "labels are one int, no array. Give one for each sample."),
+        ("top-1", np.zeros((3, 4)), np.array(["a", "b", "c"]), "labels are text. Give the number of the class"),
+        ("top-1", np.zeros((3, 4)), np.zeros((3, 4)), r"shape 3×4, .* labels.argmax\(axis=1\) makes them of rows"),
+        ("top-1", np.zeros((3, 4)), np.array([0, 0.5, 1]), "label 0.5 is no class number. Give whole numbers"),
+        ("top-1", np.zeros((3, 4)), np.array([0, np.nan, 1]), "label nan is no class number"),
+        ("top-1", np.zeros((3, 4)), np.array([1, 4, 2]), "label 4 of sample 1 is none of the 4 classes of the output"),
+        ("top-1", np.zeros((2, 4)), np.array([-1, 0]), "label -1 of sample 0 is none of the 4 classes"),
+        ("mse", np.zeros((3, 4)), np.zeros((3, 5)), "outputs have shape 3×4, labels 3×5. Give labels of the shape"),
+        ("mse", np.array([[1.0], [np.nan]]), np.zeros((2, 1)), "in 1 of 2 samples, first in sample 1. Its output has"),
+        ("mse", np.zeros((2, 1)), np.array([[1.0], [np.inf]]), "Its label has NaN or infinity: repair the labels."),
+        ("wer", np.zeros((2, 3), int), np.zeros((2, 3)), "Give ids of shape"),
+        ("wer", np.zeros((2, 3), int), np.array(["a", "b"]), r"vocabulary=\.\.\."),
+        ("wer", np.zeros((1, 3), int), np.full((1, 3), -1), "there is nothing to count in the labels"),
+        ("perplexity", np.zeros((2, 3, 4)), np.zeros((2, 3)), "Give token ids, whole numbers"),
+        ("perplexity", np.zeros((1, 3, 4)), np.array([[0, 4, 1]]), "sample 0 has 3 tokens up to id 4, its output"),
+        (lambda *_: math.nan, np.zeros((2, 1)), np.zeros(2), "its metric returned nan, which is no score. Call it"),
+        (lambda *_: math.nan, np.full((2, 1), np.nan), np.zeros(2), "2 samples of the first output have NaN: look at"),
+        (lambda *_: np.zeros(2), np.zeros((2, 1)), np.zeros(2), "returned an array of shape 2, not one number"),
+        (lambda *_: "good", np.zeros((2, 1)), np.zeros(2), "its metric returned str, not one number"),
+        (lambda *_: None, np.zeros((2, 1)), np.zeros(2), "its metric returned NoneType, not one number"),
+        (lambda *_: 1 / 0, np.zeros((2, 1)), np.zeros(2), "its metric raised ZeroDivisionError: division by zero"),
+        (rtlab.Metric("own", lambda *_: 3.0), np.zeros((2, 1)), np.zeros(2), 'Cannot score "own": it gave values of'),
+        (rtlab.Metric("own", lambda *_: 1 / 0), np.zeros((2, 1)), np.zeros(2), "its metric raised ZeroDivisionError"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_told_in_words(metric, outputs, labels, words):
+    """What was tried, what was found, what to do next."""
+    with pytest.raises(CalibrationError, match=words) as caught:
+        Task(DATA, labels, metric=metric).score(outputs)
+    assert str(caught.value).startswith("Cannot score ")
+
+
+def test_rows_of_other_shapes_are_no_classes():
+    """Nobody knows which class an element of a larger picture is."""
+    held = Predictions()
+    held.add({"map": np.zeros((1, 4))}, 1)
+    held.add({"map": np.zeros((1, 6))}, 1)
+    with pytest.raises(CalibrationError, match="no row of one shape for each of 2 samples"):
+        task("top-1", np.zeros(2)).score(held.joined(), 2)
+
+
+def test_why_there_is_no_interval():
+    """A metric that refuses draws, and outputs that have no rows to draw."""
+    whole = Task(DATA, np.arange(9), metric=lambda y, t: {9: 1.0}[len({*t.tolist()})])
+    assert "the metric refuses samples drawn anew: KeyError" in whole.tally(np.zeros(9)).why
+    boxes = Task(DATA, np.arange(2), metric=lambda y, t: 1.0)
+    assert "the outputs have no row per sample to draw from" == boxes.tally({"boxes": [np.zeros(3)]}, 2).why
+
+
+DATA = CalibrationData({"x": np.zeros((4, 1), np.float32)})
+
+
+def task(metric, labels, **more):
+    """A task whose data nobody reads."""
+    return Task(DATA, labels, metric=metric, **more)
+
+
+def score(metric, outputs, labels, **more):
+    """What a metric says."""
+    return task(metric, labels, **more).score(outputs)

@@ -1,0 +1,194 @@
+"""What is said of a score: the words, the samples that flipped, and what must not be concluded."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import rtlab
+from rtlab import questions
+from rtlab.core.data import CalibrationData
+from rtlab.core.facts import Score
+from rtlab.core.task import Predictions, Task
+from rtlab.errors import RunError
+from rtlab.questions.scene import Scene
+from rtlab.questions.score.panel import scored
+from rtlab.testing import tiny_model
+from rtlab.view.chrome import chips
+from rtlab.view.document import document
+from rtlab.view.table import study_html
+
+CLASSES = 4
+
+
+@pytest.fixture(scope="module")
+def built() -> rtlab.Study:
+    """Two variants, compiled and not scored."""
+    study = rtlab.Study(tiny_model())
+    for name in ("fp32", "int8"):
+        study.add(name, precision=name, backend="onnxruntime", target="cpu")
+    return study.run(budget_s=0)
+
+
+def scene(
+    built: rtlab.Study, task: Task | None, before: np.ndarray, after: np.ndarray, asked: str = "int8"
+) -> Scene:
+    """A study whose variants gave these outputs."""
+    snapshot, facts = built.snapshot(), {}
+    for name, outputs in (("fp32", before), ("int8", after)):
+        held = Predictions()
+        held.add({"y": outputs}, len(outputs))
+        score = Score.of(task, held, "here") if task is not None else None
+        facts[name] = dataclasses.replace(snapshot.facts[name], score=score)
+    made = dataclasses.replace(snapshot, facts=facts, task=task)
+    return Scene(made, facts[asked], facts["fp32"])
+
+
+def answers(*classes: int) -> np.ndarray:
+    """Outputs that say these classes, by a margin that grows with the number of the sample."""
+    return np.eye(CLASSES, dtype=np.float32)[list(classes)] * np.arange(1, len(classes) + 1)[:, None]
+
+
+def task(labels: object, metric: object = None, **more: object) -> Task:
+    return Task(CalibrationData({"x": np.zeros((1, 1))}), np.asarray(labels), metric=metric, **more)
+
+
+def test_the_samples_that_flipped_are_told_with_answers_and_margins(built) -> None:
+    """Sample 1 was right by 2 and says class 3 by 2 now; sample 3 is right now; sample 2 is wrong in both."""
+    labels = [0, 1, 2, 3, 0, 1, 2, 3]
+    found = scored(
+        scene(built, task(labels), answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3))
+    )
+    assert (1, 1, 1.0) == (found.lost, found.won, found.p)
+    assert [(1, "lost", "1", "1", 2.0, "3", 2.0), (3, "won", "3", "0", 4.0, "3", 4.0)] == [
+        (f.sample, f.flip, f.label, f.before, f.before_margin, f.after, f.after_margin) for f in found.flipped
+    ]
+    assert "cannot tell" == found.verdict
+    assert found.compared.endswith(": the samples cannot tell")
+
+
+def test_a_drop_is_told_in_words_everywhere(built) -> None:
+    """Of 900 samples 891 were right; 242 are lost: the words are the same on a chip, in JSON, in a table."""
+    labels = np.zeros(900, int)
+    before, after = np.zeros(900, int), np.zeros(900, int)
+    before[:9], after[: 9 + 242] = 1, 1
+    one = scene(built, task(labels), answers(*before), answers(*after))
+    told = "72.11 %, 69.1 to 74.9"
+    found = scored(one)
+    assert (told, "worse") == (found.told, found.verdict)
+    assert "26.9 points below fp32, 23.9 to 29.7" == found.compared
+    assert "242 lost, 0 won; McNemar's exact test p < 1e-9" == found.flips
+    chip = chips(one.study, baseline="fp32")[1]
+    whole = f"{told}, 900 samples; 26.9 points below fp32, 23.9 to 29.7, McNemar p < 1e-9"
+    assert (whole, True) == (chip["score_told"], chip["score_worse"])
+    assert told in study_html(one.study)
+    crossed = document(dataclasses.replace(one.result, errors=None), one.model)
+    assert {
+        "low": pytest.approx(69.10, abs=0.01),
+        "high": pytest.approx(74.94, abs=0.01),
+        "method": "Wilson",
+    } == (crossed["score"]["interval"])
+
+
+def test_a_difference_that_chance_explains_is_no_drop(built) -> None:
+    """One sample of a hundred: the chip is not red."""
+    before, after = np.zeros(100, int), np.zeros(100, int)
+    after[0] = 1
+    one = scene(built, task(np.zeros(100, int)), answers(*before), answers(*after))
+    assert "cannot tell" == scored(one).verdict
+    assert chips(one.study, baseline="fp32")[1]["score_worse"] is False
+
+
+def test_less_error_is_better(built) -> None:
+    """A metric says itself in which direction it is good."""
+    rng = np.random.default_rng(0)
+    labels = rng.normal(size=(40, 3)).astype(np.float32)
+    near, far = (labels + rng.normal(size=(40, 3)).astype(np.float32) * s for s in (0.1, 1.0))
+    found = scored(scene(built, task(labels, "mse"), near, far))
+    assert ("worse", None) == (found.verdict, found.p)
+    assert found.difference > 0
+    assert "worse" == found.flipped[0].flip
+    changes = [f.change for f in found.flipped if f.flip == "worse"]
+    assert changes == sorted(changes, reverse=True), "the one that lost most comes first"
+    assert "better" == scored(scene(built, task(labels, "mse"), far, near)).verdict
+
+
+def test_answers_are_texts_where_a_vocabulary_is_given(built) -> None:
+    """Of classes and of tokens."""
+    named = task([0] * 8, vocabulary=("ant", "bee", "cat", "dog"))
+    found = scored(scene(built, named, answers(*[0] * 8), answers(1, *[0] * 7)))
+    assert ("ant", "ant", "bee") == (found.flipped[0].label, found.flipped[0].before, found.flipped[0].after)
+    spoken = task(np.array(["antbee"] * 8), "cer", vocabulary=("ant", "bee", "cat", "dog"))
+    after = np.array([[0, 2]] + [[0, 1]] * 7)
+    found = scored(scene(built, spoken, np.array([[0, 1]] * 8), after))
+    assert ("antbee", "antcat", "antbee") == (
+        found.flipped[0].before,
+        found.flipped[0].after,
+        found.flipped[0].label,
+    )
+
+
+def test_too_few_samples_are_told(built) -> None:
+    """Seven that are all lost say nothing about the task."""
+    found = scored(scene(built, task([0] * 7), answers(*[0] * 7), answers(*[1] * 7)))
+    assert "cannot tell" == found.verdict
+    assert found.compared.endswith(": 7 samples are too few to conclude anything")
+    assert "7 samples are too few to conclude anything about the task: give at least 8" in found.notes[0]
+
+
+def test_a_baseline_that_is_broken_itself_is_told(built) -> None:
+    """Its NaN would make every variant look better."""
+    before = answers(*[0] * 9)
+    before[2:5] = np.nan
+    found = scored(scene(built, task([0] * 9), before, answers(*[0] * 9)))
+    assert any(
+        "The baseline itself is broken: its output has NaN in 3 of 9 samples" in n for n in found.notes
+    )
+    assert "NaN" == found.flipped[0].before
+
+
+def test_a_metric_of_all_samples_has_an_interval_and_no_flips(built) -> None:
+    """Its paired difference comes from the same draws."""
+    labels = np.zeros(60, int)
+    own = task(labels, lambda y, t: float((y.argmax(axis=1) == t).mean()), unit="share")
+    found = scored(scene(built, own, answers(*[0] * 60), answers(*[1] * 30, *[0] * 30)))
+    assert -0.5 == found.difference
+    assert found.difference_interval.low < -0.5 < found.difference_interval.high
+    assert ("worse", ()) == (found.verdict, found.flipped)
+    assert any("one number for all samples" in n for n in found.notes)
+
+
+def test_what_is_missing_is_told(built) -> None:
+    """Without a task, and before it was scored."""
+    with pytest.raises(
+        RunError, match=r"the study has no task. Give Study\(model, task=rtlab.Task\(data, labels\)\)"
+    ):
+        scored(scene(built, None, np.zeros(1), np.zeros(1)))
+    model = tiny_model()
+    study = rtlab.Study(model, task=Task(CalibrationData.random(model, samples=4), np.zeros(4)))
+    study.add("fp32", backend="onnxruntime", target="cpu")
+    study.run(budget_s=0)
+    with pytest.raises(RunError, match='score of "fp32": not scored: the variant was only compiled'):
+        study.ask("score", variant="fp32")
+
+
+def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(built) -> None:
+    """And a variant is not compared with itself."""
+    one = scene(built, task([0] * 8), answers(*[0] * 8), answers(*[1] * 8))
+    assert one.study.facts["fp32"] is questions.score.reference(one.study, one.result)
+    assert questions.score.reference(one.study, one.study.facts["fp32"]) is None
+    alone = scored(Scene(one.study, one.study.facts["fp32"]))
+    assert (None, ()) == (alone.compared, alone.flipped)
+
+
+def test_a_study_scores_with_its_interval() -> None:
+    """From the data to the words, with a metric by its name, in one run."""
+    model = tiny_model()
+    data = CalibrationData.random(model, samples=16, seed=1)
+    study = rtlab.Study(model, data=data, task=Task(data, np.arange(16) % 2, metric="top-2"))
+    study.add("fp32", backend="onnxruntime", target="cpu")
+    found = study.run()["fp32"].score
+    assert ("top-2 accuracy", "%", 16) == (found.name, found.unit, found.samples)
+    assert found.interval.low < found.value < found.interval.high or found.value in (0, 100)
