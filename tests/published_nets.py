@@ -184,8 +184,12 @@ def resnet152() -> Model:
     return net.model(net.node("Softmax", "prob", [x], net.width[x], axis=1))
 
 
-def inception_v3() -> Model:
-    """C. Szegedy et al., Rethinking the Inception architecture, CVPR 2016, without the auxiliary classifier."""
+def inception_v3(*, nested: bool = False) -> Model:
+    """C. Szegedy et al., Rethinking the Inception architecture, CVPR 2016, without the auxiliary classifier.
+
+    The widest blocks have one Concat of six, as in the first release for TensorFlow and its conversions for Caffe;
+    ``nested`` has the pairs of a 1x3 and a 3x1 concatenated before, as TF-Slim, Keras and torchvision do.
+    """
     net = PublishedNet("inception_v3", 299)
 
     def conv(
@@ -221,7 +225,8 @@ def inception_v3() -> Model:
     for at in ("7b", "7c"):
         parts = [conv(x, f"{at}_1x1", 320, 1)]
         for y in (conv(x, f"{at}_3x3_1", 384, 1), chain(x, f"{at}_dbl", (448, 1), (384, 3))):
-            parts += [conv(y, f"{y}_a", 384, (1, 3)), conv(y, f"{y}_b", 384, (3, 1))]
+            pair = [conv(y, f"{y}_a", 384, (1, 3)), conv(y, f"{y}_b", 384, (3, 1))]
+            parts += [net.concat(pair, f"{y}_pair")] if nested else pair
         x = net.concat([*parts, conv(mean(x, at), f"{at}_proj", 192, 1)], f"mixed_{at}")
     x = net.conv(net.pool(x, "pool_3", 8, 1, op="AveragePool"), "logits", 1000, 1)
     return net.model(net.node("Softmax", "prob", [x], net.width[x], axis=1))
