@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from rtlab.core.engine import Engine
 from rtlab.relation.fused import join_fused
 from rtlab.relation.grouping import EngineSide, Grouping, Reason, alike
-from rtlab.relation.likeness import PRODUCTS, Signature, sizes
+from rtlab.relation.likeness import PRODUCTS, Shape, Signature, sizes
 
 #: Pairs in a table of costs that holds all of a gap; and layers of each engine in one of a larger gap: at first, and at
 #: most.
@@ -97,6 +97,7 @@ class _Aligner(Grouping):
         super().__init__(engines, signs, working, may)
         self.likeness: dict[tuple[int, int], int | None] = {}
         self.wholes: dict[tuple[int, ...], bool] = {}
+        self.spans: dict[tuple[Shape | None, Shape | None], int] = {}
         #: How many groups have been followed to their neighbours, and whether backwards too.
         self.extended, self.back = 0, False
 
@@ -258,18 +259,28 @@ class _Aligner(Grouping):
         Where more of an engine follows, the last of the other may have their like there, and cost nothing alone.
         """
         wide = len(second) + 1
-        costs = [float(_ALONE * col) for col in range(wide)]
+        pairs = self._pairs(first, second)
+        chains = [s.chains(run) for s, run in zip(self.sides, (first, second), strict=True)]
+        (one, ones), (two, twos) = (self._spans(n, run, chains[n]) for n, run in enumerate((first, second)))
+        costs = [_ALONE * col for col in range(wide)]
         ways = [[(0, 1)] * wide]
         rows = [costs]
         for row in range(1, len(first) + 1):
-            costs, way = [rows[row - 1][0] + _ALONE], [(1, 0)]
+            above, price = costs, pairs[row - 1]
+            costs, way = [above[0] + _ALONE], [(1, 0)]
             for col in range(1, wide):
-                best, by = rows[row - 1][col] + _ALONE, (1, 0)
-                if (cost := costs[col - 1] + _ALONE) < best:
+                best, by = above[col] + _ALONE, (1, 0)
+                if (cost := costs[-1] + _ALONE) < best:
                     best, by = cost, (0, 1)
-                for up, left, price in self._ends(first, second, row, col):
-                    if (cost := rows[row - up][col - left] + price) < best:
-                        best, by = cost, (up, left)
+                pair = price[col - 1]
+                if pair is not None and (cost := above[col - 1] + pair) < best:
+                    best, by = cost, (1, 1)
+                if (two[col - 1] in ones[row - 1] or one[row - 1] in twos[col - 1]) and (
+                    pair is None or pair >= _PARTS
+                ):
+                    for up, left in self._parts(first, second, row, col, chains):
+                        if (cost := rows[row - up][col - left] + _PARTS) < best:
+                            best, by = cost, (up, left)
                 costs.append(best)
                 way.append(by)
             rows.append(costs)
@@ -286,48 +297,77 @@ class _Aligner(Grouping):
             row, col = row - up, col - left
         return found[::-1]
 
-    def _ends(
-        self, first: Sequence[int], second: Sequence[int], row: int, col: int
-    ) -> Iterator[tuple[int, int, int]]:
-        """How the first ``row`` and ``col`` layers can end other than with one alone, and what that costs."""
-        cost = self._cost(first[row - 1], second[col - 1])
-        if cost is not None:
-            yield 1, 1, cost
-        # Whichever of the two is the whole, both end alike.
-        one, two = (
-            s.signs[k].writes for s, k in zip(self.sides, (first[row - 1], second[col - 1]), strict=True)
+    def _pairs(self, first: Sequence[int], second: Sequence[int]) -> list[list[int | None]]:
+        """What each layer of one row costs as a pair with each of the other; None where the two cannot be one."""
+        # Nothing is joined while a table is made.
+        mine, theirs = (
+            [(s.sorts[i], s.layers[i].id, s.labels(s.source[i]), s.labels(s.readers[i])) for i in run]
+            for s, run in zip(self.sides, (first, second), strict=True)
         )
-        if one == two and self.may is None and (cost is None or cost >= _PARTS):
-            for parts in range(2, _MOST_PARTS + 1):
-                if row >= parts and self._whole(0, first[row - parts : row], second[col - 1]):
-                    yield parts, 1, _PARTS
-                if col >= parts and self._whole(1, second[col - parts : col], first[row - 1]):
-                    yield 1, parts, _PARTS
+        may, likeness, table = self.may, self.likeness, []
+        for sort, name, before, behind in mine:
+            costs: list[int | None] = []
+            for other, its_name, its_before, its_behind in theirs:
+                key = sort, other
+                cost = likeness[key] if key in likeness else self._alike(key)
+                if cost is not None and may is not None and not may(name, its_name):
+                    cost = None
+                if cost is not None:
+                    # Of like layers the one whose writer is known to be the same is the likeliest.
+                    cost += _ELSEWHERE * before.isdisjoint(its_before)
+                    cost += _ELSEWHERE * (bool(behind or its_behind) and behind.isdisjoint(its_behind))
+                costs.append(cost)
+            table.append(costs)
+        return table
 
-    def _cost(self, i: int, j: int) -> int | None:
-        """Of a pair; None where it cannot be one."""
-        key = self.sides[0].sorts[i], self.sides[1].sorts[j]
-        if key not in self.likeness:
-            a, b = (self.signs[k] for k in key)
-            self.likeness[key] = 0 if a == b else _LIKE if a.like(b) else _NEAR if a.near(b) else None
-        cost = self.likeness[key]
-        if cost is None or not self.free(i, j):
-            return None
-        one, two = self.sides
-        before = one.labels(one.source[i]), two.labels(two.source[j])
-        behind = one.labels(one.readers[i]), two.labels(two.readers[j])
-        # Of like layers the one whose writer is known to be the same is the likeliest.
-        cost += _ELSEWHERE * (not before[0] & before[1])
-        cost += _ELSEWHERE * (any(behind) and not behind[0] & behind[1])
-        return cost
+    def _alike(self, key: tuple[int, int]) -> int | None:
+        """What two kinds of work cost as a pair, wherever they stand."""
+        a, b = (self.signs[k] for k in key)
+        found = self.likeness[key] = 0 if a == b else _LIKE if a.like(b) else _NEAR if a.near(b) else None
+        return found
+
+    def _spans(
+        self, number: int, run: Sequence[int], chains: Sequence[int]
+    ) -> tuple[list[int], list[Collection[int]]]:
+        """Numbers of what stands at both ends: of each layer of a row, and of all chains that end with it.
+
+        A layer and its parts have one number; few others have.
+        """
+        signs, numbers = self.sides[number].signs, self.spans
+        own: list[int] = []
+        joint: list[Collection[int]] = []
+        for at, i in enumerate(run):
+            ends = sizes(signs[i].reads), signs[i].writes
+            own.append(numbers.setdefault(ends, len(numbers)))
+            parts = range(2, 1 + min(chains[at], _MOST_PARTS if self.may is None else 1))
+            firsts = [(sizes(signs[run[at + 1 - p]].reads), signs[i].writes) for p in parts]
+            joint.append(tuple([numbers.setdefault(ends, len(numbers)) for ends in firsts]))
+        return own, joint
+
+    def _parts(
+        self,
+        first: Sequence[int],
+        second: Sequence[int],
+        row: int,
+        col: int,
+        chains: Sequence[Sequence[int]],
+    ) -> Iterator[tuple[int, int]]:
+        """How the first ``row`` and ``col`` layers can end with the parts of one layer."""
+        i, j = first[row - 1], second[col - 1]
+        for parts in range(2, _MOST_PARTS + 1):
+            if chains[0][row - 1] >= parts and self._whole(0, first[row - parts : row], j):
+                yield parts, 1
+            if chains[1][col - 1] >= parts and self._whole(1, second[col - parts : col], i):
+                yield 1, parts
 
     def _whole(self, number: int, parts: Sequence[int], whole: int) -> bool:
         """Whether a chain of layers of one engine reads and writes what one layer of the other does."""
         side, other = self.sides[number], self.sides[1 - number]
-        key = (other.sorts[whole], *(side.sorts[p] for p in parts))
-        if key not in self.wholes:
-            self.wholes[key] = _makes([self.signs[k] for k in key[1:]], self.signs[key[0]])
-        return self.wholes[key] and all(a in side.before[b] for a, b in itertools.pairwise(parts))
+        key = (other.sorts[whole], *[side.sorts[p] for p in parts])
+        found = self.wholes.get(key)
+        if found is None:
+            found = self.wholes[key] = _makes([self.signs[k] for k in key[1:]], self.signs[key[0]])
+        return found
 
 
 def _run(side: EngineSide, row: Sequence[int]) -> list[int]:

@@ -68,32 +68,39 @@ class EngineSide:
         entries, exits = ({t.name for t in s} for s in (engine.inputs, engine.outputs))
         main = [self.at.get(y.id, -1) for y in engine.layers]
         main = [-1 if m < 0 or self.converts[m] else m for m in main]
-        reads: list[list[list[int]]] = []
+        reads: list[list[tuple[int, ...]]] = []
         read_by: list[list[int]] = [[] for _ in main]
         for place, layer in enumerate(engine.layers):
             reads.append([])
             for tensor in layer.inputs:
-                earlier = [w for w in writers.of(place, tensor) if w < place]
-                reads[-1].append(earlier or ([_ENTRY] if tensor.name in entries else []))
+                found = writers.of(place, tensor)
+                # What a loop carries to its next turn is written later.
+                earlier = found if not found or found[-1] < place else tuple([w for w in found if w < place])
+                reads[-1].append(earlier or ((_ENTRY,) if tensor.name in entries else ()))
                 for w in earlier:
                     read_by[w].append(place)
         none: frozenset[int] = frozenset()
+        # Most layers have one neighbour on a side, and several layers the same.
+        self._lone = {i: frozenset({i}) for i in (_ENTRY, *self.mains)}
         back, first = [none] * len(main), [none] * len(main)
         for place, tensors in enumerate(reads):
-            found = [self._seen(w, main, back) for w in tensors]
-            back[place] = none.union(*found)
-            first[place] = next((f for f in found if f), none)
+            seen = [self._seen(w, main, back) for w in tensors]
+            back[place] = seen[0] if len(seen) == 1 else none.union(*seen)
+            first[place] = next((s for s in seen if s), none)
         ahead = [none] * len(main)
         for place in range(len(main) - 1, -1, -1):
             leaves = any(t.name in exits for t in engine.layers[place].outputs)
-            ahead[place] = self._seen(read_by[place], main, ahead) | ({_EXIT} if leaves else none)
+            behind = self._seen(read_by[place], main, ahead)
+            ahead[place] = behind | {_EXIT} if leaves else behind
         places = [p for p, y in enumerate(engine.layers) if y.id in self.at]
         return [back[p] for p in places], [first[p] for p in places], [ahead[p] for p in places]
 
-    @staticmethod
     def _seen(
-        places: Iterable[int], main: Sequence[int], through: Sequence[frozenset[int]]
+        self, places: Sequence[int], main: Sequence[int], through: Sequence[frozenset[int]]
     ) -> frozenset[int]:
+        if len(places) == 1:
+            layer = places[0] if places[0] < 0 else main[places[0]]
+            return through[places[0]] if places[0] >= 0 > layer else self._lone[layer]
         found: set[int] = set()
         for place in places:
             if place < 0:
@@ -106,12 +113,20 @@ class EngineSide:
 
     def labels(self, neighbours: Iterable[int]) -> frozenset[int]:
         """The groups of those neighbours that are in one, and what enters and leaves."""
-        found = (n if n < 0 else self.group[n] for n in neighbours)
-        return frozenset(f for f in found if f is not None)
+        found = [n if n < 0 else self.group[n] for n in neighbours]
+        return frozenset([f for f in found if f is not None])
+
+    def chains(self, row: Sequence[int]) -> list[int]:
+        """Of each layer of a row, how many up to it follow each other in it, each reading what the last one wrote."""
+        found: list[int] = []
+        for at, i in enumerate(row):
+            found.append(found[-1] + 1 if at and row[at - 1] in self.before[i] else 1)
+        return found
 
     def free(self, among: Iterable[int]) -> list[int]:
         """Those that are in no group yet."""
-        return [i for i in among if self.group[i] is None]
+        group = self.group
+        return [i for i in among if group[i] is None]
 
 
 class Grouping:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.relation import dataflow
@@ -93,8 +94,10 @@ class Signature:
 def signatures(engines: tuple[Engine, Engine]) -> tuple[dict[str, Signature], dict[str, Signature]]:
     """What each layer does, by its id; of two engines for other sizes of inputs, without the sizes of images."""
     scaled = _samples(engines[0]) != _samples(engines[1])
+    # Most layers do what another one does, and equal signatures are asked for what they are many times.
+    known: dict[_Told, Signature] = {}
     first, second = (
-        {y.id: _signature(y, max(1, batch), scaled=scaled) for y in engine.layers}
+        {y.id: _signature(y, max(1, batch), known, scaled=scaled) for y in engine.layers}
         for engine in engines
         for batch in [next((t.shape[0] for t in engine.inputs if t.shape), 0)]
     )
@@ -112,12 +115,26 @@ def _samples(engine: Engine) -> tuple[Shape | None, ...]:
     return tuple(sorted(found, key=str))
 
 
-def _signature(layer: Layer, batch: int, *, scaled: bool) -> Signature:
+#: The fields of a signature.
+_Told: TypeAlias = tuple[
+    str, tuple[int, ...] | None, tuple[int, ...] | None, int | None, Shape | None, Shape | None
+]
+
+
+def _signature(layer: Layer, batch: int, known: dict[_Told, Signature], *, scaled: bool) -> Signature:
+    told = _told(layer, batch, scaled=scaled)
+    found = known.get(told)
+    if found is None:
+        found = known[told] = Signature(*told)
+    return found
+
+
+def _told(layer: Layer, batch: int, *, scaled: bool) -> _Told:
     work: str = dataflow.work(layer)
     kind = _by_name(layer.name) if work == "other" else _KINDS.get(work, work)
     reads, writes = (_shape(t, batch, scaled=scaled) for t in (layer.inputs, layer.outputs))
     if kind not in PRODUCTS:
-        return Signature(kind, reads=reads, writes=writes)
+        return kind, None, None, None, reads, writes
     # One layer that convolves and pools prefixes what it tells of each.
     kernel, stride = (_dims(layer, key) for key in ("Kernel", "Stride"))
     groups = layer.attributes.get("Groups", layer.attributes.get("ConvGroups"))
@@ -126,7 +143,7 @@ def _signature(layer: Layer, batch: int, *, scaled: bool) -> Signature:
         kernel is None and work == "matmul"
     ):
         kernel, stride, groups = (), (), 1
-    return Signature(kind, kernel, stride, groups, reads, writes)
+    return kind, kernel, stride, groups, reads, writes
 
 
 def _by_name(name: str) -> str:

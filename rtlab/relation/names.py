@@ -55,6 +55,8 @@ def words(name: str, known: Container[str] = (), *, longest: int = 1) -> list[st
         known: Names that are taken whole although they may contain what joins names.
         longest: How many parts such a name may consist of.
     """
+    if longest == 1 and _REGION not in name:
+        return [_unwrapped(word, known) for word in _JOINT.split(name)]
     cuts = list(_JOINT.finditer(name))
     starts = [0, *(c.end() for c in cuts)]
     ends = [*(c.start() for c in cuts), len(name)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rtlab.relation.likeness import Signature
 from rtlab.relation.names import operator
@@ -33,9 +33,11 @@ def shared(
         signs: What each layer does.
     """
     told = _counted(told)
-    one, two = (_where(side) for side in told)
+    # Most words are of one engine alone: a list for each would be searched for garbage.
+    first, second = ({w for mine in side.values() for w in mine} for side in told)
+    one, two = (_where(side, first & second) for side in told)
     kinds: dict[bool, set[str]] = {True: set(), False: set()}
-    for word in one.keys() & two.keys():
+    for word in one:
         if len(one[word]) == len(two[word]) == 1 or operator(word):
             kinds[bool(_NUMBERED.search(word))].add(word)
     # What has no number is believed first, and tells which layers with one numbered word are not the same.
@@ -50,10 +52,10 @@ def shared(
                 doubted += signs[0][i].contradicts(signs[1][j]) or (numbered and steady[0] != steady[1])
         if doubted <= _DOUBT * judged:
             believed |= kinds[numbered]
-    first, second = (
-        {i: tuple(w for w in mine if w in believed) for i, mine in side.items()} for side in told
+    mine, theirs = (
+        {i: tuple([w for w in words if w in believed]) for i, words in side.items()} for side in told
     )
-    return first, second
+    return mine, theirs
 
 
 def _counted(
@@ -76,9 +78,10 @@ def _counted(
     return first, second
 
 
-def _where(told: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
+def _where(told: Mapping[str, Sequence[str]], wanted: Collection[str]) -> Mapping[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for layer, mine in told.items():
         for word in mine:
-            found[word].append(layer)
+            if word in wanted:
+                found[word].append(layer)
     return found

@@ -48,7 +48,7 @@ def lined_up(one: Engine, two: Engine) -> None:
     difflib.SequenceMatcher(None, rows(one), rows(two), autojunk=False).get_matching_blocks()
 
 
-def test_two_engines_of_5000_layers_are_compared_in_four_times_what_difflib_takes(benchmark, care) -> None:
+def test_two_engines_of_5000_layers_are_compared_in_twice_what_difflib_takes(benchmark, care) -> None:
     """Within a second: difflib lines up the same rows in the same order, and does nothing else."""
     one, two, runs, others = pair(care.size(5_000, 500))
     compared(one, two)
@@ -63,7 +63,7 @@ def test_two_engines_of_5000_layers_are_compared_in_four_times_what_difflib_take
     benchmark.extra_info.update(
         layers=[len(one.layers), len(two.layers)], seconds=round(seconds, 3), difflib=round(peer, 3)
     )
-    assert seconds < care.most(4.0) * peer
+    assert seconds < care.most(2.0) * peer
 
 
 def test_a_comparison_takes_as_much_longer_as_there_are_layers(care) -> None:

@@ -82,7 +82,7 @@ class Side:
         return sum(self.times.values()) if self.times else None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Half:
     """What one engine does with a group: its layers in order of execution, and their time in milliseconds.
 
@@ -97,7 +97,7 @@ class Half:
     reads: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Group:
     """Nodes of the source, and the layers that run them in both engines.
 
@@ -303,7 +303,9 @@ def _overlap(groups: Sequence[Group], signs: _Signs) -> Overlap:
     return Overlap((paired[0], paired[1]), (of[0], of[1]), (told[0], told[1]))
 
 
-def _components(edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Vertex]) -> list[list[_Vertex]]:
+def _components(
+    edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Vertex]
+) -> Sequence[Sequence[_Vertex]]:
     """The connected components of a graph of edges and of vertices that may have none."""
     # Importing it takes a while, and most people compare later than they look.
     from scipy.sparse import coo_array
@@ -311,7 +313,7 @@ def _components(edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Verte
 
     edges = list(edges)
     if not edges:
-        return [[v] for v in alone]
+        return [(v,) for v in alone]
     at = {v: i for i, v in enumerate(dict.fromkeys([*itertools.chain.from_iterable(edges), *alone]))}
     # SciPy before 1.12 hands indices on as they are, and its C takes 32 bits alone.
     ends = np.asarray([(at[a], at[b]) for a, b in edges], np.int32).reshape(-1, 2)
@@ -329,29 +331,29 @@ class _Named:
     def __init__(self, side: Side, model: Model) -> None:
         self.side = side
         self.at = {y.id: i for i, y in enumerate(side.engine.layers)}
-        self.words: dict[str, tuple[str, ...]] = {}
-        if model.nodes and side.mapping:
-            self.nodes = {y.id: side.mapping.nodes(y.id) for y in side.engine.layers}
-        else:
-            self.words = {y.id: _spoken(y) for y in side.engine.layers}
-            self.nodes = {
-                y.id: y.origins or tuple(w for w in self.words[y.id] if operator(w))
-                for y in side.engine.layers
-            }
+        self.mapping = side.mapping if model.nodes else None
+        self.words = {} if self.mapping else {y.id: _spoken(y) for y in side.engine.layers}
+        idle = dataflow.MOVES | {"control"}
         self.moves = [
             y
             for y in side.engine.layers
-            if dataflow.work(y) in dataflow.MOVES | {"control"} and not (model.nodes and self.nodes[y.id])
+            if dataflow.work(y) in idle and not (model.nodes and self.nodes(y.id))
         ]
-        idle = {y.id for y in self.moves}
-        self.computing = [y for y in side.engine.layers if y.id not in idle]
+        moves = {y.id for y in self.moves}
+        self.computing = [y for y in side.engine.layers if y.id not in moves]
+
+    def nodes(self, layer: str) -> tuple[str, ...]:
+        """Of one layer."""
+        if self.mapping:
+            return self.mapping.nodes(layer)
+        return self.side.engine.layer(layer).origins or tuple([w for w in self.words[layer] if operator(w)])
 
     def homed(self, layer: str) -> tuple[str, ...]:
         """The nodes that a layer computes, or a part of them; of one that computes none, the first that it serves.
 
         The layer before often quantizes for the next node; that must not make one group of the two.
         """
-        nodes = self.nodes[layer]
+        nodes = self.nodes(layer)
         return tuple(n for n in nodes if layer in self._homes.get(n, (layer,))) or nodes[:1]
 
     @functools.cached_property
@@ -363,35 +365,37 @@ class _Named:
                 found[pair.node].add(pair.layer)
         return {node: frozenset(layers) for node, layers in found.items()}
 
+    @functools.cached_property
+    def _nothing(self) -> Half:
+        """Where an engine was timed, what it does not run takes no time."""
+        return Half((), 0 if self.side.times else None, (), ())
+
     def half(self, ids: Sequence[str]) -> Half:
+        if not ids:
+            return self._nothing
         layers = [self.side.engine.layer(i) for i in ids]
         known = [self.side.times[i] for i in ids if i in self.side.times]
-        # Where an engine was timed, what it does not run takes no time.
-        time = sum(known) if known or (self.side.times and not ids) else None
         return Half(
             tuple(ids),
-            time,
-            tuple(dict.fromkeys(y.precision for y in layers if y.precision)),
-            tuple(dict.fromkeys(y.tactic for y in layers if y.tactic)),
+            sum(known) if known else None,
+            tuple(dict.fromkeys([y.precision for y in layers if y.precision])),
+            tuple(dict.fromkeys([y.tactic for y in layers if y.tactic])),
             _reads(layers),
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
     """A component: ids of layers of both sides, and nodes."""
 
-    first: frozenset[str]
-    second: frozenset[str]
-    nodes: frozenset[str]
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    nodes: tuple[str, ...]
     basis: Basis = "nodes"
 
     @classmethod
-    def of(cls, part: Iterable[tuple[int, str]]) -> _Part:
-        found: tuple[set[str], set[str], set[str]] = (set(), set(), set())
-        for number, name in part:
-            found[number].add(name)
-        first, second, nodes = map(frozenset, found)
+    def of(cls, part: Sequence[_Vertex]) -> _Part:
+        first, second, nodes = (tuple([name for n, name in part if n == number]) for number in range(3))
         return cls(first, second, nodes)
 
 
@@ -415,7 +419,7 @@ def _aligned(
     lone = [p for p in parts if not (p.first and p.second)]
     # With a model, layers of different nodes are different layers, whatever they look like: one of a pair has to tell
     # no node. What several layers run stays together.
-    free = [p for p in lone if not model.nodes or len(p.first | p.second) == 1]
+    free = [p for p in lone if not model.nodes or len(p.first + p.second) == 1]
     nodes = [{i: p.nodes for p in (*kept, *free) for i in (p.first, p.second)[n]} for n in (0, 1)]
     silent = [any(ids and not p.nodes for p in free for ids in [(p.first, p.second)[n]]) for n in (0, 1)]
     if model.nodes and not any(silent):
@@ -429,15 +433,16 @@ def _aligned(
     )
     joined = [
         _Part(
-            frozenset(m.first),
-            frozenset(m.second),
-            frozenset().union(*(nodes[n][i] for n, ids in enumerate((m.first, m.second)) for i in ids)),
+            m.first,
+            m.second,
+            tuple({w for n, ids in enumerate((m.first, m.second)) for i in ids for w in nodes[n][i]}),
             basis if m.reason == "known" else m.reason,
         )
         for m in found
     ]
     taken = [{i for p in joined for i in (p.first, p.second)[n]} for n in (0, 1)]
-    return [*joined, *(p for p in lone if not (p.first & taken[0] or p.second & taken[1]))]
+    left = (p for p in lone if taken[0].isdisjoint(p.first) and taken[1].isdisjoint(p.second))
+    return [*joined, *left]
 
 
 def _group(part: _Part, halves: tuple[_Named, _Named], order: Mapping[str, int]) -> Group:
@@ -445,21 +450,22 @@ def _group(part: _Part, halves: tuple[_Named, _Named], order: Mapping[str, int])
         sorted(names, key=half.at.__getitem__)
         for names, half in zip((part.first, part.second), halves, strict=True)
     )
-    nodes = sorted(part.nodes, key=lambda n: (order.get(n, len(order)), n)) if order else _said(ids, halves)
+    nodes = sorted(part.nodes, key=lambda n: (order.get(n, len(order)), n)) if order else []
     basis: Basis = part.basis
     if not (ids[0] and ids[1]):
         own = (halves[n].side.engine.layer(i) for n, mine in enumerate(ids) for i in mine)
         basis = "converts" if all(dataflow.work(y) == "quantization" for y in own) else "alone"
-    title = nodes[0] if nodes else halves[0 if ids[0] else 1].side.engine.layer((ids[0] or ids[1])[0]).name
-    return Group(title, tuple(nodes) if order else (), halves[0].half(ids[0]), halves[1].half(ids[1]), basis)
+    title = nodes[0] if nodes else _title(ids, halves, named=bool(order))
+    return Group(title, tuple(nodes), halves[0].half(ids[0]), halves[1].half(ids[1]), basis)
 
 
-def _said(ids: Sequence[Sequence[str]], halves: tuple[_Named, _Named]) -> list[str]:
-    """Names of nodes in the order in which the layers say them."""
-    return list(
-        dict.fromkeys(
-            n for names, half in zip(ids, halves, strict=True) for i in names for n in half.nodes[i]
-        )
+def _title(ids: Sequence[Sequence[str]], halves: tuple[_Named, _Named], *, named: bool) -> str:
+    """The first node that the layers tell, where nodes have not been told; else the name of the first layer."""
+    first = halves[0 if ids[0] else 1].side.engine.layer((ids[0] or ids[1])[0]).name
+    if named:
+        return first
+    return next(
+        (n for mine, half in zip(ids, halves, strict=True) for i in mine for n in half.nodes(i)), first
     )
 
 
