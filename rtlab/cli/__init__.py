@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "bisect": _bisect,
             "advise": _advise,
             "rules": _rules,
+            "sensitivity": _sensitivity,
             "prepare": _prepare,
             "report": _report,
             "backends": _backends,
@@ -191,6 +192,22 @@ def _advise(given: argparse.Namespace) -> int:
     study = opening.built(given, [given.precision])
     found = study.advise(given.precision, seconds=given.seconds)
     return _tell(given, found, printing.advice)
+
+
+def _sensitivity(given: argparse.Namespace) -> int:
+    study = opening.planned(given, [given.precision])
+    if given.data is not None:
+        # A sample's own task has other samples.
+        study.task = None
+    found = study.sensitivity(
+        given.precision,
+        asks=given.asks,
+        by=given.by,
+        labels=None if given.labels is None else opening.labels(given.labels),
+        verify=None if given.measure else given.verify,
+        budget_s=given.seconds,
+    )
+    return _tell(given, found, lambda one: print(one.told()))
 
 
 def _rules(given: argparse.Namespace) -> int:

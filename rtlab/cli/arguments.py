@@ -90,6 +90,7 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     _why_arguments(commands)
     _bisect_arguments(commands)
     _advise_arguments(commands)
+    _sensitivity_arguments(commands)
     _rules_arguments(commands)
 
     ready = commands.add_parser(
@@ -212,6 +213,42 @@ def _advise_arguments(commands: Any) -> None:
     )
     _release_argument(asked)
     asked.set_defaults(no_run=True, budget=BUDGET_S)
+
+
+def _sensitivity_arguments(commands: Any) -> None:
+    asked = commands.add_parser(
+        "sensitivity", help="which nodes are guilty of a variant's error, by what each does to the outputs"
+    )
+    asked.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    asked.add_argument(
+        "--asks",
+        choices=("only", "released"),
+        default="only",
+        help="what each harms alone, or what it would win back alone (default: %(default)s)",
+    )
+    asked.add_argument(
+        "--by", choices=("node", "quantizer"), default="node", help="what is ranked (default: %(default)s)"
+    )
+    asked.add_argument(
+        "--labels",
+        default=None,
+        metavar="L.npy",
+        help="a label for each sample: their cross-entropy is the loss",
+    )
+    asked.add_argument(
+        "--verify",
+        type=int,
+        default=8,
+        metavar="K",
+        help="run the first K of an estimate (default: %(default)s)",
+    )
+    asked.add_argument("--measure", action="store_true", help="run all of them, and estimate nothing")
+    asked.add_argument(
+        "--seconds", type=float, default=60.0, help="how long it may take (default: %(default)g)"
+    )
+    asked.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(asked)
+    asked.set_defaults(backend=None, compiler=None)
 
 
 def _rules_arguments(commands: Any) -> None:

@@ -6,11 +6,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtlab.errors import CalibrationError, ModelError, VariantError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
     from rtlab.study import Study
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 
 def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
     """The model's study with a variant in each of these precisions, built."""
+    return planned(given, precisions).run(compare=not given.no_run, budget_s=given.budget)
+
+
+def planned(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
+    """The same, with variants that are not built yet."""
     study = opened(given)
     for precision in precisions:
         study.add(
@@ -31,7 +38,7 @@ def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
             scales=given.scales,
             compiler=given.compiler,
         )
-    return study.run(compare=not given.no_run, budget_s=given.budget)
+    return study
 
 
 def opened(given: argparse.Namespace) -> Study:
@@ -126,6 +133,22 @@ def _data(given: argparse.Namespace, model: Model) -> CalibrationData:
                 'Give JSON with the arguments of rtlab.Preprocessing, such as {"size": [224, 224]}.'
             ) from error
     return CalibrationData.of(given.data, model=model, preprocessing=settings)
+
+
+def labels(path: str) -> NDArray[Any]:
+    """The labels of samples, from an .npy.
+
+    Raises:
+        CalibrationError: it cannot be read.
+    """
+    import numpy as np
+
+    try:
+        return np.asarray(np.load(path, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise CalibrationError(
+            f'Cannot read labels from "{path}": {error}. Give an .npy with one label for each sample.'
+        ) from error
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:

@@ -31,6 +31,7 @@ _WORKS: dict[WorkName, str] = {
     "why": "ask the compiler",
     "advise": "ask about all missed fusions",
     "remedy": "build the remedy",
+    "sensitivity": "look for the guilty",
 }
 
 
@@ -256,6 +257,10 @@ class Choosing(Showing):
         else:
             self.study.why(*pair, variant=variant, again=known, progress=progress)
 
+    def _look(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
+        given: dict[str, Any] = {k: values[k] for k in ("asks", "by", "loss") if k in values}
+        self.study.sensitivity(variant, progress=progress, **given)
+
     def _worked(self, asked: StartWork) -> None:
         self._check_known(asked.variant)
         values, variant = asked.values, asked.variant
@@ -268,6 +273,7 @@ class Choosing(Showing):
             "peaks": lambda progress: self.study.measure_peaks(progress=progress),
             "why": lambda progress: self._ask_why(values, variant, progress),
             "advise": lambda progress: self.study.advise(variant, progress=progress),
+            "sensitivity": lambda progress: self._look(values, variant, progress),
             "remedy": lambda progress: self._derived(
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
             ),

@@ -30,6 +30,7 @@ from rtlab.questions.samples.panel import SAMPLES
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.panel import SCHEDULE
 from rtlab.questions.score.panel import SCORE
+from rtlab.questions.sensitivity.panel import SENSITIVITY
 from rtlab.questions.table.panel import TABLE
 from rtlab.questions.variants.panel import VARIANTS
 from rtlab.questions.why.panel import WHY
@@ -52,6 +53,7 @@ QUESTIONS: tuple[Question, ...] = (
     FORMULATIONS,
     RECURRENCE,
     ACCURACY,
+    SENSITIVITY,
     SCORE,
     ENGINE,
     BUILD,

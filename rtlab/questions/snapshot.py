@@ -16,6 +16,7 @@ from rtlab.formulations.recurrent import Timed
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
 from rtlab.questions.why.joined import Joined
@@ -30,7 +31,7 @@ class Snapshot:
     recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
     ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
     gave, None where random ones are drawn when they are needed. ``verdicts`` and ``advice`` say why nodes are not one
-    step, ``joined`` why those of a step are, by variant.
+    step, ``joined`` why those of a step are, and ``sensitivities`` who is guilty of its error, by variant.
     """
 
     model: Model
@@ -47,3 +48,6 @@ class Snapshot:
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=dict)
     joined: Mapping[str, Mapping[str, Joined]] = dataclasses.field(default_factory=dict)
     advice: Mapping[str, Advice] = dataclasses.field(default_factory=dict)
+    sensitivities: Mapping[str, Mapping[tuple[Asks, By, LossName], Sensitivity]] = dataclasses.field(
+        default_factory=dict
+    )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rtlab.experiments.tactics import LayerTactics
     from rtlab.formulations.recurrent import Timed
     from rtlab.questions.batches.sweeps import Sweep
+    from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import Joined
@@ -35,7 +36,8 @@ def _nothing() -> Any:
 class Contents:
     """Tables by the name of a variant, and ``forms`` by node; each can only be read.
 
-    ``verdicts`` are by the name of a variant, then by pair of nodes; ``joined`` then by layer.
+    ``verdicts`` are by the name of a variant, then by pair of nodes; ``joined`` then by layer, and
+    ``sensitivities`` by what was asked, of what, and on which loss.
 
     ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
     """
@@ -50,6 +52,9 @@ class Contents:
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=_nothing)
     joined: Mapping[str, Mapping[str, Joined]] = dataclasses.field(default_factory=_nothing)
     advice: Mapping[str, Advice] = dataclasses.field(default_factory=_nothing)
+    sensitivities: Mapping[str, Mapping[tuple[Asks, By, LossName], Sensitivity]] = dataclasses.field(
+        default_factory=_nothing
+    )
     unbuilt: frozenset[str] = frozenset()
 
     def planned(
@@ -76,7 +81,9 @@ class Contents:
         # What was found out about one engine does not hold for another.
         other = was is not None and was.engine is not facts.engine
         gone: dict[str, Any] = (
-            {t: _without(getattr(self, t), name) for t in ("verdicts", "joined", "advice")} if other else {}
+            {t: _without(getattr(self, t), name) for t in ("verdicts", "joined", "advice", "sensitivities")}
+            if other
+            else {}
         )
         table, failures = _with(self.facts, name, facts), _without(self.failures, name)
         return dataclasses.replace(self, facts=table, failures=failures, **gone)
@@ -116,6 +123,11 @@ class Contents:
             self, verdicts=_with(self.verdicts, name, mine), advice=_with(self.advice, name, found)
         )
 
+    def sensed(self, name: str, key: tuple[Asks, By, LossName], found: Sensitivity) -> Contents:
+        """With who is guilty of a variant's error."""
+        mine = _with(self.sensitivities.get(name, {}), key, found)
+        return dataclasses.replace(self, sensitivities=_with(self.sensitivities, name, mine))
+
     def settled(self, *names: str) -> Contents:
         """Without the failures of variants that have an engine."""
         gone = self.facts.keys() & set(names)
@@ -133,6 +145,7 @@ class Contents:
             "verdicts",
             "joined",
             "advice",
+            "sensitivities",
         )
         rest = {t: _without(getattr(self, t), name) for t in tables}
         return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})

@@ -1,0 +1,223 @@
+"""Which nodes, or which places that round, are guilty of a variant's error: by gradients, and by runs of the model."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from rtlab.core.arrays import Batch
+from rtlab.core.protocols import Evaluator
+from rtlab.core.trace import Outputs
+from rtlab.experiments.experiment import Rig
+from rtlab.experiments.sensitivity.loss import SampleLoss, floating
+from rtlab.experiments.sizing import batch_size
+from rtlab.quantize.switched import INPUT, Switched, switched
+from rtlab.questions.sensitivity import (
+    FEW,
+    LOSSES,
+    Asks,
+    By,
+    Effects,
+    LossName,
+    Sensitivity,
+    ranked,
+    reliability,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.model import Model
+
+_DOING = "looking for the guilty"
+
+
+@dataclasses.dataclass(frozen=True)
+class SensitivitySearch:
+    """Rank what rounds in a variant by what it does to a loss.
+
+    The first samples are few; then there are twice as many each time, until the ranking is as reliable as asked for,
+    the samples are over, or the time is.
+
+    Attributes:
+        variant: Its name.
+        source: What was prepared.
+        emulation: What the CPU computes as the variant.
+        data: The samples.
+        asks: What a place harms alone, or what it would win back alone.
+        by: Whether nodes are ranked, with all that they round, or each place that rounds.
+        loss: The energy of the outputs' error, or the cross-entropy of the labels.
+        labels: One label for each sample, for that.
+        verify: How many of the first places of an estimate are run; None runs all, and estimates nothing.
+        reach: The reliability from which on no more samples are taken.
+        begun: What was found before, to go on from there.
+    """
+
+    variant: str
+    source: Model
+    emulation: Model
+    data: CalibrationData
+    asks: Asks = "only"
+    by: By = "node"
+    loss: LossName = "outputs"
+    labels: NDArray[np.int64] | None = None
+    verify: int | None = 8
+    reach: float = 0.9
+    begun: Effects | None = None
+    partial: ClassVar[bool] = True
+
+    def steps(self, rig: Rig[Evaluator]) -> Iterator[Sensitivity]:
+        """What is known after each batch."""
+        made = switched(self.source, self.emulation)
+        names = floating(self.source)
+        with contextlib.ExitStack() as opened:
+            yield from _Search(self, rig, made, names, opened).records()
+
+
+class _Search:
+    """The working state of one search."""
+
+    def __init__(
+        self,
+        asked: SensitivitySearch,
+        rig: Rig[Evaluator],
+        made: Switched,
+        names: Sequence[str],
+        opened: contextlib.ExitStack,
+    ) -> None:
+        self.asked, self.rig, self.made, self.names = asked, rig, made, names
+        self._began = time.monotonic()
+        rig.phase("Opening the switched model")
+        open_ = rig.tool.reading
+        self._run = opened.enter_context(open_(made.model, names, progress=rig))
+        self._plain = opened.enter_context(open_(asked.source, names, progress=rig))
+        rig.count(builds=2)
+        places = tuple(made.nodes) if asked.by == "node" else tuple(q.id for q in made.quantizers)
+        self.nodes = {p: p for p in places} if asked.by == "node" else {q.id: q.node for q in made.quantizers}
+        vector = made.vector if asked.asks == "only" else made.released
+        self.vectors = [vector([p]) for p in places]
+        none = np.zeros((len(places), 0))
+        begun = asked.begun
+        self.effects = (
+            begun if begun is not None else Effects(places, none, none, np.zeros(0), data=asked.data)
+        )
+        self.spent = list(self.effects.work)
+        #: Whether samples run one at a time, since outputs do not tell them apart.
+        self._alone = False
+
+    def records(self) -> Iterator[Sensitivity]:
+        """Measure batch by batch."""
+        if self.effects.samples:
+            yield self._record()
+        # What was stopped among the first samples lacks places; they come first.
+        yield from self._measured(0, self.effects.samples or FEW)
+        while not self._enough():
+            before = self.effects.samples
+            yield from self._measured(before, 2 * before)
+            if self.effects.samples == before:
+                return
+
+    def _enough(self) -> bool:
+        known = reliability(self.effects.measured)
+        return self.rig.over or (known is not None and known >= self.asked.reach)
+
+    def _batches(self, first: int, last: int) -> Iterator[tuple[Batch, int, int]]:
+        """Batches of the samples from one number to another, with the number of the first in each, and how many."""
+        data, model = self.asked.data, self.asked.source
+        values = tuple(o for n in model.top for o in n.outputs if o)
+        most = 1 if self._alone else batch_size(model, values, data, self.rig.tool)
+        size = min(most, max(1, last - first))
+        for batch in data.batches(model, size, skip=first):
+            count = data.samples_in(model, batch)
+            yield batch, first, count
+            first += count
+            if first >= last:
+                return
+
+    def _measured(self, begin: int, end: int) -> Iterator[Sensitivity]:
+        """The effect of every place that lacks it, on the samples from one number to another, batch by batch."""
+        for batch, first, count in self._batches(begin, end):
+            table = self.effects.measured[:, first : first + count]
+            lacking = [i for i in range(len(self.vectors)) if not table.shape[1] or np.isnan(table[i]).any()]
+            if not lacking or self.rig.over:
+                return
+            loss, whole = self._reference(batch, first, count)
+            if loss.rows < count and self.asked.source.dynamic_batch:
+                # Such as all boxes found in several pictures: no output tells samples apart.
+                self._alone = True
+                yield from self._measured(first, end)
+                return
+            found = np.full((len(self.vectors), count), np.nan)
+            found[:, : table.shape[1]] = table
+            self.rig.phase(f"Running {first + count} samples with one switch turned", len(lacking))
+            for i in self.rig.each(lacking, _DOING):
+                own = loss.each(self._timed(1, self._run, {**batch, INPUT: self.vectors[i]}))
+                found[i] = own if self.asked.asks == "only" else whole - own
+                self.rig.count(runs=1)
+                self.rig.advance()
+                if not first:
+                    # Something is known at once.
+                    self._keep(first, found, whole)
+                    yield self._record()
+            if not np.isnan(found).any():
+                self._keep(first, found, whole)
+                yield self._record()
+
+    def _keep(self, first: int, found: NDArray[np.float64], whole: NDArray[np.float64]) -> None:
+        """Put the effects on a batch in place of what was known of it."""
+        was, last = self.effects, first + found.shape[1]
+        self.effects = dataclasses.replace(
+            was,
+            measured=np.concatenate([was.measured[:, :first], found, was.measured[:, last:]], axis=1),
+            losses=np.concatenate([was.losses[:first], whole, was.losses[last:]]),
+            work=(self.spent[0], self.spent[1], self.spent[2]),
+        )
+
+    def _reference(self, batch: Batch, first: int, count: int) -> tuple[SampleLoss, NDArray[np.float64]]:
+        """The loss on a batch, and what the variant itself loses on it."""
+        self._timed(2, self._plain, batch)
+        off = self._run({**batch, INPUT: self.made.vector(())})
+        loss = SampleLoss.of(off, self.names, count, self.asked.labels, first)
+        whole = loss.each(self._run({**batch, INPUT: self.made.released(())}))
+        self.rig.count(runs=3)
+        return loss, whole
+
+    def _timed(self, kind: int, run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
+        began = time.perf_counter()
+        found = run(batch)
+        self.spent[kind] += time.perf_counter() - began
+        return found
+
+    def _record(self) -> Sensitivity:
+        asked, effects = self.asked, self.effects
+        estimated = effects.estimated.shape[1] > 0
+        table = effects.estimated if estimated else effects.measured
+        known = table[~np.isnan(table).any(axis=1)]
+        said = []
+        if len(known) < len(table):
+            said.append(f"{len(known)} of {len(table)} places were measured before the end")
+        if asked.data.synthetic:
+            said.append("the samples are random: what is guilty on real ones may be another")
+        work = effects.work[0] if estimated else effects.work[1]
+        return Sensitivity(
+            asked.variant,
+            asked.asks,
+            asked.by,
+            ranked(effects, asked.by, self.nodes),
+            LOSSES[asked.loss],
+            float(effects.losses.mean()),
+            effects.samples,
+            effects.probes,
+            reliability(known),
+            work / effects.work[2] if effects.work[2] else None,
+            time.monotonic() - self._began,
+            f"{self.rig.tool.source}, {asked.data.source}",
+            tuple(said),
+            effects,
+        )

@@ -1,0 +1,147 @@
+"""What a variant loses on each sample, as a continuous number."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtlab.errors import CalibrationError, ModelError, RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+    from rtlab.core.trace import Outputs
+
+_FLOATS = {"fp16", "bf16", "fp32", "fp64"}
+#: What a sample loses at most: a hundred times the energy of its outputs. An output that is not finite loses as much.
+MOST = 100.0
+
+
+def floating(model: Model) -> tuple[str, ...]:
+    """The floating-point outputs of a model.
+
+    Raises:
+        ModelError: it has none.
+    """
+    found = tuple(o for o in model.outputs if model.values[o].dtype in _FLOATS)
+    if not found:
+        kinds = ", ".join(f'"{o}" {model.values[o].dtype or "of no known type"}' for o in model.outputs)
+        raise ModelError(
+            f'Cannot rank what rounds in model "{model.name}": none of its outputs is floating-point ({kinds}), so '
+            "that a small error shows nowhere. Give the model without what chooses at its end, such as ArgMax."
+        )
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampleLoss:
+    """The loss of each sample of one batch.
+
+    Attributes:
+        reference: The floating-point outputs of the source.
+        samples: How many samples the batch holds.
+        rows: As many, where each output has a row for each; else 1, for all together.
+        labels: The label of each sample, where the loss is their cross-entropy.
+    """
+
+    reference: Mapping[str, NDArray[np.float64]]
+    samples: int
+    rows: int
+    labels: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        reference: Outputs,
+        names: Sequence[str],
+        samples: int,
+        labels: NDArray[np.int64] | None,
+        first: int,
+    ) -> SampleLoss:
+        """The loss beside what the source gives for samples from number ``first`` on.
+
+        Raises:
+            RunError: the source itself gives NaN or infinity.
+            CalibrationError: a label is no class.
+        """
+        told: dict[str, NDArray[np.float64]] = {n: np.asarray(reference[n], np.float64) for n in names}
+        for name, array in told.items():
+            if not np.isfinite(array).all():
+                raise RunError(
+                    f'Cannot rank what rounds: the model itself gives NaN or infinity in output "{name}" for a sample '
+                    f"from number {first} on, before anything is rounded. Leave that sample out, or repair the model."
+                )
+        each = all(a.ndim and len(a) == samples for a in told.values())
+        if labels is None:
+            return cls(told, samples, samples if each else 1)
+        classes = told[names[0]]
+        wanted = labels[first : first + samples]
+        if classes.ndim != 2 or not each:
+            raise CalibrationError(
+                f'Cannot take the cross-entropy of labels: output "{names[0]}" has shape {classes.shape}, and no row '
+                'of classes for each sample. Use loss="outputs".'
+            )
+        if (
+            wanted.dtype.kind not in "iu"
+            or wanted.ndim != 1
+            or not np.all((wanted >= 0) & (wanted < classes.shape[1]))
+        ):
+            raise CalibrationError(
+                f"Cannot take the cross-entropy of labels: they are to be one whole number from 0 to "
+                f'{classes.shape[1] - 1} for each sample. Use loss="outputs" for others.'
+            )
+        return cls(told, samples, samples, wanted.astype(np.int64))
+
+    def each(self, outputs: Outputs) -> NDArray[np.float64]:
+        """What is lost on each sample, or on each the mean of all, beyond the reference.
+
+        Raises:
+            RunError: an output has another shape than in the reference.
+        """
+        for name, one in self.reference.items():
+            if np.shape(outputs[name]) != one.shape:
+                raise RunError(
+                    f'Cannot compare output "{name}": it has shape {one.shape}, and {np.shape(outputs[name])} where '
+                    "something is rounded, so that its numbers follow from what the model chooses. Give the model "
+                    "without its last steps, such as NonMaxSuppression."
+                )
+        found = self._entropy(outputs) if self.labels is not None else self._errors(outputs)
+        bounded = np.clip(np.where(np.isfinite(found), found, MOST), -MOST, MOST)
+        return np.repeat(bounded, self.samples // self.rows)
+
+    def scales(self, name: str) -> NDArray[np.float64]:
+        """By what each row of an output's error is divided, in squares: the energy of the output, times the outputs."""
+        rows = self.reference[name].reshape(self.rows, -1)
+        energy = np.square(rows).sum(axis=1)
+        mean = float(energy.mean()) or 1.0
+        return np.where(energy > 0, energy, mean) * len(self.reference)
+
+    def _errors(self, outputs: Outputs) -> NDArray[np.float64]:
+        total = np.zeros(self.rows)
+        with np.errstate(all="ignore"):
+            for name, one in self.reference.items():
+                error = (np.asarray(outputs[name], np.float64) - one).reshape(self.rows, -1)
+                total += np.square(error).sum(axis=1) / self.scales(name)
+        return total
+
+    def _entropy(self, outputs: Outputs) -> NDArray[np.float64]:
+        name = next(iter(self.reference))
+        with np.errstate(all="ignore"):
+            return self._logs(self.reference[name]) - self._logs(np.asarray(outputs[name], np.float64))
+
+    def _logs(self, classes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The logarithm of the probability of each label, of logits or of probabilities."""
+        assert self.labels is not None  # noqa: S101 - nobody asks without
+        reference = next(iter(self.reference.values()))
+        likely = bool((reference >= 0).all() and np.allclose(reference.sum(axis=1), 1, atol=1e-3))
+        if likely:
+            logs = np.log(np.maximum(classes, 1e-12))
+        else:
+            shifted = classes - classes.max(axis=1, keepdims=True)
+            logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        found: NDArray[np.float64] = logs[np.arange(len(logs)), self.labels]
+        return found

@@ -1,0 +1,251 @@
+"""Who is guilty of a variant's error: what each node, or each place that rounds, does to the outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import numpy as np
+
+from rtlab.core.schema import UNSENT, Meaning
+from rtlab.documents.answer import NounTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.data import CalibrationData
+
+#: Which question is asked: what a place harms alone, or what it would win back alone.
+Asks: TypeAlias = Literal["only", "released"]
+#: What is ranked: nodes with all that they round, or each place that rounds.
+By: TypeAlias = Literal["node", "quantizer"]
+#: The loss: the energy of the error of the outputs, or the cross-entropy of the labels.
+LossName: TypeAlias = Literal["outputs", "labels"]
+#: Samples below which no ranking is worth its name.
+FEW = 8
+_INTERVAL = "An end of the interval that has the mean over all such samples with 95 %."
+#: Half-width of a 95 % interval of a mean, in standard errors.
+_WIDE = 1.96
+#: Halvings of the samples that a reliability is the mean of.
+_HALVINGS = 16
+
+ASKED: Mapping[Asks, str] = {
+    "only": "only this one quantized: what it harms alone",
+    "released": "only this one released: what it would win back alone",
+}
+BY: Mapping[By, str] = {"node": "nodes, each with all that it rounds", "quantizer": "places that round"}
+LOSSES: Mapping[LossName, str] = {
+    "outputs": "mean over samples of |z - z_ref|² / |z_ref|² of the outputs z",
+    "labels": "mean cross-entropy of the labels, in nats",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Guilty:
+    """What one node, or one place that rounds, does to the loss.
+
+    ``effect`` is estimated where it follows from gradients, and measured where the model was run; ``low`` and ``high``
+    are the ends of its 95 % interval over the samples. ``verified`` is what runs of the model say, None where there was
+    none; ``known`` the best that is known of the two. ``causes`` say why in words.
+    """
+
+    rank: Annotated[int, Meaning("Rank")]
+    node: Annotated[str, Meaning("Node", links="nodes")]
+    quantizer: Annotated[str, Meaning("Quantizer")]
+    effect: Annotated[float, Meaning("Effect", origin="{self.origin}")]
+    low: Annotated[
+        float, Meaning("From", origin="{self.origin}", note="Lower end of the 95 % interval.", infinite=True)
+    ]
+    high: Annotated[
+        float, Meaning("To", origin="{self.origin}", note="Upper end of the 95 % interval.", infinite=True)
+    ]
+    verified: Annotated[float | None, Meaning("Verified", origin="measured")]
+    origin: Literal["estimated", "measured"]
+    causes: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> float:
+        """The effect, as it was measured where it was."""
+        return self.effect if self.verified is None else self.verified
+
+    @property
+    def interval(self) -> Annotated[tuple[float, float], Meaning()]:
+        """Both ends of the 95 % interval of the effect."""
+        return self.low, self.high
+
+    @property
+    def note(self) -> Annotated[str, Meaning()]:
+        """Why, in words."""
+        return " ".join(self.causes)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Effects:
+    """Effects of places on each sample, from which a ranking follows; more samples are added later.
+
+    Attributes:
+        places: What is ranked, by id: nodes or quantizers.
+        estimated: Estimates, ``(places, samples)``; NaN where a place has none. Without columns where none was made.
+        measured: The same by running the model, as far as a place was.
+        probes: Random directions of the outputs that each estimate is the mean of; 0 where none was made.
+        losses: The loss of the variant itself on each sample, less that of the source.
+        data: The samples.
+        work: Seconds that estimates and runs took, and those of the source alone on the same samples.
+    """
+
+    places: tuple[str, ...]
+    estimated: NDArray[np.float64]
+    measured: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    probes: int = 0
+    data: CalibrationData | None = None
+    work: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def samples(self) -> int:
+        """How many samples there are."""
+        return max(int(self.estimated.shape[1]), int(self.measured.shape[1]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sensitivity:
+    """Which nodes, or which places that round, are guilty of a variant's error.
+
+    Attributes:
+        variant: Its name.
+        asks: Which question is answered.
+        by: What is ranked.
+        ranking: One row each, the largest effect first.
+        loss: The loss that effects are differences of.
+        total: What the variant loses, all of it together, measured.
+        samples: How many samples there were.
+        probes: Random directions of the outputs that each estimate is the mean of; 0 where all was measured.
+        reliability: How far rankings on two halves of the samples agree, Spearman's coefficient, corrected to all of
+            them after Spearman and Brown; None where it cannot be told.
+        cost_x_plain: What the ranking took, in plain inferences of the same samples; sessions that are opened once are
+            not counted.
+        seconds: What all of it took, verification and opening included.
+        source: What ran, on what.
+        said: What else is to be known.
+        effects: What the ranking follows from.
+    """
+
+    variant: Annotated[str, Meaning()]
+    asks: Asks
+    by: By
+    ranking: tuple[Guilty, ...]
+    loss: Annotated[str, Meaning("Loss")]
+    total: Annotated[float, Meaning("The variant's loss", origin="measured")]
+    samples: Annotated[int, Meaning("Samples")]
+    probes: Annotated[int, Meaning("Probes")]
+    reliability: Annotated[
+        float | None,
+        Meaning(
+            "Reliability", origin="measured", note="Spearman of two halves of the samples, Spearman-Brown."
+        ),
+    ]
+    cost_x_plain: Annotated[float | None, Meaning("Cost", "x plain", "measured")]
+    seconds: Annotated[float, Meaning("Took", "s", "measured")]
+    source: Annotated[str, Meaning("Source")]
+    said: tuple[str, ...] = ()
+    effects: Annotated[Effects | None, UNSENT] = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def question(self) -> Annotated[str, Meaning("Question")]:
+        """What the ranking answers, in words."""
+        return ASKED[self.asks]
+
+    @property
+    def notes(self) -> Annotated[tuple[str, ...], Meaning()]:
+        """What cannot be concluded, and what else is to be known."""
+        few = f"fewer than {FEW} samples: no ranking can be trusted"
+        return (few, *self.said) if self.samples < FEW else self.said
+
+    def __repr__(self) -> str:
+        first = f", first {self.ranking[0].node}" if self.ranking else ""
+        told = "" if self.reliability is None else f", reliability {self.reliability:.2f}"
+        rows = f"{len(self.ranking)} rows on {self.samples} samples"
+        return f"<Sensitivity of {self.variant}, {self.asks}: {rows}{first}{told}>"
+
+    def _repr_html_(self) -> str:
+        words = "".join(f"<p>{html.escape(n)}</p>" for n in (self.title, *self.notes))
+        return f"{words}{NounTable(Guilty, self.ranking, untold='').html()}"
+
+    @property
+    def title(self) -> str:
+        """The question, what it rests on, and how far it can be trusted."""
+        trust = "not known" if self.reliability is None else f"{self.reliability:.2f}"
+        return f"{self.question}; {self.samples} samples, reliability {trust} (measured)"
+
+    def told(self, rows: int = 20) -> str:
+        """The answer in words, with a table of the first rows."""
+        cost = "" if self.cost_x_plain is None else f", {self.cost_x_plain:.3g} x plain inference (measured)"
+        tail = (
+            f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)\ntook {self.seconds:.2g} s{cost}"
+        )
+        table = NounTable(Guilty, self.ranking[:rows], untold="").text()
+        return "\n\n".join((self.title, table, "\n".join((tail, *self.notes))))
+
+
+def spearman(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Spearman's coefficient of two rows of numbers, with mean ranks where some are equal; NaN for fewer than three."""
+    if len(one) < 3:
+        return float("nan")
+    first, second = _ranks(one), _ranks(other)
+    first, second = first - first.mean(), second - second.mean()
+    norm = float(np.sqrt((first**2).sum() * (second**2).sum()))
+    return float((first * second).sum() / norm) if norm else float("nan")
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks: NDArray[np.float64] = (ends - (counts - 1) / 2.0)[where.reshape(-1)]
+    return ranks
+
+
+def reliability(effects: NDArray[np.float64]) -> float | None:
+    """How far the ranking of rows of ``(places, samples)`` would agree with that on other samples, as many.
+
+    The mean of Spearman's coefficient between random halves of the samples, corrected for the whole by 2 r / (1 + r)
+    (Spearman 1910, Brown 1910). None for fewer than four samples or three places.
+    """
+    places, samples = effects.shape
+    if samples < 4 or places < 3:
+        return None
+    rng, found = np.random.default_rng(0), []
+    for _ in range(_HALVINGS):
+        order = rng.permutation(samples)
+        halves = (effects[:, part].mean(axis=1) for part in (order[: samples // 2], order[samples // 2 :]))
+        found.append(spearman(*halves))
+    mean = float(np.mean(found))
+    if not np.isfinite(mean):
+        return None
+    return 2 * mean / (1 + mean) if mean > 0 else mean
+
+
+def ranked(effects: Effects, by: By, nodes: Mapping[str, str]) -> tuple[Guilty, ...]:
+    """The rows of a ranking, the largest known effect first; ``nodes`` are those of places by id."""
+    rows = []
+    for i, place in enumerate(effects.places):
+        guess, true = (_seen(table, i) for table in (effects.estimated, effects.measured))
+        shown, origin = (guess, "estimated") if len(guess) else (true, "measured")
+        if not len(shown):
+            continue
+        mean = float(shown.mean())
+        wide = _WIDE * float(shown.std(ddof=1)) / np.sqrt(len(shown)) if len(shown) > 1 else float("nan")
+        verified = float(true.mean()) if len(true) else None
+        quantizer = place if by == "quantizer" else ""
+        rows.append((mean, wide, verified, nodes[place], quantizer, origin))
+    rows.sort(key=lambda r: -(r[0] if r[2] is None else r[2]))
+    return tuple(
+        Guilty(i + 1, node, quantizer, mean, mean - wide, mean + wide, verified, origin)  # type: ignore[arg-type]
+        for i, (mean, wide, verified, node, quantizer, origin) in enumerate(rows)
+    )
+
+
+def _seen(table: NDArray[np.float64], row: int) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = table[row][~np.isnan(table[row])]
+    return values

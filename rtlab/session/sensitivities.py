@@ -1,0 +1,130 @@
+"""What of a variant is guilty of its error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from rtlab.backends.reference import evaluator
+from rtlab.core.data import CalibrationData
+from rtlab.core.phrases import quoted
+from rtlab.core.protocols import Progress
+from rtlab.core.stage import BUDGET_S
+from rtlab.errors import CalibrationError, VariantError, boundary
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.sensitivity import SensitivitySearch
+from rtlab.quantize import rewrites
+from rtlab.questions.sensitivity import ASKED, BY, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.session.runs import Runs
+from rtlab.session.watching import watching
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+R = TypeVar("R")
+
+
+class Sensitivities(Runs[R]):
+    """Ranks what rounds."""
+
+    @boundary("look for the guilty")
+    def sensitivity(
+        self,
+        variant: str,
+        *,
+        asks: Asks = "only",
+        by: By = "node",
+        loss: LossName | None = None,
+        labels: Any = None,
+        verify: int | None = 8,
+        budget_s: float = BUDGET_S,
+        again: bool = False,
+        progress: Progress | None = None,
+    ) -> Sensitivity:
+        """Which nodes, or which places that round, are guilty of a variant's error, the guiltiest first.
+
+        Effects are differences of a continuous loss on the CPU. ``reliability`` says how far a ranking on other samples
+        would be the same; samples are added until it is 0.9, or the budget is used up. What was found before a cancel
+        is kept, and asked once more it goes on from there. The variant need not be built.
+
+        Args:
+            variant: Its name.
+            asks: ``only``, what a place harms where nothing else is quantized; or ``released``, what is won back where
+                it alone is not.
+            by: ``node``, with all that it rounds; or ``quantizer``, each place that rounds: an input, a weight, an
+                output.
+            loss: ``outputs``, the energy of the error of all floating-point outputs; or ``labels``, the cross-entropy
+                of the task's labels. By default the latter where ``labels`` are given.
+            labels: One label for each sample, in place of the task's.
+            verify: How many of the first places of an estimate the model is run for; None runs it for all, and
+                estimates nothing.
+            budget_s: How long it may take.
+            again: Whether to forget what was found before.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, nothing of it rounds, or a choice is none.
+            ModelError: the model has no floating-point outputs.
+            CalibrationError: there are fewer labels than samples, or they are no classes.
+            RunError: the model itself gives NaN or infinity.
+            Cancelled: stopped before anything was found.
+        """
+        planned = self._known(variant, "look for the guilty")
+        _check(asks=(asks, tuple(ASKED)), by=(by, tuple(BY)), loss=(loss or "outputs", tuple(LOSSES)))
+        data, chosen, known = self._wanted(loss, labels)
+        key = (asks, by, chosen)
+        before = self._kept.sensitivities.get(variant, {}).get(key)
+        effects = before.effects if before is not None and not again else None
+        with watching(progress) as watched:
+            ready = self.prepare(variant, progress=watched)
+            search = SensitivitySearch(
+                variant,
+                rewrites.rewritten(self.model, planned.rewrites),
+                ready.emulate(watched),
+                data,
+                asks,
+                by,
+                chosen,
+                known,
+                verify,
+                begun=effects if effects is not None and effects.data is data else None,
+            )
+
+            def keep(found: Sensitivity) -> None:
+                self._change(lambda kept: kept.sensed(variant, key, found))
+
+            try:
+                return carry_out(search, Rig(evaluator(), watched, Allowance(budget_s)), keep)
+            finally:
+                self._changed()
+
+    def _wanted(
+        self, loss: LossName | None, labels: Any
+    ) -> tuple[CalibrationData, LossName, NDArray[np.int64] | None]:
+        """The samples, the loss, and the labels that it takes."""
+        task = self.task
+        data = self.data if task is None else task.data
+        chosen: LossName = loss or ("outputs" if labels is None else "labels")
+        if chosen == "outputs":
+            return data, chosen, None
+        told = labels if labels is not None else None if task is None else task.labels
+        if told is None:
+            raise CalibrationError(
+                "Cannot take the cross-entropy of labels: there are none. Give labels=, one for each sample, or a task."
+            )
+        known = np.asarray(told)
+        if data.count is not None and len(known) != data.count:
+            raise CalibrationError(
+                f"Cannot take the cross-entropy of labels: there are {len(known)} labels for {data.count} samples of "
+                f"{data.source}. Give one for each."
+            )
+        return data, chosen, known
+
+
+def _check(**choices: tuple[str, tuple[str, ...]]) -> None:
+    for name, (given, known) in choices.items():
+        if given not in known:
+            raise VariantError(
+                f'Cannot look for the guilty with {name}="{given}": there is no such choice. Choose {quoted(known)}.'
+            )

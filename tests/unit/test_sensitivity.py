@@ -1,0 +1,246 @@
+"""Who is guilty, by arithmetic by hand and by errors that were planted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import rtlab
+from nets import graph
+from rtlab import CalibrationData, Study, Task
+from rtlab.cli import main
+from rtlab.core.model import Model
+from rtlab.core.progress import Silent
+from rtlab.core.scale import Scale
+from rtlab.errors import CalibrationError, Cancelled, ModelError, RunError, VariantError
+from rtlab.questions.sensitivity import reliability, spearman
+
+SIZE = 16
+#: The weights of each product, and by value what its largest quantized number stands for: that of "b" clips.
+RNG = np.random.default_rng(7)
+WEIGHTS = {k: (RNG.standard_normal((SIZE, SIZE)) / 4).astype(np.float32) for k in "pqr"}
+SCALES = {"x": 4.0, "a": 4.0, "b": 0.4}
+DATA = RNG.standard_normal((24, SIZE)).astype(np.float32)
+
+
+def net(output: int = TensorProto.FLOAT, *tail: object) -> Model:
+    nodes = [
+        helper.make_node("MatMul", ["x", "p"], ["a"], "one"),
+        helper.make_node("MatMul", ["a", "q"], ["b"], "two"),
+        helper.make_node("MatMul", ["b", "r"], ["y"], "three"),
+    ]
+    ends = [("x", TensorProto.FLOAT, ["N", SIZE])]
+    if tail:
+        return graph(
+            [*nodes, *tail], ends, [("z", output, ["N"] if output == TensorProto.INT64 else [SIZE])], WEIGHTS
+        )
+    return graph(nodes, ends, [("y", TensorProto.FLOAT, ["N", SIZE])], WEIGHTS)
+
+
+def study(model: Model | None = None, data: np.ndarray = DATA, **more: object) -> Study:
+    made = Study(model or net(), data=CalibrationData({"x": data}, "samples of a test"), **more)
+    made.add("int8", scales={k: Scale(v) for k, v in SCALES.items()}, backend="onnxruntime")
+    return made
+
+
+def rounded(x: np.ndarray, amax: float | np.ndarray) -> np.ndarray:
+    step = np.asarray(amax, np.float32) / np.float32(127)
+    return (np.clip(np.rint(x / step), -128, 127) * step).astype(np.float32)
+
+
+def computed(x: np.ndarray, on: set[str]) -> np.ndarray:
+    """The outputs with some of the products quantized."""
+    value = x
+    for name, weight, read in zip(("one", "two", "three"), "pqr", "xab", strict=True):
+        w = WEIGHTS[weight]
+        if name in on:
+            value, w = rounded(value, SCALES[read]), rounded(w, np.abs(w).max(axis=0))
+        value = value @ w
+    return value
+
+
+def lost(on: set[str], samples: int) -> float:
+    z, exact = (computed(DATA[:samples], s).astype(np.float64) for s in (on, set()))
+    return float((((z - exact) ** 2).sum(axis=1) / (exact**2).sum(axis=1)).mean())
+
+
+NODES = {"one", "two", "three"}
+
+
+def test_only_this_one_quantized_is_what_it_harms_alone() -> None:
+    found = study().sensitivity("int8", verify=None)
+    assert "three" == found.ranking[0].node
+    assert NODES == {g.node for g in found.ranking}
+    for row in found.ranking:
+        assert row.verified == pytest.approx(lost({row.node}, found.samples), rel=1e-4)
+        assert row.low < row.effect < row.high
+    assert found.total == pytest.approx(lost(NODES, found.samples), rel=1e-4)
+
+
+def test_only_this_one_released_is_what_is_won_back_alone() -> None:
+    found = study().sensitivity("int8", asks="released", verify=None)
+    assert "three" == found.ranking[0].node
+    for row in found.ranking:
+        won = lost(NODES, found.samples) - lost(NODES - {row.node}, found.samples)
+        assert row.verified == pytest.approx(won, rel=1e-3, abs=1e-6)
+
+
+def test_of_a_node_each_place_that_rounds_is_told_apart() -> None:
+    """The threshold of what the third product reads is far too small; its weights are as good as the others'."""
+    found = study().sensitivity("int8", by="quantizer", verify=None)
+    effects = {g.quantizer: g.effect for g in found.ranking}
+    assert "three/input0" == found.ranking[0].quantizer
+    assert effects["three/weight1"] < 0.01 * effects["three/input0"]
+    assert 6 == len(effects)
+
+
+def test_the_cross_entropy_of_labels_is_a_loss_too() -> None:
+    labels = computed(DATA, set()).argmax(axis=1)
+
+    def entropy(on: set[str]) -> float:
+        z = computed(DATA, on).astype(np.float64)
+        return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), labels]).mean())
+
+    found = study().sensitivity("int8", labels=labels, verify=None, budget_s=float("inf"))
+    assert found.loss.startswith("mean cross-entropy")
+    if found.samples == len(DATA):
+        assert found.total == pytest.approx(entropy(NODES) - entropy(set()), rel=1e-3)
+    made = study(task=Task(CalibrationData({"x": DATA}, "held out"), labels))
+    assert found.ranking[0].effect == pytest.approx(made.sensitivity("int8", loss="labels").ranking[0].effect)
+
+
+def test_more_samples_are_taken_until_the_ranking_is_reliable_and_asking_again_goes_on() -> None:
+    made = study()
+    first = made.sensitivity("int8", budget_s=0.0)
+    assert 1 <= len(first.ranking)
+    second = made.sensitivity("int8")
+    assert second.samples >= first.samples
+    assert second.reliability is not None
+    assert second.reliability >= 0.9 or second.samples == len(DATA)
+    assert second is made.snapshot().sensitivities["int8"]["only", "node", "outputs"]
+    assert second.effects.measured[:, : first.samples] == pytest.approx(
+        np.nan_to_num(first.effects.measured, nan=second.effects.measured[:, : first.samples])
+    )
+
+
+def test_what_was_found_before_a_cancel_is_kept() -> None:
+    class Once(Silent):
+        def advance(self, steps: int = 1) -> None:
+            self.cancel()
+
+    made = study()
+    found = made.sensitivity("int8", progress=Once())
+    assert 1 == len(found.ranking)
+    assert any("1 of 3 places" in note for note in found.notes)
+    stopped = Silent()
+    stopped.cancel()
+    with pytest.raises(Cancelled):
+        study().sensitivity("int8", progress=stopped)
+
+
+def test_few_samples_and_random_ones_are_told() -> None:
+    few = study(data=DATA[:5]).sensitivity("int8")
+    assert "fewer than 8 samples: no ranking can be trusted" in few.notes
+    made = Study(net())
+    made.add("int8", backend="onnxruntime")
+    assert any("random" in note for note in made.sensitivity("int8").notes)
+
+
+def test_what_cannot_be_ranked_is_refused_in_words() -> None:
+    chosen = net(TensorProto.INT64, helper.make_node("ArgMax", ["y"], ["z"], "choice", axis=1, keepdims=0))
+    broken = DATA.copy()
+    broken[2] = 3e38
+    refused = [
+        (study(chosen), {}, ModelError, "none of its outputs is floating-point"),
+        (study(data=broken), {}, RunError, "gives NaN or infinity"),
+        (study(), {"labels": [0, 1, 2]}, CalibrationError, "3 labels for 24 samples"),
+        (study(), {"labels": np.full(24, 99)}, CalibrationError, "whole number from 0 to 15"),
+        (study(), {"loss": "labels"}, CalibrationError, "there are none"),
+        (study(), {"asks": "both"}, VariantError, 'Choose "only", "released"'),
+    ]
+    for made, given, kind, words in refused:
+        with pytest.raises(kind, match=words):
+            made.sensitivity("int8", **given)
+    plain = Study(net(), data=CalibrationData({"x": DATA}))
+    plain.add("fp32", backend="onnxruntime")
+    with pytest.raises(VariantError, match="nothing of it does"):
+        plain.sensitivity("fp32")
+
+
+def test_a_variant_with_nodes_in_other_forms_is_ranked_beside_these(tmp_path: Path) -> None:
+    """What is off computes the rewritten source, so that the form is no error."""
+    sample = rtlab.samples.load("digits_inception")
+    made = Study(sample.model, data=sample.calibration)
+    node = next(n.id for n in sample.model.top if n.op == "BatchNormalization")
+    made.add("int8", calibrator="minmax", rewrites=[f"fold {node}"], backend="onnxruntime")
+    found = made.sensitivity("int8", budget_s=5)
+    assert node not in {g.node for g in found.ranking}
+    assert found.total > 0
+
+
+def test_outputs_that_do_not_tell_samples_apart_run_one_sample_at_a_time() -> None:
+    """The mean over the batch is the model's own mean; of one sample it is that sample's."""
+    mean = helper.make_node("ReduceMean", ["y"], ["z"], "mean", axes=[0], keepdims=0)
+    nodes, whole = net(), net(TensorProto.FLOAT, mean)
+    one, other = (study(m).sensitivity("int8", budget_s=float("inf")) for m in (nodes, whole))
+    assert one.samples == other.samples
+    for row in one.ranking:
+        same = next(g for g in other.ranking if g.node == row.node)
+        assert same.effect == pytest.approx(row.effect, rel=1e-4)
+
+
+def test_spearman_is_pearson_s_of_ranks() -> None:
+    one, two = np.array([1.0, 5, 2, 2, 9]), np.array([0.1, 0.4, 0.3, 0.2, 0.5])
+    # Ranks 1 4 2.5 2.5 5 and 1 4 3 2 5.
+    assert spearman(one, two) == pytest.approx(9.5 / np.sqrt(9.5 * 10))
+    assert spearman(one, -one) == pytest.approx(-1)
+    assert np.isnan(spearman(one[:2], two[:2]))
+
+
+def test_the_reliability_is_that_of_the_whole_and_not_of_its_halves() -> None:
+    """Places of known effect with noise: rankings on samples of the same number agree as is said."""
+    rng = np.random.default_rng(1)
+    true = rng.standard_normal(200)[:, None]
+    seen, other = (true + 6 * rng.standard_normal((200, 64)) for _ in range(2))
+    told = reliability(seen)
+    assert told is not None
+    assert told == pytest.approx(spearman(seen.mean(axis=1), other.mean(axis=1)), abs=0.08)
+    assert reliability(seen[:, :3]) is None
+
+
+def test_the_command_line_prints_the_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, data, labels = tmp_path / "net.onnx", tmp_path / "d.npz", tmp_path / "l.npy"
+    file.write_bytes(net().bytes())
+    np.savez(data, x=DATA)
+    np.save(labels, computed(DATA, set()).argmax(axis=1))
+    given = ["sensitivity", str(file), "--data", str(data), "--calibrator", "minmax", "--target", "cpu"]
+    assert 0 == main([*given, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert NODES == {row["node"] for row in told["ranking"]}
+    assert {"node", "quantizer", "effect", "interval", "verified", "causes"} <= told["ranking"][0].keys()
+    assert {"reliability", "cost_x_plain"} <= told.keys()
+    assert 0 == main([*given, "--labels", str(labels), "--by", "quantizer"])
+    assert "cross-entropy" in capsys.readouterr().out
+    assert 1 == main([*given, "--labels", str(data), "--json"])
+    assert "labels" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_the_panel_tells_the_ranking_and_looks_for_it() -> None:
+    made = study()
+    made.run(compare=False)
+    before = rtlab.questions.panels.answer("sensitivity", _scene(made))
+    assert [] == before["rows"]
+    assert ["Look for the guilty"] == [w["label"] for w in before["work"]]
+    made.sensitivity("int8")
+    after = rtlab.questions.panels.answer("sensitivity", _scene(made))
+    assert "three" == after["rows"][0]["cells"][1]
+    assert ["three"] == after["links"]["three"]["nodes"]
+    assert made.ask("sensitivity", variant="int8").noun.ranking[0].node == "three"
+
+
+def _scene(made: Study) -> rtlab.questions.scene.Scene:
+    return rtlab.questions.scene.Scene(made.snapshot(), made.facts_of("int8"))
