@@ -77,10 +77,10 @@ class SensitivitySearch:
         made = switched(self.source, self.emulation)
         names = floating(self.source)
         with contextlib.ExitStack() as opened:
-            yield from _Search(self, rig, made, names, opened).records()
+            yield from _Looking(self, rig, made, names, opened).records()
 
 
-class _Search:
+class _Looking:
     """The working state of one search."""
 
     def __init__(
